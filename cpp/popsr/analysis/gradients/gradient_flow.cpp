@@ -11,11 +11,17 @@ namespace {
 
 /// Passes over a run until what variables hold between runs is stable; each share can change twice.
 constexpr int kMaxRuns = 8;
+/// Each takes an analysis of the program.
+constexpr std::size_t kMaxTrials = 8;
 
 }  // namespace
 
-GradientFlow::GradientFlow(const PartitionAnalysis& facts)
-    : program_(facts), ir_(facts.ir()), table_(ir_.partitions()), differentiated_(ir_) {
+GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial)
+    : program_(facts),
+      ir_(facts.ir()),
+      table_(ir_.partitions()),
+      differentiated_(ir_),
+      trial_(std::move(trial)) {
   if (differentiated_.empty()) return;
   find_graphs();
   with_deep_stack([this] {
@@ -295,11 +301,9 @@ std::optional<GradientShare> GradientFlow::share(TensorId tensor) const {
   return same ? common : std::nullopt;
 }
 
-std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) {
-  const auto* const contexts = at.context ? &own_contexts(*at.context) : nullptr;
-  const auto share_in = [&](const Visit& visit) {
-    return at.end ? share_after(visit, tensor, *at.end) : last_share(visit, tensor);
-  };
+template <class ShareIn>
+std::optional<PartitionId> GradientFlow::pending_in(TensorId tensor, const std::set<ContextId>* contexts,
+                                                    const ShareIn& share_in) const {
   std::optional<PartitionId> common;
   const bool same = all_shares(tensor, contexts, share_in, [&](const GradientShare& share) {
     const PartitionId whole = whole_of(tensor, share);
@@ -308,6 +312,31 @@ std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) 
     return true;
   });
   return same ? common : std::nullopt;
+}
+
+std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) {
+  const auto* const contexts = at.context ? &own_contexts(*at.context) : nullptr;
+  return pending_in(tensor, contexts, [&](const Visit& visit) {
+    return at.end ? share_after(visit, tensor, *at.end) : last_share(visit, tensor);
+  });
+}
+
+std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
+  return pending_in(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
+}
+
+bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) const {
+  auto it = tried_.find(trial.gradient);
+  if (it == tried_.end()) {
+    if (tried_.size() == kMaxTrials) return false;
+    const GradientFlow after(program_, trial);
+    std::set<std::pair<OpId, TensorId>> left;
+    for (const GradientFinding& each : after.findings()) left.emplace(each.op, each.tensor);
+    it = tried_.emplace(trial.gradient, std::move(left)).first;
+  }
+  const auto is_known = [this](const auto& each) { return found_.contains(each); };
+  return !it->second.contains({finding.op, finding.tensor}) && it->second.size() + 2 <= findings_.size() &&
+         std::ranges::all_of(it->second, is_known);
 }
 
 }  // namespace popsr

@@ -38,8 +38,17 @@ struct GradientFinding {
 
 class GradientFlow {
  public:
-  /// `facts` must outlive this object.
-  explicit GradientFlow(const PartitionAnalysis& facts);
+  /// A sum over groups that a gradient could have.
+  struct Trial {
+    TensorId gradient;
+    ReplicaGrouping group;
+  };
+
+  /// `facts` must outlive this object. Of the program as it is, or with one more sum.
+  explicit GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial = {});
+  /// True if the finding and another one go, and none comes, with one more sum. Few sums are tried; others
+  /// count as wrong.
+  bool mends(const Trial& trial, const GradientFinding& finding) const;
 
   /// Of the program if all variables kept what is declared.
   const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
@@ -68,6 +77,7 @@ class GradientFlow {
   /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum of
   /// theirs. nullopt where nothing is pending.
   std::optional<PartitionId> pending(TensorId tensor, const At& at);
+  std::optional<PartitionId> pending(TensorId tensor) const;
 
  private:
   friend class GradientWalk;
@@ -123,6 +133,10 @@ class GradientFlow {
                   const Use& use) const;
   PartitionId whole_of(TensorId tensor, const GradientShare& share) const;
 
+  template <class ShareIn>
+  std::optional<PartitionId> pending_in(TensorId tensor, const std::set<ContextId>* contexts,
+                                        const ShareIn& share_in) const;
+
   bool drifts() const;
   bool assume_equal_rows(Assumptions& assumptions) const;
   void solve();
@@ -132,6 +146,8 @@ class GradientFlow {
   const Ir& ir_;
   PartitionTable& table_;
   Differentiated differentiated_;
+  std::optional<Trial> trial_;
+  mutable std::map<TensorId, std::set<std::pair<OpId, TensorId>>> tried_;  ///< What is left, by gradient.
   IdVector<GraphId, bool> has_gradients_;  ///< The graph, or one that it runs, takes gradients.
   std::vector<GradientShare> shares_;
   Visits visits_;

@@ -128,7 +128,11 @@ void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     some = some || (inputs[i] != kNone && op.def->influences(i) && read(inputs[i]) != GradientFlow::kPlain);
   }
-  const ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
+  ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
+  if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient && GradientFlow::is_known(share)) {
+    const auto sum = reduced(table_, flow_.of(share), flow_.trial_->group, false);
+    share = sum ? flow_.intern(*sum) : GradientFlow::kUnknown;
+  }
   const FactView facts = facts_of(ir_, context_, op);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const bool floats = is_float(ir_.tensor(outputs[k]).type.dtype);
