@@ -59,7 +59,7 @@ COUNTED = (
     "tests_py/sr/test_keys.py",
     "tests_py/sr/test_sum.py",
 )
-# What a branch is: one of a template counts once, whichever of its instances runs it; exceptions, unreachable code and
+# Branches that count: one of a template counts once, whichever of its instances runs it; exceptions, unreachable code and
 # comparisons that the compiler writes do not count.
 COUNTS = (
     "--merge-lines",
