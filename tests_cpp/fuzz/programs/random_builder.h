@@ -83,6 +83,8 @@ class RandomBuilder {
   TensorId source(std::size_t kind);
   TensorId shard();
   TensorId condition();
+  /// Of the innermost branch that is open.
+  TensorId condition_around();
   TensorId offset();
   TensorId seed();
   TensorId place_of_replica();

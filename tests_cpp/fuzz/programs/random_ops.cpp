@@ -40,8 +40,10 @@ void RandomOps::modify(std::size_t kind) {
   if (what >= 7) return remote(what);
   if (what == 6) return load_into();
   const std::string_view op = kOps[what];
-  const TensorId t = target(op);
+  const bool of_conditions = control_flow_ && what == 1 && available(kConditions) > 0 && byte() % 4 == 0;
+  const TensorId t = of_conditions ? condition_around() : target(op);
   wrote(t);
+  if (of_conditions) return void(keep(p_(op, {t, condition()}), kConditions));
   switch (what) {
     case 2:
       return void(keep(p_(op, {t}, {}, with_group(reduction(t)))));
