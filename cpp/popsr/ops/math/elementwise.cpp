@@ -112,7 +112,7 @@ std::vector<OutputDef> infer_extreme(const InferContext& context) {
 }
 
 /// Every input that equals the output receives the whole gradient, ties included.
-GradValue extreme_grad(Grad& g, std::size_t i) {
+GradValue extreme_operand_grad(Grad& g, std::size_t i) {
   return g.sum_to_input(i, g.dy() * g.call("equal_mask", {g.x(i), g.y()}));
 }
 
@@ -122,7 +122,7 @@ OpDef extreme_op(std::string_view name) {
           .inputs = {{.name = "ts", .dtypes = kNumbers, .variadic = true}},
           .infer = infer_extreme,
           .kernel = {.eval = eval_extreme<ew>, .elementwise = ew},
-          .grad = {.each = extreme_grad}};
+          .grad = {.each = extreme_operand_grad}};
 }
 
 // Functions
