@@ -309,5 +309,24 @@ TEST_CASE("conditions: of unequal ones each branch is a group of replicas that a
   p.check({{"out", kPairs}});
 }
 
+TEST_CASE("conditions: a value that both branches hand on does not depend on the condition") {
+  for (const bool written : {false, true}) {
+    Regions p;
+    const GraphId first = p.graph([&] {
+      const TensorId x = p.input("x");
+      if (written) p("copy_var_update_", {x, p.load("y", kEqual)});
+      p.ir.add_output(p.at, x);
+    });
+    const GraphId second = p.graph([&] {
+      p.input("a");
+      p.ir.add_output(p.at, p.input("x"));
+    });
+    const TensorId c = p.load("c", kUnequal, kCondition), a = p.load("a", kUnequal), x = p.load("x", kEqual);
+    const OpId op = p.run("conditional", {c, x, a, x}, {{"then_branch", first}, {"else_branch", second}});
+    p("relu", {p.ir.op(op).outputs[0]}, "out");
+    p.check({{"out", written ? kEach : kAll}});
+  }
+}
+
 }  // namespace
 }  // namespace popsr
