@@ -8,6 +8,29 @@
 #include "popsr/effects/memory.h"
 
 namespace popsr {
+namespace {
+
+/// The op's input that a branch hands on unchanged as its output `k`, if it does.
+std::optional<std::uint32_t> handed_on(const Ir& ir, WrittenInputs& written, const CalledGraph& branch,
+                                       std::size_t k) {
+  const Graph& graph = ir.graph(branch.graph);
+  const TensorId storage = ir.tensor(graph.outputs[k]).memory.storage;
+  const auto it = std::ranges::find(graph.inputs, storage);
+  if (it == graph.inputs.end()) return std::nullopt;
+  const auto i = static_cast<std::uint32_t>(it - graph.inputs.begin());
+  return written.of(branch.graph)[i] ? std::nullopt : std::optional(branch.first + i);
+}
+
+/// The tensor that output `k` of a conditional is a copy of, whichever branch is taken.
+TensorId copied_by_both(const Ir& ir, WrittenInputs& written, const Op& op, std::size_t k) {
+  const std::vector<CalledGraph> branches = called_graphs(ir, op);
+  const auto taken = handed_on(ir, written, branches[0], k), other = handed_on(ir, written, branches[1], k);
+  if (!taken || !other) return kNone;
+  const TensorId from = op.inputs[*taken], also = op.inputs[*other];
+  return ir.tensor(from).memory.storage == ir.tensor(also).memory.storage ? from : TensorId(kNone);
+}
+
+}  // namespace
 
 ContextId ContextSolver::solve_branch(const Op& op, const CalledGraph& branch, bool holds,
                                       NarrowingId narrowing) {
@@ -101,6 +124,13 @@ void ContextSolver::write_only_changes(const Changes& taken, OpFacts& facts) {
 void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other,
                                   OpFacts& facts) {
   for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {
+    const TensorId copied = copied_by_both(ir_, analysis_.written_, op, k);
+    if (copied != kNone && !keeps_) {
+      facts.outputs.push_back(read(copied));
+      if (Pieces pieces = memory_.pieces(copied); !pieces.empty())
+        facts.pieces.emplace_back(op.outputs[k], std::move(pieces));
+      continue;
+    }
     // Facts of a branch are finer than the condition.
     facts.outputs.push_back(table_.meet(taken.outputs[k], other.outputs[k]));
     if (!taken.output_pieces.contains(k) && !other.output_pieces.contains(k)) continue;
