@@ -43,7 +43,8 @@ bool GradientFlow::drifts() const {
   return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
     const auto fact = differentiated_.declared(storage);
-    return fact && (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
+    return fact &&
+           (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
   });
 }
 
@@ -325,7 +326,7 @@ std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
   return pending_in(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
 }
 
-bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) const {
+bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const {
   auto it = tried_.find(trial.gradient);
   if (it == tried_.end()) {
     if (tried_.size() == kMaxTrials) return false;
@@ -335,8 +336,8 @@ bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) con
     it = tried_.emplace(trial.gradient, std::move(left)).first;
   }
   const auto is_known = [this](const auto& each) { return found_.contains(each); };
-  return !it->second.contains({finding.op, finding.tensor}) && it->second.size() + 2 <= findings_.size() &&
-         std::ranges::all_of(it->second, is_known);
+  return !it->second.contains({finding.op, finding.tensor}) &&
+         it->second.size() + 1 + others <= findings_.size() && std::ranges::all_of(it->second, is_known);
 }
 
 }  // namespace popsr

@@ -46,9 +46,9 @@ class GradientFlow {
 
   /// `facts` must outlive this object. Of the program as it is, or with one more sum.
   explicit GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial = {});
-  /// True if the finding and another one go, and none comes, with one more sum. Few sums are tried; others
+  /// True if the finding and as many others go, and none comes, with one more sum. Few sums are tried; the rest
   /// count as wrong.
-  bool mends(const Trial& trial, const GradientFinding& finding) const;
+  bool mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const;
 
   /// Of the program if all variables kept what is declared.
   const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
