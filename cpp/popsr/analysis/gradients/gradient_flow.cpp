@@ -236,8 +236,8 @@ GradientFlow::ShareId GradientFlow::share_after(const Visit& visit, TensorId ten
   return GradientWalk(*this, visit.first.first, visit.first.second).share_after(tensor, end);
 }
 
-/// Replicas that share the forward value of a gradient: inside gradient graphs, of the forward tensor that it,
-/// or the last gradient that it was made of, belongs to.
+/// Replicas that share the forward value of a gradient. Inside gradient graphs, the one of the last gradient
+/// that it was made of.
 PartitionId GradientFlow::whole_of(TensorId tensor, const GradientShare& share) const {
   const GradientGraph* const made = ir_.gradient_graph(ir_.tensor(tensor).graph);
   for (TensorId at = tensor; made != nullptr && at != kNone;) {
@@ -273,8 +273,8 @@ const std::set<ContextId>& GradientFlow::own_contexts(ContextId context) {
   return own_contexts_[context];
 }
 
-/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as one
-/// is not known or `use` returns false.
+/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as
+/// one is not known or `use` returns false.
 template <class ShareIn, class Use>
 bool GradientFlow::all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
                               const Use& use) const {

@@ -176,7 +176,7 @@ ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs
   }
   again_ = false;
   const ShareId share = transfer_anew(op, inputs);
-  // Where no share is known there may be a finding of this op.
+  // An unknown share may come with a finding of this op.
   if (GradientFlow::is_known(share)) flow_.steps_.emplace(*key, GradientFlow::Step{share, again_});
   return share;
 }
