@@ -44,8 +44,8 @@ TensorId forward_of(const GradientGraph& made, TensorId gradient) {
   return it == made.of.end() ? TensorId(kNone) : it->second;
 }
 
-/// The first gradient behind a partial sum that is a partial sum itself: one sum there serves all that was made
-/// of it. kNone unless its forward value was computed.
+/// The first gradient behind a partial sum that is a partial sum itself: one sum there serves all that was
+/// made of it. kNone unless its forward value was computed.
 TensorId first_partial(const GradientFlow& flow, TensorId gradient) {
   const Ir& ir = flow.ir();
   TensorId first = kNone, forward = kNone;
