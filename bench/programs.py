@@ -149,8 +149,10 @@ def tensor_parallel(layers: int) -> popsr.Ir:
         weights = []
         for _ in range(layers):
             weights.append(popsr.variable(np.ones(8, np.float32)))
-            for shape in ((2, 8, 4), (2, 4, 8)):
-                weights.append(popsr.variable(np.ones(shape, np.float32), replica_grouping=copies))
+            weights += [
+                popsr.variable(np.ones(shape, np.float32), replica_grouping=copies)
+                for shape in ((2, 8, 4), (2, 4, 8))
+            ]
         graph = ir.create_graph(forward, x, *weights)
         call = ops.call_with_info(graph, x, *weights)
         backward = popsr.transforms.autodiff(graph, grads_required=graph.inputs[1:])

@@ -166,7 +166,7 @@ class ParallelStep:
             }
             for w, g in gradients.items():
                 ops.scaled_add_(w, g, b=-0.1)
-        data = (
+        data: tuple[Any, ...] = (
             self.rng.normal(size=(self.rows, BATCH, self.width)),
             self.rng.integers(VOCABULARY, size=(self.rows, BATCH), dtype=np.int32),
         )
@@ -238,9 +238,7 @@ class ParallelStep:
                 data = np.stack([parts[order.index(c)] for c in range(self.columns)])
         self.weights.append(popsr.variable(data, F64, name, replica_grouping=same))
 
-    def _forward(
-        self, x: popsr.Tensor, tokens: popsr.Tensor, *weights: popsr.Tensor
-    ) -> list[popsr.Tensor]:
+    def _forward(self, x: popsr.Tensor, tokens: popsr.Tensor, *weights: popsr.Tensor) -> list[popsr.Tensor]:
         losses: list[popsr.Tensor] = []
         self.tokens, self.head = tokens, weights[-1]
         own = iter(weights)

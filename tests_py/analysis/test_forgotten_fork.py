@@ -122,7 +122,8 @@ def test_a_forgotten_sum_is_found_and_its_advice_is_right(part: str) -> None:
     assert [lint.code for lint in lints].count("L10") == (part != PARTS[0])
     (advice,) = {lint.text.rpartition("; ")[2] for lint in lints}
     found = re.fullmatch(
-        rf"replicated_all_reduce_identical_inputs\('.*/{part}/layer_norm_out', group={GROUP}\) after .*:\d+", advice
+        rf"replicated_all_reduce_identical_inputs\('.*/{part}/layer_norm_out', group={GROUP}\) after .*:\d+",
+        advice,
     )
     assert found, advice
     drifting = popsr.analysis.analyze(blocks.ir).drifting()

@@ -87,13 +87,15 @@ def test_right_steps_and_advice_beside_finite_differences() -> None:
         if each.mistake is None or each.mistake == NO_PARTS or not lints_of(each.make().ir):
             continue
         drawn[each.mistake] += 1
-        if follow(each):
+        is_right = follow(each)
+        assert is_right is not False, f"{name_of(each)}, {each.repairs}"
+        if is_right:
             repaired[each.mistake] += 1
         else:
-            left.append(f"{name_of(each)}, {each.repairs}")
+            left.append(f"{name_of(each)}: no advice")
     print_counts(drawn, repaired)
     print("\n".join(left))
-    assert repaired.total() >= 0.99 * drawn.total()
+    assert repaired.total() >= 0.98 * drawn.total()
 
 
 def print_counts(of: Counter[str], found: Counter[str]) -> None:
@@ -140,14 +142,14 @@ def repair(step: ParallelStep, lint: popsr.analysis.Lint) -> bool:
     return True
 
 
-def follow(step: ParallelStep) -> bool:
-    """Follow advice until no lint is left; true if gradients are right then, up to one factor."""
+def follow(step: ParallelStep) -> bool | None:
+    """Follow advice until no lint is left; true if gradients are right then, up to one factor. None: no advice."""
     for _ in range(ROUNDS):
         found = lints_of(step.make().ir)
         if not found:
             break
         if not any([repair(step, lint) for lint in found]):  # noqa: C419 - all of them
-            return False
+            return None
     made = step.make()
     if lints_of(made.ir):
         return False
@@ -157,8 +159,6 @@ def follow(step: ParallelStep) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "step", [step for step in wrong_steps(70) if step.mistake != NO_PARTS], ids=name_of
-)
+@pytest.mark.parametrize("step", [step for step in wrong_steps(70) if step.mistake != NO_PARTS], ids=name_of)
 def test_advice_makes_gradients_right(step: ParallelStep) -> None:
     assert follow(step), step.repairs

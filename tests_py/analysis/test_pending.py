@@ -102,7 +102,7 @@ def by_an_accumulator(step: Step) -> popsr.Tensor:
 
 
 def by_an_accumulator_between_runs(step: Step) -> popsr.Tensor:
-    """What the run before left is a part as well."""
+    """The value that the run before left is a part as well."""
     total = step.zeros("total")
     before = total * 1.0
     ops.add_(total, step.gradient())
@@ -120,9 +120,7 @@ def by_a_cast(step: Step) -> popsr.Tensor:
     return ops.cast(step.gradient(), popsr.float32)
 
 
-ROUTES: dict[str, Route] = {
-    name: route for name, route in list(globals().items()) if name.startswith("by_")
-}
+ROUTES: dict[str, Route] = {name: route for name, route in list(globals().items()) if name.startswith("by_")}
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -146,7 +144,9 @@ def test_updates_by_a_pending_sum_have_a_lint(name: str) -> None:
             t = ROUTES[name](step)
             t = collectives.replicated_all_reduce(t) if reduced else t
             ops.scaled_add_(step.w, ops.cast(t, F64).reshape((4, 4)), b=-0.1)
-        found = [lint.code for lint in popsr.analysis.analyze(step.ir).warnings if lint.code in ("L10", "L11")]
+        found = [
+            lint.code for lint in popsr.analysis.analyze(step.ir).warnings if lint.code in ("L10", "L11")
+        ]
         assert found == ([] if reduced else ["L11"])
 
 

@@ -110,7 +110,9 @@ def test_a_step_is_proved_from_the_input_on() -> None:
     same = model.transpose()
     rng = np.random.default_rng(0)
 
-    def forward(tokens: popsr.Tensor, labels: popsr.Tensor, seed: popsr.Tensor, *w: popsr.Tensor) -> popsr.Tensor:
+    def forward(
+        tokens: popsr.Tensor, labels: popsr.Tensor, seed: popsr.Tensor, *w: popsr.Tensor
+    ) -> popsr.Tensor:
         first = ops.cast(ops.replica_index(model) * 4, popsr.int32)
         rows = ops.gather(w[0], tokens - first, axis=0, zero_OOR=True)
         x = collectives.replicated_all_reduce_identical_grad_inputs(rows, group=model) * w[1]

@@ -115,7 +115,9 @@ std::optional<PartSum> WholeGradients::sum_of(const GradientShare& share, Tensor
   if (factor_over(table, share, whole) == Ratio{}) return std::nullopt;
   const auto sharing = as_grouping(table, whole);
   std::optional<PartSum> unordered;
-  for (const ReplicaGrouping& group : candidate_groups(ir_)) {
+  GradientShare parts = share;
+  parts.whole = whole;
+  for (const ReplicaGrouping& group : candidate_groups(ir_, parts)) {
     const auto sum = reduced(table, share, group, false);
     if (!sum || factor_over(table, *sum, whole) != Ratio{}) continue;
     if (adds_in_one_order(group, share.summed, whole)) return PartSum{group};

@@ -301,7 +301,9 @@ def read_choice(where: str, name: str, value: Any, choices: Sequence[Any], more:
         if value is choice or _equals(value, choice):
             return choice
     expected = ", ".join(repr(choice) for choice in choices)
-    raise AttributeValueError(f"{where}: unknown {name}, got {shown(value)}, expected one of {expected}{more}")
+    raise AttributeValueError(
+        f"{where}: unknown {name}, got {shown(value)}, expected one of {expected}{more}"
+    )
 
 
 def _equals(value: Any, choice: Any) -> bool:

@@ -44,8 +44,8 @@ TensorId forward_of(const GradientGraph& made, TensorId gradient) {
   return it == made.of.end() ? TensorId(kNone) : it->second;
 }
 
-/// The first of the gradients that a partial sum was made of which is one itself: the gradient of a value whose
-/// sum serves all that is behind it. kNone unless that value was computed.
+/// The first gradient behind a partial sum that is a partial sum itself: one sum there serves all that was
+/// made of it. kNone unless its forward value was computed.
 TensorId first_partial(const GradientFlow& flow, TensorId gradient) {
   const Ir& ir = flow.ir();
   TensorId first = kNone, forward = kNone;
@@ -71,8 +71,9 @@ TensorId first_partial(const GradientFlow& flow, TensorId gradient) {
   return first == kNone || ir.tensor(forward).uses.producer == kNone ? TensorId(kNone) : first;
 }
 
-/// One sum where a partial sum begins, if that mends the finding and others.
-std::string advice_at_first_partial(const GradientFlow& flow, const GradientFinding& finding, TensorId gradient) {
+/// One sum where a partial sum begins, if that mends the finding and as many others.
+std::string advice_at_first_partial(const GradientFlow& flow, const GradientFinding& finding,
+                                    TensorId gradient, std::size_t others) {
   const TensorId first = first_partial(flow, gradient);
   const auto share = first == kNone ? std::nullopt : flow.share(first);
   if (!share) return "";
@@ -81,9 +82,9 @@ std::string advice_at_first_partial(const GradientFlow& flow, const GradientFind
   const auto sum = sum_that(flow.ir(), *share, false, [&](const GradientShare& after) {
     return is_whole(flow.ir().partitions(), after, whole) && after.factor == share->factor;
   });
-  if (!sum || !flow.mends({first, sum->group}, finding)) return "";
-  return fmt::format("replicated_all_reduce_identical_inputs('{}', group={}) after {}", name_of(flow, forward),
-                     text_of(sum->group), place_of(flow, forward));
+  if (!sum || !flow.mends({first, sum->group}, finding, others)) return "";
+  return fmt::format("replicated_all_reduce_identical_inputs('{}', group={}) after {}",
+                     name_of(flow, forward), text_of(sum->group), place_of(flow, forward));
 }
 
 /// At a fork: one more sum of the contribution, or another one, or one less.
@@ -107,12 +108,16 @@ std::string advice_at_fork(const GradientFlow& flow, const GradientFinding& find
   PartitionTable& table = flow.ir().partitions();
   if (finding.tensor == kNone) return "";
   if (const auto partial = partial_contribution(flow, finding)) {
-    const std::string once = advice_at_first_partial(flow, finding, partial->tensor);
+    const std::string once = advice_at_first_partial(flow, finding, partial->tensor, 1);
     if (!once.empty()) return once;
     const Holds fits = [&](const GradientShare& sum) {
       return sum_of(table, sum, partial->other).has_value();
     };
     return advice_at_fork(flow, finding.tensor, partial->tensor, partial->share, fits);
+  }
+  for (const TensorId contribution : {finding.first, finding.second}) {
+    const std::string once = advice_at_first_partial(flow, finding, contribution, 0);
+    if (!once.empty()) return once;
   }
   const auto again = flow.sum_again(finding.share);
   if (!again) return "";
@@ -160,7 +165,8 @@ std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& f
   const OpId sum = at_fork.empty() ? sum_behind(flow, finding.first) : OpId(kNone);
   if (sum == kNone) return at_fork;
   return fmt::format(
-      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or leave "
+      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or "
+      "leave "
       "out the sum of gradients there",
       place(flow, flow.ir().op(sum).origin.location));
 }
@@ -168,7 +174,7 @@ std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& f
 /// Of an update: one more sum, or another one in place of the last, or one less.
 std::string advice_at_update(const GradientFlow& flow, const GradientFinding& finding) {
   if (finding.fault == GradientFault::kUpdate) {
-    const std::string once = advice_at_first_partial(flow, finding, finding.first);
+    const std::string once = advice_at_first_partial(flow, finding, finding.first, 1);
     if (!once.empty()) return once;
   }
   PartitionTable& table = flow.ir().partitions();

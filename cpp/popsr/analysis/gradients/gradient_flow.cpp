@@ -43,7 +43,8 @@ bool GradientFlow::drifts() const {
   return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
     const auto fact = differentiated_.declared(storage);
-    return fact && (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
+    return fact &&
+           (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
   });
 }
 
@@ -235,8 +236,8 @@ GradientFlow::ShareId GradientFlow::share_after(const Visit& visit, TensorId ten
   return GradientWalk(*this, visit.first.first, visit.first.second).share_after(tensor, end);
 }
 
-/// Replicas that share the forward value of a gradient: inside gradient graphs, of the forward tensor that it,
-/// or the last gradient that it was made of, belongs to.
+/// Replicas that share the forward value of a gradient. Inside gradient graphs, the one of the last gradient
+/// that it was made of.
 PartitionId GradientFlow::whole_of(TensorId tensor, const GradientShare& share) const {
   const GradientGraph* const made = ir_.gradient_graph(ir_.tensor(tensor).graph);
   for (TensorId at = tensor; made != nullptr && at != kNone;) {
@@ -272,8 +273,8 @@ const std::set<ContextId>& GradientFlow::own_contexts(ContextId context) {
   return own_contexts_[context];
 }
 
-/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as one
-/// is not known or `use` returns false.
+/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as
+/// one is not known or `use` returns false.
 template <class ShareIn, class Use>
 bool GradientFlow::all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
                               const Use& use) const {
@@ -325,7 +326,7 @@ std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
   return pending_in(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
 }
 
-bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) const {
+bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const {
   auto it = tried_.find(trial.gradient);
   if (it == tried_.end()) {
     if (tried_.size() == kMaxTrials) return false;
@@ -335,8 +336,8 @@ bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) con
     it = tried_.emplace(trial.gradient, std::move(left)).first;
   }
   const auto is_known = [this](const auto& each) { return found_.contains(each); };
-  return !it->second.contains({finding.op, finding.tensor}) && it->second.size() + 2 <= findings_.size() &&
-         std::ranges::all_of(it->second, is_known);
+  return !it->second.contains({finding.op, finding.tensor}) &&
+         it->second.size() + 1 + others <= findings_.size() && std::ranges::all_of(it->second, is_known);
 }
 
 }  // namespace popsr

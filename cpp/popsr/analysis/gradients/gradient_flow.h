@@ -46,9 +46,9 @@ class GradientFlow {
 
   /// `facts` must outlive this object. Of the program as it is, or with one more sum.
   explicit GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial = {});
-  /// True if the finding and another one go, and none comes, with one more sum. Few sums are tried; others
-  /// count as wrong.
-  bool mends(const Trial& trial, const GradientFinding& finding) const;
+  /// True if the finding and as many others go, and none comes, with one more sum. Few sums are tried; the
+  /// rest count as wrong.
+  bool mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const;
 
   /// Of the program if all variables kept what is declared.
   const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
@@ -74,8 +74,8 @@ class GradientFlow {
     std::optional<std::uint32_t> end = {};
     std::optional<ContextId> context = {};  ///< Of the facts that this object was made of.
   };
-  /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum of
-  /// theirs. nullopt where nothing is pending.
+  /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum
+  /// of theirs. nullopt where nothing is pending.
   std::optional<PartitionId> pending(TensorId tensor, const At& at);
   std::optional<PartitionId> pending(TensorId tensor) const;
 

@@ -1,6 +1,9 @@
 #include "popsr/analysis/gradients/gradient_sums.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "popsr/ir/op_def.h"
@@ -10,6 +13,25 @@ namespace {
 
 // More replicas have too many groupings to try all of constant stride.
 constexpr std::int64_t kMaxTried = 64;
+
+/// Groups inside the blocks of `whole` that take one replica from each block of `parts` there; nullopt where
+/// these do not have the same size, or groups would not.
+std::optional<ReplicaGrouping> one_of_each(const PartitionTable& table, PartitionId whole,
+                                           PartitionId parts) {
+  const auto outer = table.labels(whole), inner = table.labels(parts);
+  std::map<std::uint32_t, std::int64_t> met;  // replicas of a part so far
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> groups;
+  std::vector<std::int64_t> assignment, sizes;
+  for (std::size_t r = 0; r < outer.size(); ++r) {
+    const std::pair key(outer[r], met[inner[r]]++);
+    const auto [it, fresh] = groups.emplace(key, static_cast<std::int64_t>(groups.size()));
+    if (fresh) sizes.push_back(0);
+    assignment.push_back(it->second);
+    ++sizes[static_cast<std::size_t>(it->second)];
+  }
+  if (std::ranges::adjacent_find(sizes, std::not_equal_to<>()) != sizes.end()) return std::nullopt;
+  return ReplicaGrouping::from_assignment(assignment);
+}
 
 }  // namespace
 
@@ -35,9 +57,19 @@ std::vector<ReplicaGrouping> candidate_groups(const Ir& ir) {
   return groups;
 }
 
+std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare& share) {
+  std::vector<ReplicaGrouping> groups = candidate_groups(ir);
+  for (const PartitionId whole : {ir.partitions().top(), share.whole}) {
+    for (const PartitionId parts : {share.equal, share.summed}) {
+      if (auto group = one_of_each(ir.partitions(), whole, parts)) groups.push_back(std::move(*group));
+    }
+  }
+  return groups;
+}
+
 std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds) {
-  for (const ReplicaGrouping& group : candidate_groups(ir)) {
+  for (const ReplicaGrouping& group : candidate_groups(ir, share)) {
     const auto after = reduced(ir.partitions(), share, group, mean);
     if (group.group_size() > 1 && after && holds(*after)) return GroupSum{group, mean};
   }

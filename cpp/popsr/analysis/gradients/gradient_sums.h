@@ -19,6 +19,9 @@ struct GroupSum {
 /// Groups of constant stride, the smallest first, then the groups of the program's variables and collectives.
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir);
 
+/// And groups with one replica of each part of the share.
+std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare& share);
+
 /// The first of them after whose sum, or mean, `holds` is true of the share.
 std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds);

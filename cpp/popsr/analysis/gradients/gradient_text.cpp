@@ -63,6 +63,13 @@ std::string gradient_of(const GradientFlow& flow, const GradientFinding& finding
 
 std::string fork_text(const GradientFlow& flow, const GradientFinding& finding) {
   const auto pending = partial_contribution(flow, finding);
+  const std::string first = sum_text(flow, finding.share), second = sum_text(flow, finding.other);
+  if (!pending && first != second) {
+    return fmt::format("{} adds '{}' of {}, {}, to '{}' of {}, {}: no later sum makes both right",
+                       gradient_of(flow, finding), name_of(flow, finding.second),
+                       place_of(flow, finding.second), second, name_of(flow, finding.first),
+                       place_of(flow, finding.first), first);
+  }
   if (!pending) {
     return fmt::format(
         "{} adds '{}' of {} to '{}' of {}, which count the same derivative differently often: one of them is "

@@ -129,7 +129,8 @@ void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
     some = some || (inputs[i] != kNone && op.def->influences(i) && read(inputs[i]) != GradientFlow::kPlain);
   }
   ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
-  if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient && GradientFlow::is_known(share)) {
+  if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient &&
+      GradientFlow::is_known(share)) {
     const auto sum = reduced(table_, flow_.of(share), flow_.trial_->group, false);
     share = sum ? flow_.intern(*sum) : GradientFlow::kUnknown;
   }
@@ -148,7 +149,8 @@ std::optional<StepKey> GradientWalk::key_of(const Op& op, const std::vector<Tens
   if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient) {
     const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
     if (group != nullptr) key.groups = group->identity();
-    if (replicas.collective == Collective::kReduce) key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
+    if (replicas.collective == Collective::kReduce)
+      key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
     key.inputs[0] = read(inputs[0]).value;
     return key;
   }
@@ -174,7 +176,7 @@ ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs
   }
   again_ = false;
   const ShareId share = transfer_anew(op, inputs);
-  // Where no share is known there may be a finding of this op.
+  // An unknown share may come with a finding of this op.
   if (GradientFlow::is_known(share)) flow_.steps_.emplace(*key, GradientFlow::Step{share, again_});
   return share;
 }
@@ -439,10 +441,8 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
 
 void GradientWalk::step_conditional(const Op& op, const FactView& facts) {
   const std::vector<CalledGraph> branches = called_graphs(ir_, op);
-  const GradientFlow::Result& taken =
-      flow_.walk(facts.callee, arguments(op, branches[0]), {id_, op.id});
-  const GradientFlow::Result& other =
-      flow_.walk(facts.otherwise, arguments(op, branches[1]), {id_, op.id});
+  const GradientFlow::Result& taken = flow_.walk(facts.callee, arguments(op, branches[0]), {id_, op.id});
+  const GradientFlow::Result& other = flow_.walk(facts.otherwise, arguments(op, branches[1]), {id_, op.id});
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     write(op, op.outputs[k], flow_.merge(taken.outputs[k], other.outputs[k]));
   }

@@ -11,8 +11,8 @@
 
 namespace popsr {
 
-/// All that the share of an op's result follows from, of ops whose partition rule is the meet of their inputs,
-/// and of collectives.
+/// All that the share of an op's result follows from: of ops whose partition rule is the meet of their
+/// inputs, and of collectives.
 struct StepKey {
   static constexpr std::size_t kMaxInputs = 4;
 
