@@ -31,7 +31,7 @@ class Weight:
 
 
 class Grid(Protocol):
-    """What layers use of a step.
+    """The part of a step that layers use.
 
     Attributes:
         ir: its program.

@@ -102,7 +102,7 @@ def by_an_accumulator(step: Step) -> popsr.Tensor:
 
 
 def by_an_accumulator_between_runs(step: Step) -> popsr.Tensor:
-    """What the run before left is a part as well."""
+    """A value that the run before left is a part as well."""
     total = step.zeros("total")
     before = total * 1.0
     ops.add_(total, step.gradient())

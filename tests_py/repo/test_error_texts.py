@@ -17,7 +17,7 @@ WAY_OUT = re.compile(
 # Calls that raise about what a file or the system says: nobody expects anything of it.
 OF_FILES = {"bad", "OSError", "FileError"}
 # After "got" stands the text of another error, which has its own.
-OF_OTHERS = re.compile(r"(?:\{error\}|str\(error\).*\})$")
+OF_OTHERS = re.compile(r"(?:\{error\}|str\(error\).*\}|\{told:[.\d]*\})$|\{told\}$")
 # The programmer of an op sees these, not the one who calls it.
 INTERNAL = (
     "has the wrong type, got",

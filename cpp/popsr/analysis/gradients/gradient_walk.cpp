@@ -174,7 +174,7 @@ ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs
   }
   again_ = false;
   const ShareId share = transfer_anew(op, inputs);
-  // Where no share is known there may be a finding of this op.
+  // Ops whose share is not known may have a finding of their own.
   if (GradientFlow::is_known(share)) flow_.steps_.emplace(*key, GradientFlow::Step{share, again_});
   return share;
 }
