@@ -262,7 +262,7 @@ TEST_CASE("conditions: a conditional inside a branch of one on the same conditio
       CAPTURE(rewrites);
       CAPTURE(in_call);
       Regions p;
-      // Where c holds it is x in both, else y.
+      // It is x in both if c holds, else y.
       GraphId first = copies_where(p, false, rewrites), second = copies_where(p, true, rewrites);
       const auto called = [&](GraphId graph) {
         return p.graph([&] {

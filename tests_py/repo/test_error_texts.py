@@ -16,8 +16,8 @@ WAY_OUT = re.compile(
 )
 # Calls that raise about what a file or the system says: nobody expects anything of it.
 OF_FILES = {"bad", "OSError", "FileError"}
-# What stands after "got" is another error's text, which has its own.
-OF_OTHERS = re.compile(r"(?:\{error\}|str\(error\).*\})$")
+# After "got" stands the text of another error, which has its own.
+OF_OTHERS = re.compile(r"(?:\{error\}|str\(error\).*\}|\{told:[.\d]*\})$|\{told\}$")
 # The programmer of an op sees these, not the one who calls it.
 INTERNAL = (
     "has the wrong type, got",

@@ -120,7 +120,7 @@ void ContextSolver::write_only_changes(const Changes& taken, OpFacts& facts) {
   for (const auto& [stream, last] : taken.positions) position(stream) = last;
 }
 
-/// What both branches leave in the outputs.
+/// The outputs hold values of both branches.
 void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other,
                                   OpFacts& facts) {
   for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {

@@ -53,7 +53,7 @@ class ContextSolver {
   void write_only_changes(const Changes& taken, OpFacts& facts);
   void merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other, OpFacts& facts);
   void merge_pieces(TensorId storage, const Changes& taken, const Changes& other, OpFacts& facts);
-  /// What a called graph starts with.
+  /// The facts that a called graph starts with.
   ContextEntry entry_of(const Op& op, const CalledGraph& called);
   /// The truth of a condition, where all replicas that run the graph have the same by the way they came.
   std::optional<bool> truth(TensorId condition) const;

@@ -75,7 +75,7 @@ class FactStore {
   bool has_seeds() const { return !all_->seeds.empty(); }
   /// Valid until the store grows.
   FactView operator[](std::size_t op) const;
-  /// Of the ops up to the last one that has some, those of ops without being top().
+  /// Of the ops up to the last one that has some; ops without any have top().
   std::span<const PartitionId> seeds() const {
     return std::span(all_->seeds).first(std::min(size_, all_->seeds.size()));
   }

@@ -166,7 +166,10 @@ def _all_to_all(values: dict[str, Any], group: str, size: int) -> Any:
 
     outs, ts = values["output_tensors"], values["input_tensors"]
     if len({tuple(t.shape) for t in (*outs, *ts)}) > 1:
-        raise UnsupportedError("bridge.torch: all_to_all of parts of different shapes, got them in the step")
+        shapes = sorted({tuple(t.shape) for t in (*outs, *ts)})
+        raise UnsupportedError(
+            f"bridge.torch: all_to_all of parts that differ, got {shapes}, expected one shape"
+        )
     whole = torch.stack(list(ts))
     exchanged = _wait(_functional().all_to_all_single(whole, [1] * size, [1] * size, group))
     for i, out in enumerate(outs):

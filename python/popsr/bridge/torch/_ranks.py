@@ -41,7 +41,7 @@ def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
 
     if not dist.is_available():
         raise MissingPackageError(
-            f"{where}: torch.distributed is not available, got a torch built without it"
+            f"{where}: torch.distributed is not available, got a torch built without it, expected one with it"
         )
     if dist.is_initialized():
         if dist.get_world_size() != world:

@@ -87,8 +87,8 @@ def _groups(name: str, p: Any) -> tuple[Any, Any]:
     )
     if not fits or p.shape[0] % mesh.size(mesh.ndim - 1):
         raise UnsupportedError(
-            f"trace_step: parameter {shown(name)} is not cut into equal parts of its first axis over a mesh axis, got "
-            f"{tuple(p.shape)} as {placements} on {mesh.size(mesh.ndim - 1)} ranks"
+            f"trace_step: parameter {shown(name)} is not cut into equal parts, got {tuple(p.shape)} as {placements} "
+            f"on {mesh.size(mesh.ndim - 1)} ranks, expected shards of its first axis over the last axis of the mesh"
         )
     return mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if repeated else None
 
