@@ -10,6 +10,8 @@ import numpy as np
 from popsr.bridge import BridgedStep
 from popsr.bridge.jax import from_jax
 
+TINY = 5e-324
+
 __all__ = ["both", "devices", "difference", "primitives_of", "results_of"]
 
 
@@ -57,18 +59,24 @@ def stored(leaf: Any) -> Any:
 
 
 def difference(want: Any, got: Any) -> float:
-    """The greatest difference relative to the greatest number; infinite where NaN, infinities or integers differ."""
+    """The greatest difference relative to the greatest number; infinite where NaN, infinities or integers differ.
+
+    Zeros of the other sign are no equal bits: a difference that is not 0.
+    """
     want, got = np.asarray(want), np.asarray(got)
     if want.shape != got.shape or want.dtype != got.dtype:
         return np.inf
     if want.dtype.kind in "iub":
         return 0.0 if np.array_equal(want, got) else np.inf
-    wide, other = want.astype(np.float64), got.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide, other = want.astype(np.float64), got.astype(np.float64)
     finite = np.isfinite(wide)
     if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
         wide[~finite], other[~finite], equal_nan=True
     ):
         return np.inf
+    if not np.array_equal(np.signbit(wide[wide == 0]), np.signbit(other[wide == 0])):
+        return TINY
     if not finite.any():
         return 0.0
     scale = max(float(np.abs(wide[finite]).max()), 1e-30)

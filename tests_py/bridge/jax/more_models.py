@@ -37,7 +37,8 @@ def attention(x: Any, p: Any, heads: int, *, memory: Any = None, causal: bool = 
     memory = x if memory is None else memory
     b, n, d = x.shape
     q, k, v = (
-        (source @ p[name]).reshape(b, -1, heads, d // heads) for source, name in ((x, "q"), (memory, "k"), (memory, "v"))
+        (source @ p[name]).reshape(b, -1, heads, d // heads)
+        for source, name in ((x, "q"), (memory, "k"), (memory, "v"))
     )
     scores = jnp.einsum("bnhe,bmhe->bhnm", q, k) / jnp.sqrt(d // heads)
     if causal:
@@ -50,7 +51,9 @@ def attention_params(rng: np.random.Generator, d: int) -> Any:
 
 
 def conv(x: Any, w: Any, stride: int = 1) -> Any:
-    return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def batch_norm(x: Any, p: Any) -> Any:
@@ -93,8 +96,14 @@ def resnet(rng: np.random.Generator) -> Model:
 
 def vit(rng: np.random.Generator) -> Model:
     def loss(params: Any, batch: Any) -> Any:
-        x = batch[0].reshape(-1, 2, 4, 2, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 4, 48) @ params["patch"]
-        x = jnp.concatenate([jnp.broadcast_to(params["class"], (x.shape[0], 1, 8)), x], 1) + params["position"]
+        x = (
+            batch[0].reshape(-1, 2, 4, 2, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 4, 48)
+            @ params["patch"]
+        )
+        x = (
+            jnp.concatenate([jnp.broadcast_to(params["class"], (x.shape[0], 1, 8)), x], 1)
+            + params["position"]
+        )
         x = x + attention(layer_norm(x, params["norm1"]), params["attention"], 2)
         x = x + jax.nn.gelu(layer_norm(x, params["norm2"]) @ params["up"], approximate=False) @ params["down"]
         return cross_entropy(x[:, 0] @ params["head"], batch[1])
@@ -168,9 +177,13 @@ def bert(rng: np.random.Generator) -> Model:
         "down": normal(rng, 16, 8),
         **{name: norm_params(8) for name in ("norm", "norm1", "norm2")},
     }
-    return loss, params, (
-        rng.integers(0, 12, (16, 6)).astype(np.int32),
-        rng.integers(-4, 12, (16, 6)).astype(np.int32),
+    return (
+        loss,
+        params,
+        (
+            rng.integers(0, 12, (16, 6)).astype(np.int32),
+            rng.integers(-4, 12, (16, 6)).astype(np.int32),
+        ),
     )
 
 
@@ -210,7 +223,8 @@ def experts(rng: np.random.Generator) -> Model:
         got = lax.all_to_all(sent, "data", 0, 1, tiled=True)
         at = lax.axis_index("data") * (params["router"].shape[1] // size)
         local = [
-            lax.dynamic_slice_in_dim(params[name], at, params["router"].shape[1] // size) for name in ("up", "down")
+            lax.dynamic_slice_in_dim(params[name], at, params["router"].shape[1] // size)
+            for name in ("up", "down")
         ]
         y = jnp.einsum("etd,edf->etf", got, local[0])
         y = jnp.einsum("etf,efd->etd", jax.nn.relu(y), local[1])

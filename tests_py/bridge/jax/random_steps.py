@@ -181,9 +181,29 @@ def _gradient(rng: np.random.Generator, pool: list[Any]) -> Any:
     return jnp.tanh(lax.pmean(g, axis) if rng.integers(2) else g)
 
 
+def _random(rng: np.random.Generator, pool: list[Any]) -> Any:
+    i = pick(rng, pool, jnp.int32)
+    key = jax.random.fold_in(jax.random.key(int(rng.integers(100))), i[0, 0])
+    moves = [
+        lambda: jax.random.uniform(key, (ROWS, COLUMNS)),
+        lambda: jax.random.randint(key, (ROWS, COLUMNS), 0, 23),
+        lambda: jnp.where(
+            jax.random.bernoulli(jax.random.split(key)[1], 0.5, (ROWS, COLUMNS)), pick(rng, pool), 0
+        ),
+        lambda: jnp.tanh(jax.random.normal(key, (ROWS, COLUMNS))),
+    ]
+    return moves[rng.integers(len(moves))]()
+
+
+def _bits(rng: np.random.Generator, pool: list[Any]) -> Any:
+    a, b = pick(rng, pool, jnp.int32), pick(rng, pool, jnp.int32)
+    op = [jnp.bitwise_and, jnp.bitwise_or, jnp.bitwise_xor][rng.integers(3)]
+    return tamed((op(a, b) << (b & 7)) >> (a & 3)) if rng.integers(2) else tamed(op(a, ~b))
+
+
 MOVES: list[Move] = [
     _binary, _binary, _unary, _cast, _select, _shape, _reduce, _order, _matmul, _indices, _collective, _collective,
-    _collective, _control, _gradient,
+    _collective, _control, _gradient, _random, _bits,
 ]  # fmt: skip
 
 

@@ -134,6 +134,10 @@ def _elementwise() -> list[Row]:
     near += [
         Row("log1p", lax.log1p, (floats(3, 4, low=-1e-4, high=1e-4),), tolerance=1e-6),
         Row("expm1", lax.expm1, (floats(3, 4, low=-1e-4, high=1e-4),), tolerance=1e-6),
+        *[Row(name, getattr(lax, name), (inner,), tolerance=1e-6) for name in ("asin", "acos", "atan")],
+        Row("atan2", lax.atan2, (a, b), tolerance=1e-6),
+        Row("max", lambda p, q: lax.max(p, q), (flags(3, 4), flags(3, 4))),
+        Row("min", lambda p, q: lax.min(p, q), (flags(3, 4), flags(3, 4))),
         Row("pow", lax.pow, (positive, b), tolerance=2e-6),
         Row("pow", lax.pow, (positive, n), tolerance=2e-6),
         Row("acosh", lax.acosh, (positive + 1,), tolerance=2e-6),
@@ -196,11 +200,18 @@ def _bits() -> list[Row]:
             lambda x: lax.bitcast_convert_type(x, np.float32),
             (words(3, 4) & np.uint32(0x7F7FFFFF),),
         ),
-        Row("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.int32), (floats(3, 4),)),
+        Row("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.int32), (u,)),
+        Row("bitcast_convert_type", _all_halves, (np.arange(1 << 16, dtype=np.uint16),)),
         Row("population_count", lax.population_count, (u,)),
         Row("clz", lax.clz, (u >> by.astype(np.uint32),)),
     ]
     return rows
+
+
+def _all_halves(x: Any) -> Any:
+    from jax import lax
+
+    return lax.bitcast_convert_type(x, "float16"), lax.bitcast_convert_type(x, "bfloat16")
 
 
 def _shape() -> list[Row]:
@@ -593,7 +604,6 @@ def _control() -> list[Row]:
             ),
             (ints(3),),
         ),
-        Row("while", lambda n, x: lax.fori_loop(0, n, lambda i, c: c * 2 + i, x), (np.int32(5), ints(3))),
         Row("closed_call", _closed_call, (a,)),
         Row("custom_vmap_call", _custom_vmap, (a,)),
         Row("composite", lambda x: lax.composite(lambda y: y * 2, "tests.double")(x), (a,)),

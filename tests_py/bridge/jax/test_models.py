@@ -22,7 +22,7 @@ TOLERANCE = 1e-5
 
 
 def of_jax(f: Any, args: Any, sizes: Any, in_specs: Any, out_specs: Any, check_vma: bool) -> dict[str, Any]:
-    """What JAX returns on simulated devices, by path."""
+    """JAX's results on simulated devices, by path."""
     mapped = jax.shard_map(
         f, mesh=devices(sizes), in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
     )

@@ -1,5 +1,5 @@
-// Ops that move elements: transpose, reshape, flatten, squeeze, slice, expand, detach, and the forms that make
-// views. All keep bits; results but detach's are not shards (their meta shape is empty).
+// Ops that move elements: transpose, reshape, flatten, squeeze, slice, expand, detach, and the forms that
+// make views. All keep bits; results but detach's are not shards (their meta shape is empty).
 #include <algorithm>
 #include <array>
 #include <limits>

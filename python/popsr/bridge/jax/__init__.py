@@ -5,42 +5,26 @@ in the file of its kind; a primitive without one is a gap, which is reported wit
 """
 
 from popsr._lazy import names_only
-from popsr.bridge.jax import (
-    bits,
-    collectives,
-    control,
-    elementwise,
-    functions,
-    indexing,
-    linear,
-    manual,
-    random,
-    reduce,
-    shape,
-    windows,
+from popsr.bridge.jax import (  # noqa: F401 - they register their rules
+    _bits,
+    _collectives,
+    _control,
+    _elementwise,
+    _indexing,
+    _linear,
+    _manual,
+    _random,
+    _reduce,
+    _shape,
+    _windows,
 )
-from popsr.bridge.jax.rules import RULES
-from popsr.bridge.jax.steps import accepts, from_jax
+from popsr.bridge.jax._rules import RULES
+from popsr.bridge.jax._steps import accepts, from_jax
 
 __all__ = ["accepts", "from_jax", "import_step", "primitives"]
 
-_KINDS = (
-    bits,
-    collectives,
-    control,
-    elementwise,
-    functions,
-    indexing,
-    linear,
-    manual,
-    random,
-    reduce,
-    shape,
-    windows,
-)
-
 import_step = from_jax
-"""What ``popsr.prove`` calls."""
+"""The name that ``popsr.prove`` calls."""
 
 
 def primitives() -> dict[str, str]:

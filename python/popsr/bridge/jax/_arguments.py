@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr._text.shown import shown
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.importer import is_key, stored
-from popsr.bridge.jax.mesh import Spec, Spread
-from popsr.bridge.jax.rules import Aval
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._importer import is_key, stored
+from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._rules import Aval
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
-__all__ = ["Leaf", "assembled", "leaves_of", "line_of", "parts_of", "read_roles", "value_of"]
+__all__ = ["Leaf", "assembled", "leaves_of", "line_of", "names_of", "parts_of", "read_roles", "value_of"]
 
 ROLES = ("state", "data", "constant")
 
@@ -41,7 +41,7 @@ def leaves_of(function: Any, args: Sequence[Any], names: Sequence[str] | None) -
     """The arrays in the arguments, in the order of the jaxpr."""
     jax = the_jax()
 
-    given = _names(function, len(args), names)
+    given = names_of(function, len(args), names)
     leaves = []
     for path, value in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
         number = path[0].idx
@@ -49,7 +49,7 @@ def leaves_of(function: Any, args: Sequence[Any], names: Sequence[str] | None) -
     return leaves
 
 
-def _names(function: Any, count: int, names: Sequence[str] | None) -> list[str]:
+def names_of(function: Any, count: int, names: Sequence[str] | None) -> list[str]:
     """A name for each argument, from the signature where none are given."""
     if names is not None:
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
@@ -95,7 +95,7 @@ def read_roles(
 
 
 def inferred_updates(args: Sequence[Any], outputs: Sequence[Any]) -> dict[int, int]:
-    """Which result is the new value of which argument: the first of the same tree, shapes and dtypes.
+    """For each argument the first result of its tree, shapes and dtypes, which is taken for its new value.
 
     A single float is not taken for a state: it may be a loss.
     """

@@ -10,33 +10,30 @@ from typing import Any
 
 import numpy as np
 
-import popsr
-from popsr._host.arguments import read_int, read_text
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.jax.arguments import (
+from popsr.bridge.jax._arguments import (
     Leaf,
-    assembled,
     inferred_updates,
     leaves_of,
     line_of,
+    names_of,
     parts_of,
     read_roles,
     value_of,
 )
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.importer import Importer, aval_of, closed
-from popsr.bridge.jax.manual import meshes_of, require_axes, specs_of_arguments, spread_of
-from popsr.bridge.jax.mesh import Spec, Spread
-from popsr.bridge.jax.rules import Aval, NotSupportedError, Value, dtype_of
-from popsr.bridge.jax.sharded import Sharded, sliced
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._importer import Importer, aval_of, closed
+from popsr.bridge.jax._mesh import Spec
+from popsr.bridge.jax._rules import Value, dtype_of
+from popsr.bridge.jax._sharded import Sharded, sliced
+from popsr.bridge.jax._traced import WHERE, Traced
+from popsr.context import location
+from popsr.errors import AttributeValueError
 from popsr.tensor import Tensor
 
 __all__ = ["accepts", "from_jax"]
-
-_WHERE = "from_jax"
 
 
 def accepts(step: Any) -> bool:
@@ -99,166 +96,13 @@ def from_jax(
         ...     return w - 0.1 * jax.lax.pmean(w * x.sum(), "data")
         >>> popsr.bridge.jax.from_jax(step, w, x, replicas=4, axis_name="data", in_axes=(None, 0))  # doctest: +SKIP
     """
-    traced = _Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
+    traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
     return _read(traced, leaves, names, roles, updates, unsupported)
 
 
-class _Traced:
-    """A jaxpr with the mesh of its replicas.
-
-    Attributes:
-        jaxpr: closed.
-        spread: how replicas lie in the mesh.
-        outputs: shapes and dtypes of the results, as a tree.
-        specs: how arguments are cut, in the order of the jaxpr.
-        per_replica: which arguments have a row for each replica; None where a mesh cuts them.
-    """
-
-    def __init__(
-        self,
-        f: Any,
-        args: tuple[Any, ...],
-        mesh: Any,
-        in_specs: Any,
-        out_specs: Any,
-        check_vma: bool,
-        replicas: int | None,
-        axis_name: str | None,
-        in_axes: Any,
-    ) -> None:
-        """Trace a function."""
-        jax = the_jax()
-
-        if not callable(f):
-            raise ArgumentTypeError(
-                f"{_WHERE}: f is not a function, got {shown(f)}, expected a function of JAX"
-            )
-        count = None if replicas is None else read_int(f"{_WHERE}: replicas", replicas, 1)
-        self.f, self.args = f, args
-        self.per_replica: list[bool] | None = None
-        axes: list[tuple[str, int]] = []
-        if (in_specs is None) != (out_specs is None):
-            raise AttributeValueError(
-                f"{_WHERE}: one of in_specs and out_specs, got the other as None, expected both"
-            )
-        if in_specs is not None:
-            mesh = _read_mesh(mesh)
-            f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
-        elif axis_name is not None:
-            if count is None:
-                raise AttributeValueError(
-                    f"{_WHERE}: axis_name without replicas, got {shown(axis_name)}, expected both"
-                )
-            axes = [(read_text(f"{_WHERE}: axis_name", axis_name), count)]
-            args = self._rows(args, in_axes, count)
-        self.jaxpr, self.outputs = jax.make_jaxpr(f, axis_env=axes, return_shape=True)(*args)
-        found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
-        if found is None and mesh is not None:
-            found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
-        if found is None:
-            found = Spread({"replicas": count or 1})
-        if count is not None and count != found.replicas:
-            raise ReplicaError(
-                f"{_WHERE}: replicas are not the mesh's, got {count}, expected {found.replicas} of "
-                f"{dict(found.sizes)}"
-            )
-        self.spread = found
-        for each in meshes_of(self.jaxpr.jaxpr):
-            require_axes(found, each)
-        self.avals = [_checked(var.aval) for var in self.jaxpr.jaxpr.invars]
-        self.specs: list[Spec] = (
-            [((),) * aval.rank for aval in self.avals]
-            if axes
-            else specs_of_arguments(self.jaxpr.jaxpr, self.avals)
-        )
-
-    def _rows(self, args: tuple[Any, ...], in_axes: Any, count: int) -> tuple[Any, ...]:
-        """Arguments of one replica, as shapes and dtypes."""
-        jax = the_jax()
-
-        axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
-        if len(axes) != len(args):
-            raise AttributeValueError(
-                f"{_WHERE}: not one of in_axes for each argument, got {len(axes)}, expected {len(args)}"
-            )
-        self.per_replica = []
-        inner = []
-        for number, (argument, of) in enumerate(zip(args, axes, strict=True)):
-            leaves, tree = jax.tree.flatten(argument)
-            kinds = jax.tree.leaves(of, is_leaf=lambda each: each is None)
-            kinds = kinds * len(leaves) if len(kinds) == 1 else kinds
-            if len(kinds) != len(leaves) or any(kind not in (0, None) for kind in kinds):
-                raise AttributeValueError(
-                    f"{_WHERE}: in_axes of argument {number}, got {shown(of)}, expected 0 or None, or a tree of them"
-                )
-            self.per_replica += [kind == 0 for kind in kinds]
-            inner.append(
-                tree.unflatten([_row(leaf, kind, count) for leaf, kind in zip(leaves, kinds, strict=True)])
-            )
-        return tuple(inner)
-
-    def joined(self, spec: Spec, aval: Aval) -> Any:
-        """What makes the user's array of a row for each replica."""
-        if self.per_replica is not None:
-            return None
-        shape = [extent // self.spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)]
-        return lambda rows: assembled(rows.reshape(self.spread.replicas, *shape), spec, self.spread, aval)
-
-
-def _row(leaf: Any, axis: int | None, count: int) -> Any:
-    """Shape and dtype of what one replica is given."""
-    jax = the_jax()
-
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is None:
-        dtype = jax.numpy.asarray(leaf).dtype
-    shape = tuple(np.shape(leaf))
-    if axis is None:
-        return jax.ShapeDtypeStruct(shape, dtype)
-    if not shape or shape[0] != count:
-        raise ReplicaError(
-            f"{_WHERE}: not a row for each replica, got shape {list(shape)}, expected {count} rows: in_axes=None gives "
-            "all replicas the same"
-        )
-    return jax.ShapeDtypeStruct(shape[1:], dtype)
-
-
-def _read_mesh(mesh: Any) -> Any:
-    """A mesh of JAX, from sizes by name too."""
-    jax = the_jax()
-
-    if isinstance(mesh, Mapping):
-        sizes = {
-            read_text(f"{_WHERE}: name of an axis", name): read_int(f"{_WHERE}: size of axis {name}", size, 1)
-            for name, size in mesh.items()
-        }
-        return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
-    if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
-        raise ArgumentTypeError(
-            f"{_WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
-        )
-    return jax.sharding.AbstractMesh(
-        tuple(mesh.shape.values()), tuple(mesh.shape)
-    )  # without devices or axis types
-
-
-def _checked(aval: Any) -> Aval:
-    """An argument as stored.
-
-    Raises:
-        DTypeError: tensors cannot have its dtype.
-    """
-    try:
-        found = aval_of(aval)
-        dtype_of(found.dtype)
-    except NotSupportedError as error:
-        raise DTypeError(f"{_WHERE}: argument of a dtype that tensors cannot have, got {error}") from None
-    return found
-
-
 def _read(
-    traced: _Traced,
+    traced: Traced,
     leaves: Sequence[Leaf],
     names: Sequence[str] | None,
     roles: Mapping[str, str] | None,
@@ -275,15 +119,15 @@ def _read(
         inner = _seen_by_replica(traced)
         updates = inferred_updates(inner, parts)
     _check_updates(updates, traced.args, parts)
-    arguments = _names_of(traced.f, len(traced.args), names)
+    arguments = names_of(traced.f, len(traced.args), names)
     kinds = read_roles(arguments, roles, updates)
     updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
-    builder = StepBuilder(traced.spread.replicas, where=_WHERE, unsupported=unsupported)
+    builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
     place = line_of(traced.f)
     with builder:
         importer = Importer(builder, traced.spread)
         jaxpr, consts = closed(traced.jaxpr)
-        with popsr.location(*place) if place else contextlib.nullcontext():
+        with location(*place) if place else contextlib.nullcontext():
             values = [
                 _argument(builder, traced, leaf, kinds[leaf.argument], number)
                 for number, leaf in enumerate(leaves)
@@ -293,13 +137,7 @@ def _read(
             return builder.finish()
 
 
-def _names_of(f: Any, count: int, names: Sequence[str] | None) -> list[str]:
-    from popsr.bridge.jax.arguments import _names
-
-    return _names(f, count, names)
-
-
-def _seen_by_replica(traced: _Traced) -> tuple[Any, ...]:
+def _seen_by_replica(traced: Traced) -> tuple[Any, ...]:
     """Arguments with the shapes that the jaxpr takes."""
     jax = the_jax()
 
@@ -316,17 +154,17 @@ def _check_updates(updates: Mapping[int, int], args: Sequence[Any], outputs: Seq
     for position, number in updates.items():
         if not 0 <= position < len(args) or not 0 <= number < len(outputs):
             raise AttributeValueError(
-                f"{_WHERE}: updates of an argument or result that is not there, got {{{position}: {number}}}, expected "
+                f"{WHERE}: updates of an argument or result that is not there, got {{{position}: {number}}}, expected "
                 f"0 to {len(args) - 1} and 0 to {len(outputs) - 1}"
             )
         if jax.tree.structure(args[position]) != jax.tree.structure(outputs[number]):
             raise AttributeValueError(
-                f"{_WHERE}: updates argument {position} by a result of another tree, got result {number}, expected "
+                f"{WHERE}: updates argument {position} by a result of another tree, got result {number}, expected "
                 f"{shown(str(jax.tree.structure(args[position])))}"
             )
 
 
-def _argument(builder: StepBuilder, traced: _Traced, leaf: Leaf, role: str, number: int) -> Value:
+def _argument(builder: StepBuilder, traced: Traced, leaf: Leaf, role: str, number: int) -> Value:
     """A variable, a stream or a constant, and its value as the jaxpr takes it."""
     aval, spec, spread = traced.avals[number], traced.specs[number], traced.spread
     own_row = traced.per_replica is not None and traced.per_replica[number]
@@ -354,7 +192,7 @@ def _argument(builder: StepBuilder, traced: _Traced, leaf: Leaf, role: str, numb
 
 def _results(
     importer: Importer,
-    traced: _Traced,
+    traced: Traced,
     leaves: Sequence[Leaf],
     outputs: Sequence[Any],
     found: list[Value],

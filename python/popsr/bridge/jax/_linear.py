@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, dtype_of, rule, width
-from popsr.bridge.jax.shape import moved, padded, reshaped
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, dtype_of, rule, width
+from popsr.bridge.jax._shape import moved, padded, reshaped
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-import popsr
 from popsr import dtypes, ops
-from popsr.bridge.jax.calls import CALLED
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
-from popsr.bridge.jax.trip_counts import trip_count
+from popsr._program.create_graph import graph_input, graph_output
+from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
+from popsr.bridge.jax._trip_counts import trip_count
+from popsr.graph import Graph
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -31,9 +32,7 @@ def _call(equation: Equation) -> Result:
 Body = Callable[[list[Value]], Sequence[Value]]
 
 
-def _graph(
-    equation: Equation, name: str, values: Sequence[Value], body: Body
-) -> tuple[popsr.Graph, list[Tensor]]:
+def _graph(equation: Equation, name: str, values: Sequence[Value], body: Body) -> tuple[Graph, list[Tensor]]:
     """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
 
     Returns:
@@ -44,7 +43,7 @@ def _graph(
     tensors = [value for value in values if isinstance(value, Tensor)]
     graph = importer.builder.ir.create_empty_graph(name)
     with graph:
-        inputs = iter([popsr.graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)])
+        inputs = iter([graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)])
         inner = [next(inputs) if isinstance(value, Tensor) else value for value in values]
         seen: set[Tensor] = set()
         for value in body(inner):
@@ -52,7 +51,7 @@ def _graph(
             if out in seen or out in graph.inputs:
                 out = ops.identity(out)
             seen.add(out)
-            popsr.graph_output(out)
+            graph_output(out)
     return graph, tensors
 
 

@@ -22,7 +22,7 @@ _MAX_TRIPS = 1 << 31
 def trip_count(
     cond: Any, body: Any, cond_consts: Sequence[Any], body_consts: Sequence[Any], carry: Sequence[Any]
 ) -> int | None:
-    """How often a loop runs; None when that depends on data.
+    """Number of passes of a loop; None when that depends on data.
 
     Args:
         cond: jaxpr of the condition.
@@ -98,7 +98,7 @@ def _whole(value: Any, step: int) -> tuple[int, int] | None:
 
 
 def _step(body: Any, place: int, body_consts: Sequence[Any]) -> int | None:
-    """What a pass adds to a component of the carry."""
+    """The number that a pass adds to a component of the carry."""
     jaxpr = body.jaxpr
     inside, after = jaxpr.invars[len(body_consts) + place], jaxpr.outvars[place]
     if after is inside:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.mesh import as_axes
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax.shape import moved
+from popsr.bridge.jax._mesh import as_axes
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._shape import moved
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 

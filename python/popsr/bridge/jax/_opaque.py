@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from popsr.bridge.jax.calls import CALLED
-from popsr.bridge.jax.rules import RULES
+from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._rules import RULES
 
-__all__ = ["depends_on_operands_alone", "is_silent"]
+__all__ = ["LOCAL", "depends_on_operands_alone", "is_silent"]
 
-_LOCAL = frozenset(
+LOCAL = frozenset(
     {
         "acos",
         "acosh",
@@ -131,7 +131,7 @@ _RUNS_OTHERS = frozenset(
 """Local where everything is that they run."""
 
 _LOCAL_RULES = frozenset(
-    ["bits", "elementwise", "functions", "indexing", "linear", "random", "reduce", "shape", "windows"]
+    ["bits", "elementwise", "indexing", "linear", "random", "reduce", "shape", "windows"]
 )
 """Files whose rules are of local primitives."""
 
@@ -142,7 +142,7 @@ def depends_on_operands_alone(equation: Any) -> bool:
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
     name = equation.primitive.name
-    local = name in _LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
+    local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
     if equation.effects or not (local or name in _RUNS_OTHERS):
         return False
     return all(depends_on_operands_alone(each) for jaxpr in _inside(equation) for each in jaxpr.eqns)

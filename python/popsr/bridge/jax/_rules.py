@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge.jax._mesh import Spread
 from popsr.tensor import Tensor, constant
-
-if TYPE_CHECKING:
-    from popsr.bridge.jax.importer import Importer
 
 __all__ = [
     "RULES",
     "Aval",
     "Equation",
     "NotSupportedError",
+    "Reader",
     "Rule",
     "dtype_of",
     "make_constant",
@@ -53,6 +53,22 @@ Value = Any
 """A tensor, an array that is known while the step is read, or a ``Sharded`` value."""
 
 
+class Reader(Protocol):
+    """The importer as rules see it."""
+
+    builder: StepBuilder
+    spread: Spread
+
+    def constant(self, value: NDArray[Any], dtype: dtypes.dtype) -> Tensor:
+        """A constant of the current graph."""
+
+    def tensor(self, value: Value) -> Tensor:
+        """A value as a tensor of the current graph."""
+
+    def closed(self, jaxpr: Any, values: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr, read as part of the equation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Equation:
     """An equation of a jaxpr as rules see it.
@@ -72,7 +88,7 @@ class Equation:
     values: tuple[Value, ...]
     operands: tuple[Aval, ...]
     results: tuple[Aval, ...]
-    importer: Importer
+    importer: Reader
     key_operands: tuple[bool, ...] = ()
 
     @property
@@ -97,7 +113,7 @@ RuleFunction = Callable[..., Result]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a primitive becomes ops.
+    """The function that makes ops of a primitive.
 
     Attributes:
         function: takes the equation, then its operands as tensors; returns the results.
@@ -122,7 +138,7 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
     def register(function: RuleFunction) -> RuleFunction:
         for name in primitives:
             assert name not in RULES, f"two rules of {name}"
-            RULES[name] = Rule(function, raw, function.__module__.rpartition(".")[2], plain)
+            RULES[name] = Rule(function, raw, function.__module__.rpartition("._")[2], plain)
         return function
 
     return register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from popsr import ops
-from popsr.bridge.jax.mesh import Spec, Spread
+from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.tensor import Tensor
 
 __all__ = ["Sharded", "gathered", "sliced"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,13 +26,16 @@ def as_axes(axes: object) -> Axes:
 
 @dataclass(frozen=True)
 class Spread:
-    """How replicas lie in a mesh: row by row, the last axis the fastest.
+    """Replicas in a mesh: row by row, the last axis the fastest.
 
     Attributes:
         sizes: number of replicas along each axis, in the order of the mesh.
     """
 
     sizes: Mapping[str, int]
+    _groups: dict[tuple[str, ...], ReplicaGrouping] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def replicas(self) -> int:
@@ -55,8 +58,11 @@ class Spread:
 
     def group(self, axes: Sequence[str]) -> ReplicaGrouping:
         """The groups along axes: their members differ in these coordinates alone. One grouping for any axes."""
-        others = [axis for axis in self.sizes if axis not in axes]
-        return ReplicaGrouping.from_assignment(numbered(self.index(others)))
+        key = tuple(axes)
+        if key not in self._groups:
+            others = [axis for axis in self.sizes if axis not in axes]
+            self._groups[key] = ReplicaGrouping.from_assignment(numbered(self.index(others)))
+        return self._groups[key]
 
     def in_order(self, axes: Sequence[str]) -> bool:
         """True if members of ``group(axes)`` ascend in the order in which the axes are given."""
@@ -91,7 +97,7 @@ class Spread:
         return ReplicaGrouping.from_assignment(numbered(self.index([axis for axes in spec for axis in axes])))
 
     def part(self, spec: Spec, shape: Sequence[int], replica: int) -> tuple[slice, ...]:
-        """Where the part of a replica is in an array that is cut by a spec."""
+        """The place of a replica's part in an array that is cut by a spec."""
         at = self._coordinates()[replica]
         cuts = []
         for axes, extent in zip(spec, shape, strict=True):

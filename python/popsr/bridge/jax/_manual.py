@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax.calls import CALLED
-from popsr.bridge.jax.mesh import Spec, Spread
-from popsr.bridge.jax.rules import Aval, Equation, NotSupportedError, Result, Value, rule
-from popsr.bridge.jax.sharded import Sharded, sliced
+from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
+from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.errors import ReplicaError
 
 __all__ = ["meshes_of", "read_spec", "specs_of_arguments", "spread_of"]
@@ -91,7 +91,7 @@ def spread_of(jaxpr: Any) -> Spread | None:
 
 
 def specs_of_arguments(jaxpr: Any, avals: list[Aval]) -> list[Spec]:
-    """How each argument is cut: as all ``shard_map`` that take it say; not at all where they differ."""
+    """The cut of each argument: as all ``shard_map`` that take it say; none where they differ."""
     uses = _uses(jaxpr)
     specs = []
     for found, aval in zip(uses, avals, strict=True):

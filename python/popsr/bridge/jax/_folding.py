@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from popsr.bridge.jax.rules import Equation
+    from popsr.bridge.jax._rules import Equation
 
 __all__ = ["FOLDS", "MAX_FOLDED"]
 

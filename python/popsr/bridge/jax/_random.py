@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.bits import both, either, flipped, integer_as, shifted_left, shifted_right
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule, width
-from popsr.bridge.jax.shape import broadcast
+from popsr.bridge.jax._bits import integer_as
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._shape import broadcast
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -35,15 +35,15 @@ def threefry(
     def number(value: int) -> Tensor:
         return equation.constant(np.uint32(value), dtypes.uint32)
 
-    keys = [key0, key1, flipped(flipped(key0, key1), number(_PARITY))]
+    keys = [key0, key1, ops.bitwise_xor(ops.bitwise_xor(key0, key1), number(_PARITY))]
     word0, word1 = ops.add(word0, keys[0]), ops.add(word1, keys[1])
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
             word0 = ops.add(word0, word1)
-            turned = either(
-                shifted_left(word1, number(distance)), shifted_right(word1, number(32 - distance))
+            turned = ops.bitwise_or(
+                ops.shift_left(word1, number(distance)), ops.shift_right_logical(word1, number(32 - distance))
             )
-            word1 = flipped(word0, turned)
+            word1 = ops.bitwise_xor(word0, turned)
         word0 = ops.add(word0, keys[(group + 1) % 3])
         word1 = ops.add(ops.add(word1, keys[(group + 2) % 3]), number(group + 1))
     return word0, word1
@@ -96,12 +96,12 @@ def _random_bits(equation: Equation, keys: Tensor) -> Result:
     whole = (*lead, *shape)
     if width == 64:
         wide = dtypes.uint64
-        moved = shifted_left(ops.cast(first, wide), equation.constant(np.uint64(32), wide))
-        return ops.reshape(either(moved, ops.cast(second, wide)), whole)
-    bits = flipped(first, second)
+        moved = ops.shift_left(ops.cast(first, wide), equation.constant(np.uint64(32), wide))
+        return ops.reshape(ops.bitwise_or(moved, ops.cast(second, wide)), whole)
+    bits = ops.bitwise_xor(first, second)
     if width < 32:
         mask = equation.constant(np.uint32(2**width - 1), dtypes.uint32)
-        bits = ops.cast(both(bits, mask), equation.dtype)
+        bits = ops.cast(ops.bitwise_and(bits, mask), equation.dtype)
     return ops.reshape(bits, whole)
 
 
@@ -128,8 +128,12 @@ def _seeded(equation: Equation, seed: Tensor) -> Tensor:
     shape = (*seed.shape, 1)
     if width(seed.dtype) == 8:
         wide = ops.cast(seed, dtypes.uint64)
-        high = ops.cast(shifted_right(wide, equation.constant(np.uint64(32), dtypes.uint64)), dtypes.uint32)
-        low = ops.cast(both(wide, equation.constant(np.uint64(0xFFFFFFFF), dtypes.uint64)), dtypes.uint32)
+        high = ops.cast(
+            ops.shift_right_logical(wide, equation.constant(np.uint64(32), dtypes.uint64)), dtypes.uint32
+        )
+        low = ops.cast(
+            ops.bitwise_and(wide, equation.constant(np.uint64(0xFFFFFFFF), dtypes.uint64)), dtypes.uint32
+        )
         words = [ops.reshape(high, shape), ops.reshape(low, shape)]
     else:
         low = ops.reshape(integer_as(seed, dtypes.uint32), shape)

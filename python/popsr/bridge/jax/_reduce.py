@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from popsr import dtypes, ops
-from popsr.bridge.jax.elementwise import least, op_named
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax.shape import reversed_along
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -48,42 +46,39 @@ def _arg(equation: Equation, a: Tensor) -> Result:
     return ops.cast(kind(a, int(axis)), equation.dtype)
 
 
-@rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
-def _cumulative(equation: Equation, a: Tensor) -> Result:
-    """Sums by the op; others by doubling, which takes a step for each bit of the extent."""
-    axis, reverse = int(equation.params["axis"]), bool(equation.params["reverse"])
-    if equation.primitive == "cumsum" and not reverse:
-        return ops.cumsum(a, axis)
-    if equation.primitive == "cumsum":
-        return reversed_along(ops.cumsum(reversed_along(a, [axis]), axis), [axis])
-    return _doubled(a, axis, reverse, _STEPS[equation.primitive])
-
-
-def _log_add(a: Tensor, b: Tensor) -> Tensor:
-    high = ops.maximum(a, b)
-    return ops.add(high, op_named("log1p")(ops.exp(ops.negate(ops.abs(ops.sub(a, b))))))
-
-
-_STEPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cumprod": ops.mul,
-    "cummax": ops.maximum,
-    "cummin": least,
-    "cumlogsumexp": _log_add,
+_SCANS: dict[str, Reduction] = {
+    "cumsum": ops.cumsum,
+    "cumprod": ops.cumprod,
+    "cummax": ops.cummax,
+    "cummin": ops.cummin,
 }
 
 
-def _doubled(a: Tensor, axis: int, reverse: bool, step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    extent, distance = a.shape[axis], 1
-    while distance < extent:
-        first, last = (0, extent - distance), (distance, extent)
-        if reverse:
-            kept = ops.slice(a, extent - distance, extent, 1, axis)
-            a = ops.concat([step(ops.slice(a, *first, 1, axis), ops.slice(a, *last, 1, axis)), kept], axis)
-        else:
-            kept = ops.slice(a, 0, distance, 1, axis)
-            a = ops.concat([kept, step(ops.slice(a, *last, 1, axis), ops.slice(a, *first, 1, axis))], axis)
+@rule(*_SCANS)
+def _cumulative(equation: Equation, a: Tensor) -> Result:
+    axis, scan = int(equation.params["axis"]), _SCANS[equation.primitive]
+    if equation.params["reverse"]:
+        return ops.reverse(scan(ops.reverse(a, (axis,)), axis), (axis,))
+    return scan(a, axis)
+
+
+@rule("cumlogsumexp")
+def _cumulative_log(equation: Equation, a: Tensor) -> Result:
+    """By doubling the distance that is added, which takes a step for each bit of the extent."""
+    axis, reverse = int(equation.params["axis"]), bool(equation.params["reverse"])
+    a = ops.reverse(a, (axis,)) if reverse else a
+    distance = 1
+    while distance < a.shape[axis]:
+        kept = ops.slice(a, 0, distance, 1, axis)
+        before, here = ops.slice(a, 0, -distance, 1, axis), ops.slice(a, distance, None, 1, axis)
+        a = ops.concat([kept, _log_add(before, here)], axis)
         distance *= 2
-    return a
+    return ops.reverse(a, (axis,)) if reverse else a
+
+
+def _log_add(a: Tensor, b: Tensor) -> Tensor:
+    gap = ops.negate(ops.abs(ops.sub(a, b)))
+    return ops.add(ops.maximum(a, b), ops.log1p(ops.exp(gap)))
 
 
 @rule("reduce")
@@ -95,7 +90,7 @@ def _reduce_by(equation: Equation, a: Tensor, start: Tensor, *more: Tensor) -> R
         "add": (ops.sum, ops.add),
         "mul": (ops.prod, ops.mul),
         "max": (ops.max, ops.maximum),
-        "min": (ops.min, least),
+        "min": (ops.min, ops.minimum),
     }
     if more or name not in kinds or {*map(id, inner.eqns[0].invars)} != {*map(id, inner.invars)}:
         raise NotSupportedError("a function that is not one sum, product, maximum or minimum")

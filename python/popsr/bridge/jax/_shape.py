@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from popsr import dtypes, ops
-from popsr.bridge.jax.rules import Equation, NotSupportedError, Result, rule
+from popsr import ops
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
-__all__ = ["broadcast", "moved", "padded", "reshaped", "reversed_along", "strided"]
+__all__ = ["broadcast", "moved", "padded", "reshaped", "strided"]
 
 
 @rule("reshape", "squeeze")
@@ -55,10 +55,7 @@ def broadcast(a: Tensor, middle: tuple[int, ...], shape: tuple[int, ...]) -> Ten
         a = ops.reshape(a, middle)
     if middle == shape:
         return a
-    expand = ops.__dict__.get("expand")
-    if expand is not None:
-        return expand(a, shape)  # type: ignore[no-any-return]
-    return ops.where(ops.init(shape, dtypes.bool), a, a)
+    return ops.expand(a, shape)
 
 
 @rule("iota")
@@ -137,12 +134,7 @@ def _tile(equation: Equation, a: Tensor) -> Result:
 
 @rule("rev")
 def _rev(equation: Equation, a: Tensor) -> Result:
-    return reversed_along(a, [int(axis) for axis in equation.params["dimensions"]])
-
-
-def reversed_along(a: Tensor, axes: list[int]) -> Tensor:
-    """The last element first."""
-    return ops.slice(a, None, None, [-1] * len(axes), axes) if axes else a
+    return ops.reverse(a, [int(axis) for axis in equation.params["dimensions"]])
 
 
 @rule("pad")
@@ -155,35 +147,8 @@ def padded(
     a: Tensor, value: Tensor, edges: Sequence[tuple[int, int]], dilation: Sequence[int] | None = None
 ) -> Tensor:
     """A tensor with ``value`` at its edges, cut where they are negative, and between elements where it is dilated."""
-    if dilation is not None:
-        a = _spaced(a, value, [int(step) - 1 for step in dilation])
-    a = strided(
-        a,
-        [max(0, -before) for before, _ in edges],
-        [extent + min(0, after) for extent, (_, after) in zip(a.shape, edges, strict=True)],
-        [1] * a.rank,
-    )
-    for axis, (before, after) in enumerate(edges):
-        extents = (max(0, before), max(0, after))
-        first, last = (
-            [broadcast(value, (1,) * a.rank, (*a.shape[:axis], extent, *a.shape[axis + 1 :]))]
-            if extent
-            else []
-            for extent in extents
-        )
-        if first or last:
-            a = ops.concat([*first, a, *last], axis)
-    return a
-
-
-def _spaced(a: Tensor, value: Tensor, between: list[int]) -> Tensor:
-    """A tensor with so many elements of ``value`` between neighbours along each dimension."""
-    for axis, gap in enumerate(between):
-        if gap == 0 or a.shape[axis] == 1:
-            continue
-        before, extent, after = a.shape[:axis], a.shape[axis], a.shape[axis + 1 :]
-        column = ops.reshape(a, (*before, extent, 1, *after))
-        filler = broadcast(value, (1,) * column.rank, (*before, extent, gap, *after))
-        wide = ops.reshape(ops.concat([column, filler], axis + 1), (*before, extent * (gap + 1), *after))
-        a = ops.slice(wide, 0, extent * (gap + 1) - gap, 1, axis)
-    return a
+    low, high = zip(*edges, strict=True)
+    between = [0] * a.rank if dilation is None else [int(step) - 1 for step in dilation]
+    if not any((*low, *high, *between)):
+        return a
+    return ops.pad(a, low, high, between, value=value)

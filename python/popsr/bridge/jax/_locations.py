@@ -8,7 +8,7 @@ import os
 import sysconfig
 from typing import Any
 
-from popsr.bridge.jax.framework import the_jax
+from popsr.bridge.jax._framework import the_jax
 
 __all__ = ["is_of_jax", "user_line"]
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import popsr
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge.jax.folding import FOLDS, MAX_FOLDED
-from popsr.bridge.jax.framework import the_jax
-from popsr.bridge.jax.locations import is_of_jax, user_line
-from popsr.bridge.jax.mesh import Spread
-from popsr.bridge.jax.opaque import depends_on_operands_alone, is_silent
-from popsr.bridge.jax.rules import (
+from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._locations import is_of_jax, user_line
+from popsr.bridge.jax._mesh import Spread
+from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
+from popsr.bridge.jax._rules import (
     RULES,
     Aval,
     Equation,
@@ -26,7 +25,8 @@ from popsr.bridge.jax.rules import (
     dtype_of,
     make_constant,
 )
-from popsr.bridge.jax.sharded import Sharded
+from popsr.bridge.jax._sharded import Sharded
+from popsr.context import gcg, location
 from popsr.errors import DTypeError, ShapeError, UnsupportedError
 from popsr.tensor import Tensor
 
@@ -51,6 +51,7 @@ class Importer:
         self.builder = builder
         self.spread = spread
         self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self._line: tuple[str, int] | None = None
         self._caller: tuple[str, int] | None = None
 
@@ -61,7 +62,7 @@ class Importer:
         value = np.ascontiguousarray(value).reshape(np.shape(value))
         if value.size > _MAX_SHARED:
             return make_constant(value, dtype)
-        key = (popsr.gcg()._id, dtype, value.shape, value.dtype, value.tobytes())
+        key = (gcg()._id, dtype, value.shape, value.dtype, value.tobytes())
         if key not in self._constants:
             self._constants[key] = make_constant(value, dtype)
         return self._constants[key]
@@ -72,7 +73,10 @@ class Importer:
             return value
         if isinstance(value, Sharded):
             return value.whole(self.spread)
-        return self.constant(value, dtype_of(value.dtype))
+        key = (gcg()._id, id(value))
+        if key not in self._known:
+            self._known[key] = value, self.constant(value, dtype_of(value.dtype))
+        return self._known[key][1]
 
     # Equations
 
@@ -97,7 +101,7 @@ class Importer:
         for equation in needed(jaxpr):
             line = self._caller or user_line(equation) or self._line
             before, self._line = self._line, line
-            with popsr.location(*line) if line else contextlib.nullcontext():
+            with location(*line) if line else contextlib.nullcontext():
                 results = self._equation(equation, tuple(read(atom) for atom in equation.invars))
             self._line = before
             env.update(zip(equation.outvars, results, strict=True))

@@ -1,0 +1,175 @@
+"""Tracing a step: its jaxpr, the mesh of its replicas, and how arguments are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from popsr._host.arguments import read_int, read_text
+from popsr._text.shown import shown
+from popsr.bridge.jax._arguments import assembled
+from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._importer import aval_of
+from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
+from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._rules import Aval, NotSupportedError, dtype_of
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError
+
+__all__ = ["WHERE", "Traced"]
+
+WHERE = "from_jax"
+
+
+class Traced:
+    """A jaxpr with the mesh of its replicas.
+
+    Attributes:
+        jaxpr: closed.
+        spread: how replicas lie in the mesh.
+        outputs: shapes and dtypes of the results, as a tree.
+        specs: how arguments are cut, in the order of the jaxpr.
+        per_replica: which arguments have a row for each replica; None where a mesh cuts them.
+    """
+
+    def __init__(
+        self,
+        f: Any,
+        args: tuple[Any, ...],
+        mesh: Any,
+        in_specs: Any,
+        out_specs: Any,
+        check_vma: bool,
+        replicas: int | None,
+        axis_name: str | None,
+        in_axes: Any,
+    ) -> None:
+        """Trace a function."""
+        jax = the_jax()
+
+        if not callable(f):
+            raise ArgumentTypeError(
+                f"{WHERE}: f is not a function, got {shown(f)}, expected a function of JAX"
+            )
+        count = None if replicas is None else read_int(f"{WHERE}: replicas", replicas, 1)
+        self.f, self.args = f, args
+        self.per_replica: list[bool] | None = None
+        axes: list[tuple[str, int]] = []
+        if (in_specs is None) != (out_specs is None):
+            raise AttributeValueError(
+                f"{WHERE}: one of in_specs and out_specs, got the other as None, expected both"
+            )
+        if in_specs is not None:
+            mesh = _read_mesh(mesh)
+            f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
+        elif axis_name is not None:
+            if count is None:
+                raise AttributeValueError(
+                    f"{WHERE}: axis_name without replicas, got {shown(axis_name)}, expected both"
+                )
+            axes = [(read_text(f"{WHERE}: axis_name", axis_name), count)]
+            args = self._rows(args, in_axes, count)
+        self.jaxpr, self.outputs = jax.make_jaxpr(f, axis_env=axes, return_shape=True)(*args)
+        found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
+        if found is None and mesh is not None:
+            found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
+        if found is None:
+            found = Spread({"replicas": count or 1})
+        if count is not None and count != found.replicas:
+            raise ReplicaError(
+                f"{WHERE}: replicas are not the mesh's, got {count}, expected {found.replicas} of "
+                f"{dict(found.sizes)}"
+            )
+        self.spread = found
+        for each in meshes_of(self.jaxpr.jaxpr):
+            require_axes(found, each)
+        self.avals = [_checked(var.aval) for var in self.jaxpr.jaxpr.invars]
+        self.specs: list[Spec] = (
+            [((),) * aval.rank for aval in self.avals]
+            if axes
+            else specs_of_arguments(self.jaxpr.jaxpr, self.avals)
+        )
+
+    def _rows(self, args: tuple[Any, ...], in_axes: Any, count: int) -> tuple[Any, ...]:
+        """Arguments of one replica, as shapes and dtypes."""
+        jax = the_jax()
+
+        axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+        if len(axes) != len(args):
+            raise AttributeValueError(
+                f"{WHERE}: not one of in_axes for each argument, got {len(axes)}, expected {len(args)}"
+            )
+        self.per_replica = []
+        inner = []
+        for number, (argument, of) in enumerate(zip(args, axes, strict=True)):
+            leaves, tree = jax.tree.flatten(argument)
+            kinds = jax.tree.leaves(of, is_leaf=lambda each: each is None)
+            kinds = kinds * len(leaves) if len(kinds) == 1 else kinds
+            if len(kinds) != len(leaves) or any(kind not in (0, None) for kind in kinds):
+                raise AttributeValueError(
+                    f"{WHERE}: in_axes of argument {number}, got {shown(of)}, expected 0 or None, or a tree of them"
+                )
+            self.per_replica += [kind == 0 for kind in kinds]
+            inner.append(
+                tree.unflatten([_row(leaf, kind, count) for leaf, kind in zip(leaves, kinds, strict=True)])
+            )
+        return tuple(inner)
+
+    def joined(self, spec: Spec, aval: Aval) -> Any:
+        """A function from a row for each replica to the user's array."""
+        if self.per_replica is not None:
+            return None
+        shape = [extent // self.spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True)]
+        return lambda rows: assembled(rows.reshape(self.spread.replicas, *shape), spec, self.spread, aval)
+
+
+def _row(leaf: Any, axis: int | None, count: int) -> Any:
+    """Shape and dtype of what one replica is given."""
+    jax = the_jax()
+
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        dtype = jax.numpy.asarray(leaf).dtype
+    shape = tuple(np.shape(leaf))
+    if axis is None:
+        return jax.ShapeDtypeStruct(shape, dtype)
+    if not shape or shape[0] != count:
+        raise ReplicaError(
+            f"{WHERE}: not a row for each replica, got shape {list(shape)}, expected {count} rows: in_axes=None gives "
+            "all replicas the same"
+        )
+    return jax.ShapeDtypeStruct(shape[1:], dtype)
+
+
+def _read_mesh(mesh: Any) -> Any:
+    """A mesh of JAX, from sizes by name too."""
+    jax = the_jax()
+
+    if isinstance(mesh, Mapping):
+        sizes = {
+            read_text(f"{WHERE}: name of an axis", name): read_int(f"{WHERE}: size of axis {name}", size, 1)
+            for name, size in mesh.items()
+        }
+        return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
+        raise ArgumentTypeError(
+            f"{WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
+        )
+    return jax.sharding.AbstractMesh(
+        tuple(mesh.shape.values()), tuple(mesh.shape)
+    )  # without devices or axis types
+
+
+def _checked(aval: Any) -> Aval:
+    """An argument as stored.
+
+    Raises:
+        DTypeError: tensors cannot have its dtype.
+    """
+    try:
+        found = aval_of(aval)
+        dtype_of(found.dtype)
+    except NotSupportedError as error:
+        raise DTypeError(f"{WHERE}: argument of a dtype that tensors cannot have, got {error}") from None
+    return found
