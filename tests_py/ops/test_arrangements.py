@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,8 @@ def test_fill_values_are_converted_as_casts() -> None:
         (np.int32, float("nan"), 0),
         (np.bool_, 2.0, True),
     ):
-        got = _run(
-            lambda t, i: [ops.gather_general(t, i, fill_value=value, **attrs)], T.astype(dtype), indices
-        )
+        fill = functools.partial(ops.gather_general, fill_value=value, **attrs)
+        got = _run(lambda *ts, fill=fill: [fill(*ts)], T.astype(dtype), indices)
         assert_same_bits(got[0], np.full((1, 3), expected, dtype))
 
 

@@ -1,4 +1,4 @@
-"""Averages and maxima over windows, with the meaning of ONNX."""
+"""Averages and maxima over windows, with the meaning of ONNX, and reductions of windows of any axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from popsr._program.emit import emit
 from popsr.ops.conv import PadType
 from popsr.tensor import Tensor
 
-__all__ = ["average_pool", "max_pool"]
+__all__ = ["average_pool", "max_pool", "reduce_window"]
 
 _PAD_TYPES = ("not_set", "same_upper", "same_lower", "valid")
 
@@ -196,6 +196,62 @@ def max_pool(
     kernel = read_ints("max_pool", "kernel_size", kernel_size)
     read_choice("max_pool", "storage_order", storage_order, ("row", "column"))
     return emit("max_pool", {"t": t}, kernel_size=kernel, storage_order=storage_order, **given._as_attrs())
+
+
+def reduce_window(
+    t: Tensor,
+    window: Iterable[int],
+    *,
+    strides: Iterable[int] | None = None,
+    low: Iterable[int] | None = None,
+    high: Iterable[int] | None = None,
+    base_dilation: Iterable[int] | None = None,
+    window_dilation: Iterable[int] | None = None,
+    reduction: Literal["sum", "mul", "min", "max"] = "sum",
+) -> Tensor:
+    """Reduce windows of any axes. An addition of popsr.
+
+    A window's elements are reduced in C order; padding has none. Each list has a number for each axis of ``t``. The
+    gradient of an extreme goes to the first element that it is; "mul" has no gradient: asking for one is an error.
+
+    Args:
+        t: the operand.
+        window: extents of the windows.
+        strides: positions from one window to the next. Default: 1.
+        low: positions before the operand; negative numbers cut elements off. Default: 0.
+        high: positions after it, likewise.
+        base_dilation: positions from one element of the operand to the next. Default: 1.
+        window_dilation: positions from one element of a window to the next. Default: 1.
+        reduction: of the elements. One that meets none gives 0, 1, or the largest or the least value of the dtype.
+    Returns:
+        Tensor of the dtype of ``t``.
+    Facts:
+        dtypes: numbers
+        gradient: yes
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+    Raises:
+        ValueError: a list has a wrong length, or a number is out of range.
+        DTypeError: ``t`` is bool.
+    Source:
+        XLA's ReduceWindow.
+    Example:
+        >>> evaluate(ops.reduce_window, [1.0, 3.0, 2.0, 5.0], window=(2,), strides=(2,), reduction="max")
+        array([3., 5.], dtype=float32)
+    """
+    lists = {
+        "window": window,
+        "strides": strides,
+        "low": low,
+        "high": high,
+        "base_dilation": base_dilation,
+        "window_dilation": window_dilation,
+    }
+    read = {
+        name: None if given is None and name != "window" else read_ints("reduce_window", name, given)
+        for name, given in lists.items()
+    }
+    return emit("reduce_window", {"t": t}, reduction=reduction, **read)
 
 
 __dir__ = names_only(__all__)

@@ -319,6 +319,89 @@ def _scan(step: Callable[[Any, Any], Any]) -> Row:
     )
 
 
+# Windows
+
+
+_STEPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
+    "sum": (lambda a, b: a + b, lambda _: 0),
+    "mul": (lambda a, b: a * b, lambda _: 1),
+    "min": (lambda a, b: a if a != a or b >= a else b, lambda t: _extreme(t, largest=True)),
+    "max": (lambda a, b: a if a != a or b <= a else b, lambda t: _extreme(t, largest=False)),
+}
+
+
+def _extreme(t: Array, *, largest: bool) -> Any:
+    if t.dtype.kind == "f":
+        return np.inf if largest else -np.inf
+    return np.iinfo(t.dtype).max if largest else np.iinfo(t.dtype).min
+
+
+def reduce_window(t: Array, window: Any, reduction: str = "sum", **layout: Any) -> Array:
+    """Window by window, element by element, on an operand whose padding is marked."""
+
+    def given(name: str, absent: int) -> tuple[int, ...]:
+        return layout.get(name) or (absent,) * t.ndim
+
+    marks = pad(
+        np.ones(t.shape, bool),
+        np.array(False),
+        given("low", 0),
+        given("high", 0),
+        [base - 1 for base in given("base_dilation", 1)],
+    )
+    values = pad(
+        t,
+        t.dtype.type(0),
+        given("low", 0),
+        given("high", 0),
+        [base - 1 for base in given("base_dilation", 1)],
+    )
+    dilation, strides = given("window_dilation", 1), given("strides", 1)
+    spans = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
+    shape = [
+        max((n - span) // step + 1, 0) for n, span, step in zip(values.shape, spans, strides, strict=True)
+    ]
+    step, neutral = _STEPS[reduction]
+    result = np.empty(shape, t.dtype)
+    for o in np.ndindex(*shape):
+        met: Any = None
+        for k in np.ndindex(*window):
+            at = tuple(i * s + j * d for i, s, j, d in zip(o, strides, k, dilation, strict=True))
+            if marks[at]:
+                with np.errstate(all="ignore"):
+                    met = values[at] if met is None else step(met, values[at])
+        result[o] = neutral(t) if met is None else met
+    return result
+
+
+def _reduce_window() -> Row:
+    layouts: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+        "": ((5, 6), {"window": (2, 3)}),
+        "strides": (
+            (7, 2, 6),
+            {"window": (3, 1, 2), "strides": (2, 1, 3), "low": (1, 0, 1), "high": (1, 0, 0)},
+        ),
+        "dilated": ((5, 7), {"window": (2, 3), "window_dilation": (2, 2), "strides": (1, 2), "low": (0, 3)}),
+        "spread": ((4, 3), {"window": (3, 2), "base_dilation": (2, 3), "high": (2, 1), "low": (-1, 0)}),
+        "margins": ((3,), {"window": (2,), "low": (3,), "high": (2,)}),
+        "too-small": ((3, 2), {"window": (4, 1)}),
+        "scalar": ((), {"window": ()}),
+    }
+    cases = []
+    for (label, (shape, attrs)), reduction in itertools.product(layouts.items(), _STEPS):
+        infinite = label in ("spread", "margins") and reduction in ("min", "max")  # windows that meet nothing
+        smooth = reduction != "mul" and label != "too-small" and not infinite
+        given = {"reduction": reduction, **attrs}
+        cases.append(
+            Case(normal(shape), reduce_window, given, f"{label}-{reduction}", NUMBERS, smooth=smooth)
+        )
+    special_case = {"window": (3,), "low": (1,), "high": (1,)}
+    for reduction in ("min", "max", "sum"):
+        given = {"reduction": reduction, **special_case}
+        cases.append(Case(special(1), reduce_window, given, f"special-{reduction}", NUMBERS))
+    return Row(tuple(cases), "finite")
+
+
 def arrangement_rows() -> dict[str, Row]:
     """Rows by op."""
     return {
@@ -326,6 +409,7 @@ def arrangement_rows() -> dict[str, Row]:
         "scatter_general": _scatter_general(),
         "sort": _sort(),
         "pad": _pad(),
+        "reduce_window": _reduce_window(),
         "cumprod": _scan(np.multiply),
         "cummax": _scan(_greater),
         "cummin": _scan(_less),

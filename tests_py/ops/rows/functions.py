@@ -99,7 +99,7 @@ def _transcendental() -> dict[str, Row]:
     numbers = normal((5, 7), scale=2.0)
     inside = between(-0.95, 0.95)
     return {
-        "expm1": _function(np.expm1, numbers, 1),
+        "expm1": _function(np.expm1, numbers, 1.5),
         "log1p": _function(np.log1p, positive((5, 7)), 2, (-60, 40)),
         "exp2": _function(np.exp2, numbers, 1),
         "tan": _function(np.tan, between(-1.3, 1.3), 2.5, (-30, 60)),
@@ -113,7 +113,7 @@ def _transcendental() -> dict[str, Row]:
         "acosh": _function(np.arccosh, between(1.1, 4), 3, (0, 120)),
         "atanh": _function(np.arctanh, inside, 3, (-60, 1)),
         "erfc": _function(erfc, numbers, 4, (-30, 5)),
-        "erf_inv": _function(erf_inv, inside, 3, (-60, 0)),
+        "erf_inv": _function(erf_inv, inside, 3.5, (-60, 0)),
         "cbrt": _function(np.cbrt, positive((5, 7)), 0.55, (-120, 120)),
     }
 

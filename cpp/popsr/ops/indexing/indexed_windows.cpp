@@ -20,7 +20,7 @@ using kernels::ElementwiseOp;
 constexpr std::int64_t kOutside = -1;
 constexpr std::size_t kOfTensor = 0, kOfWindows = 1, kOfFill = 2;  ///< Arrays of the nest of a window.
 
-/// Where the windows lie: for each element of the batch an offset on either side, then a nest in a window.
+/// Positions of the windows: for each element of the batch an offset on either side, then a nest in a window.
 class Placement {
  public:
   Placement(const EvalSpec& spec, const IndexedWindows& of)

@@ -166,4 +166,28 @@ REFUSALS: list[Refusal] = [
         )
         for op in ("cumprod", "cummax", "cummin")
     ),
+    Refusal(
+        "window",
+        lambda t: ops.reduce_window(t(2, 3), (2,)),
+        Attr,
+        r"reduce_window: window has a wrong length, got \[2\], expected 2 numbers",
+    ),
+    Refusal(
+        "stride",
+        lambda t: ops.reduce_window(t(4), (2,), strides=(0,)),
+        Attr,
+        r"reduce_window: layout of axis 0 is out of range, got window 2, stride 0",
+    ),
+    Refusal(
+        "no-window",
+        lambda t: ops.reduce_window(t(4), unchecked(None)),
+        Argument,
+        r"reduce_window: window .*None",
+    ),
+    Refusal(
+        "bool",
+        lambda t: ops.reduce_window(t(4, kind=BOOL), (2,)),
+        DType,
+        r"reduce_window: input t has the wrong",
+    ),
 ]

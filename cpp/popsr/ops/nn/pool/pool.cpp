@@ -1,10 +1,11 @@
-// Average and maximum over windows, with their gradients.
+// Average, maximum and other reductions over windows, with their gradients.
 //
 // A window's elements are added in C order, and an element's gradients in the order of the windows, so no
 // result depends on the number of threads. A window that meets no element has the average 0 and the maximum
 // -infinity.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <type_traits>
@@ -15,6 +16,7 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/plane_walk.h"
+#include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/pool/windows.h"
 #include "popsr/ops/registry.h"
@@ -288,6 +290,256 @@ std::vector<OutputDef> infer_average_pool_grad(const InferContext& context) {
 }
 std::vector<OutputDef> infer_max_pool_grad(const InferContext& context) { return {{context.type(0), {}}}; }
 
+// reduce_window: sums, products and extremes over windows of any axes, one after another in C order
+
+enum class WindowStep : std::uint8_t { kSum, kMul, kMin, kMax };
+constexpr Choice<WindowStep> kWindowSteps[] = {{"sum", WindowStep::kSum},
+                                               {"mul", WindowStep::kMul},
+                                               {"min", WindowStep::kMin},
+                                               {"max", WindowStep::kMax}};
+constexpr ChoiceAttr<WindowStep> kWindowStep{"reduction", kWindowSteps};
+constexpr Attr<Shape> kWindowSizes{"window"}, kWindowStrides{"strides"}, kWindowLow{"low"},
+    kWindowHigh{"high"}, kBaseDilation{"base_dilation"}, kWindowDilation{"window_dilation"};
+
+/// The layout along one axis.
+struct WindowAxis {
+  std::int64_t in = 1, window = 1, stride = 1, low = 0, high = 0, base = 1, dilation = 1;
+
+  std::int64_t out() const {
+    const std::int64_t padded = low + (in == 0 ? 0 : (in - 1) * base + 1) + high;
+    const std::int64_t span = (window - 1) * dilation + 1;
+    return padded < span ? 0 : (padded - span) / stride + 1;
+  }
+  /// Elements that window o meets, ascending.
+  std::vector<std::int64_t> met(std::int64_t o) const {
+    std::vector<std::int64_t> elements;
+    for (std::int64_t k = 0; k < window; ++k) {
+      const std::int64_t at = o * stride + k * dilation - low;
+      if (at >= 0 && at % base == 0 && at / base < in) elements.push_back(at / base);
+    }
+    return elements;
+  }
+};
+
+std::vector<WindowAxis> window_axes_of(const Op& op, const Shape& shape) {
+  const auto list = [&](const Attr<Shape>& attr, std::int64_t absent) {
+    Shape values = op.find(attr).value_or(Shape(shape.size(), absent));
+    if (values.size() == shape.size()) return values;
+    raise<AttributeValueError>("{}: {} has a wrong length, got {}, expected {} numbers", op.def->name,
+                               attr.name, to_string(values), shape.size());
+  };
+  const Shape window = list(kWindowSizes, 1), strides = list(kWindowStrides, 1), low = list(kWindowLow, 0),
+              high = list(kWindowHigh, 0), base = list(kBaseDilation, 1), dilation = list(kWindowDilation, 1);
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  std::vector<WindowAxis> axes;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    for (const std::int64_t positive : {window[d], strides[d], base[d], dilation[d]}) {
+      if (positive >= 1 && positive <= kMost && std::abs(low[d]) <= kMost && std::abs(high[d]) <= kMost)
+        continue;
+      raise<AttributeValueError>(
+          "{}: layout of axis {} is out of range, got window {}, stride {}, padding {} and "
+          "{}, dilations {} and {}, expected 1 to 2^31, and paddings of that magnitude",
+          op.def->name, d, window[d], strides[d], low[d], high[d], base[d], dilation[d]);
+    }
+    axes.push_back({.in = shape[d],
+                    .window = window[d],
+                    .stride = strides[d],
+                    .low = low[d],
+                    .high = high[d],
+                    .base = base[d],
+                    .dilation = dilation[d]});
+  }
+  return axes;
+}
+
+std::vector<OutputDef> infer_reduce_window(const InferContext& context) {
+  Shape shape;
+  for (const WindowAxis& axis : window_axes_of(context.op, context.type(0).shape))
+    shape.push_back(axis.out());
+  return {{{context.type(0).dtype, std::move(shape)}, {}}};
+}
+
+/// The elements that each window meets, in offsets on each axis.
+class WindowTaps {
+ public:
+  WindowTaps(const Op& op, const Shape& shape) {
+    const Shape strides = row_major_strides(shape);
+    const std::vector<WindowAxis> axes = window_axes_of(op, shape);
+    for (std::size_t d = 0; d < axes.size(); ++d) {
+      met_.emplace_back();
+      for (std::int64_t o = 0; o < axes[d].out(); ++o) {
+        met_.back().push_back(axes[d].met(o));
+        for (std::int64_t& element : met_.back().back()) element *= strides[d];
+      }
+    }
+  }
+  /// Calls begin(o), then meet(element) for each element of the window, for all windows in C order.
+  template <class Begin, class Meet>
+  void visit(const Begin& begin, const Meet& meet) const {
+    std::vector<const std::vector<std::int64_t>*> window(met_.size());
+    std::int64_t next = 0;
+    choose(0, window, [&] {
+      begin(next++);
+      elements(0, 0, window, meet);
+    });
+  }
+
+ private:
+  using Chosen = std::vector<const std::vector<std::int64_t>*>;
+
+  template <class Body>
+  void choose(std::size_t axis, Chosen& window, const Body& body) const {
+    if (axis == met_.size()) return body();
+    for (const std::vector<std::int64_t>& each : met_[axis]) {
+      window[axis] = &each;
+      choose(axis + 1, window, body);
+    }
+  }
+  template <class Meet>
+  void elements(std::size_t axis, std::int64_t offset, const Chosen& window, const Meet& meet) const {
+    if (axis == window.size()) return meet(offset);
+    for (const std::int64_t each : *window[axis]) elements(axis + 1, offset + each, window, meet);
+  }
+
+  std::vector<std::vector<std::vector<std::int64_t>>> met_ = {};  ///< [axis][window][element]
+};
+
+/// Of floats NaN wins; of equal extremes the first one stays.
+template <class T>
+T window_step(WindowStep step, T total, T x) {
+  using Word = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;
+  switch (step) {
+    case WindowStep::kSum:
+      return static_cast<T>(static_cast<Word>(total) + static_cast<Word>(x));
+    case WindowStep::kMul:
+      return static_cast<T>(static_cast<Word>(total) * static_cast<Word>(x));
+    case WindowStep::kMin:
+      return total != total || x >= total ? total : x;
+    default:
+      return total != total || x <= total ? total : x;
+  }
+}
+
+/// The result of a window that meets nothing.
+template <class T>
+T neutral(WindowStep step) {
+  using Limits = std::numeric_limits<T>;
+  if (step == WindowStep::kSum) return 0;
+  if (step == WindowStep::kMul) return 1;
+  const bool least = step == WindowStep::kMax;
+  if constexpr (Limits::has_infinity)
+    return least ? -Limits::infinity() : Limits::infinity();
+  else
+    return least ? Limits::lowest() : Limits::max();
+}
+
+/// One row: the whole tensor.
+template <class Body>
+BlockKernel whole_kernel(const EvalSpec& spec, DType dtype, Body body) {
+  std::vector<std::int64_t> axes(spec.outputs[0].shape.size());
+  for (std::size_t d = 0; d < axes.size(); ++d) axes[d] = static_cast<std::int64_t>(d);
+  if (num_elements(spec.outputs[0].shape) == 0) return [](const BlockRun&) {};
+  return with_compute_type(compute_of(dtype),
+                           [&]<class T>(T* none) { return row_kernel(spec, axes, body(none)); });
+}
+
+BlockKernel eval_reduce_window(const EvalSpec& spec) {
+  return whole_kernel(
+      spec, spec.inputs[0]->dtype,
+      [taps = WindowTaps(spec.op, spec.inputs[0]->shape), step = spec.op.get(kWindowStep)]<class T>(T*) {
+        return [taps, step](const RowArgs& args) {
+          const auto* const x = reinterpret_cast<const T*>(args.in[0]);
+          auto* out = reinterpret_cast<T*>(args.out[0]) - 1;
+          bool first = true;
+          taps.visit(
+              [&](std::int64_t) {
+                *++out = neutral<T>(step);
+                first = true;
+              },
+              [&](std::int64_t i) {
+                *out = first ? x[i] : window_step(step, *out, x[i]);
+                first = false;
+              });
+        };
+      });
+}
+
+/// Sums: to each element of a window. Extremes, which have input 1: to the first one that the result is.
+BlockKernel eval_reduce_window_grad(const EvalSpec& spec) {
+  const Shape& shape = spec.outputs[0].shape;
+  const bool picks = spec.inputs.size() > 1 && spec.inputs[1].has_value();
+  return whole_kernel(spec, spec.outputs[0].dtype,
+                      [taps = WindowTaps(spec.op, shape), step = spec.op.get(kWindowStep),
+                       n = num_elements(shape), picks]<class T>(T*) {
+                        return [taps, step, n, picks](const RowArgs& args) {
+                          auto* const dx = reinterpret_cast<T*>(args.out[0]);
+                          const auto* const dy = reinterpret_cast<const T*>(args.in[0]);
+                          const auto* const x = picks ? reinterpret_cast<const T*>(args.in[1]) : nullptr;
+                          std::fill_n(dx, n, T{0});
+                          std::int64_t window = 0, best = -1;
+                          const auto give = [&] {
+                            if (best >= 0) dx[best] += dy[window];
+                            best = -1;
+                          };
+                          taps.visit(
+                              [&](std::int64_t o) {
+                                give();
+                                window = o;
+                              },
+                              [&](std::int64_t i) {
+                                if (!picks) {
+                                  dx[i] += dy[window];
+                                } else if (best < 0 || (x[best] == x[best] &&
+                                                        !(window_step(step, x[best], x[i]) == x[best]))) {
+                                  best = i;
+                                }
+                              });
+                          give();
+                        };
+                      });
+}
+
+std::vector<AttrDef> reduce_window_attrs() {
+  return {required(kWindowSizes),
+          optional(kWindowStrides),
+          optional(kWindowLow),
+          optional(kWindowHigh),
+          optional(kBaseDilation),
+          optional(kWindowDilation),
+          optional(kWindowStep, WindowStep::kSum)};
+}
+
+GradValue reduce_window_grad(Grad& g) {
+  std::vector<NamedAttribute> attrs = g.same(reduce_window_attrs());
+  attrs.push_back(kShape(g.in_type(0).shape));
+  const bool picks = g.get(kWindowStep) != WindowStep::kSum;
+  std::vector<GradValue> inputs = {g.dy()};
+  if (picks) inputs.push_back(g.x());
+  return g.call("reduce_window_grad", std::move(inputs), std::move(attrs));
+}
+
+std::vector<OpDef> reduce_window_ops() {
+  std::vector<AttrDef> with_shape = reduce_window_attrs();
+  with_shape.push_back(required(kShape));
+  return {
+      {.name = "reduce_window",
+       .inputs = {{"t", kNumbers}},
+       .attrs = reduce_window_attrs(),
+       .infer = infer_reduce_window,
+       .kernel = {.eval = eval_reduce_window},
+       .grad = {.inputs = {reduce_window_grad},
+                .refuses = [](const Op& op) { return op.get(kWindowStep) == WindowStep::kMul; }},
+       .numerics = kRoundsOnce},
+      {.name = "reduce_window_grad",
+       .inputs = {{"dy", kFloating}, {.name = "t", .dtypes = kFloating, .optional = true}},
+       .attrs = std::move(with_shape),
+       .infer = infer_average_pool_grad,
+       .kernel = {.eval = eval_reduce_window_grad},
+       .numerics = kRoundsOnce,
+       .program = {.internal = true}},
+  };
+}
+
 std::vector<AttrDef> with(AttrDef last) {
   std::vector<AttrDef> attrs = window_attrs();
   attrs.push_back(std::move(last));
@@ -297,7 +549,7 @@ std::vector<AttrDef> with(AttrDef last) {
 }  // namespace
 
 std::vector<OpDef> pool_ops() {
-  return {
+  std::vector<OpDef> ops = {
       {.name = "average_pool",
        .inputs = {{"t", kFloating}},
        .attrs = window_attrs(),
@@ -326,6 +578,8 @@ std::vector<OpDef> pool_ops() {
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
   };
+  for (OpDef& op : reduce_window_ops()) ops.push_back(std::move(op));
+  return ops;
 }
 
 }  // namespace popsr
