@@ -391,7 +391,7 @@ def _op(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
 @functools.cache
 def _function_names() -> frozenset[str]:
     """Names of functions of ``popsr.ops`` that NumPy has too: ops, and what slices make."""
-    return frozenset(schema["name"] for schema in _core.op_schemas()) | {"split"}
+    return frozenset(schema["name"] for schema in _core.op_schemas()) - {"broadcast_to"} | {"split"}
 
 
 _ON_THE_HOST = "what session.run returns for a d2h_stream, or session.get_tensor_data(variable)"

@@ -20,7 +20,7 @@ Shape axes_of(const Grad& g) { return reduced_axes(g.op(), g.in_type(0).shape.si
 
 /// The gradient of the output at every element it came from.
 GradValue broadcast_back(Grad& g, const GradValue& t) {
-  return g.call("expand", {keep_reduced(g, t)}, {kShape(g.in_type(0).shape)});
+  return g.call("broadcast_to", {keep_reduced(g, t)}, {kShape(g.in_type(0).shape)});
 }
 
 GradValue mean_grad(Grad& g) {
@@ -48,7 +48,7 @@ GradValue l2_grad(Grad& g) {
   const TensorType& type = g.out_type(0);
   const double smallest = std::ldexp(1.0, least_exponent(format_of(type.dtype)));
   const GradValue number = g.constant(smallest, type.dtype);
-  const GradValue least = g.call("expand", {number}, {kShape(type.shape)}).now();
+  const GradValue least = g.call("broadcast_to", {number}, {kShape(type.shape)}).now();
   const GradValue norm = g.call("maximum", {g.y(), least}).now();
   return g.x() / keep_reduced(g, norm) * keep_reduced(g, g.dy());
 }

@@ -280,6 +280,20 @@ BlockKernel eval_expand(const EvalSpec& spec) {
 
 GradValue expand_grad(Grad& g) { return g.sum_to_input(0, g.dy()); }
 
+/// Gradients of sums have it under a name of their own, so that plans tell them from the user's.
+std::vector<OpDef> expand_ops() {
+  const OpDef expand{.name = "expand",
+                     .inputs = {{"t"}},
+                     .attrs = {required(kShape)},
+                     .infer = infer_expand,
+                     .kernel = {.eval = eval_expand},
+                     .grad = per_input({expand_grad})};
+  OpDef of_gradients = expand;
+  of_gradients.name = "broadcast_to";
+  of_gradients.program.internal = true;
+  return {expand, of_gradients};
+}
+
 /// Absent lists mean the whole extent (start, stop), 1 (step) and 0, 1, ... (axis). One absent bound inside a
 /// list is written as the least or greatest integer, which is clamped.
 std::vector<OpDef> slice_ops() {
@@ -373,13 +387,8 @@ std::vector<OpDef> shape_ops() {
        .kernel = {.eval = eval_copy},
        .grad = per_input({reshape_grad}),
        .memory = {.same_bytes = true}},
-      {.name = "expand",
-       .inputs = {{"t"}},
-       .attrs = {required(kShape)},
-       .infer = infer_expand,
-       .kernel = {.eval = eval_expand},
-       .grad = per_input({expand_grad})},
   };
+  for (OpDef& op : expand_ops()) ops.push_back(std::move(op));
   for (OpDef& op : slice_ops()) ops.push_back(std::move(op));
   for (OpDef& op : view_ops()) ops.push_back(std::move(op));
   return ops;
