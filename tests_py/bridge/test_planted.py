@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,8 @@ def test_the_table_of_the_docs_is_fresh() -> None:
 def test_dtensor_takes_a_placement_on_trust() -> None:
     """Rows of each rank are called replicated: torch runs the step without a word, popsr finds what drifts."""
     torch = pytest.importorskip("torch")
-    from torch.distributed.tensor import DTensor, Replicate, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
     from popsr.bridge.torch import trace_step
 
@@ -73,7 +75,7 @@ def test_dtensor_takes_a_placement_on_trust() -> None:
             weight = distribute_tensor(torch.ones(4, 2), self.mesh, [Replicate()])
             self.w = torch.nn.Parameter(weight)
 
-    def step(model: Net, x: object) -> None:
+    def step(model: Net, x: Any) -> None:
         rows = DTensor.from_local(x, model.mesh, [Replicate()])
         loss = ((rows @ model.w) ** 2).mean()
         (g,) = torch.autograd.grad(loss, (model.w,))

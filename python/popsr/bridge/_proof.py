@@ -278,7 +278,7 @@ def _cells(value: ProvedValue) -> tuple[object, ...]:
 
 
 def _suggestion(why: Explanation, value: ProvedValue) -> str:
-    """What the analysis suggests, in words that fit programs of every framework."""
+    """The analysis' suggestion, in words that fit programs of every framework."""
     groups = short_partition(value.declared)
     before = f" before it is stored at {short_place(value.written)}" if value.written else ""
     if why.suggestion.startswith("replicated_all_reduce"):

@@ -21,15 +21,15 @@ NOT_APPLICABLE = "not applicable"
 
 @dataclass(frozen=True)
 class Row:
-    """What is said of a case.
+    """The verdicts about a case.
 
     Attributes:
         framework: of the step.
         case: the case.
         popsr: about the wrong step.
-        false_alarms: what popsr says of the right step.
+        false_alarms: of popsr, about the right step.
         vma: "error" or "silent" of JAX's check of varying axes, for the wrong and for the right step.
-        dtensor: what DTensor says.
+        dtensor: of DTensor.
     """
 
     framework: Framework

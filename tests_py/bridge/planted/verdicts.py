@@ -1,4 +1,4 @@
-"""What each checker says of a planted bug: the rows of the table in docs/bridge.md."""
+"""Verdicts about planted bugs, for the table in docs/bridge.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Verdict", "alarms", "verdict_of"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What popsr says of a step.
+    """The verdict of popsr about a step.
 
     Attributes:
         found: whether it says that something is wrong.

@@ -13,6 +13,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as functional  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
+from torch.autograd import Function  # noqa: E402
 
 
 class Mlp(nn.Module):
@@ -127,7 +128,7 @@ def plain_step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
 # Tensor parallelism by hand
 
 
-class _ToSplit(torch.autograd.Function):
+class _ToSplit(Function):
     """Into layers that are split over a group: the gradient is the sum over it."""
 
     @staticmethod
@@ -140,7 +141,7 @@ class _ToSplit(torch.autograd.Function):
         return functional.all_reduce(grad, "sum", ctx.group), None
 
 
-class _FromSplit(torch.autograd.Function):
+class _FromSplit(Function):
     """Out of layers that are split over a group: the sum over it."""
 
     @staticmethod

@@ -38,12 +38,17 @@ REDUCTIONS: dict[str, list[Any]] = {
     "max.dim": [call(_T, 1), call(_I, -1, True)],
     "min.dim": [call(_T, 1), call(_I, -1, True)],
     "cumsum.default": [call(_T, 1), call(_I, -1), call(_M, 0)],
+    "cumprod.default": [call(_T, 1), call(_I, -1)],
     "_softmax.default": [call(_T, -1, False), call(_T, 0, False)],
     "_log_softmax.default": [call(_T, -1, False), call(_T, 1, False)],
     "logsumexp.default": [call(_T, [1]), call(_T, [0, 2], True)],
     "topk.default": [call(_T, 2), call(_T, 2, 1, False)],
-    "sort.default": [call(_T), call(_T, 1, True)],
-    "sort.stable": [call(_T, stable=True), call(ints(9), stable=True), call(ints(9), stable=True, descending=True)],
+    "sort.default": [call(_T), call(_T, 1, True), call(_I, 0)],
+    "sort.stable": [
+        call(_T, stable=True),
+        call(ints(9), stable=True),
+        call(ints(9), stable=True, descending=True),
+    ],
     "linalg_vector_norm.default": [call(_T), call(_T, 1, [1], True), call(_T, float("inf"), [0, 2])],
 }
 
@@ -54,9 +59,13 @@ INDEXING: dict[str, list[Any]] = {
     "gather.default": [call(_T, 2, ints(2, 3, 5, low=0, high=4)), call(_T, 1, ints(2, 2, 3, low=0, high=3))],
     "scatter.src": [call(_T, 2, torch.tensor([[[0, 3], [1, 2]]]), floats(2, 3, 4, seed=1))],
     "scatter.value": [call(_T, 2, ints(2, 3, 1, low=0, high=4), 5.0)],
-    "scatter_add.default": [call(_T, 1, ints(2, 5, 4, low=0, high=3), floats(2, 5, 4)), call(_I, 1, _I.abs() % 3, _I)],
+    "scatter_add.default": [
+        call(_T, 1, ints(2, 5, 4, low=0, high=3), floats(2, 5, 4)),
+        call(_I, 1, _I.abs() % 3, _I),
+    ],
     "scatter_reduce.two": [
-        call(_T, 1, ints(2, 5, 4, low=0, high=3), floats(2, 5, 4), reduce) for reduce in ("sum", "amax", "amin")
+        call(_T, 1, ints(2, 5, 4, low=0, high=3), floats(2, 5, 4), reduce)
+        for reduce in ("sum", "amax", "amin")
     ],
     "index.Tensor": [
         call(_T, [ints(5, low=-2, high=2)]),
@@ -72,6 +81,7 @@ INDEXING: dict[str, list[Any]] = {
         call(_T, [ints(5, low=0, high=2), ints(5, low=0, high=3)], floats(5, 4), True),
         call(_A, [_M], torch.tensor(9.0)),
     ],
+    "masked_scatter.default": [call(_T, bools(2, 3, 4), floats(30)), call(_T, bools(4), floats(5, 6))],
     "_unsafe_index_put.default": [call(_T, [None, None, _ROWS], floats(2, 3, 5), True)],
 }
 
@@ -81,8 +91,12 @@ PRODUCTS: dict[str, list[Any]] = {
     "matmul.default": [call(_T, floats(4, 5))],
     "mv.default": [call(_A, floats(3))],
     "dot.default": [call(floats(3), floats(3, seed=1))],
-    "addmm.default": [call(floats(4), _A, floats(3, 4)), call(floats(2, 4), _A, floats(3, 4), beta=0.5, alpha=2)],
+    "addmm.default": [
+        call(floats(4), _A, floats(3, 4)),
+        call(floats(2, 4), _A, floats(3, 4), beta=0.5, alpha=2),
+    ],
     "baddbmm.default": [call(floats(2, 3, 5), _T, floats(2, 4, 5), beta=0)],
+    "_cdist_forward.default": [call(_T, floats(2, 5, 4), 2.0, None), call(_A, floats(4, 3), 1.0, None)],
     "addmv.default": [call(floats(2), _A, floats(3))],
 }
 
@@ -95,9 +109,31 @@ NETWORKS: dict[str, list[Any]] = {
     ],
     "convolution_backward.default": [
         call(floats(2, 6, 4, 4), _IMAGE, _KERNEL, [6], [2, 1], [1, 0], [1, 2], False, [0, 0], 2, [True] * 3),
-        call(floats(2, 6, 5), floats(2, 4, 9), floats(6, 4, 3), [6], [2], [1], [1], False, [0], 1, [True, True, False]),
         call(
-            floats(2, 3, 14, 7), _IMAGE, floats(4, 3, 3, 2), [3], [2, 1], [1, 0], [1, 1], True, [1, 0], 1, [True] * 3
+            floats(2, 6, 5),
+            floats(2, 4, 9),
+            floats(6, 4, 3),
+            [6],
+            [2],
+            [1],
+            [1],
+            False,
+            [0],
+            1,
+            [True, True, False],
+        ),
+        call(
+            floats(2, 3, 14, 7),
+            _IMAGE,
+            floats(4, 3, 3, 2),
+            [3],
+            [2, 1],
+            [1, 0],
+            [1, 1],
+            True,
+            [1, 0],
+            1,
+            [True] * 3,
         ),
     ],
     "native_layer_norm.default": [
@@ -123,6 +159,15 @@ NETWORKS: dict[str, list[Any]] = {
     ],
     "avg_pool3d_backward.default": [
         call(floats(1, 2, 2, 2, 2), floats(1, 2, 4, 5, 4), [2, 2, 2], [2, 2, 2], [0, 0, 0], False, True, None)
+    ],
+    "upsample_bilinear2d_backward.default": [
+        call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2], False),
+        call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2], True),
+        call(floats(2, 4, 6, 9), [6, 9], [2, 4, 3, 6], False, 2.0, 1.5),
+    ],
+    "upsample_nearest2d_backward.default": [
+        call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2]),
+        call(floats(2, 4, 6, 9), [6, 9], [2, 4, 3, 6], 2.0, 1.5),
     ],
     "_adaptive_avg_pool2d.default": [call(_IMAGE, [3, 4]), call(_IMAGE, [1, 1])],
     "_adaptive_avg_pool3d.default": [call(floats(1, 2, 4, 5, 4), [2, 3, 1])],

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 def graph_of(op: Any, args: Any, options: Any) -> tuple[Any, list[Any], list[Any]]:
     """A graph module of one op, its inputs, and torch's results."""
-    graph, inputs = torch.fx.Graph(), []
+    graph, inputs = torch.fx.Graph(), list[Any]()
     fake = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
 
     def placed(value: Any) -> Any:
@@ -28,7 +28,9 @@ def graph_of(op: Any, args: Any, options: Any) -> tuple[Any, list[Any], list[Any
             return node
         return type(value)(placed(each) for each in value) if isinstance(value, list | tuple) else value
 
-    node = graph.call_function(op, placed(tuple(args)), {key: placed(value) for key, value in options.items()})
+    node = graph.call_function(
+        op, placed(tuple(args)), {key: placed(value) for key, value in options.items()}
+    )
     made = op(*args, **options)
     results = list(made) if isinstance(made, list | tuple) else [made]
     fakes = [fake.from_tensor(each) if isinstance(each, torch.Tensor) else each for each in results]
@@ -55,5 +57,6 @@ def run(op: Any, args: Any, options: Any) -> list[tuple[Any, Any]]:
         step = builder.finish()
     rows = step.run()
     return [
-        (None if t is None else rows[f"y{i}"], each) for i, (t, each) in enumerate(zip(outputs, expected, strict=True))
+        (None if t is None else rows[f"y{i}"], each)
+        for i, (t, each) in enumerate(zip(outputs, expected, strict=True))
     ]

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 
 def run_ranks(world: int, function: Callable[[int], Any]) -> list[Any]:
-    """What a function of the rank returns on each rank; its process groups work."""
+    """The results of a function of the rank, on all ranks; its process groups work."""
     import torch.distributed as dist
     from torch.testing._internal.distributed import multi_threaded_pg as threaded
 

@@ -37,7 +37,13 @@ def call(*args: Any, **options: Any) -> tuple[tuple[Any, ...], _C]:
     return args, options
 
 
-_PAIRS = [call(_A, _B), call(_A, floats(3)), call(_A, torch.tensor(2.0)), call(_I, _A), call(_A.to(HALF), _B.to(HALF))]
+_PAIRS = [
+    call(_A, _B),
+    call(_A, floats(3)),
+    call(_A, torch.tensor(2.0)),
+    call(_I, _A),
+    call(_A.to(HALF), _B.to(HALF)),
+]
 _COMPARED = [call(_I, ints(3)), call(SPECIAL, SPECIAL.flip(0)), call(_M, bools(3)), call(_I, _A.round())]
 _DIVISORS = ints(2, 3).where(ints(2, 3) != 0, torch.tensor(3))
 
@@ -64,7 +70,11 @@ ARITHMETIC: dict[str, list[Any]] = {
     "remainder.Scalar": [call(_A, 0.3), call(_I, 3)],
     "remainder.Scalar_Tensor": [call(7, _DIVISORS)],
     "pow.Tensor_Tensor": [call(positive(2, 3), _B)],
-    "pow.Tensor_Scalar": [*(call(positive(4), e) for e in (0.5, 1, 2, 3, -0.5, -1, -2, 1.7)), call(_I, 3), call(_I, 0)],
+    "pow.Tensor_Scalar": [
+        *(call(positive(4), e) for e in (0.5, 1, 2, 3, -0.5, -1, -2, 1.7)),
+        call(_I, 3),
+        call(_I, 0),
+    ],
     "pow.Scalar": [call(2.5, _A), call(2, _A)],
     "lerp.Scalar": [call(_A, _B, 0.3), call(_A, _B, 0.8)],
     "lerp.Tensor": [call(_A, _B, torch.tensor(0.3)), call(_A, _B, floats(2, 3, seed=2).abs())],
@@ -80,7 +90,10 @@ ARITHMETIC: dict[str, list[Any]] = {
 
 COMPARISONS: dict[str, list[Any]] = {
     **{f"{name}.Tensor": _COMPARED for name in ("eq", "ne", "gt", "lt", "ge", "le")},
-    **{f"{name}.Scalar": [call(_I, 1), call(SPECIAL, 1.5), call(_I, 0.5)] for name in ("eq", "ne", "gt", "lt", "ge", "le")},
+    **{
+        f"{name}.Scalar": [call(_I, 1), call(SPECIAL, 1.5), call(_I, 0.5)]
+        for name in ("eq", "ne", "gt", "lt", "ge", "le")
+    },
     "logical_and.default": [call(_M, bools(3)), call(_A, _I)],
     "logical_or.default": [call(_M, bools(3)), call(_A, _I)],
     "logical_xor.default": [call(_M, bools(3)), call(_A, _I)],
@@ -92,7 +105,16 @@ COMPARISONS: dict[str, list[Any]] = {
     "bitwise_xor.Tensor": [call(_M, bools(3)), call(_I, ints(3))],
     "bitwise_xor.Scalar": [call(_M, True), call(_I, 6)],
     "bitwise_not.default": [call(_M), call(_I), call(ints(3, low=0, kind=torch.uint8))],
-    "where.self": [call(_M, _A, _B), call(bools(3), _A, torch.tensor(0.0)), call(_M, _I, _A), call(_M, _M, bools(3))],
+    "bitwise_left_shift.Tensor": [call(_I, ints(3, low=0))],
+    "bitwise_left_shift.Tensor_Scalar": [call(_I, 3)],
+    "bitwise_right_shift.Tensor": [call(_I * 100, ints(3, low=0))],
+    "bitwise_right_shift.Tensor_Scalar": [call(_I * 100, 3)],
+    "where.self": [
+        call(_M, _A, _B),
+        call(bools(3), _A, torch.tensor(0.0)),
+        call(_M, _I, _A),
+        call(_M, _M, bools(3)),
+    ],
     "where.ScalarOther": [call(_M, _A, 2.0)],
     "where.ScalarSelf": [call(_M, 2.0, _A)],
     "where.Scalar": [call(_M, 1.0, 2.0)],
@@ -105,9 +127,22 @@ COMPARISONS: dict[str, list[Any]] = {
 _NEAR = floats(9)
 FUNCTIONS: dict[str, list[Any]] = {
     **{f"{n}.default": [call(_NEAR), call(_I)] for n in ("exp", "sin", "cos", "tanh", "sigmoid", "erf")},
-    **{f"{n}.default": [call(positive(5)), call(_I.abs() + 1)] for n in ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")},
-    **{f"{n}.default": [call(SPECIAL)] for n in ("neg", "floor", "ceil", "abs", "sign", "trunc", "round", "relu")},
-    "tan.default": [call(_NEAR)],
+    **{
+        f"{n}.default": [call(positive(5)), call(_I.abs() + 1)]
+        for n in ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
+    },
+    **{
+        f"{n}.default": [call(SPECIAL)]
+        for n in ("neg", "floor", "ceil", "abs", "sign", "trunc", "round", "relu")
+    },
+    **{f"{n}.default": [call(_NEAR), call(_I)] for n in ("tan", "atan", "asinh", "expm1", "erfc", "exp2")},
+    **{f"{n}.default": [call(_NEAR)] for n in ("sinh", "cosh")},
+    **{f"{n}.default": [call(_NEAR / 4)] for n in ("asin", "acos", "atanh", "erfinv")},
+    "acosh.default": [call(positive(5) + 1)],
+    "log1p.default": [call(positive(5)), call(_NEAR * 1e-5)],
+    "atan2.default": [call(_A, _B)],
+    "copysign.Tensor": [call(_A, _B), call(_A, SPECIAL[:3])],
+    "copysign.Scalar": [call(_A, -1.0)],
     "silu.default": [call(_NEAR)],
     "gelu.default": [call(_NEAR), call(_NEAR, approximate="tanh")],
     "elu.default": [call(_NEAR), call(_NEAR, 0.5, 1.3, 0.7)],
@@ -122,7 +157,16 @@ FUNCTIONS: dict[str, list[Any]] = {
     ],
     **{
         f"{n}.default": [call(_A)]
-        for n in ("clone", "alias", "alias_copy", "detach", "detach_copy", "lift_fresh_copy", "lift_fresh", "lift")
+        for n in (
+            "clone",
+            "alias",
+            "alias_copy",
+            "detach",
+            "detach_copy",
+            "lift_fresh_copy",
+            "lift_fresh",
+            "lift",
+        )
     },
     "copy.default": [call(_A, floats(3)), call(_A, _I)],
     "fill.Scalar": [call(_A, 2)],
@@ -159,7 +203,13 @@ SHAPES: dict[str, list[Any]] = {
     "split_copy.Tensor": [call(_T, 3, -1)],
     "unbind.int": [call(_T, 1)],
     "unbind_copy.int": [call(_T)],
-    "slice.Tensor": [call(_T, 1, 1, 3), call(_T, 2, 0, 9, 2), call(_T, -1, -3, -1), call(_T, 0, 2, 2), call(_T)],
+    "slice.Tensor": [
+        call(_T, 1, 1, 3),
+        call(_T, 2, 0, 9, 2),
+        call(_T, -1, -3, -1),
+        call(_T, 0, 2, 2),
+        call(_T),
+    ],
     "slice_copy.Tensor": [call(_T, 1, 1, 3)],
     "select.int": [call(_T, 1, 2), call(_T, -1, -1), call(floats(3), 0, 1)],
     "select_copy.int": [call(_T, 1, 2)],
@@ -170,7 +220,12 @@ SHAPES: dict[str, list[Any]] = {
     "diagonal_copy.default": [call(_T)],
     "as_strided.default": [call(_T, [2, 2], [4, 1]), call(_T, [3], [2], 5)],
     "as_strided_copy.default": [call(_T, [2, 2], [4, 1])],
-    "constant_pad_nd.default": [call(_A, [1, 2]), call(_T, [0, 1, 2, 0], -1.0), call(_A, [-1, 1]), call(_M, [1, 0], 1)],
+    "constant_pad_nd.default": [
+        call(_A, [1, 2]),
+        call(_T, [0, 1, 2, 0], -1.0),
+        call(_A, [-1, 1]),
+        call(_M, [1, 0], 1),
+    ],
     "full.default": [call([2, 3], 1.5), call([2], 3, dtype=torch.int32), call([], True)],
     "full_like.default": [call(_A, 2)],
     "new_full.default": [call(_A, [2], 3.0)],

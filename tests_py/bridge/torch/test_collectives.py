@@ -14,6 +14,7 @@ from popsr.bridge.torch._rules import COLLECTIVES
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
 
 from tests_py.bridge.torch.ranks import run_ranks  # noqa: E402
 
@@ -61,7 +62,9 @@ def _into(x: Any, group: Any, call: Callable[[Any, Any], Any], rows: Callable[[i
 WRITING: dict[str, Callable[[Any, Any], Any]] = {
     "all_reduce": lambda x, g: _in_place(x, g, lambda t: dist.all_reduce(t, group=g)),
     "all_reduce max": lambda x, g: _in_place(x, g, lambda t: dist.all_reduce(t, dist.ReduceOp.MAX, group=g)),
-    "all_reduce async": lambda x, g: _in_place(x, g, lambda t: dist.all_reduce(t, group=g, async_op=True).wait()),
+    "all_reduce async": lambda x, g: _in_place(
+        x, g, lambda t: dist.all_reduce(t, group=g, async_op=True).wait()
+    ),
     "broadcast": lambda x, g: _in_place(
         x, g, lambda t: dist.broadcast(t, dist.get_process_group_ranks(g)[1], group=g)
     ),
@@ -98,7 +101,7 @@ def _rows(rank: int) -> Any:
 
 
 def _compare(function: Callable[[Any, Any], Any]) -> None:
-    class Empty(torch.nn.Module):
+    class Empty(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.groups = [dist.group.WORLD, _pairs()]
@@ -133,9 +136,7 @@ def test_several_at_once() -> None:
         moved = torch.ops._dtensor.shard_dim_alltoall(x, 1, 0, name)
         return [WAIT(t) for t in (*reduced, *gathered, *scattered)] + [moved]
 
-    got = bridge.trace_step(
-        step, torch.nn.Module(), None, lambda rank: (_rows(rank),), replicas=4
-    ).run()
+    got = bridge.trace_step(step, nn.Module(), None, lambda rank: (_rows(rank),), replicas=4).run()
     rows = np.stack([_rows(rank).numpy() for rank in range(4)])
     total = rows.sum(0)
     for i, factor in enumerate((1, 2)):

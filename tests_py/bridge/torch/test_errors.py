@@ -46,7 +46,6 @@ def masked(model: Any, x: Any) -> Any:
     return out[out > 0].sum()
 
 
-
 def wrong(model: Any, x: Any) -> Any:
     return x @ model(x)
 
@@ -69,7 +68,7 @@ def test_data_dependent(step: Callable[..., Any], line: int, text: str) -> None:
 def lacking(model: Any, x: Any) -> Any:
     y = torch.fft.rfft(x).abs()
     z = torch.linalg.qr(x)[0]
-    return y.sum() + torch.cdist(x, x).sum() + z.sum()
+    return y.sum() + torch.linalg.svdvals(x).sum() + z.sum()
 
 
 def test_all_gaps_are_named() -> None:
@@ -93,6 +92,21 @@ def test_conservative_steps_are_proved_and_not_run() -> None:
         made.run()
 
 
+class Branches(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def test_branches_of_a_program() -> None:
+    program = torch.export.export(Branches(), (X,))
+    with pytest.raises(UnsupportedOpsError, match="cond"):
+        bridge.from_export(program, replicas=2)
+    made = bridge.from_export(program, replicas=2, equal="x", unsupported="conservative")
+    assert (
+        str(made.prove().facts.partition(made.results[0].tensor)) == "{0}{1}"
+    )  # a branch may have collectives
+
+
 def of_rank(model: Any, x: Any) -> Any:
     if dist.get_rank() == 2:
         return model(x).sum()
@@ -104,6 +118,17 @@ def test_ranks_that_do_different_ops() -> None:
         trace(of_rank)
     assert re.search(line_of(of_rank, 2), str(caught.value))
     assert re.search(line_of(of_rank, 3), str(caught.value))
+
+
+def sent(model: Any, x: Any) -> Any:
+    dist.send(model(x), dst=1)
+    return x
+
+
+def test_sends_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="communication without a counterpart") as caught:
+        trace(sent)
+    assert re.search(line_of(sent, 1), str(caught.value))
 
 
 def crossed(model: Any, x: Any) -> Any:
@@ -148,10 +173,22 @@ def test_unknown_process_group() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: bridge.trace_step(branches, 3, None, X, replicas=2), ArgumentTypeError, "model is not a module"),
+        (
+            lambda: bridge.trace_step(branches, 3, None, X, replicas=2),
+            ArgumentTypeError,
+            "model is not a module",
+        ),
         (lambda: bridge.from_fx(models.mlp(), X, replicas=2), ArgumentTypeError, "module is not a graph"),
-        (lambda: bridge.from_export(models.mlp(), replicas=2), ArgumentTypeError, "expected an ExportedProgram"),
-        (lambda: trace(masked, groups={"x": [[0, 1], [2, 3], [4, 5]]}), ReplicaError, "groups of other replicas, got 6"),
+        (
+            lambda: bridge.from_export(models.mlp(), replicas=2),
+            ArgumentTypeError,
+            "expected an ExportedProgram",
+        ),
+        (
+            lambda: trace(masked, groups={"x": [[0, 1], [2, 3], [4, 5]]}),
+            ReplicaError,
+            "groups of other replicas, got 6",
+        ),
         (
             lambda: bridge.trace_step(
                 models.plain_step,
@@ -189,8 +226,6 @@ def test_initial_values_that_differ_in_their_group() -> None:
         return made
 
     with pytest.raises(ReplicaError, match=r"initial values of 'first.bias' differ inside its groups"):
-        bridge.trace_step(
-            lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]}
-        )
+        bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]})
     made = bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2)
     assert str(made.argument("first.bias").grouping.partition) == "{0}{1}"

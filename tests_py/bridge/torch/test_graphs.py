@@ -9,6 +9,7 @@ import pytest
 
 import popsr
 import popsr.bridge.torch as bridge
+from popsr.bridge.torch._ranks import grouping_of_one
 
 torch = pytest.importorskip("torch")
 
@@ -148,3 +149,40 @@ def test_model_and_optimizer_stay_as_they_are() -> None:
     assert optimizer.param_groups[0]["params"][0] is model.first.weight
     assert model.first.weight.grad is None
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("members", "groups"),
+    [
+        ((0, 1), "{0,1}{2,3}{4,5}{6,7}"),
+        ((2, 6), "{0,4}{1,5}{2,6}{3,7}"),
+        ((1, 3, 5, 7), "{0,2,4,6}{1,3,5,7}"),
+        ((1, 2), None),
+        ((0, 1, 2), None),
+        ((0, 3), None),
+        ((0, 2, 3), None),
+    ],
+)
+def test_groups_like_one_that_is_known(members: tuple[int, ...], groups: str | None) -> None:
+    if groups is not None:
+        assert str(grouping_of_one("g", members, 8, "here").partition) == groups
+        return
+    with pytest.raises(popsr.errors.ReplicaError, match="the other groups of process group 'g' are unknown"):
+        grouping_of_one("g", members, 8, "here")
+
+
+def test_the_job_of_the_user() -> None:
+    """In a job that runs its own rank is traced, and its groups are continued over all ranks."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
+    try:
+        pair = dist.new_group([0, 1])
+
+        def step(_model: Any, x: Any) -> Any:
+            return torch.distributed._functional_collectives.all_reduce(x, "sum", pair)
+
+        made = bridge.trace_step(step, nn.Module(), None, torch.ones(2), replicas=4)
+    finally:
+        dist.destroy_process_group()
+    assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0,1}{2,3}"

@@ -25,6 +25,7 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "bernoulli.p": (lambda x: x.clone().bernoulli_(0.3), 0.3, 0.21**0.5),
     "bernoulli.default": (torch.bernoulli, 0.25, 0.1875**0.5),
     "native_dropout.default": (lambda x: ATEN.native_dropout(x, 0.5, True)[0], 0.25, 0.25),
+    "randperm.default": (lambda x: torch.randperm(4000).float(), 1999.5, 4000 / 12**0.5),
     "randint.low": (lambda x: torch.randint(2, 6, (4000,)).float(), 3.5, 1.25**0.5),
     "randint.default": (lambda x: torch.randint(4, (4000,)).float(), 1.5, 1.25**0.5),
     "randint_like.low_dtype": (lambda x: torch.randint_like(x.long(), 2, 6).float(), 3.5, 1.25**0.5),
@@ -38,7 +39,9 @@ def test_each_rule_is_drawn() -> None:
 @pytest.mark.parametrize("name", DRAWN)
 def test_distribution(name: str) -> None:
     function, mean, deviation = DRAWN[name]
-    made = bridge.trace_step(lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first")
+    made = bridge.trace_step(
+        lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first"
+    )
     first, second = made.run()["result"], made.run()["result"]
     assert abs(first.mean() - mean) < 5 * deviation / 8000**0.5
     assert abs(first.std() - deviation) < 0.1 * deviation

@@ -13,6 +13,8 @@ import popsr.bridge.torch as bridge
 
 torch = pytest.importorskip("torch")
 
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
 from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.ranks import states_after  # noqa: E402
 
@@ -96,7 +98,12 @@ PAIRS = [[0, 1], [2, 3]]
 def test_tensor_parallel() -> None:
     """Pairs of ranks split a layer and share their data; a pair averages its gradients with the other."""
     made = compare(
-        models.data_parallel(models.across_pairs), models.SplitMlp, sgd, _of_pairs, 4, groups={"x": PAIRS, "y": PAIRS}
+        models.data_parallel(models.across_pairs),
+        models.SplitMlp,
+        sgd,
+        _of_pairs,
+        4,
+        groups={"x": PAIRS, "y": PAIRS},
     )
     proof = made.prove()
     assert proof.ok, str(proof)
@@ -123,6 +130,42 @@ def test_forgotten_sum_of_tensor_parallelism() -> None:
 
 def _of_pairs(rank: int) -> Any:
     return models.labelled(rank // 2)
+
+
+def test_one_replica() -> None:
+    assert compare(models.data_parallel(), models.mlp, sgd, models.labelled, 1).prove().ok
+
+
+def test_checkpointed_activations() -> None:
+    class Checkpointed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = models.mlp()
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    assert compare(models.data_parallel(), Checkpointed, sgd, models.labelled, 2).prove().ok
+
+
+def test_autocast_and_numbers_of_the_step() -> None:
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        for p in model.parameters():
+            torch.distributed.all_reduce(p.grad, torch.distributed.ReduceOp.AVG)
+        optimizer.step()
+        return {"loss": loss.item(), "twice": 2 * loss.item()}
+
+    made = bridge.trace_step(step, models.mlp, sgd, models.labelled, replicas=2)
+    assert made.prove().ok
+    got = made.run()
+    expected = states_after(step, models.mlp, sgd, models.labelled, 2, times=1)
+    for path, rows in expected.items():
+        np.testing.assert_allclose(got[path], np.stack(rows), atol=1e-2)
+    np.testing.assert_array_equal(got["result['twice']"], 2 * got["result['loss']"])
 
 
 def test_distributed_data_parallel() -> None:

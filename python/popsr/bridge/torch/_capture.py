@@ -8,12 +8,13 @@ decomposed to ATen's core set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
-from popsr.bridge.torch._decompositions import decompositions, fused_update, over_lists
+from popsr.bridge.torch._decompositions import batch_norm, decompositions, fused_update, over_lists
 from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.errors import Error, UnsupportedError
@@ -23,7 +24,7 @@ __all__ = ["Recorded", "functional", "record"]
 
 @dataclass
 class Recorded:
-    """What one rank does in a step.
+    """The ops of one rank in a step.
 
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
@@ -48,7 +49,8 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
     found = Recorded(None)
 
     def watched(*args: Any) -> Any:
-        with watcher(found.groups), noted_reductions(), sdpa_kernel(SDPBackend.MATH):
+        # attention and recurrent layers as ops that other models have, too
+        with watcher(found.groups), noted_reductions(), sdpa_kernel(SDPBackend.MATH), _without_onednn():
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
@@ -100,6 +102,19 @@ def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False)
     return made
 
 
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    import torch
+
+    core: Any = torch._C
+    enabled = core._get_mkldnn_enabled()
+    core._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        core._set_mkldnn_enabled(enabled)
+
+
 def _plain_arguments(module: Any) -> None:
     """Let the placeholders be the arguments, without the structure that torch puts around them."""
     import torch
@@ -128,8 +143,9 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     import torch.fx.traceback as notes
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    sequence_number = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
-    running_node = torch._C._current_autograd_node
+    core: Any = torch._C
+    sequence_number = core._autograd._get_sequence_nr
+    running_node = core._current_autograd_node
 
     class Watcher(TorchDispatchMode):
         def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
@@ -146,6 +162,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
                 return over_lists(op, args, options)
             if str(op).startswith("aten._fused_adam"):
                 return fused_update(op, args, options)
+            if str(op) == "aten.native_batch_norm.default":
+                return batch_norm(*args)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
             return op(*args, **options)
@@ -155,7 +173,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
             here = current_place()
             node = running_node()
             if node is not None:
-                return self._places.get(node._sequence_nr(), here)  # type: ignore[attr-defined]
+                return self._places.get(node._sequence_nr(), here)
             if here is not None:
                 self._places.setdefault(sequence_number() - 1, here)
             return here

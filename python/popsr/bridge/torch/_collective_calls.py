@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr.bridge.torch._locations import current_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -16,23 +17,32 @@ def functional_collective(
 ) -> Any:
     """Call a collective, one that writes its operand as a functional one and a copy; note the ranks of its group."""
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _resolve_process_group
 
     values = dict(zip([each.name for each in op._schema.arguments], args, strict=False)) | options
     if op.namespace != "c10d":
         if "group_name" not in values:
             return op(*args, **options)
-        given = values["group_name"]
-        group = _resolve_process_group(given) if isinstance(given, str) else given
+        group = _group(values["group_name"])
         groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
         return op(**(values | {"group_name": group.group_name}))
     name = str(op).split(".")[1]
     call = _CALLS.get(name)
     if call is None:
-        raise UnsupportedError(f"bridge.torch: collective {name} is not supported, got it in the step")
+        place = current_place()
+        where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+        raise UnsupportedError(
+            f"bridge.torch: communication without a counterpart at {where}, got {name}, expected a collective"
+        )
     group = dist.ProcessGroup.unbox(values["process_group"])
     groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
     return call(values, group.group_name, group.size())
+
+
+def _group(given: Any) -> Any:
+    """A process group, of its name or of itself."""
+    from torch.distributed import distributed_c10d as module
+
+    return getattr(module, "_resolve_process_group")(given) if isinstance(given, str) else given  # noqa: B009
 
 
 def _done(results: Any) -> Any:
@@ -90,7 +100,7 @@ def _functional() -> Any:
     return torch.ops._c10d_functional
 
 
-def _all_reduce(values: dict[str, Any], group: str, size: int) -> Any:
+def _all_reduce(values: dict[str, Any], group: str, _size: int) -> Any:
     for t in values["tensors"]:
         t.copy_(_wait(_functional().all_reduce(t, _reduction(), group)))
     return _done(values["tensors"])
@@ -100,7 +110,7 @@ def _all_reduce_coalesced(values: dict[str, Any], group: str, size: int) -> Any:
     return _all_reduce(values, group, size)[1]
 
 
-def _broadcast(values: dict[str, Any], group: str, size: int) -> Any:
+def _broadcast(values: dict[str, Any], group: str, _size: int) -> Any:
     for t in values["tensors"]:
         t.copy_(_wait(_functional().broadcast(t, values["root_rank"], group)))
     return _done(values["tensors"])
@@ -164,7 +174,7 @@ def _all_to_all(values: dict[str, Any], group: str, size: int) -> Any:
     return _done(outs)
 
 
-def _barrier(values: dict[str, Any], group: str, size: int) -> Any:
+def _barrier(_values: dict[str, Any], _group: str, _size: int) -> Any:
     return _done(None)[1]
 
 

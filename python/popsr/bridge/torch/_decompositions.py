@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["decompositions", "fused_update", "over_lists"]
+__all__ = ["batch_norm", "decompositions", "fused_update", "over_lists"]
 
 # Of torch's decompositions beyond those of the core set, these are exact or as exact as torch's own kernels.
 _MORE = (
@@ -24,19 +24,28 @@ _MORE = (
     "native_batch_norm",
 )
 # Rules are shorter than what these decompose to.
-_KEPT = ("cat", "squeeze", "linalg_vector_norm", "leaky_relu", "silu", "select_scatter", "fill", "masked_fill", "lerp")
+_KEPT = (
+    "cat",
+    "squeeze",
+    "linalg_vector_norm",
+    "leaky_relu",
+    "silu",
+    "select_scatter",
+    "fill",
+    "masked_fill",
+    "lerp",
+)
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's decompositions to the core set and a few more, without those that have rules."""
+    """Torch's decompositions to the core set and a few more, without those that have rules."""
     import torch
     from torch._decomp import core_aten_decompositions, decomposition_table
 
     table = dict(core_aten_decompositions())
     for packet in _MORE:
-        for op, function in decomposition_table.items():
-            if str(op).startswith(f"aten.{packet}."):
-                table[op] = function
+        start = f"aten.{packet}."
+        table |= {op: function for op, function in decomposition_table.items() if str(op).startswith(start)}
     for packet in _KEPT:
         for overload in getattr(torch.ops.aten, packet).overloads():
             table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
@@ -53,7 +62,9 @@ def over_lists(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[
     packet, overload = str(op).removeprefix("aten._foreach_").rsplit(".", 1)
     single = _singles().get((packet, overload)) or getattr(torch.ops.aten, packet, None)
     if single is None:  # no such op writes its operand
-        made = over_lists(getattr(getattr(torch.ops.aten, f"_foreach_{packet[:-1]}"), overload), args, options)
+        made = over_lists(
+            getattr(getattr(torch.ops.aten, f"_foreach_{packet[:-1]}"), overload), args, options
+        )
         for t, new in zip(args[0], made or (), strict=True):
             t.copy_(new)
         return None
@@ -79,7 +90,10 @@ def _singles() -> dict[tuple[str, str], Any]:
     import torch
 
     aten = torch.ops.aten
-    found: dict[tuple[str, str], Any] = {("norm", "Scalar"): aten.linalg_vector_norm, ("copy_", "default"): aten.copy_}
+    found: dict[tuple[str, str], Any] = {
+        ("norm", "Scalar"): aten.linalg_vector_norm,
+        ("copy_", "default"): aten.copy_,
+    }
     for overload in ("Scalar", "ScalarList"):
         for end in ("", "_"):
             found[f"maximum{end}", overload] = getattr(aten, f"clamp_min{end}")
@@ -104,4 +118,13 @@ def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Non
         step.sub_(1)  # the fused kernels find it counted already
     order = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps")
     lists = [values.pop(each) for each in order]
-    adam(*lists, foreach=False, fused=False, decoupled_weight_decay=name == "_fused_adamw_", **values)
+    values |= {"foreach": False, "fused": False, "decoupled_weight_decay": name == "_fused_adamw_"}
+    adam(*lists, **values)
+
+
+def batch_norm(t: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: Any) -> Any:
+    """``native_batch_norm``, whose schema hides that it writes the running statistics, as the op that says so."""
+    import torch
+
+    legit = torch.ops.aten._native_batch_norm_legit
+    return legit(t, weight, bias, *options) if mean is None else legit(t, weight, bias, mean, var, *options)

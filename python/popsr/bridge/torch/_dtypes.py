@@ -16,9 +16,9 @@ from popsr.tensor import Tensor
 __all__ = ["Scalar", "common_dtype", "dtype_of", "is_float", "is_int", "promoted"]
 
 _NAMES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 "
-    "float8_e4m3fn float8_e5m2"
-).split()
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+)
 _BITS = {name: getattr(dtypes, name).as_numpy().itemsize * 8 for name in _NAMES}
 
 
@@ -40,7 +40,9 @@ def dtype_of(torch_dtype: Any) -> dtypes.dtype:
     """
     found = _table().get(torch_dtype)
     if found is None:
-        raise UnsupportedError(f"bridge.torch: no such element type, got {torch_dtype}, expected one of {_NAMES}")
+        raise UnsupportedError(
+            f"bridge.torch: no such element type, got {torch_dtype}, expected {', '.join(_NAMES)}"
+        )
     return found
 
 
@@ -72,7 +74,7 @@ def promoted(a: dtypes.dtype, b: dtypes.dtype) -> dtypes.dtype:
     wide, narrow = (a, b) if _BITS[a.name] > _BITS[b.name] else (b, a)
     if is_float(a):
         return dtypes.float32 if _BITS[a.name] == _BITS[b.name] else wide
-    if a.name[0] == b.name[0] or wide.name[0] == "i" and _BITS[wide.name] > _BITS[narrow.name]:
+    if a.name[0] == b.name[0] or (wide.name[0] == "i" and _BITS[wide.name] > _BITS[narrow.name]):
         return wide
     return dtypes.dtype.as_dtype(f"int{2 * _BITS[wide.name]}")  # unsigned that is as wide as the signed one
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from popsr._host.arguments import read_int
@@ -73,9 +73,9 @@ def from_export(
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)
     examples = iter(torch.utils._pytree.tree_leaves(program.example_inputs))
     with builder:
-        inputs: list[Any] = []
-        for spec in signature.input_specs:
-            inputs.append(_exported_input(builder, program, spec, patterns, examples))
+        inputs = [
+            _exported_input(builder, program, spec, patterns, examples) for spec in signature.input_specs
+        ]
         made = importer.run(module, inputs)
         results = []
         for spec, value in zip(signature.output_specs, made, strict=True):
@@ -88,13 +88,16 @@ def from_export(
         return builder.finish()
 
 
-def _exported_input(
-    builder: StepBuilder, program: Any, spec: Any, patterns: Groups, examples: Any
-) -> Any:
+def _exported_input(builder: StepBuilder, program: Any, spec: Any, patterns: Groups, examples: Any) -> Any:
     kind = spec.kind.name
     if kind in ("PARAMETER", "BUFFER"):
         lasting = spec.target in program.state_dict
-        return _state(builder, spec.target, (program.state_dict if lasting else program.constants)[spec.target], patterns)
+        return _state(
+            builder,
+            spec.target,
+            (program.state_dict if lasting else program.constants)[spec.target],
+            patterns,
+        )
     if kind == "CONSTANT_TENSOR":
         t = program.constants[spec.target]
         return builder.constant(spec.target, array_of(t), dtype_of(t.dtype))
@@ -115,7 +118,7 @@ def _of_groups(t: Any, grouping: ReplicaGrouping) -> tuple[Any, ReplicaGrouping]
 def _data(builder: StepBuilder, path: str, t: Any, patterns: Groups) -> Any:
     grouping = patterns.of(path) or builder.each()
     values = Values([array_of(t)], grouping.num_replicas)
-    rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
+    rows = values.of_groups(grouping)
     return builder.data(path, tuple(t.shape), dtype_of(t.dtype), grouping, example=rows)
 
 
@@ -153,12 +156,16 @@ def from_fx(
 
     where = "from_fx"
     if not isinstance(module, torch.fx.GraphModule):
-        raise ArgumentTypeError(f"{where}: module is not a graph, got {shown(module)}, expected a GraphModule")
+        raise ArgumentTypeError(
+            f"{where}: module is not a graph, got {shown(module)}, expected a GraphModule"
+        )
     names = [node.target for node in module.graph.nodes if node.op == "placeholder"]
     if len(names) != len(inputs):
-        raise ArgumentTypeError(f"{where}: another number of inputs, got {len(inputs)}, expected {len(names)}")
+        raise ArgumentTypeError(
+            f"{where}: another number of inputs, got {len(inputs)}, expected {len(names)}"
+        )
     traced = functional(module, inputs, keep_writes=True)
-    written: dict[str, int] = traced.meta["written"]
+    written: dict[int, int] = traced.meta["written"]
     new = {names[i]: number for i, number in written.items()} | dict(states or {})
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)
     with builder:
@@ -190,7 +197,12 @@ def _reader(
     builder = StepBuilder(world, where=where, unsupported=unsupported)
     patterns = Groups(groups or {}, equal, world, where)
     seeds = RandomSeeds(builder, patterns, world)
-    return builder, Importer(builder, _known_groups(process_groups or {}, world, where), seeds), patterns, seeds
+    return (
+        builder,
+        Importer(builder, _known_groups(process_groups or {}, world, where), seeds),
+        patterns,
+        seeds,
+    )
 
 
 def _known_groups(given: Mapping[str, Any], world: int, where: str) -> Callable[[str], ReplicaGrouping]:
@@ -205,17 +217,19 @@ def _known_groups(given: Mapping[str, Any], world: int, where: str) -> Callable[
     return grouping
 
 
-def _members(name: str, world: int, where: str) -> Sequence[int] | Any:
+def _members(name: str, world: int, where: str) -> tuple[int, ...]:
+    """Ranks of the group of that name that this process is in."""
     if is_running():
         import torch.distributed as dist
-        from torch.distributed.distributed_c10d import _resolve_process_group
+        from torch.distributed import distributed_c10d as module
 
         try:
-            return tuple(dist.get_process_group_ranks(_resolve_process_group(name)))
+            group = getattr(module, "_resolve_process_group")(name)  # noqa: B009
+            return tuple(dist.get_process_group_ranks(group))
         except (RuntimeError, ValueError, KeyError):
             pass
     elif name == _WORLD:
         return tuple(range(world))
     raise ReplicaError(
-        f"{where}: unknown process group, got {name!r}, expected process_groups={{{name!r}: [[...], ...]}} with its ranks"
+        f"{where}: unknown process group, got {shown(name)}, expected process_groups={{{shown(name)}: [[...], ...]}}"
     )

@@ -6,11 +6,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from popsr import dtypes, location
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge.torch import _scalars, collectives, elementwise, indexing, linear, nn, pools, random, reduce, shape
+from popsr.bridge.torch import (
+    _scalars,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    shape,
+)
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node
 from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
@@ -19,18 +29,34 @@ from popsr.tensor import Tensor, constant
 
 __all__ = ["Importer", "array_of"]
 
-_FAMILIES = (_scalars, collectives, elementwise, indexing, linear, nn, pools, random, reduce, shape)  # register their rules
+_FAMILIES = (
+    _scalars,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    shape,
+)  # register their rules
 
-# Of these no value depends.
-_IGNORED = frozenset(
-    {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "requires_grad", "out_dtype"}
-)
+# No value depends on these, or it is known from the type of the result.
+_IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}) | {
+    "requires_grad",
+    "out_dtype",
+    "dtype",
+}
 # Regions of the graph that change nothing of what is computed: no gradients, another precision of autograd.
-_INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"})
+_INLINED = frozenset(
+    {"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"}
+)
 _DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 
-def array_of(t: Any) -> np.ndarray[Any, Any]:
+def array_of(t: Any) -> Any:
     """The elements of a tensor of torch, of any element type, as an array of their dtype's."""
     import torch
 
@@ -85,7 +111,12 @@ class Importer:
             yield
 
     def _value(
-        self, node: Any, module: Any, values: Mapping[Any, Any], given: Iterator[Any], constants: Mapping[str, Tensor]
+        self,
+        node: Any,
+        module: Any,
+        values: Mapping[Any, Any],
+        given: Iterator[Any],
+        constants: Mapping[str, Tensor],
     ) -> Any:
         if node.op == "placeholder":
             return next(given)
@@ -150,7 +181,7 @@ def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
     if namespace is None:
         return getattr(target, "__name__", str(target)), PYTHON_RULES
     table = COLLECTIVES if namespace in _DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
-    return str(target).split(".", 1)[1], table
+    return str(target).split(".", 1)[-1], table
 
 
 def _attribute(module: Any, target: str) -> Any:

@@ -45,7 +45,9 @@ class Leaf:
 
         mesh, placements, shape, stride = self.layout
         with torch.no_grad():
-            made = DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride).detach()
+            made = DTensor.from_local(
+                local, mesh, placements, run_check=False, shape=shape, stride=stride
+            ).detach()
         return made.requires_grad_(self.trained)
 
     def label(self) -> Hashable:
@@ -65,7 +67,7 @@ def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Le
 
 
 def local_of(t: Any) -> Any:
-    """What this rank holds of a tensor."""
+    """The part of a tensor that this rank holds."""
     return t._local_tensor if hasattr(t, "placements") else t
 
 
@@ -114,7 +116,9 @@ class StepCall:
         where: the call, for messages.
     """
 
-    def __init__(self, step: Callable[..., Any], model: Any, optimizer: Any, batch: Sequence[Any], where: str) -> None:
+    def __init__(
+        self, step: Callable[..., Any], model: Any, optimizer: Any, batch: Sequence[Any], where: str
+    ) -> None:
         """The tensors as they are now."""
         import torch
         import torch.utils._pytree as trees
@@ -133,7 +137,8 @@ class StepCall:
         names = _argument_names(step, 1 if optimizer is None else 2, len(batch))
         self._places = [i for i, value in enumerate(self._batch) if isinstance(value, torch.Tensor)]
         for i in self._places:
-            path = names[flat[i][0][0].idx] + trees.keystr(flat[i][0][1:])
+            key: Any = flat[i][0]
+            path = names[key[0].idx] + trees.keystr(key[1:])
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
 
@@ -193,7 +198,9 @@ class StepCall:
         return [*new, *(local_of(value) for _, value in kept)]
 
     @contextlib.contextmanager
-    def _optimizing(self, named: dict[str, Any], state: dict[tuple[Any, str], Any], options: list[Any]) -> Iterator[None]:
+    def _optimizing(
+        self, named: dict[str, Any], state: dict[tuple[Any, str], Any], options: list[Any]
+    ) -> Iterator[None]:
         """Let the optimiser work on traced tensors."""
         optimizer = self._optimizer
         if optimizer is None:
@@ -234,7 +241,7 @@ class StepCall:
             for key, value in values.items():
                 is_new = key not in before
                 changed = not isinstance(value, torch.Tensor) and not is_new and value != before[key]
-                if is_new and value is not None or changed:
+                if (is_new and value is not None) or changed:
                     raise UnsupportedError(
                         f"{self._where}: the step {'makes' if is_new else 'changes'} state that is not a tensor of the "
                         f"optimizer before it, got {shown(key)}, expected an optimizer after its first step, with "

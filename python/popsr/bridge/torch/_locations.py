@@ -10,7 +10,7 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["Place", "place_of_error", "place_of_frame", "place_of_node", "stack_trace"]
+__all__ = ["Place", "current_place", "place_of_error", "place_of_frame", "place_of_node", "stack_trace"]
 
 Place = tuple[str, int]
 

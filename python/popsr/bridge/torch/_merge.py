@@ -20,7 +20,7 @@ _DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 @dataclass
 class Merged:
-    """What all ranks do.
+    """The ops of all ranks.
 
     Attributes:
         module: the graph of the first rank, with a placeholder more for each value that differs.
@@ -46,8 +46,8 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
     graphs = [list(each.module.graph.nodes) for each in recorded]
     numbers = [{node: i for i, node in enumerate(nodes)} for nodes in graphs]
     merged.numbers = numbers[0]
-    for nodes in zip(*graphs, strict=False):
-        _compare_node(nodes, numbers, recorded, merged, where)
+    for together in zip(*graphs, strict=False):
+        _compare_node(together, numbers, recorded, merged, where)
     shortest = min(graphs, key=len)
     for rank, nodes in enumerate(graphs):
         if len(nodes) != len(shortest):
@@ -58,7 +58,11 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
 
 
 def _compare_node(
-    nodes: Sequence[Any], numbers: Sequence[dict[Any, int]], recorded: Sequence[Recorded], merged: Merged, where: str
+    nodes: Sequence[Any],
+    numbers: Sequence[dict[Any, int]],
+    recorded: Sequence[Recorded],
+    merged: Merged,
+    where: str,
 ) -> None:
     first = nodes[0]
     for rank, node in enumerate(nodes):
@@ -121,11 +125,19 @@ def _vary(nodes: Sequence[Any], numbers: Sequence[dict[Any, int]], merged: Merge
     """Give an op what differs between ranks as a tensor; False where it cannot take one."""
     first, name = nodes[0], str(nodes[0].target)
     plain = [_plain((node.args, node.kwargs), number) for node, number in zip(nodes, numbers, strict=True)]
-    places = [i for i in range(len(first.args)) if any(each[0][i : i + 1] != plain[0][0][i : i + 1] for each in plain)]
+    places = [
+        i
+        for i in range(len(first.args))
+        if any(each[0][i : i + 1] != plain[0][0][i : i + 1] for each in plain)
+    ]
     if any(each[1] != plain[0][1] for each in plain) or len({len(each[0]) for each in plain}) > 1:
         return False
     if getattr(first.target, "__name__", "") == "getitem":
-        return places == [1] and _is_split(first.args[0]) and _vary_part(first, [n.args[1] for n in nodes], merged)
+        return (
+            places == [1]
+            and _is_split(first.args[0])
+            and _vary_part(first, [n.args[1] for n in nodes], merged)
+        )
     if name in ("aten.slice.Tensor", "aten.select.int"):
         return not {0, 1} & set(places) and _vary_slice(nodes, merged, name)
     return all(_vary_operand(nodes, numbers, i, merged) for i in places)
@@ -152,7 +164,7 @@ def _vary_operand(nodes: Sequence[Any], numbers: Sequence[dict[Any, int]], i: in
     if len({t.dtype for t in tensors}) > 1:
         return False
     first.args = (*first.args[:i], _placeholder(merged, tensors), *first.args[i + 1 :])
-    first.target = getattr(getattr(torch.ops.aten, parts[1]), "Tensor")
+    first.target = getattr(torch.ops.aten, parts[1]).Tensor
     return True
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
+from popsr._text.shown import shown
 from popsr.errors import MissingPackageError, ReplicaError
 from popsr.replicas import ReplicaGrouping
 
-__all__ = ["grouping_of_labels", "grouping_of_all", "grouping_of_one", "grouping_of_ranks", "grouping_of_values", "is_running", "rank_of"]
+__all__ = [
+    "grouping_of_all",
+    "grouping_of_labels",
+    "grouping_of_one",
+    "grouping_of_ranks",
+    "grouping_of_values",
+    "is_running",
+    "rank_of",
+]
 
 
 def is_running() -> bool:
@@ -32,7 +40,9 @@ def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
     import torch.distributed as dist
 
     if not dist.is_available():
-        raise MissingPackageError(f"{where}: torch.distributed is not available, got a torch built without it")
+        raise MissingPackageError(
+            f"{where}: torch.distributed is not available, got a torch built without it"
+        )
     if dist.is_initialized():
         if dist.get_world_size() != world:
             raise ReplicaError(
@@ -80,8 +90,8 @@ def grouping_of_all(name: str, ranks: Sequence[tuple[int, ...]], where: str) -> 
         if rank not in members or any(ranks[member] != members for member in members):
             other = next((m for m in members if ranks[m] != members), rank)
             raise ReplicaError(
-                f"{where}: the ranks of process group {name!r} do not fit together, got {list(members)} on rank {rank} "
-                f"and {list(ranks[other])} on rank {other}, expected one list on all its members"
+                f"{where}: the ranks of process group {shown(name)} do not fit together, got {list(members)} on rank "
+                f"{rank} and {list(ranks[other])} on rank {other}, expected one list on all its members"
             )
     return grouping_of_labels([min(members) for members in ranks])
 
@@ -94,13 +104,13 @@ def grouping_of_one(name: str, members: tuple[int, ...], world: int, where: str)
     """
     size = len(members)
     stride = members[1] - members[0] if size > 1 else 1
-    regular = world % (stride * size) == 0 and members == tuple(range(members[0], members[0] + size * stride, stride))
-    if not regular:
-        raise ReplicaError(
-            f"{where}: the other groups of process group {name!r} are unknown, got ranks {list(members)} of {world}, "
-            f"expected process_groups={{{name!r}: [[...], ...]}}"
-        )
     labels = [rank // (stride * size) * stride + rank % stride for rank in range(world)]
+    like_it = [rank for rank in range(world) if labels[rank] == labels[members[0]]]
+    if world % (stride * size) or list(members) != like_it:
+        raise ReplicaError(
+            f"{where}: the other groups of process group {shown(name)} are unknown, got ranks {list(members)} of "
+            f"{world}, expected process_groups={{{shown(name)}: [[...], ...]}}"
+        )
     return grouping_of_labels(labels)
 
 
@@ -122,10 +132,8 @@ def grouping_of_ranks(value: Any, world: int, where: str) -> ReplicaGrouping:
 
 
 def grouping_of_labels(labels: Iterable[Hashable]) -> ReplicaGrouping:
-    """The grouping in which replicas of equal labels are together; each alone where groups would differ in size."""
+    """The grouping in which replicas of equal labels are together."""
     labels = list(labels)
-    if len(set(Counter(labels).values())) > 1:
-        labels = list(range(len(labels)))
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return ReplicaGrouping.from_assignment([numbers[label] for label in labels])
 

@@ -11,7 +11,17 @@ from popsr import constant, dtypes, ops
 from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of
 from popsr.tensor import Tensor
 
-__all__ = ["COLLECTIVES", "PYTHON_RULES", "RULES", "Gap", "Site", "axes_of", "collective", "python_rule", "rule"]
+__all__ = [
+    "COLLECTIVES",
+    "PYTHON_RULES",
+    "RULES",
+    "Gap",
+    "Site",
+    "axes_of",
+    "collective",
+    "python_rule",
+    "rule",
+]
 
 Rule = Callable[..., Any]
 _F = TypeVar("_F", bound=Rule)
@@ -26,7 +36,7 @@ PYTHON_RULES: dict[str, Rule] = {}
 """By the name of a function of Python, such as ``"truediv"``, for numbers that are known only when the step runs."""
 
 
-class Gap(Exception):  # noqa: N818
+class Gap(Exception):
     """A case of an op that no rule covers; the text says which."""
 
 
@@ -39,9 +49,7 @@ class Site:
         random_seed: makes a fresh seed tensor.
     """
 
-    def __init__(
-        self, value: Any, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]
-    ) -> None:
+    def __init__(self, value: Any, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]) -> None:
         """A site with torch's result."""
         self.value = value
         self.grouping = grouping
@@ -60,7 +68,9 @@ class Site:
     def outputs(self) -> list[tuple[tuple[int, ...], dtypes.dtype]]:
         """Shape and dtype of all results."""
         values = self.value if isinstance(self.value, list | tuple) else [self.value]
-        return [(tuple(int(n) for n in each.shape), dtype_of(each.dtype)) for each in values if each is not None]
+        return [
+            (tuple(int(n) for n in each.shape), dtype_of(each.dtype)) for each in values if each is not None
+        ]
 
     def _first(self) -> Any:
         return self.value[0] if isinstance(self.value, list | tuple) else self.value

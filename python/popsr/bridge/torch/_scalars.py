@@ -26,9 +26,13 @@ def _item(_site: Site, t: Tensor) -> Scalar:
 def _pair(a: Any, b: Any, *, floats: bool = False) -> tuple[Tensor, Tensor]:
     """Both numbers as Python computes with them: in float64 if one is a float, else in int64."""
     given = [each.tensor if isinstance(each, Scalar) else each for each in (a, b)]
-    some = floats or any(is_float(each.dtype) if isinstance(each, Tensor) else isinstance(each, float) for each in given)
+    some = floats or any(
+        is_float(each.dtype) if isinstance(each, Tensor) else isinstance(each, float) for each in given
+    )
     kind = dtypes.float64 if some else dtypes.int64
-    left, right = (cast(each, kind) if isinstance(each, Tensor) else constant(np.asarray(each), kind) for each in given)
+    left, right = (
+        cast(each, kind) if isinstance(each, Tensor) else constant(np.asarray(each), kind) for each in given
+    )
     return left, right
 
 

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from popsr._text.shown import shown
 from popsr.errors import UnsupportedError
 
 __all__ = ["fully_sharded", "is_fully_sharded"]
@@ -37,7 +38,9 @@ def fully_sharded(model: Any) -> Any:
     gather = _gather()
     inner = copy.copy(model)
     inner.__class__ = _plain_class(model)
-    inner._forward_pre_hooks, inner._forward_hooks = (copy.copy(each) for each in (inner._forward_pre_hooks, inner._forward_hooks))
+    inner._forward_pre_hooks, inner._forward_hooks = (
+        copy.copy(each) for each in (inner._forward_pre_hooks, inner._forward_hooks)
+    )
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
         whole = {
@@ -49,7 +52,10 @@ def fully_sharded(model: Any) -> Any:
             return torch.func.functional_call(inner, whole, args, options)
 
     shell = copy.copy(inner)
-    shell._forward_pre_hooks, shell._forward_hooks = type(shell._forward_pre_hooks)(), type(shell._forward_hooks)()
+    shell._forward_pre_hooks, shell._forward_hooks = (
+        type(shell._forward_pre_hooks)(),
+        type(shell._forward_hooks)(),
+    )
     shell.__class__ = type(f"Sharded{inner.__class__.__name__}", (inner.__class__,), {"forward": forward})
     return shell
 
@@ -73,10 +79,15 @@ def _groups(name: str, p: Any) -> tuple[Any, Any]:
     """The process group that a parameter is sharded over, and the one that repeats the shards or None."""
     mesh, placements = p.device_mesh, p.placements
     *repeated, shard = placements
-    fits = shard.is_shard() and shard.dim == 0 and len(repeated) < 2 and all(each.is_replicate() for each in repeated)
+    fits = (
+        shard.is_shard()
+        and shard.dim == 0
+        and len(repeated) < 2
+        and all(each.is_replicate() for each in repeated)
+    )
     if not fits or p.shape[0] % mesh.size(mesh.ndim - 1):
         raise UnsupportedError(
-            f"trace_step: parameter {name!r} is not cut into equal parts of its first axis over one mesh dimension, got "
+            f"trace_step: parameter {shown(name)} is not cut into equal parts of its first axis over a mesh axis, got "
             f"{tuple(p.shape)} as {placements} on {mesh.size(mesh.ndim - 1)} ranks"
         )
     return mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if repeated else None

@@ -31,7 +31,7 @@ def simplify(module: Any) -> None:
         name = str(node.target)
         if _writes_input(node):
             module.graph.erase_node(node)  # the new value of an input, which the graph returns anyway
-        elif name in _COPIES or name == "aten.copy.default" and _alike(*node.args[:2]):
+        elif name in _COPIES or (name == "aten.copy.default" and _alike(*node.args[:2])):
             node.replace_all_uses_with(node.args[-1] if name == "aten.copy.default" else node.args[0])
         elif name in _PERMUTES:
             _permute(node)

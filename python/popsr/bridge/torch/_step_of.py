@@ -21,7 +21,7 @@ RANDOM_SEED = "random seed"
 
 
 class Groups:
-    """Which replicas are given equal values, by patterns of paths.
+    """The replicas that are given equal values, by patterns of paths.
 
     Args:
         declared: groupings by pattern, as the user says them.
@@ -57,10 +57,6 @@ class Values:
         seen: dict[bytes, int] = {}
         return [seen.setdefault(row.tobytes(), len(seen)) for row in self._rows]
 
-    def each(self) -> np.ndarray[Any, Any]:
-        """A row for each replica."""
-        return np.stack(self._rows)
-
     def of_groups(self, grouping: ReplicaGrouping) -> np.ndarray[Any, Any]:
         """A row for each group; of one group as it is."""
         firsts = [members[0] for members in grouping.groups]
@@ -92,7 +88,9 @@ class RandomSeeds:
         if self._state is None:
             grouping = self._groups.of(RANDOM_SEED) or self._builder.each()
             rows = [np.array([rank, 0], np.uint32) for rank in range(self._world)]
-            self._state = self._builder.state(RANDOM_SEED, Values(rows, self._world).of_groups(grouping), grouping)
+            self._state = self._builder.state(
+                RANDOM_SEED, Values(rows, self._world).of_groups(grouping), grouping
+            )
         self._count += 1
         return ops.create_random_seed(self._state, constant(np.asarray(self._count), dtypes.uint32))
 

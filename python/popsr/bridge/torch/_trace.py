@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from popsr._host.arguments import read_choice, read_int
+from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import Recorded, functional, record
@@ -14,7 +15,13 @@ from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._merge import Merged, merge
-from popsr.bridge.torch._ranks import grouping_of_one, grouping_of_ranks, grouping_of_values, is_running, rank_of
+from popsr.bridge.torch._ranks import (
+    grouping_of_one,
+    grouping_of_ranks,
+    grouping_of_values,
+    is_running,
+    rank_of,
+)
 from popsr.bridge.torch._recipes import recipe_for
 from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError
@@ -84,7 +91,9 @@ def trace_step(
         if found is None:
             members = seen.first.groups.get(name)
             if members is None:
-                raise ReplicaError(f"{where}: unknown process group, got {name!r}, expected one of the step's own")
+                raise ReplicaError(
+                    f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
+                )
             found = named[name] = grouping_of_one(name, members, world, where)
         return found
 
@@ -93,13 +102,14 @@ def trace_step(
 
 @dataclass
 class _Seen:
-    """What tracing found: the graph, and the tensors on each rank."""
+    """The result of tracing: the graph, the tensors on each rank that was traced, and the batch of every rank."""
 
     module: Any
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
     results: list[str]
+    data: list[list[Any]]
 
 
 def _trace_ranks(
@@ -109,7 +119,9 @@ def _trace_ranks(
     import torch
 
     if not isinstance(model, torch.nn.Module) and not callable(model):
-        raise ArgumentTypeError(f"{where}: model is not a module, got {type(model).__name__}, expected nn.Module")
+        raise ArgumentTypeError(
+            f"{where}: model is not a module, got {type(model).__name__}, expected nn.Module"
+        )
     numbers = [0] if ranks == "first" or is_running() else list(range(world))
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
@@ -121,10 +133,29 @@ def _trace_ranks(
             leaves[rank] = call.leaves
             if rank == 0:
                 first = recorded[0]
-                merged = merge([recorded[r] for r in numbers], where) if len(numbers) > 1 else Merged(first.module)
+                merged = (
+                    merge([recorded[r] for r in numbers], where) if len(numbers) > 1 else Merged(first.module)
+                )
                 extra = [values[0] for values in merged.varying]
                 module = functional(first.module, [*inputs, *extra])
-    return _Seen(module, merged, first, [leaves[r] for r in numbers], call.results)
+    data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
+    if len(numbers) < world and _is_function(batch):
+        data = [list(_tensors_of(batch, rank)) for rank in range(world)]
+    return _Seen(module, merged, first, [leaves[r] for r in numbers], call.results, data)
+
+
+def _is_function(batch: Sequence[Any]) -> bool:
+    """True if the batch is a function of the rank."""
+    import torch
+
+    return len(batch) == 1 and callable(batch[0]) and not isinstance(batch[0], torch.Tensor)
+
+
+def _tensors_of(batch: Sequence[Any], rank: int) -> Iterator[Any]:
+    import torch
+    import torch.utils._pytree as trees
+
+    return (t for t in trees.tree_leaves(tuple(batch[0](rank))) if isinstance(t, torch.Tensor))
 
 
 def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
@@ -132,27 +163,33 @@ def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int
 
     made = model if isinstance(model, torch.nn.Module) else model()
     if not isinstance(made, torch.nn.Module):
-        raise ArgumentTypeError(f"{where}: model is not a module, got {type(made).__name__}, expected nn.Module")
+        raise ArgumentTypeError(
+            f"{where}: model is not a module, got {type(made).__name__}, expected nn.Module"
+        )
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(made)
-    given = tuple(batch)
-    if len(given) == 1 and callable(given[0]) and not isinstance(given[0], torch.Tensor):
-        given = tuple(given[0](rank))
+    given = tuple(batch[0](rank)) if _is_function(batch) else tuple(batch)
     if optimizer is not None:
         prepare_optimizer(optimizer, where)
     return StepCall(step, recipe_for(made), optimizer, given, where)
 
 
 def _built(
-    seen: _Seen, grouping: Callable[[str], ReplicaGrouping], patterns: Groups, builder: StepBuilder, world: int
+    seen: _Seen,
+    grouping: Callable[[str], ReplicaGrouping],
+    patterns: Groups,
+    builder: StepBuilder,
+    world: int,
 ) -> BridgedStep:
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
         labels: dict[str, list[Hashable]] = {}
+        data = zip(*seen.data, strict=True)
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
-            values = Values([array_of(other.local) for other in each], world)
+            rows = next(data) if leaf.role == "data" else [other.local for other in each]
+            values = Values([array_of(row) for row in rows], world)
             labels[leaf.path] = _labels(leaf, each, values, labels.get(leaf.owner), world)
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
             if leaf.role == "state":
@@ -190,12 +227,12 @@ def _argument(
     declared = patterns.of(leaf.path, leaf.owner)
     if leaf.role == "data":
         grouping = declared or builder.each()
-        rows = values.each() if grouping.group_size == 1 else values.of_groups(grouping)
+        rows = values.of_groups(grouping)
         return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
     grouping = declared or grouping_of_values(labels)
     if not values.equal_in(grouping):
         raise ReplicaError(
-            f"trace_step: initial values of {leaf.path!r} differ inside its groups, got {grouping}, expected equal "
-            "values on the replicas of a group"
+            f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
+            "equal values on the replicas of a group"
         )
     return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind)

@@ -1,4 +1,4 @@
-"""What ``popsr.prove`` asks of a framework's package."""
+"""The questions of ``popsr.prove`` to the package of a framework."""
 
 from __future__ import annotations
 

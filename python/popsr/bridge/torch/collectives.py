@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from popsr import ops
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.bridge.torch._rules import Gap, Site, collective
 from popsr.ops import collectives
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 _REDUCTIONS = {"sum": "add", "avg": "mean", "product": "mul", "min": "min", "max": "max"}
 
@@ -18,7 +22,7 @@ _REDUCTIONS = {"sum": "add", "avg": "mean", "product": "mul", "min": "min", "max
 def _reduction(name: str) -> Any:
     found = _REDUCTIONS.get(name.lower())
     if found is None:
-        raise Gap(f"reduction {name!r}")
+        raise Gap(f"reduction {shown(name)}")
     return found
 
 
@@ -86,4 +90,4 @@ def _shard_dim(site: Site, t: Tensor, gathered: int, sharded: int, group: str) -
     stacked = ops.concat([ops.reshape(each, (1, *each.shape)) for each in parts], 0)
     exchanged = collectives.replicated_all_to_all(stacked, 0, grouping)
     received = [ops.reshape(each, parts[0].shape) for each in ops.split(exchanged, [1] * size, 0)]
-    return cast(Tensor, ops.concat(received, gathered))
+    return ops.concat(received, gathered)

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
-from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of, is_float
+from popsr._lazy import names_only
+from popsr.bridge.torch._dtypes import Scalar, common_dtype, is_float
 from popsr.bridge.torch._rules import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 def _scaled(site: Site, t: Tensor, alpha: Any) -> Tensor:
@@ -63,7 +66,9 @@ def _div_mode(site: Site, a: Any, b: Any, rounding_mode: str | None = None) -> T
     quotient = ops.div(ops.sub(left, remainder), right)
     quotient = ops.where(_wraps(remainder, right), ops.sub(quotient, _like(quotient, 1)), quotient)
     floor = ops.floor(quotient)
-    floor = ops.where(ops.greater(ops.sub(quotient, floor), _like(floor, 0.5)), ops.add(floor, _like(floor, 1)), floor)
+    floor = ops.where(
+        ops.greater(ops.sub(quotient, floor), _like(floor, 0.5)), ops.add(floor, _like(floor, 1)), floor
+    )
     return ops.where(ops.equal(right, _like(right, 0)), ops.div(left, right), floor)
 
 
@@ -74,7 +79,7 @@ def _like(t: Tensor, value: Any) -> Tensor:
 def _wraps(remainder: Tensor, divisor: Tensor) -> Tensor:
     """True where the remainder of a truncating division and the divisor have different signs."""
     zero = _like(remainder, 0)
-    differs = ops.logical_not(ops.equal(_less(remainder, zero), _less(divisor, zero)))
+    differs = ops.logical_not(ops.equal(ops.less(remainder, zero), ops.less(divisor, zero)))
     return ops.logical_and(ops.logical_not(ops.equal(remainder, zero)), differs)
 
 
@@ -97,12 +102,9 @@ def _pow(site: Site, base: Any, exponent: Any) -> Tensor:
         if isinstance(exponent, int | float) and exponent in _POWERS:
             return _POWERS[exponent](left)
         return ops.pow(left, right)
-    if isinstance(exponent, int) and 0 <= exponent <= 64:
-        power = ops.add(ops.mul(left, _like(left, 0)), _like(left, 1))
-        for _ in range(exponent):
-            power = ops.mul(power, left)
-        return power
-    raise Gap("integers to a power that is not a small constant")
+    if isinstance(exponent, int) and exponent >= 0:
+        return ops.integer_pow(left, exponent)
+    raise Gap("integers to a power that is not a constant")
 
 
 _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
@@ -119,40 +121,11 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
 # Comparisons
 
 
-def _less(a: Tensor, b: Tensor) -> Tensor:
-    return ops.greater(b, a)
+def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def apply(site: Site, a: Any, b: Any) -> Tensor:
+        return function(*_comparable(site, a, b))
 
-
-@rule("eq.Tensor", "eq.Scalar")
-def _eq(site: Site, a: Any, b: Any) -> Tensor:
-    return ops.equal(*_comparable(site, a, b))
-
-
-@rule("ne.Tensor", "ne.Scalar")
-def _ne(site: Site, a: Any, b: Any) -> Tensor:
-    return ops.logical_not(ops.equal(*_comparable(site, a, b)))
-
-
-@rule("gt.Tensor", "gt.Scalar")
-def _gt(site: Site, a: Any, b: Any) -> Tensor:
-    return ops.greater(*_comparable(site, a, b))
-
-
-@rule("lt.Tensor", "lt.Scalar")
-def _lt(site: Site, a: Any, b: Any) -> Tensor:
-    return _less(*_comparable(site, a, b))
-
-
-@rule("ge.Tensor", "ge.Scalar")
-def _ge(site: Site, a: Any, b: Any) -> Tensor:
-    left, right = _comparable(site, a, b)
-    return ops.logical_or(ops.greater(left, right), ops.equal(left, right))
-
-
-@rule("le.Tensor", "le.Scalar")
-def _le(site: Site, a: Any, b: Any) -> Tensor:
-    left, right = _comparable(site, a, b)
-    return ops.logical_or(_less(left, right), ops.equal(left, right))
+    rule(f"{name}.Tensor", f"{name}.Scalar")(apply)
 
 
 def _comparable(site: Site, a: Any, b: Any) -> list[Tensor]:
@@ -160,6 +133,17 @@ def _comparable(site: Site, a: Any, b: Any) -> list[Tensor]:
     if left.dtype == dtypes.bool:
         return [ops.cast(left, dtypes.uint8), ops.cast(right, dtypes.uint8)]
     return [left, right]
+
+
+for _name, _function in {
+    "eq": ops.equal,
+    "ne": ops.not_equal,
+    "gt": ops.greater,
+    "lt": ops.less,
+    "ge": ops.greater_equal,
+    "le": ops.less_equal,
+}.items():
+    _comparison(_name, _function)
 
 
 @rule("maximum.default")
@@ -173,8 +157,7 @@ def _minimum(site: Site, a: Any, b: Any) -> Tensor:
     left, right = site.common(a, b)
     if left.dtype == dtypes.bool:
         return ops.logical_and(left, right)
-    least = ops.where(ops.greater(left, right), right, left)
-    return ops.where(ops.isnan(right), right, least) if is_float(right.dtype) else least
+    return ops.minimum(left, right)
 
 
 @rule("clamp.default", "clamp.Tensor")
@@ -214,7 +197,7 @@ def _lerp(site: Site, start: Tensor, end: Tensor, weight: Any) -> Tensor:
     far = ops.sub(end, ops.mul(difference, ops.sub(_like(start, 1), share)))
     if isinstance(weight, int | float):
         return near if abs(weight) < 0.5 else far
-    return ops.where(_less(ops.abs(share), _like(start, 0.5)), near, far)
+    return ops.where(ops.less(ops.abs(share), _like(start, 0.5)), near, far)
 
 
 # Logic
@@ -232,8 +215,7 @@ def _logical_or(_site: Site, a: Tensor, b: Tensor) -> Tensor:
 
 @rule("logical_xor.default")
 def _logical_xor(_site: Site, a: Tensor, b: Tensor) -> Tensor:
-    left, right = (ops.cast(cast(each, dtypes.bool), dtypes.uint8) for each in (a, b))
-    return ops.logical_not(ops.equal(left, right))
+    return ops.logical_xor(cast(a, dtypes.bool), cast(b, dtypes.bool))
 
 
 @rule("logical_not.default")
@@ -241,37 +223,34 @@ def _logical_not(_site: Site, t: Tensor) -> Tensor:
     return ops.logical_not(cast(t, dtypes.bool))
 
 
-@rule("bitwise_and.Tensor", "bitwise_and.Scalar")
-def _bitwise_and(site: Site, a: Any, b: Any) -> Tensor:
-    return ops.logical_and(*_bools(site, a, b))
+def _bitwise(
+    name: str, bits: Callable[[Tensor, Tensor], Tensor], bools: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    def apply(site: Site, a: Any, b: Any) -> Tensor:
+        left, right = site.common(a, b)
+        return (bools if left.dtype == dtypes.bool else bits)(left, right)
+
+    rule(f"{name}.Tensor", f"{name}.Scalar")(apply)
 
 
-@rule("bitwise_or.Tensor", "bitwise_or.Scalar")
-def _bitwise_or(site: Site, a: Any, b: Any) -> Tensor:
-    return ops.logical_or(*_bools(site, a, b))
-
-
-@rule("bitwise_xor.Tensor", "bitwise_xor.Scalar")
-def _bitwise_xor(site: Site, a: Any, b: Any) -> Tensor:
-    return _logical_xor(site, *_bools(site, a, b))
+_bitwise("bitwise_and", ops.bitwise_and, ops.logical_and)
+_bitwise("bitwise_or", ops.bitwise_or, ops.logical_or)
+_bitwise("bitwise_xor", ops.bitwise_xor, ops.logical_xor)
 
 
 @rule("bitwise_not.default")
-def _bitwise_not(site: Site, t: Tensor) -> Tensor:
-    if t.dtype == dtypes.bool:
-        return ops.logical_not(t)
-    return ops.sub(site.tensor(-1, t.dtype), t) if t.dtype.name[0] == "i" else ops.sub(_all_ones(t), t)
+def _bitwise_not(_site: Site, t: Tensor) -> Tensor:
+    return ops.logical_not(t) if t.dtype == dtypes.bool else ops.bitwise_not(t)
 
 
-def _all_ones(t: Tensor) -> Tensor:
-    return constant(np.asarray(np.iinfo(t.dtype.as_numpy()).max), t.dtype)
+@rule("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar")
+def _left_shift(site: Site, a: Any, b: Any) -> Tensor:
+    return ops.shift_left(*site.common(a, b))
 
 
-def _bools(site: Site, a: Any, b: Any) -> list[Tensor]:
-    pair = site.common(a, b)
-    if pair[0].dtype != dtypes.bool:
-        raise Gap(f"bits of {pair[0].dtype.name}")
-    return pair
+@rule("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar")
+def _right_shift(site: Site, a: Any, b: Any) -> Tensor:
+    return ops.shift_right_arithmetic(*site.common(a, b))
 
 
 # Functions of one element
@@ -286,14 +265,25 @@ def _unary(name: str, function: Callable[[Tensor], Tensor], *, floats_only: bool
     rule(name)(apply)
 
 
-for _name in ("exp", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"):
+_EXPONENTIAL = "exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sinh cosh tanh asinh acosh atanh"
+_CIRCULAR = "sin cos tan asin acos atan"
+for _name in (*_EXPONENTIAL.split(), *_CIRCULAR.split(), "sigmoid", "erf", "erfc"):
     _unary(f"{_name}.default", getattr(ops, _name), floats_only=True)
-for _name, _function in {"neg": ops.negate, "floor": ops.floor, "ceil": ops.ceil, "relu": ops.relu}.items():
-    _unary(f"{_name}.default", _function)
-_unary("reciprocal.default", lambda t: ops.div(_like(t, 1), t), floats_only=True)
+for _name, _one in {"neg": ops.negate, "floor": ops.floor, "ceil": ops.ceil, "relu": ops.relu}.items():
+    _unary(f"{_name}.default", _one)
+_unary("erfinv.default", ops.erf_inv, floats_only=True)
 _unary("log10.default", lambda t: ops.mul(ops.log(t), _like(t, 1 / math.log(10))), floats_only=True)
-_unary("tan.default", lambda t: ops.div(ops.sin(t), ops.cos(t)), floats_only=True)
 _unary("silu.default", lambda t: ops.div(t, ops.add(ops.exp(ops.negate(t)), _like(t, 1))), floats_only=True)
+
+
+@rule("atan2.default")
+def _atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
+    return ops.atan2(site.tensor(y), site.tensor(x))
+
+
+@rule("copysign.Tensor", "copysign.Scalar")
+def _copysign(site: Site, t: Tensor, sign: Any) -> Tensor:
+    return ops.copysign(site.tensor(t), site.tensor(sign))
 
 
 @rule("abs.default")
@@ -311,19 +301,12 @@ def _sign(_site: Site, t: Tensor) -> Tensor:
 
 @rule("trunc.default")
 def _trunc(_site: Site, t: Tensor) -> Tensor:
-    return ops.where(_less(t, _like(t, 0)), ops.ceil(t), ops.floor(t)) if is_float(t.dtype) else t
+    return ops.trunc(t) if is_float(t.dtype) else t
 
 
 @rule("round.default")
 def _round(_site: Site, t: Tensor) -> Tensor:
-    if not is_float(t.dtype):
-        return t
-    floor = ops.floor(t)
-    part = ops.sub(t, floor)
-    half, one, two = (_like(t, value) for value in (0.5, 1, 2))
-    even = ops.mul(ops.floor(ops.div(ops.add(floor, one), two)), two)
-    near = ops.where(ops.greater(part, half), ops.add(floor, one), ops.where(_less(part, half), floor, even))
-    return ops.where(ops.isfinite(t), near, t)
+    return ops.round(t) if is_float(t.dtype) else t
 
 
 @rule("isnan.default")
@@ -367,8 +350,8 @@ def _leaky_relu(_site: Site, t: Tensor, slope: float = 0.01) -> Tensor:
 
 
 @rule("_to_copy.default")
-def _to_copy(_site: Site, t: Tensor, dtype: Any = None) -> Tensor:
-    return ops.identity(t) if dtype is None else cast(t, dtype_of(dtype))
+def _to_copy(site: Site, t: Tensor) -> Tensor:
+    return cast(t, site.dtype)
 
 
 @rule(

@@ -9,10 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
+from popsr._text.shown import shown
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.tensor import Tensor
 
 __all__ = ["flat", "flat_places"]
+
+__dir__ = names_only(__all__)
 
 
 def flat(t: Tensor) -> Tensor:
@@ -55,7 +59,7 @@ def flat_places(shape: Sequence[int], axis: int, indices: Tensor) -> Tensor:
 
 
 @rule("gather.default")
-def _gather(_site: Site, t: Tensor, dim: int, indices: Tensor, sparse_grad: bool = False) -> Tensor:
+def _gather(_site: Site, t: Tensor, dim: int, indices: Tensor, **_options: Any) -> Tensor:
     if not t.rank:
         return ops.reshape(t, indices.shape)
     return ops.gather(flat(t), flat_places(t.shape, dim % t.rank, indices), 0)
@@ -71,7 +75,9 @@ def _first_part(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 @rule("scatter.src", "scatter.value")
 def _scatter(site: Site, t: Tensor, dim: int, indices: Tensor, new: Any) -> Tensor:
-    values = _first_part(new, indices.shape) if isinstance(new, Tensor) else site.full(indices.shape, new, t.dtype)
+    values = (
+        _first_part(new, indices.shape) if isinstance(new, Tensor) else site.full(indices.shape, new, t.dtype)
+    )
     return _scattered(t, dim, indices, values, None)
 
 
@@ -86,7 +92,7 @@ def _scatter_reduce(
 ) -> Tensor:
     known = {"sum": "sum", "amax": "max", "amin": "min"}
     if reduce not in known or not include_self:
-        raise Gap(f"reduction {reduce!r}{'' if include_self else ' without the old elements'}")
+        raise Gap(f"reduction {shown(reduce)}{'' if include_self else ' without the old elements'}")
     return _scattered(t, dim, indices, _first_part(new, indices.shape), known[reduce])
 
 
@@ -131,8 +137,13 @@ def _positions(t: Tensor, indices: Sequence[Tensor | None]) -> tuple[Tensor, tup
         before, after = [], kept
     shape = (*(t.shape[a] for a in before), *together, *(t.shape[a] for a in after))
     numbers = np.zeros((1,) * len(shape), np.int64)
-    for axis, place in zip([*before, *after], [*range(len(before)), *range(len(shape) - len(after), len(shape))], strict=True):
-        numbers = numbers + np.arange(t.shape[axis]).reshape((-1,) + (1,) * (len(shape) - place - 1)) * strides[axis]
+    for axis, place in zip(
+        [*before, *after], [*range(len(before)), *range(len(shape) - len(after), len(shape))], strict=True
+    ):
+        numbers = (
+            numbers
+            + np.arange(t.shape[axis]).reshape((-1,) + (1,) * (len(shape) - place - 1)) * strides[axis]
+        )
     places = _int64(numbers)
     for axis in axes:
         index = _counted(cast(Tensor, indices[axis]), t.shape[axis])
@@ -151,15 +162,35 @@ def _index(_site: Site, t: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @rule("index_put.default", "_unsafe_index_put.default")
 def _index_put(
-    site: Site, t: Tensor, indices: Sequence[Tensor | None], new: Tensor, accumulate: bool = False, unsafe: bool = False
+    site: Site,
+    t: Tensor,
+    indices: Sequence[Tensor | None],
+    new: Tensor,
+    accumulate: bool = False,
+    _unsafe: bool = False,
 ) -> Tensor:
     mask = indices[0]
-    if mask is not None and mask.dtype == dtypes.bool and len(indices) == 1 and not accumulate and not new.rank:
+    if (
+        mask is not None
+        and mask.dtype == dtypes.bool
+        and len(indices) == 1
+        and not accumulate
+        and not new.rank
+    ):
         wide = ops.reshape(mask, mask.shape + (1,) * (t.rank - mask.rank))
         return ops.where(wide, new, t)
     places, shape = _positions(t, indices)
     values = site.expand(site.tensor(new), shape)
     return _put(t, site.expand(places, shape), values, "sum" if accumulate else None)
+
+
+@rule("masked_scatter.default")
+def _masked_scatter(site: Site, t: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th element that the mask selects is the n-th of the source."""
+    wide = flat(site.expand(mask, t.shape))
+    numbers = ops.sub(ops.cumsum(ops.cast(wide, dtypes.int64), 0), _int64(1))
+    places = ops.clip(numbers, 0, math.prod(source.shape) - 1)
+    return ops.reshape(ops.where(wide, ops.gather(flat(source), places, 0), flat(t)), t.shape)
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Site, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
+
+__dir__ = names_only(__all__)
 
 
 @rule("convolution.default")
@@ -64,7 +67,8 @@ def _convolution_backward(
         dt = ops.conv(dy, weight, step, pad + pad, gap, groups)
     elif mask[0]:
         reach = [
-            step[i] * (dy.shape[i + 2] - 1) + (weight.shape[i + 2] - 1) * gap[i] + 1 - 2 * pad[i] for i in range(axes)
+            step[i] * (dy.shape[i + 2] - 1) + (weight.shape[i + 2] - 1) * gap[i] + 1 - 2 * pad[i]
+            for i in range(axes)
         ]
         extra = tuple(t.shape[i + 2] - reach[i] for i in range(axes))
         dt = ops.conv_transpose(dy, weight, step, pad + pad, gap, groups, output_padding=extra)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.bridge.torch.indexing import flat
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["planes_of", "scattered_sums"]
+
+__dir__ = names_only(__all__)
 
 Array = np.ndarray[Any, Any]
 
@@ -82,23 +84,25 @@ def _outer(a: Array, b: Array, function: np.ufunc) -> Array:
     return np.asarray(made).reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
 
 
-def _planes(t: Tensor, axes: int) -> Tensor:
+def planes_of(t: Tensor, axes: int) -> Tensor:
     """``[planes, elements]``: the spatial axes as one."""
     return ops.reshape(t, (math.prod(t.shape[:-axes]), math.prod(t.shape[-axes:])))
 
 
 def _patches(t: Tensor, w: Windows, filling: float) -> Tensor:
     """``[planes, windows, elements]`` with a filling for padding."""
-    taken = ops.gather(_planes(t, len(w.out)), constant(w.places, dtypes.int64), 1)
+    taken = ops.gather(planes_of(t, len(w.out)), constant(w.places, dtypes.int64), 1)
     if w.inside.all():
         return taken
     return ops.where(constant(w.inside, dtypes.bool), taken, constant(np.asarray(filling), t.dtype))
 
 
-def _scattered(values: Tensor, places: Tensor, shape: Sequence[int], axes: int) -> Tensor:
+def scattered_sums(values: Tensor, places: Tensor, shape: Sequence[int], axes: int) -> Tensor:
     """Sums of values at places of their plane, in a tensor of a shape."""
     planes, elements = math.prod(shape[:-axes]), math.prod(shape[-axes:])
-    begin = constant((np.arange(planes) * elements).reshape((planes,) + (1,) * (values.rank - 1)), dtypes.int64)
+    begin = constant(
+        (np.arange(planes) * elements).reshape((planes,) + (1,) * (values.rank - 1)), dtypes.int64
+    )
     where = flat(ops.add(places, begin))
     zeros = constant(np.zeros(planes * elements), values.dtype)
     made = ops.scatter_reduce(
@@ -138,26 +142,26 @@ def _max_pool(site: Site, t: Tensor, axes: int, kernel: Any, step: Any, pad: Any
 
 @rule("max_pool2d_with_indices.default")
 def _max_pool2d(
-    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, ceil_mode: bool = False
+    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, _ceil_mode: bool = False
 ) -> list[Tensor]:
     return _max_pool(site, t, 2, kernel, list(step), pad, gap)
 
 
 @rule("max_pool3d_with_indices.default")
 def _max_pool3d(
-    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, ceil_mode: bool = False
+    site: Site, t: Tensor, kernel: Any, step: Any = (), pad: Any = 0, gap: Any = 1, _ceil_mode: bool = False
 ) -> list[Tensor]:
     return _max_pool(site, t, 3, kernel, list(step), pad, gap)
 
 
 @rule("max_pool2d_with_indices_backward.default")
 def _max_pool2d_backward(_site: Site, dy: Tensor, t: Tensor, *options: Any) -> Tensor:
-    return _scattered(_planes(dy, 2), _planes(options[-1], 2), t.shape, 2)
+    return scattered_sums(planes_of(dy, 2), planes_of(options[-1], 2), t.shape, 2)
 
 
 @rule("max_pool3d_with_indices_backward.default")
 def _max_pool3d_backward(_site: Site, dy: Tensor, t: Tensor, *options: Any) -> Tensor:
-    return _scattered(_planes(dy, 3), _planes(options[-1], 3), t.shape, 3)
+    return scattered_sums(planes_of(dy, 3), planes_of(options[-1], 3), t.shape, 3)
 
 
 # Means
@@ -176,11 +180,11 @@ def _average(t: Tensor, w: Windows, divisors: Array, shape: Sequence[int]) -> Te
 
 def _average_gradient(dy: Tensor, w: Windows, divisors: Array, shape: Sequence[int]) -> Tensor:
     axes = len(w.out)
-    shares = ops.div(_planes(dy, axes), constant(divisors, dy.dtype))
+    shares = ops.div(planes_of(dy, axes), constant(divisors, dy.dtype))
     weights = constant(w.inside[None].astype(np.float32), dy.dtype)
     values = ops.mul(ops.reshape(shares, (*shares.shape, 1)), weights)
     places = constant(np.broadcast_to(w.places, values.shape).copy(), dtypes.int64)
-    return _scattered(values, places, shape, axes)
+    return scattered_sums(values, places, shape, axes)
 
 
 def _average_windows(t: Tensor, out: Sequence[int], kernel: Any, step: Any, pad: Any) -> Windows:
@@ -194,7 +198,7 @@ def _avg_pool(
     kernel: Any,
     step: Any = (),
     pad: Any = 0,
-    ceil_mode: bool = False,
+    _ceil_mode: bool = False,
     include_pad: bool = True,
     divisor: int | None = None,
 ) -> Tensor:
@@ -211,7 +215,7 @@ def _avg_pool_backward(
     kernel: Any,
     step: Any,
     pad: Any,
-    ceil_mode: bool,
+    _ceil_mode: bool,
     include_pad: bool,
     divisor: int | None,
 ) -> Tensor:

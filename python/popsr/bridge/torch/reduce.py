@@ -8,24 +8,27 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Gap, Site, axes_of, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
+__dir__ = names_only(__all__)
+
 
 @rule("sum.default", "sum.dim_IntList")
-def _sum(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def _sum(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return ops.sum(site.tensor(t), axes_of(t, dim), keepdim) if t.rank else site.tensor(t)
 
 
 @rule("mean.default", "mean.dim")
-def _mean(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def _mean(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return ops.mean(site.tensor(t), axes_of(t, dim), keepdim) if t.rank else site.tensor(t)
 
 
 @rule("prod.default", "prod.dim_int")
-def _prod(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def _prod(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return ops.prod(site.tensor(t), axes_of(t, dim), keepdim) if t.rank else site.tensor(t)
 
 
@@ -59,7 +62,12 @@ def _all(site: Site, t: Tensor, dim: Any = None, keepdim: bool = False) -> Tenso
 
 @rule("var.correction", "var.dim")
 def _var(
-    _site: Site, t: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+    _site: Site,
+    t: Tensor,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    correction: Any = None,
 ) -> Tensor:
     if isinstance(unbiased, bool):
         correction = int(unbiased)
@@ -68,7 +76,12 @@ def _var(
 
 @rule("var_mean.correction", "var_mean.dim")
 def _var_mean(
-    site: Site, t: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+    site: Site,
+    t: Tensor,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    correction: Any = None,
 ) -> list[Tensor]:
     return [_var(site, t, dim, unbiased, keepdim, correction), ops.mean(t, axes_of(t, dim), keepdim)]
 
@@ -107,8 +120,13 @@ def _index(function: Callable[..., Tensor], t: Tensor, dim: int | None, keepdim:
 
 
 @rule("cumsum.default")
-def _cumsum(site: Site, t: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _cumsum(site: Site, t: Tensor, dim: int) -> Tensor:
     return ops.cumsum(site.tensor(t), dim % t.rank) if t.rank else site.tensor(t)
+
+
+@rule("cumprod.default")
+def _cumprod(site: Site, t: Tensor, dim: int) -> Tensor:
+    return ops.cumprod(site.tensor(t), dim % t.rank) if t.rank else site.tensor(t)
 
 
 # Softmax
@@ -133,7 +151,9 @@ def _logsumexp(site: Site, t: Tensor, dim: Any, keepdim: bool = False) -> Tensor
 
 
 @rule("topk.default")
-def _topk(site: Site, t: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> list[Tensor]:
+def _topk(
+    _site: Site, t: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+) -> list[Tensor]:
     values, places = ops.topk(t, k, dim % t.rank, largest, ordered)
     return [values, ops.cast(places, dtypes.int64)]
 
@@ -141,18 +161,21 @@ def _topk(site: Site, t: Tensor, k: int, dim: int = -1, largest: bool = True, or
 @rule("sort.default", "sort.stable")
 def _sort(_site: Site, t: Tensor, *args: Any, **options: Any) -> list[Tensor]:
     order = {"dim": -1, "descending": False}
-    names = ["stable", "dim", "descending"] if "stable" in options or len(args) == 3 else ["dim", "descending"]
+    names = (
+        ["stable", "dim", "descending"] if "stable" in options or len(args) == 3 else ["dim", "descending"]
+    )
     order.update(zip(names, args, strict=False))
     order.update(options)
+    if not t.rank:
+        return [t, constant(np.zeros((), np.int64), dtypes.int64)]
     axis = order["dim"] % t.rank
-    values, places = ops.topk(t, t.shape[axis], axis, bool(order["descending"]), True)
-    return [values, ops.cast(places, dtypes.int64)]
+    numbers = np.arange(t.shape[axis]).reshape((-1,) + (1,) * (t.rank - axis - 1))
+    numbered = constant(np.broadcast_to(numbers, t.shape).copy(), dtypes.int64)
+    return list(ops.sort(t, numbered, axis=axis, descending=bool(order["descending"])))
 
 
 @rule("linalg_vector_norm.default")
-def _vector_norm(
-    site: Site, t: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
+def _vector_norm(site: Site, t: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     t = site.tensor(t)
     axes = axes_of(t, dim)
     if ord == 2:

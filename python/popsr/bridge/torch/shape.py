@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from popsr import constant, dtypes, ops
+from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__ = ["at_places"]
+
+__dir__ = names_only(__all__)
 
 
 @rule(
@@ -53,7 +56,7 @@ def _transpose(_site: Site, t: Tensor, a: int, b: int) -> Tensor:
 
 
 @rule("expand.default", "expand_copy.default")
-def _expand(site: Site, t: Tensor, _shape: Any, implicit: bool = False) -> Tensor:
+def _expand(site: Site, t: Tensor, _shape: Any, **_options: Any) -> Tensor:
     return site.expand(t, site.shape)
 
 
@@ -154,10 +157,7 @@ def _written(t: Tensor, axis: int, places: list[int], new: Tensor) -> Tensor:
 
 @rule("flip.default")
 def _flip(_site: Site, t: Tensor, dims: Sequence[int]) -> Tensor:
-    for dim in dims:
-        order = np.arange(t.shape[dim])[::-1].copy()
-        t = ops.gather(t, constant(order, dtypes.int64), dim % t.rank)
-    return t
+    return ops.reverse(t, [d % t.rank for d in dims]) if t.rank else t
 
 
 @rule("diagonal.default", "diagonal_copy.default")
@@ -167,7 +167,9 @@ def _diagonal(site: Site, t: Tensor, offset: int = 0, dim1: int = 0, dim2: int =
 
 
 @rule("as_strided.default", "as_strided_copy.default")
-def _as_strided(_site: Site, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> Tensor:
+def _as_strided(
+    _site: Site, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = 0
+) -> Tensor:
     places = np.full(tuple(size), offset or 0)
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
         steps = np.arange(extent) * step
@@ -208,7 +210,7 @@ def _filling(site: Site, t: Tensor, axis: int, extent: int, value: Any) -> Tenso
 
 
 @rule("full.default", "full_like.default", "new_full.default")
-def _full(site: Site, _shape: Any, *values: Any, dtype: Any = None) -> Tensor:
+def _full(site: Site, _shape: Any, *values: Any) -> Tensor:
     return site.full(site.shape, values[-1], site.dtype)
 
 
@@ -223,22 +225,22 @@ def _full(site: Site, _shape: Any, *values: Any, dtype: Any = None) -> Tensor:
     "new_empty.default",
     "new_empty_strided.default",
 )
-def _zeros(site: Site, *_shape: Any, dtype: Any = None) -> Tensor:
+def _zeros(site: Site, *_shape: Any) -> Tensor:
     return site.full(site.shape, 0, site.dtype)
 
 
 @rule("ones.default", "ones_like.default", "new_ones.default")
-def _ones(site: Site, *_shape: Any, dtype: Any = None) -> Tensor:
+def _ones(site: Site, *_shape: Any) -> Tensor:
     return site.full(site.shape, 1, site.dtype)
 
 
 @rule("scalar_tensor.default")
-def _scalar_tensor(site: Site, value: Any, dtype: Any = None) -> Tensor:
+def _scalar_tensor(site: Site, value: Any) -> Tensor:
     return site.full((), value, site.dtype)
 
 
 @rule("arange.start_step", "arange.start", "arange.default")
-def _arange(site: Site, *bounds: Any, dtype: Any = None) -> Tensor:
+def _arange(site: Site, *bounds: Any) -> Tensor:
     if any(isinstance(each, Scalar) for each in bounds):
         raise Gap("bounds that are known only when the step runs")
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
@@ -246,8 +248,8 @@ def _arange(site: Site, *bounds: Any, dtype: Any = None) -> Tensor:
 
 
 @rule("eye.m", "eye.default")
-def _eye(site: Site, *_shape: Any, dtype: Any = None) -> Tensor:
-    return constant(np.eye(*site.shape), site.dtype)
+def _eye(site: Site, *_shape: Any) -> Tensor:
+    return constant(np.eye(site.shape[0], site.shape[1]), site.dtype)
 
 
 @rule("view.dtype", "view_copy.dtype")
