@@ -212,3 +212,20 @@ def test_a_branch_on_an_agreed_predicate_keeps_the_state() -> None:
         return lax.cond(agreed > 3, lambda w: w * 2, lambda w: w + 1, w), agreed
 
     assert from_jax(f, W, X, mesh={"data": 4}, check_vma=False, **SGD).prove().ok
+
+
+def body(i: Any, c: Any) -> Any:
+    d = jnp.sin(c)
+    return d * 2
+
+
+def looped(x: Any) -> Any:
+    return lax.fori_loop(0, 5, body, x)
+
+
+def test_ops_of_a_loop_are_at_the_lines_of_its_body() -> None:
+    step = from_jax(looped, X)
+    (graph,) = {op.called_graphs[0] for op in step.ir.main_graph.ops if op.kind == "repeat"}
+    _, first = inspect.getsourcelines(body)
+    found = {op.kind: int(op.location.rpartition(":")[2]) - first for op in graph.ops}
+    assert (found["sin"], found["mul"]) == (1, 2)

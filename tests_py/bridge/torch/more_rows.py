@@ -160,6 +160,11 @@ NETWORKS: dict[str, list[Any]] = {
     "avg_pool3d_backward.default": [
         call(floats(1, 2, 2, 2, 2), floats(1, 2, 4, 5, 4), [2, 2, 2], [2, 2, 2], [0, 0, 0], False, True, None)
     ],
+    "upsample_bilinear2d_backward.default": [
+        call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2], False),
+        call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2], True),
+        call(floats(2, 4, 6, 9), [6, 9], [2, 4, 3, 6], False, 2.0, 1.5),
+    ],
     "upsample_nearest2d_backward.default": [
         call(floats(2, 4, 6, 6), [6, 6], [2, 4, 3, 2]),
         call(floats(2, 4, 6, 9), [6, 9], [2, 4, 3, 6], 2.0, 1.5),

@@ -18,6 +18,7 @@ from popsr.bridge.torch import (
     pools,
     random,
     reduce,
+    resize,
     shape,
 )
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
@@ -38,6 +39,7 @@ _FAMILIES = (
     pools,
     random,
     reduce,
+    resize,
     shape,
 )  # register their rules
 

@@ -16,7 +16,7 @@ from popsr.bridge.torch._rules import Gap, Site, rule
 from popsr.bridge.torch.indexing import flat
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["planes_of", "scattered_sums"]
 
 __dir__ = names_only(__all__)
 
@@ -84,20 +84,20 @@ def _outer(a: Array, b: Array, function: np.ufunc) -> Array:
     return np.asarray(made).reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
 
 
-def _planes(t: Tensor, axes: int) -> Tensor:
+def planes_of(t: Tensor, axes: int) -> Tensor:
     """``[planes, elements]``: the spatial axes as one."""
     return ops.reshape(t, (math.prod(t.shape[:-axes]), math.prod(t.shape[-axes:])))
 
 
 def _patches(t: Tensor, w: Windows, filling: float) -> Tensor:
     """``[planes, windows, elements]`` with a filling for padding."""
-    taken = ops.gather(_planes(t, len(w.out)), constant(w.places, dtypes.int64), 1)
+    taken = ops.gather(planes_of(t, len(w.out)), constant(w.places, dtypes.int64), 1)
     if w.inside.all():
         return taken
     return ops.where(constant(w.inside, dtypes.bool), taken, constant(np.asarray(filling), t.dtype))
 
 
-def _scattered(values: Tensor, places: Tensor, shape: Sequence[int], axes: int) -> Tensor:
+def scattered_sums(values: Tensor, places: Tensor, shape: Sequence[int], axes: int) -> Tensor:
     """Sums of values at places of their plane, in a tensor of a shape."""
     planes, elements = math.prod(shape[:-axes]), math.prod(shape[-axes:])
     begin = constant(
@@ -156,12 +156,12 @@ def _max_pool3d(
 
 @rule("max_pool2d_with_indices_backward.default")
 def _max_pool2d_backward(_site: Site, dy: Tensor, t: Tensor, *options: Any) -> Tensor:
-    return _scattered(_planes(dy, 2), _planes(options[-1], 2), t.shape, 2)
+    return scattered_sums(planes_of(dy, 2), planes_of(options[-1], 2), t.shape, 2)
 
 
 @rule("max_pool3d_with_indices_backward.default")
 def _max_pool3d_backward(_site: Site, dy: Tensor, t: Tensor, *options: Any) -> Tensor:
-    return _scattered(_planes(dy, 3), _planes(options[-1], 3), t.shape, 3)
+    return scattered_sums(planes_of(dy, 3), planes_of(options[-1], 3), t.shape, 3)
 
 
 # Means
@@ -180,11 +180,11 @@ def _average(t: Tensor, w: Windows, divisors: Array, shape: Sequence[int]) -> Te
 
 def _average_gradient(dy: Tensor, w: Windows, divisors: Array, shape: Sequence[int]) -> Tensor:
     axes = len(w.out)
-    shares = ops.div(_planes(dy, axes), constant(divisors, dy.dtype))
+    shares = ops.div(planes_of(dy, axes), constant(divisors, dy.dtype))
     weights = constant(w.inside[None].astype(np.float32), dy.dtype)
     values = ops.mul(ops.reshape(shares, (*shares.shape, 1)), weights)
     places = constant(np.broadcast_to(w.places, values.shape).copy(), dtypes.int64)
-    return _scattered(values, places, shape, axes)
+    return scattered_sums(values, places, shape, axes)
 
 
 def _average_windows(t: Tensor, out: Sequence[int], kernel: Any, step: Any, pad: Any) -> Windows:
@@ -233,28 +233,3 @@ def _adaptive_avg_pool(site: Site, t: Tensor, out: Sequence[int]) -> Tensor:
 def _adaptive_avg_pool2d_backward(_site: Site, dy: Tensor, t: Tensor) -> Tensor:
     w = _adaptive(t.shape[-2:], dy.shape[-2:])
     return _average_gradient(dy, w, w.padded, t.shape)
-
-
-# Nearest neighbours
-
-
-@rule("upsample_nearest2d_backward.default")
-def _upsample_nearest_backward(
-    site: Site, dy: Tensor, out: Sequence[int], shape: Sequence[int], *scales: float | None
-) -> Tensor:
-    """Each element receives the sum of the gradients of its copies."""
-    given = (*scales, None, None)[:2]
-    rows, columns = (
-        _nearest(extent, wide, scale) for extent, wide, scale in zip(shape[2:], out, given, strict=True)
-    )
-    places = (rows[:, None] * shape[3] + columns[None, :]).reshape(1, -1)
-    planes = _planes(dy, 2)
-    every = constant(np.broadcast_to(places, planes.shape).copy(), dtypes.int64)
-    return _scattered(planes, every, site.shape, 2)
-
-
-def _nearest(extent: int, wide: int, scale: float | None) -> Array:
-    """Number of the element that each element of the larger axis copies."""
-    step = np.float32(extent / wide if scale is None else 1 / scale)
-    copied = np.floor(np.arange(wide, dtype=np.float32) * step).astype(np.int64)
-    return np.asarray(np.minimum(copied, extent - 1))
