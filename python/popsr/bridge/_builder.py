@@ -10,17 +10,17 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from popsr import _core, dtypes, ops
-from popsr._host.arguments import read_a, read_choice, read_int, read_text
+from popsr._host.arguments import read_a, read_call, read_choice, read_int, read_items, read_shape, read_text
 from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.location import describe_location
 from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Result, Rows
+from popsr.bridge._arguments import Argument, Array, Result, Rows
 from popsr.bridge._opaque import opaque
 from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
-from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
+from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.streams import d2h_stream, h2d_stream
@@ -48,8 +48,8 @@ class StepBuilder:
     def __init__(self, replicas: int, *, where: str = "bridge", unsupported: Unsupported = "error") -> None:
         """A program without ops."""
         self._where = read_text("StepBuilder: where", where)
-        self._unsupported = read_choice(where, "unsupported", unsupported, ("error", "conservative"))
-        self._ir = Ir(read_int(f"{where}: replicas", replicas, 1))
+        self._unsupported = read_choice(self._where, "unsupported", unsupported, ("error", "conservative"))
+        self._ir = Ir(read_int(f"{self._where}: replicas", replicas, 1))
         self._arguments: dict[str, Argument] = {}
         self._results: dict[str, Result] = {}
         self._updates: dict[str, Tensor] = {}
@@ -103,7 +103,7 @@ class StepBuilder:
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
         """
         grouping = self._own(path, grouping)
-        array = np.asarray(value)
+        array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
         self._add(Argument(path, "state", made.shape, kind, grouping, made, made, example=array))
@@ -130,8 +130,10 @@ class StepBuilder:
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
         """
         grouping = self._own(path, grouping)
+        if feed is not None:
+            read_call(f"{self._where}: feed of {path}", feed)
         stream = h2d_stream(
-            tuple(shape),
+            read_shape(f"{self._where}: {path}", shape),
             dtype,
             path,
             replicated_stream_mode="replicate" if grouping.group_size == 1 else grouping,
@@ -145,7 +147,8 @@ class StepBuilder:
 
     def constant(self, path: str, value: Any, dtype: dtypes.dtype | None = None) -> Tensor:
         """A value that the step was traced with, equal on all replicas and in all runs."""
-        array = np.asarray(value)
+        read_text(f"{self._where}: path", path)
+        array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = constant(array, kind, path)
         self._add(Argument(path, "constant", made.shape, kind, self.all(), made, example=array))
@@ -155,6 +158,7 @@ class StepBuilder:
 
     def update(self, path: str, new: Tensor) -> None:
         """Say which tensor is the new value of a state. The state is written when the step is finished."""
+        self._tensor(path, new)
         argument = self._arguments.get(path)
         if argument is None or argument.role != "state":
             raise GraphError(
@@ -179,14 +183,17 @@ class StepBuilder:
             grouping: which replicas are declared to return equal values. Default: nothing is declared.
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
         """
+        self._tensor(path, t)
         if path in self._results:
             raise GraphError(
                 f"{self._where}: two results of one path, got {shown(path)}, expected different paths"
             )
+        declared = None if grouping is None else self._own(path, grouping)
+        if join is not None:
+            read_call(f"{self._where}: join of {path}", join)
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        declared = None if grouping is None else self._own(path, grouping)
         self._results[path] = Result(path, t, stream, declared, join)
 
     # Gaps
@@ -211,9 +218,12 @@ class StepBuilder:
             everywhere: True for a collective, and for an op whose results depend on anything else than its inputs.
         """
         ir = self._ir
+        operands = read_items(f"{self._where}: unsupported", "inputs", inputs, kind="tensors")
+        for t in operands:
+            read_a(f"{self._where}: input of {shown(op)}", t, Tensor)
         keep_attribute(ir, ir, "_gaps")
         ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
-        return opaque(inputs, outputs, everywhere)
+        return opaque(operands, outputs, everywhere)
 
     def finish(self) -> BridgedStep:
         """The step. New values of states are written; call it inside ``with builder:``, as the last thing.
@@ -256,6 +266,22 @@ class StepBuilder:
         else:
             place = core.location_of_variable(t._id) if info.kind == "variable" else ""
         return _placed(place) if place else contextlib.nullcontext()
+
+    def _tensor(self, path: str, t: Tensor) -> None:
+        """Check the name of a tensor, and that it is one of the program."""
+        read_text(f"{self._where}: path", path)
+        if read_a(f"{self._where}: tensor of {shown(path)}", t, Tensor)._ir is not self._ir:
+            raise GraphError(
+                f"{self._where}: tensor of another Ir, got {shown(t)}, expected one of {shown(self._ir)}"
+            )
+
+    def _array(self, path: str, value: Any) -> Array:
+        try:
+            return np.asarray(value)
+        except Exception:
+            raise ArgumentTypeError(
+                f"{self._where}: value of {shown(path)} is not an array, got {shown(value)}, expected numbers"
+            ) from None
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
         read_text(f"{self._where}: path", path)
