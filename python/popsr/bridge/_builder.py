@@ -10,7 +10,16 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from popsr import _core, dtypes, ops
-from popsr._host.arguments import read_a, read_call, read_choice, read_int, read_items, read_shape, read_text
+from popsr._host.arguments import (
+    read_a,
+    read_call,
+    read_choice,
+    read_dtype,
+    read_int,
+    read_items,
+    read_shape,
+    read_text,
+)
 from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.location import describe_location
 from popsr._program.transaction import keep_attribute
@@ -102,6 +111,7 @@ class StepBuilder:
             grouping: which replicas start with equal values, and are declared to keep them equal.
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
         """
+        path = self._path(path)
         grouping = self._own(path, grouping)
         array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
@@ -129,6 +139,7 @@ class StepBuilder:
             example: rows to run with by default, as ``feed`` takes them.
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
         """
+        path = self._path(path)
         grouping = self._own(path, grouping)
         if feed is not None:
             read_call(f"{self._where}: feed of {path}", feed)
@@ -147,7 +158,7 @@ class StepBuilder:
 
     def constant(self, path: str, value: Any, dtype: dtypes.dtype | None = None) -> Tensor:
         """A value that the step was traced with, equal on all replicas and in all runs."""
-        read_text(f"{self._where}: path", path)
+        path = self._path(path)
         array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = constant(array, kind, path)
@@ -158,6 +169,7 @@ class StepBuilder:
 
     def update(self, path: str, new: Tensor) -> None:
         """Say which tensor is the new value of a state. The state is written when the step is finished."""
+        path = self._path(path)
         self._tensor(path, new)
         argument = self._arguments.get(path)
         if argument is None or argument.role != "state":
@@ -183,6 +195,7 @@ class StepBuilder:
             grouping: which replicas are declared to return equal values. Default: nothing is declared.
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
         """
+        path = self._path(path)
         self._tensor(path, t)
         if path in self._results:
             raise GraphError(
@@ -221,9 +234,13 @@ class StepBuilder:
         operands = read_items(f"{self._where}: unsupported", "inputs", inputs, kind="tensors")
         for t in operands:
             read_a(f"{self._where}: input of {shown(op)}", t, Tensor)
+        results = [
+            self._output(op, each)
+            for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
+        ]
         keep_attribute(ir, ir, "_gaps")
         ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
-        return opaque(operands, outputs, everywhere)
+        return opaque(operands, results, everywhere)
 
     def finish(self) -> BridgedStep:
         """The step. New values of states are written; call it inside ``with builder:``, as the last thing.
@@ -267,13 +284,25 @@ class StepBuilder:
             place = core.location_of_variable(t._id) if info.kind == "variable" else ""
         return _placed(place) if place else contextlib.nullcontext()
 
+    def _path(self, path: str) -> str:
+        return read_text(f"{self._where}: path", path)
+
     def _tensor(self, path: str, t: Tensor) -> None:
-        """Check the name of a tensor, and that it is one of the program."""
-        read_text(f"{self._where}: path", path)
+        """Check that a tensor is one of the program."""
         if read_a(f"{self._where}: tensor of {shown(path)}", t, Tensor)._ir is not self._ir:
             raise GraphError(
                 f"{self._where}: tensor of another Ir, got {shown(t)}, expected one of {shown(self._ir)}"
             )
+
+    def _output(self, op: str, value: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
+        """Shape and dtype of a result of an op that popsr lacks."""
+        where = f"{self._where}: output of {shown(op)}"
+        items = read_items(where, "shape and dtype", value, kind="shape and dtype")
+        if len(items) != 2:
+            raise ArgumentTypeError(
+                f"{where}: not a shape and a dtype, got {shown(value)}, expected (shape, dtype)"
+            )
+        return read_shape(where, items[0]), read_dtype(where, items[1])
 
     def _array(self, path: str, value: Any) -> Array:
         try:
@@ -284,7 +313,6 @@ class StepBuilder:
             ) from None
 
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
-        read_text(f"{self._where}: path", path)
         read_a(f"{self._where}: grouping of {shown(path)}", grouping, ReplicaGrouping)
         if grouping.num_replicas != self._ir.replication_factor:
             raise ReplicaError(
