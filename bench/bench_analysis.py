@@ -8,6 +8,8 @@ import os
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 import popsr
 from bench import compare, programs
+from popsr import ops
 from popsr.analysis import analyze
 
 ROUNDS = 9
@@ -117,16 +120,83 @@ def test_loops():
     print_rows("1,000 values handed round in a loop, and 12 loops in each other (goal: 1 s)", rows)
 
 
-def test_program_built_in_python(benchmark):
+def seconds_of(what: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    what()
+    return time.perf_counter() - start
+
+
+def print_times(title: str, seconds: list[float], per: float = 1.0) -> None:
+    best, median = min(seconds), statistics.median(seconds)
+    print(f"  {title:44}{best * 1e3:10.3f} ms best{median * 1e3:10.3f} median{median / per * 100:9.2f} %")
+
+
+def test_program_built_in_python():
+    """Facts, the order of writes and lints, and all of them again after one more op."""
     ir = programs.late_updates(25_000)
+    ir.options.enable_inplace_ambiguity_checking = True
+    w = ir.main_graph.variables[0]
 
-    def edit() -> None:
-        with ir.main_graph:
-            popsr.constant(0.0)  # facts are kept while the program does not change
+    def forget() -> None:
+        ir._facts_at = ir._ordered_at = None
+        ir._order = popsr._core.OrderCheck()
 
-    benchmark.pedantic(analyze, args=(ir,), setup=edit, rounds=ROUNDS, iterations=1, warmup_rounds=1)
-    stats = benchmark.stats.stats
-    print(f"\n100,000 ops built in Python: best {stats.min * 1e3:.1f} ms, median {stats.median * 1e3:.1f} ms")
+    def add_op() -> None:
+        with ir.main_graph, popsr.in_sequence():
+            ops.add(x, x)
+
+    with ir.main_graph, popsr.in_sequence():
+        x = ops.mul(w, w)
+    analysed, linted, again, lints_again = [], [], [], []
+    for _ in range(ROUNDS):
+        forget()
+        analysed.append(seconds_of(lambda: analyze(ir)))
+        linted.append(seconds_of(lambda: analyze(ir).warnings))
+    for _ in range(ROUNDS):
+        add_op()
+        again.append(seconds_of(lambda: analyze(ir)))
+        lints_again.append(seconds_of(lambda: analyze(ir).warnings))
+    whole = statistics.median(analysed)
+    total = [a + b for a, b in zip(analysed, linted, strict=True)]
+    print("\n100,000 ops built in Python, and one op more (goals: 20 ms for all, then at most 1 %)")
+    print_times("analyze, with the order of writes", analysed, whole)
+    print_times("lints", linted, statistics.median(linted))
+    print_times("analyze after one more op", again, whole)
+    print_times("lints after one more op", lints_again, statistics.median(linted))
+    print(f"  {100_000 / min(total) / 1e6:.1f} million ops a second for all, best")
+
+
+def test_growth():
+    specs = ("late:4:25000", "gpt:1024:100000", "gpt:1024:1000000", "called:1024:1000")
+    out = subprocess.run(
+        [GENERATOR, "growth", str(ROUNDS), *specs], check=True, capture_output=True, text=True
+    ).stdout
+    print("\nThe analysis after one more op (goal: at most 1 % of a whole one)")
+    for line in out.splitlines():
+        row = json.loads(line)
+        print_times(f"{row['program']}, {row['whole'] * 1e3:.2f} ms whole", row["seconds"], row["whole"])
+
+
+def test_pending_sums():
+    """Facts alone, and with what gradients are sums over, which is found when it is first asked for."""
+    for layers in (100, 1_000):
+        ir = programs.tensor_parallel(layers)
+        size = sum(len(ir._graph(i).ops) for i in range(ir._core.num_graphs))
+        facts_alone, more = [], []
+        for _ in range(2 * ROUNDS):
+            with ir.main_graph:
+                popsr.constant(0.0)  # facts are kept while the program does not change
+            start = time.perf_counter()
+            facts = analyze(ir)
+            middle = time.perf_counter()
+            facts.pending(ir.main_graph.variables[0])
+            facts_alone.append(middle - start)
+            more.append(time.perf_counter() - middle)
+        best, median = (1 + of(more) / of(facts_alone) for of in (min, statistics.median))
+        print(
+            f"\n{size:,} ops of a tensor-parallel step: facts {min(facts_alone) * 1e3:.2f} ms, pending sums "
+            f"{min(more) * 1e3:.2f} ms more: {best:.2f} times (best), {median:.2f} (median; goal: 1.3)"
+        )
 
 
 def test_beside_jax():

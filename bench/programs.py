@@ -130,6 +130,37 @@ def late_updates(weights: int) -> popsr.Ir:
     return ir
 
 
+def tensor_parallel(layers: int) -> popsr.Ir:
+    """A training step of split layers on four pairs of replicas: 25 ops a layer, half of them of the gradients."""
+    ir = popsr.Ir(replication=8)
+    model = ir.replica_grouping(group_size=2)
+    copies = model.transpose()
+    enter = ops.collectives.replicated_all_reduce_identical_inputs
+    leave = ops.collectives.replicated_all_reduce_identical_grad_inputs
+
+    def forward(x: popsr.Tensor, *weights: popsr.Tensor) -> popsr.Tensor:
+        for i in range(0, len(weights), 3):
+            scale, a, b = weights[i : i + 3]
+            x = x + leave(ops.gelu(enter(x * scale, group=model) @ a) @ b, group=model)
+        return ops.sum(ops.tanh(x))
+
+    with ir.main_graph, popsr.in_sequence():
+        x = ops.host_load(popsr.h2d_stream((2, 8), popsr.float32, replicated_stream_mode=model))
+        weights = []
+        for _ in range(layers):
+            weights.append(popsr.variable(np.ones(8, np.float32)))
+            for shape in ((2, 8, 4), (2, 4, 8)):
+                weights.append(popsr.variable(np.ones(shape, np.float32), replica_grouping=copies))
+        graph = ir.create_graph(forward, x, *weights)
+        call = ops.call_with_info(graph, x, *weights)
+        backward = popsr.transforms.autodiff(graph, grads_required=graph.inputs[1:])
+        gradients = ops.call(backward.graph, 1.0, inputs_dict=backward.inputs_dict(call))
+        for weight, gradient in zip(weights, gradients, strict=True):
+            mean = ops.collectives.replicated_all_reduce(gradient, "mean", copies)
+            ops.scaled_add_(weight, mean, b=-0.1)
+    return ir
+
+
 def residual_layers(count: int) -> tuple[popsr.Ir, list[popsr.Tensor]]:
     """Layers of 40 ops on eight replicas that take data of their own; each ends in a sum of pairs and a residual."""
     ir = popsr.Ir(replication=8)

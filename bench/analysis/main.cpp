@@ -1,6 +1,8 @@
 // Times the analysis on generated programs, which take turns; one line of JSON a program. Read by
 // bench_analysis.py and bench_explain.py.
 //   popsr_bench_analysis <rounds> <program>:<replicas>:<size>[:popart]...
+//   popsr_bench_analysis lints <rounds> <program>:<replicas>:<size>...
+//   popsr_bench_analysis growth <rounds> <program>:<replicas>:<size>...
 //   popsr_bench_analysis explain <questions> <program>:<replicas>:<size>...
 #include <malloc.h>
 
@@ -16,6 +18,7 @@
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"
 #include "programs.h"
+#include "rework.h"
 
 namespace popsr::bench {
 namespace {
@@ -32,6 +35,7 @@ std::unique_ptr<Ir> build(const std::string& program, std::int64_t replicas, std
   if (program == "gpt") return gpt_step(replicas, size);
   if (program == "inlined") return layers_inlined(replicas, 96, size);
   if (program == "called") return layers_called(replicas, 96, size);
+  if (program == "late") return late_updates(replicas, size);
   if (program == "rotation") return rotation(replicas, size);
   if (program == "loops") return loop_nest(replicas, size);
   raise<AttributeValueError>("popsr_bench_analysis: unknown program, got '{}'", program);
@@ -82,6 +86,14 @@ void explain(int questions, const std::vector<std::string>& programs) {
   for (const std::string& program : programs) explain_random_values(program, *parse(program).ir, questions);
 }
 
+void lints(int rounds, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) time_lints(program, *parse(program).ir, rounds);
+}
+
+void growth(int rounds, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) time_growth(program, *parse(program).ir, rounds);
+}
+
 }  // namespace
 }  // namespace popsr::bench
 
@@ -92,6 +104,10 @@ int main(int argc, char** argv) {
   }
   if (argv[1] == std::string("explain")) {
     popsr::bench::explain(std::stoi(argv[2]), {argv + 3, argv + argc});
+  } else if (argv[1] == std::string("growth")) {
+    popsr::bench::growth(std::stoi(argv[2]), {argv + 3, argv + argc});
+  } else if (argv[1] == std::string("lints")) {
+    popsr::bench::lints(std::stoi(argv[2]), {argv + 3, argv + argc});
   } else {
     popsr::bench::run(std::stoi(argv[1]), {argv + 2, argv + argc});
   }

@@ -22,7 +22,7 @@ class Builder {
 
   using Attrs = std::vector<std::pair<std::string, Attribute>>;
   TensorId operator()(std::string_view op, std::vector<TensorId> inputs, Attrs attrs = {}) {
-    EmitArgs args{.attrs = std::move(attrs), .sequence = SequenceMode::kUnordered};
+    EmitArgs args{.attrs = std::move(attrs), .sequence = sequence};
     return ir->op(ir->emit(at, op, std::move(inputs), std::move(args))).outputs.at(0);
   }
   TensorId variable(const ReplicaGrouping& grouping) {
@@ -42,6 +42,7 @@ class Builder {
 
   std::unique_ptr<Ir> ir;
   GraphId at = kMainGraph;
+  SequenceMode sequence = SequenceMode::kUnordered;
 
  private:
   std::map<std::int64_t, std::shared_ptr<const HostBytes>> zeros_;  ///< By the number of groups.
@@ -149,6 +150,27 @@ std::unique_ptr<Ir> layers_called(std::int64_t replicas, std::int64_t layers, st
   TensorId x = p.load(StreamMode::kReplicate);
   const TensorId weight = p.variable(p.groups(1, replicas));
   for (std::int64_t i = 0; i < layers; ++i) x = p("call", {x, weight}, {{"graph", layer}});
+  return std::move(p.ir);
+}
+
+std::unique_ptr<Ir> late_updates(std::int64_t replicas, std::int64_t weights) {
+  Builder p(replicas);
+  p.sequence = SequenceMode::kOrdered;
+  std::vector<TensorId> variables;
+  for (std::int64_t i = 0; i < weights; ++i) variables.push_back(p.variable(p.groups(1, replicas)));
+  TensorId x = p.variable(p.groups(1, replicas));
+  std::vector<TensorId> activations, updates;
+  for (const TensorId w : variables) {
+    activations.push_back(x);
+    x = p("mul", {x, w});
+  }
+  for (std::size_t i = variables.size(); i-- > 0;) {
+    updates.push_back(p("mul", {x, activations[i]}));
+    x = p("mul", {x, variables[i]});
+  }
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    p("scaled_add_", {variables[variables.size() - 1 - i], updates[i]}, {{"a", 1.0}, {"b", 0.1}});
+  }
   return std::move(p.ir);
 }
 

@@ -17,6 +17,10 @@ std::unique_ptr<Ir> gpt_step(std::int64_t replicas, std::int64_t ops);
 std::unique_ptr<Ir> layers_inlined(std::int64_t replicas, std::int64_t layers, std::int64_t ops_a_layer);
 std::unique_ptr<Ir> layers_called(std::int64_t replicas, std::int64_t layers, std::int64_t ops_a_layer);
 
+/// A chain that reads each of `weights` variables twice and updates all of them at its end, in one sequence:
+/// about four ops a variable.
+std::unique_ptr<Ir> late_updates(std::int64_t replicas, std::int64_t weights);
+
 /// A loop that hands `values` values round, one place an iteration; one of them differs between replicas.
 std::unique_ptr<Ir> rotation(std::int64_t replicas, std::int64_t values);
 

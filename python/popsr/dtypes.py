@@ -199,7 +199,9 @@ class dtype:  # noqa: N801 - PopXL's spelling
 
         found = getattr(torch, self._plain.name, None)
         if found is None:
-            raise DTypeError(f"as_torch: torch has no such dtype, got {shown(self)}")
+            raise DTypeError(
+                f"as_torch: torch has no such dtype, got {shown(self)}, expected one that it has"
+            )
         return found
 
     def __repr__(self) -> str:

@@ -166,7 +166,9 @@ class Graph(GraphHandle):
 
     def __contains__(self, value: Tensor) -> bool:
         if not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"graph: only tensors can be in a graph, got {shown(value)}")
+            raise ArgumentTypeError(
+                f"graph: only tensors can be in a graph, got {shown(value)}, expected a Tensor"
+            )
         return value._ir is self._ir and value._graph_id == self._id
 
     def __eq__(self, value: object) -> bool:
@@ -187,7 +189,8 @@ class Graph(GraphHandle):
         return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
 
     def __repr__(self) -> str:
-        return line(f"Graph[id={self.id} name={self.name} inputs={len(self.inputs)} ops={len(self.ops)}]")
+        name = f"id={self.id} name={self.name}" if self.id else "main"  # PopXL's main graph has no name
+        return line(f"Graph[{name} inputs={len(self.inputs)} ops={len(self.ops)}]")
 
     def __str__(self) -> str:
         return self._ir._core.print_graph(self._id)

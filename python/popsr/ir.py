@@ -72,6 +72,7 @@ class Ir(Handle):
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
         self._ordered_at: int | None = None  # epoch at which the order of writes was checked
+        self._order = _core.OrderCheck()
         self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
@@ -123,6 +124,7 @@ class Ir(Handle):
         self._core = core
         self._locations.clear()
         self._seeds_at = self._facts_at = self._session_facts_at = self._ordered_at = None
+        self._order = _core.OrderCheck()
 
     @property
     def instance_replication_factor(self) -> int:
@@ -331,8 +333,10 @@ class Ir(Handle):
         self._check_order()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
-        if self._facts_at is None or self._facts_at[0] != version:
+        if self._facts_at is None:
             self._facts_at = (version, _core.PartitionAnalysis(self._core))
+        elif self._facts_at[0] != version:  # for as much work as what was added, if nothing else changed
+            self._facts_at = (version, _core.PartitionAnalysis.after(self._facts_at[1], self._core))
         return self._facts_at[1]
 
     def _check_order(self) -> None:
@@ -342,7 +346,7 @@ class Ir(Handle):
             GraphError: they do not.
         """
         if self.options.enable_inplace_ambiguity_checking and self._ordered_at != self._core.epoch:
-            self._core.verify_order()
+            self._order.run(self._core)
             self._ordered_at = self._core.epoch
 
     def _session_facts(self) -> _core.PartitionAnalysis:
@@ -363,7 +367,7 @@ class Ir(Handle):
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Ir):
-            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}")
+            raise ArgumentTypeError(f"Ir: compares with an Ir only, got {shown(value)}, expected an Ir")
         return self is value
 
     def _in_words(self) -> str:

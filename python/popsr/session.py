@@ -34,7 +34,7 @@ from popsr._session.variables import VariableMirror
 from popsr._session.weights_io import PyWeightsIO
 from popsr._show.dot import write_dot_checks
 from popsr._text.entry_points import add_entry_points
-from popsr._text.html import describe
+from popsr._text.html import describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis
@@ -553,8 +553,8 @@ class Session(Summarised, HostState):
                 v.name,
                 v.dtype.name,
                 v.shape,
-                describe(v.replica_grouping.partition),
-                describe(self._core.storage(v._id)),
+                describe_groups(v.replica_grouping.partition),
+                describe_groups(self._core.storage(v._id)),
             )
             for v in variables
         )

@@ -88,7 +88,8 @@ class StochasticAdder:
     def calls(self, number: int) -> None:
         if self._rng != "counter":
             raise StateError(
-                f"StochasticAdder: calls are counted with rng='counter' only, got rng={shown(self._rng)}"
+                f"StochasticAdder: calls are counted with rng='counter' only, got rng={shown(self._rng)}, "
+                "expected StochasticAdder(..., rng='counter')"
             )
         self._calls = read_int("StochasticAdder: calls", number, 0, 2**63 - 1)
 

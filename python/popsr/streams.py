@@ -219,7 +219,7 @@ def d2h_stream(
 def _read_mode(where: str, value: Any, modes: tuple[str, ...]) -> Any:
     if isinstance(value, ReplicaGrouping):
         return value
-    return read_choice(where, "replicated_stream_mode", value, modes)
+    return read_choice(where, "replicated_stream_mode", value, modes, ", or a ReplicaGrouping")
 
 
 __dir__ = names_only(__all__)

@@ -174,6 +174,27 @@ TEST_CASE("herbrand: variables and remote memory are kept between runs") {
   CHECK(exact(p, read_remote, 2) == "{0,2}{1,3}");
 }
 
+TEST_CASE("herbrand: a view shows elements of other memory, and writes them") {
+  Program p(4);
+  p.sequence = SequenceMode::kOrdered;
+  using Ints = std::vector<std::int64_t>;
+  const TensorId x = p.load("x", StreamMode::kBroadcast), u = p.load("u", StreamMode::kReplicate, {DType::kFloat32, {2}});
+  const auto half = [&](TensorId t, std::int64_t start) {
+    return p("slice_", {t}, {}, {{"start", Ints{start}}, {"stop", Ints{start + 2}}, {"step", Ints{1}}});
+  };
+  p("copy_var_update_", {half(x, 2), u});
+  CHECK(exact(p, p.emit("relu", {half(x, 0)})) == kTop);
+  CHECK(exact(p, p.emit("relu", {half(x, 1)})) == kBottom);
+  CHECK(exact(p, p.emit("relu", {x})) == kBottom);
+  const GraphId f = graph_of(p, [&] {
+    const TensorId a = p.input("a");
+    p("copy_var_update_", {half(a, 2), half(a, 0)});
+  });
+  const OpId call = p.emit("call", {p("reshape_", {x}, {}, {{"shape", Ints{4}}})}, {{"graph", f}});
+  GraphEditor(p.ir).mark_modified(call, 0);
+  CHECK(exact(p, p.emit("relu", {x})) == kTop);
+}
+
 TEST_CASE("herbrand: an offset chooses the entry") {
   Program p(4);
   p.sequence = SequenceMode::kOrdered;

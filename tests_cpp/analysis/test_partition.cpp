@@ -165,6 +165,8 @@ TEST_CASE("partition: the value type compares by blocks, also between tables") {
   CHECK(rows.meet(columns).to_string() == "{0}{1}{2}{3}");
   CHECK(rows.join(columns).to_string() == "{0,1,2,3}");
   CHECK(rows.meet(columns).refines(columns));
+  CHECK(rows.join(rows.meet(columns)) == rows);  // of one table
+  CHECK_FALSE(rows.refines(columns));
   CHECK(columns.blocks() == std::vector<std::vector<Replica>>{{0, 2}, {1, 3}});
   CHECK_THROWS_WITH_AS(rows.meet(Partition::from_labels(Keys{0, 0})),
                        "partition: replica counts differ, got 4 and 2, expected equal", ReplicaError);

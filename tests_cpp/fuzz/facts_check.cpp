@@ -7,6 +7,7 @@
 #include <bit>
 #include <exception>
 
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/print.h"
 
@@ -71,7 +72,7 @@ std::optional<PartitionId> Claims::input(const Context& context, std::uint32_t i
 
 std::optional<PartitionId> Claims::last(const Context& context, TensorId tensor) {
   if (facts_.ir().tensor(tensor).kind != TensorKind::kRemote) {
-    return context.end.memory[facts_.ir().tensor(tensor).index];
+    return context.end.memory->read(facts_.ir().tensor(tensor).memory.storage);
   }
   const std::vector<TensorId>& entries = remote_.of(context.graph);
   const auto it = std::ranges::lower_bound(entries, tensor);
@@ -321,8 +322,8 @@ std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   return rows;
 }
 
-void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, Verdict& verdict) {
-  const Assumptions assumed{.rows = random_rows(ir)};
+void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault, Verdict& verdict) {
+  const Assumptions assumed{.rows = random_rows(ir), .fault = fault};
   const PartitionAnalysis facts(ir, assumed);
   Herbrand herbrand(ir, assumed.rows);
   if (flavour == Flavour::kStraightLine) {
@@ -341,11 +342,11 @@ void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, Verdict&
 
 }  // namespace
 
-Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs) {
+Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault) {
   Verdict verdict;
   verdict.ops = ir.num_ops();
   try {
-    judge_facts(ir, flavour, sessions, runs, verdict);
+    judge_facts(ir, flavour, sessions, runs, fault, verdict);
     verdict.judged = true;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
@@ -354,14 +355,14 @@ Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs) {
   return verdict;
 }
 
-Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry) {
+Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry, SolverFault fault) {
   Program p(recipe.replicas, std::move(registry));
   try {
     grow(recipe, p);
   } catch (const std::exception& error) {
     return {.failure = error.what(), .program = print_ir(p.ir)};
   }
-  return judge(p.ir, recipe.flavour);
+  return judge(p.ir, recipe.flavour, 3, 2, fault);
 }
 
 }  // namespace popsr::test

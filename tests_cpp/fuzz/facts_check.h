@@ -139,7 +139,9 @@ struct Verdict {
 };
 /// Straight-line programs: facts must be exact. Others: no fact may be refuted in so many sessions, which
 /// differ in the truth of conditions, each of `runs` runs of the program.
-Verdict judge(const Ir& ir, Flavour flavour, int sessions = 3, int runs = 2);
-Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry);
+Verdict judge(const Ir& ir, Flavour flavour, int sessions = 3, int runs = 2,
+              SolverFault fault = SolverFault::kNone);
+Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry,
+              SolverFault fault = SolverFault::kNone);
 
 }  // namespace popsr::test

@@ -5,8 +5,8 @@
 
 namespace popsr::test {
 
-bool convicts(const Recipe& recipe, const std::shared_ptr<const Registry>& registry) {
-  const Verdict verdict = judge(recipe, registry);
+bool convicts(const Recipe& recipe, const std::shared_ptr<const Registry>& registry, SolverFault fault) {
+  const Verdict verdict = judge(recipe, registry, fault);
   return verdict.judged && !verdict.failure.empty();
 }
 
@@ -17,7 +17,7 @@ Kill hunt(const Mutant& mutant, int programs) {
   for (int i = 1; i <= programs; ++i) {
     const Flavour flavour = i % 2 == 1 ? Flavour::kStraightLine : Flavour::kControlFlow;
     Recipe recipe = random_recipe(random, random_replicas(random), flavour, kRecords);
-    if (convicts(recipe, registry)) return {i, std::move(recipe)};
+    if (convicts(recipe, registry, mutant.fault)) return {i, std::move(recipe)};
   }
   return {};
 }

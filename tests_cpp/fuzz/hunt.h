@@ -14,7 +14,8 @@ struct Kill {
 };
 
 /// True if the program is made, and its facts are found wrong.
-bool convicts(const Recipe& recipe, const std::shared_ptr<const Registry>& registry);
+bool convicts(const Recipe& recipe, const std::shared_ptr<const Registry>& registry,
+              SolverFault fault = SolverFault::kNone);
 /// Looks at so many programs at most.
 Kill hunt(const Mutant& mutant, int programs);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "popsr/effects/remote_access.h"
+#include "popsr/ir/view/view.h"
 #include "popsr/ops/registry.h"
 #include "popsr/ops/replicas/rules.h"
 
@@ -153,6 +154,13 @@ template <std::size_t input, bool influences>
 void set_influence(OpDef& def) {
   def.inputs[input].influences = influences;
 }
+/// A view of as many elements from the first one on.
+std::vector<ViewPart> first_elements(const Ir& ir, const Op& op) {
+  std::vector<ViewPart> parts = default_registry()->at(op.def->name).memory.view(ir, op);
+  parts[0].ranges[0].start = 0;
+  return parts;
+}
+void put_first(OpDef& def) { def.memory.view = first_elements; }
 void not_looked_into(OpDef& def) {
   def.program.control = Control::kNone;
   def.replicas.partition = meet_of_inputs;
@@ -243,6 +251,13 @@ constexpr Mutant kMutants[] = {
     {"repeat", "not looked into", not_looked_into},
     {"call", "not looked into", not_looked_into},
     {"conditional", "not looked into", not_looked_into},
+    {"slice_", "shows the first elements", put_first},
+    {.op = "call", .what = "facts at other parts", .fault = SolverFault::kPartsMoved},
+    {.op = "repeat", .what = "one iteration", .fault = SolverFault::kOneIteration},
+    {.op = "repeat", .what = "one swap off", .fault = SolverFault::kOddSwaps},
+    {.op = "repeat", .what = "noise of one iteration", .fault = SolverFault::kOwnNoise},
+    {.op = "conditional", .what = "known, the other branch", .fault = SolverFault::kOtherBranch},
+    {.op = "conditional", .what = "known when written", .fault = SolverFault::kStaysKnown},
 };
 
 }  // namespace
@@ -252,7 +267,7 @@ std::span<const Mutant> mutants() { return kMutants; }
 std::shared_ptr<const Registry> mutated(const Mutant& mutant) {
   auto registry = std::make_shared<Registry>(*default_registry());
   OpDef def = registry->at(mutant.op);
-  mutant.change(def);
+  if (mutant.change != nullptr) mutant.change(def);
   registry->replace(std::move(def));
   return registry;
 }

@@ -1,9 +1,5 @@
-// Wrong analyses: registries in which one field of one op's definition is changed. A fuzz that lets one of
-// them live is too weak.
-//
-// Rules of the solver itself for conditionals, loops and runs are in no field, so no mutant ignores a
-// condition. Two come close: a loop defined as a call is analysed in one pass, and ops that run graphs can be
-// defined as ops that the analysis does not look into.
+// Wrong analyses: registries in which one field of one op's definition is changed, and rules of the solver that
+// are wrong (SolverFault). A fuzz that lets one of them live is too weak.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "popsr/analysis/solver_fault.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr::test {
@@ -19,8 +16,9 @@ namespace popsr::test {
 struct Mutant {
   std::string_view op;
   std::string_view what;
-  void (*change)(OpDef&);
+  void (*change)(OpDef&) = nullptr;
   bool quick = false;  ///< In the normal run too.
+  SolverFault fault = SolverFault::kNone;
 };
 
 std::span<const Mutant> mutants();

@@ -132,6 +132,28 @@ TEST_CASE("analysis slow: thirty minutes of random programs" * doctest::skip()) 
   }
 }
 
+TEST_CASE("analysis slow: ten million programs with control flow" * doctest::skip()) {
+  const char* given = std::getenv("POPSR_FUZZ_PROGRAMS");  // 10000000 for the real thing
+  const std::int64_t wanted = given == nullptr ? 2000 : std::atoll(given);
+  const double start = cpu_seconds();
+  std::mt19937_64 random(20261125);
+  std::int64_t views = 0, parted = 0;
+  std::size_t ops = 0;
+  for (std::int64_t programs = 1; programs <= wanted; ++programs) {
+    const std::size_t records = 10 + random() % 60;
+    const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, records);
+    const Verdict verdict = judge(recipe, default_registry());
+    if (!verdict.failure.empty()) show_failure(recipe);
+    views += recipe.views ? 1 : 0;
+    parted += verdict.divergences;
+    ops += verdict.ops;
+    if (programs % 100000 != 0 && programs != wanted) continue;
+    std::cout << fmt::format("{} programs, {} with views, {} ops, {} sessions parted, 0 unsound, {:.0f} CPU-seconds\n",
+                             programs, views, ops, parted, cpu_seconds() - start)
+              << std::flush;
+  }
+}
+
 /// Roughly: what kept the analysis from saying all there is to say.
 std::string_view cause_of(const Ir& ir, const PartitionAnalysis& facts, const JudgedValue& value) {
   const Op& op = ir.op(value.op);
@@ -148,6 +170,9 @@ TEST_CASE("analysis slow: precision on programs with control flow" * doctest::sk
   std::map<std::string_view, int> gaps;
   int programs = 0, values = 0, exact = 0;
   double equal_pairs = 0, proved_pairs = 0, unsound_pairs = 0;
+  const int sessions = std::getenv("POPSR_FUZZ_SESSIONS") ? std::atoi(std::getenv("POPSR_FUZZ_SESSIONS")) : 24;
+  const int shows = std::getenv("POPSR_FUZZ_SHOW") ? std::atoi(std::getenv("POPSR_FUZZ_SHOW")) : 0;
+  int last_shown = -1;
   for (int round = 0; round < 1500; ++round) {
     Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, kRecords);
     recipe.rounding = RoundingMode::kNearest;
@@ -156,7 +181,7 @@ TEST_CASE("analysis slow: precision on programs with control flow" * doctest::sk
     const PartitionAnalysis facts(p.ir);
     if (may_part(facts)) continue;  // its runs end early, and show little
     ++programs;
-    for (const JudgedValue& value : judge_values(facts, 24, 3)) {
+    for (const JudgedValue& value : judge_values(facts, sessions, 3)) {
       const Comparison seen = compare(value.pairs, p.ir.partitions().labels(value.fact.value()));
       ++values;
       equal_pairs += static_cast<double>(seen.equal_pairs);
@@ -166,6 +191,20 @@ TEST_CASE("analysis slow: precision on programs with control flow" * doctest::sk
         ++exact;
       } else {
         ++gaps[cause_of(p.ir, facts, value)];
+        if (shows > 0) {
+          const Op& op = p.ir.op(value.op);
+          std::string ins;
+          for (TensorId t : op.inputs) ins += p.ir.tensor(t).name + " ";
+          bool same = op.def->program.control == Control::kConditional &&
+                      op.get(Attr<GraphId>{"then_branch"}) == op.get(Attr<GraphId>{"else_branch"});
+          std::cout << fmt::format("MISS {} op {} {} out {} of {} graph {} path {} ({}) same {} exact {} fact {}\n", round,
+                                   value.op, op.def->name, value.pairs.place.index, op.outputs.empty() ? "" : p.ir.tensor(op.outputs[0]).name,
+                                   p.ir.graph(op.graph).name, value.pairs.place.path, ins, same,
+                                   value.exact ? p.ir.partitions().to_string(*value.exact) : "-",
+                                   p.ir.partitions().to_string(*value.fact));
+          if (last_shown != round) std::cout << "PROGRAM " << round << "\n" << print_ir(p.ir) << "END\n";
+          last_shown = round;
+        }
       }
     }
   }

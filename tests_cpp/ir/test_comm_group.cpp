@@ -189,6 +189,34 @@ TEST_CASE("variable settings: comparison and text") {
         "VariableSettings(1, 1, VariableRetrievalMode.AllReplicas)");
 }
 
+TEST_CASE("variable settings: representatives of groups, of any number of replicas and of one") {
+  struct Row {
+    VariableSettings settings;
+    std::vector<Replica> first;  ///< The first replica of groups 0, 1 and 2.
+  };
+  const std::vector<Row> rows = {
+      {VariableSettings(CommGroup(Type::kConsecutive, 4)), {0, 4, 8}},
+      {VariableSettings(CommGroup(Type::kOrthogonal, 4)), {0, 1, 2}},
+      {VariableSettings(CommGroup(Type::kUngrouped)), {0, 1, 2}},
+      {VariableSettings(2, 2), {0, 1, 4}},
+      {VariableSettings(ReplicaGrouping::from_stride(12, 2, 2)), {0, 1, 4}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.settings.to_string());
+    for (std::int64_t group = 0; group < 3; ++group) {
+      CHECK(row.settings.representative(group) == row.first[static_cast<std::size_t>(group)]);
+      CHECK(row.settings.representative(12, group) == row.first[static_cast<std::size_t>(group)]);
+    }
+    CHECK_THROWS_AS(row.settings.representative(-1), ReplicaError);
+  }
+  const VariableSettings all(CommGroup(Type::kAll));
+  CHECK(all.representative(0) == 0);
+  CHECK_THROWS_WITH_AS(all.representative(1), doctest::Contains("no number of replicas has such a group"),
+                       ReplicaError);
+  CHECK_THROWS_AS(VariableSettings(CommGroup(Type::kConsecutive, 4)).representative(std::int64_t{1} << 40),
+                  ReplicaError);
+}
+
 TEST_CASE("variable settings: what has no groups is refused") {
   for (const auto& [stride, size] : {std::pair{0, 1}, {1, 0}, {-1, 2}, {0, 0}}) {
     CHECK_THROWS_WITH_AS(VariableSettings(stride, size),

@@ -312,7 +312,7 @@ TEST_CASE("print: a program reads as it was written") {
   const TensorId y = p("call", {w}, "y", {{"graph", f}});
   p("replicated_all_reduce", {y}, {}, {{"op", std::string("mean")}});
   CHECK(print_ir(p.ir) ==
-        "graph ''() {\n"
+        "graph main() {\n"
         "  variable %w f32[4] ReplicaGrouping(num_replicas=4, stride=1, group_size=2, num_groups=2)\n"
         "  %y f32[4] = call(%w, graph='f_subgraph(0)')  # model.py:7\n"
         "  %replicated_all_reduce_out f32[4] = replicated_all_reduce(%y, op='mean')  # model.py:7\n"

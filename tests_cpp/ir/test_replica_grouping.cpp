@@ -129,6 +129,16 @@ TEST_CASE("grouping: partition and text") {
         "ReplicaGrouping(num_replicas=4, stride=2, group_size=2, num_groups=2)");
 }
 
+TEST_CASE("grouping: a text stays short for many replicas") {
+  std::vector<std::int64_t> pairs(64);  // 0 and 1 swap places in every other pair
+  for (std::size_t r = 0; r < pairs.size(); ++r) pairs[r] = static_cast<std::int64_t>((r % 2) ^ (r / 2 % 2));
+  CHECK(ReplicaGrouping::from_assignment(pairs).to_string() ==
+        "ReplicaGrouping(assignment=[0, 1, 1, ..., 1, 0], num_replicas=64, group_size=32, num_groups=2)");
+  CHECK(from_digits("01100110011001100110011001100110").to_string() ==
+        "ReplicaGrouping(assignment=[0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, "
+        "0, 1, 1, 0, 0, 1, 1, 0])");
+}
+
 TEST_CASE("grouping: table of groups") {
   CHECK(from_digits("0110").table() ==
         "Group | Replicas\n"

@@ -171,7 +171,8 @@ TEST_CASE("remote: refused") {
       {error_of<AttributeValueError>([&] { p("remote_load", {}, {}, remote(buffer)); }),
        "remote_load: offset is missing"},
       {error_of<GraphError>([&] { GraphEditor(p.ir).place_variable(u, buffer, 0, 1); }),
-       "remote_variable: entry is taken, got offset 0 of buffer 1 for 'u', which holds 'v'"},
+       "remote_variable: entry is taken, got offset 0 of buffer 1 for 'u', which holds 'v', expected a free "
+       "entry"},
       {error_of<OutOfRangeError>([&] { GraphEditor(p.ir).place_variable(u, buffer, 2, 1); }),
        "remote_variable: no such entry for 'u', got offset 2, expected 0 to 1 of buffer 1"},
       {error_of<ShapeError>([&] { GraphEditor(p.ir).place_variable(w, buffer, 1, 2); }),

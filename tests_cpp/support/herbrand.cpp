@@ -22,7 +22,9 @@ constexpr Term mix(Term hash, std::uint64_t next, Rest... rest) {
   return mix(mix(hash, next), rest...);
 }
 
-constexpr Term kSource = 1, kZero = 2, kElement = 3, kApplied = 4;
+constexpr Term kSource = 1, kZero = 2, kElement = 3, kApplied = 4, kTensor = 5, kPart = 6;
+/// Tensors of more elements are not viewed.
+constexpr std::int64_t kMaxElements = 8;
 
 /// Calls visit for each replica of the set, ascending.
 template <class Visit>
@@ -33,6 +35,8 @@ void each(Mask set, const Visit& visit) {
 constexpr Mask bit(std::size_t replica) { return Mask{1} << replica; }
 
 std::uint64_t unsign(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+bool is_view(const Op& op) { return op.def->name == "slice_" || op.def->name == "reshape_"; }
 
 bool is_zero_factor(const Op& op) {
   const auto f = op.find(Attr<double>{"f"});
@@ -73,6 +77,8 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
   for (const TensorId t : ids<TensorId>(ir.num_tensors())) place_.push_back(t);
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
+    in_elements_ |= is_view(op);
+    if (is_view(op)) continue;
     // By the name, not by TensorMemory::storage: that an op works in place is part of what is checked.
     if (op.schedule.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
   }
@@ -82,22 +88,60 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
                           tensor.kind == TensorKind::kRemote;
     if (is_state && tensor.state.home == kNone) state_.push_back(t);
   }
+  cells_.resize(ir.num_tensors());
+  for (const GraphId id : ids<GraphId>(ir.num_graphs())) place_graph(ir.graph(id));
   for (const GraphId id : ids<GraphId>(ir.num_graphs())) compile(ir.graph(id));
 }
 
-std::uint32_t Herbrand::cell(TensorId tensor) const { return ir_.tensor(place_[tensor]).index; }
+/// Gives the tensors of a graph their cells.
+void Herbrand::place_graph(const Graph& graph) {
+  std::uint32_t next = 0;
+  for (const TensorId t : graph.tensors) {
+    const Tensor& tensor = ir_.tensor(t);
+    if (place_[t] != t) continue;
+    if (tensor.uses.producer != kNone && is_view(ir_.op(tensor.uses.producer))) {
+      place_view(ir_.op(tensor.uses.producer));
+      continue;
+    }
+    const std::int64_t elements = num_elements(tensor.type.shape);
+    const bool apart = in_elements_ && elements > 1 && elements <= kMaxElements;
+    for (std::int64_t e = 0; e < (apart ? elements : 1); ++e) cells_[t].push_back(next++);
+  }
+  code_.emplace_back().cells = next;
+}
+
+/// Of a slice along the first axis, or of all elements.
+void Herbrand::place_view(const Op& op) {
+  const TensorId base = place_[op.inputs[0]];
+  Cells& shown = cells_[op.outputs[0]];
+  if (op.def->name == "reshape_") {
+    shown = cells_[base];
+    return;
+  }
+  const Shape& shape = ir_.tensor(op.inputs[0]).type.shape;
+  POPSR_CHECK(num_elements(shape) == std::ssize(cells_[base]));
+  const std::int64_t row = num_elements(shape) / shape[0];
+  const std::int64_t start = op.get(Attr<std::vector<std::int64_t>>{"start"})[0];
+  const std::int64_t stop = op.get(Attr<std::vector<std::int64_t>>{"stop"})[0];
+  const std::int64_t step = op.get(Attr<std::vector<std::int64_t>>{"step"})[0];
+  for (std::int64_t i = start; i < stop; i += step) {
+    for (std::int64_t e = i * row; e < (i + 1) * row; ++e) {
+      shown.push_back(cells_[base][static_cast<std::size_t>(e)]);
+    }
+  }
+}
 
 void Herbrand::compile(const Graph& graph) {
-  Code& code = code_.emplace_back();
-  code.cells = graph.tensors.size();
-  for (const TensorId t : graph.inputs) code.inputs.push_back(cell(t));
-  for (const TensorId t : graph.outputs) code.outputs.push_back(cell(t));
+  Code& code = code_[graph.id];
+  for (const TensorId t : graph.inputs) code.inputs.push_back(cells(t));
+  for (const TensorId t : graph.outputs) code.outputs.push_back(cells(t));
   for (const TensorId t : graph.tensors) {
-    if (ir_.tensor(t).kind == TensorKind::kConstant) code.constants.push_back(ir_.tensor(t).index);
-    if (place_[t] != t) code.rewritten.push_back(cell(t));
+    if (ir_.tensor(t).kind == TensorKind::kConstant) code.constants.push_back(cells(t));
+    if (place_[t] != t) code.rewritten.push_back(place_[t]);
   }
   for (std::uint32_t position = 0; position < graph.ops.size(); ++position) {
     const Op& op = ir_.op(graph.ops[position]);
+    if (is_view(op)) code.rewritten.insert(code.rewritten.end(), {place_[op.inputs[0]], op.outputs[0]});
     if (op.schedule.parts.empty()) add_step(code, op, position, 0);
     std::uint32_t output = 0;
     for (const OpId part : op.schedule.parts) {
@@ -106,9 +150,9 @@ void Herbrand::compile(const Graph& graph) {
       output +=
           static_cast<std::uint32_t>(step.kind == Kind::kRemoteStore ? step.entries.size() : step.out.size());
     }
-    for (const std::uint32_t i : op.call.modified) code.rewritten.push_back(cell(op.inputs[i]));
+    for (const std::uint32_t i : op.call.modified) code.rewritten.push_back(place_[op.inputs[i]]);
   }
-  code.rewritten.insert(code.rewritten.end(), code.inputs.begin(), code.inputs.end());
+  code.rewritten.insert(code.rewritten.end(), graph.inputs.begin(), graph.inputs.end());
   std::ranges::sort(code.rewritten);
   code.rewritten.erase(std::ranges::unique(code.rewritten).begin(), code.rewritten.end());
 }
@@ -117,9 +161,9 @@ void Herbrand::add_step(Code& code, const Op& op, std::uint32_t position, std::u
   Step step{
       .op = &op, .position = position, .first_output = first_output, .in = {}, .out = {}, .entries = {}};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (op.inputs[i] != kNone && reads(op, i)) step.in.push_back(cell(op.inputs[i]));
+    if (op.inputs[i] != kNone && reads(op, i)) step.in.push_back(cells(op.inputs[i]));
   }
-  for (const TensorId t : op.outputs) step.out.push_back(cell(t));
+  for (const TensorId t : op.outputs) step.out.push_back(cells(t));
   set_kind(step);
   code.steps.push_back(std::move(step));
 }
@@ -151,7 +195,7 @@ void Herbrand::set_kind(Step& step) {
     const auto entry = op.find(Attr<std::int64_t>{"entry"});
     step.dynamic = !entry;
     for (const TensorId t : ir_.remote(op.get(Attr<RemoteId>{"remote_buffer"})).entries) {
-      if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(ir_.tensor(t).index);
+      if (!entry || step.entries.size() <= unsign(*entry)) step.entries.push_back(cells(t));
     }
     if (entry) step.entries.erase(step.entries.begin(), step.entries.end() - 1);
     return;
@@ -161,6 +205,7 @@ void Herbrand::set_kind(Step& step) {
     step.stream = op.get(Attr<StreamId>{"h2d_stream"});
     return;
   }
+  if (is_view(op)) step.kind = Kind::kView;
   if (name == "host_store") step.kind = Kind::kNothing;
   if (name == "init" && op.get(Attr<std::string>{"init_type"}) == "undef")
     step.kind = Kind::kIndex, step.number = {};
@@ -217,8 +262,40 @@ void Herbrand::set_groups(Step& step) {
 
 // Running it
 
-void Herbrand::copy(const Term* from, Term* to, Mask active) {
-  each(active, [=](std::size_t r) { to[r] = from[r]; });
+Term Herbrand::term(std::size_t base, const Cells& cells, std::size_t replica) {
+  if (cells.size() == 1) return at(base, cells[0])[replica];
+  Term all = kTensor;
+  for (const std::uint32_t cell : cells) all = mix(all, at(base, cell)[replica]);
+  return all;
+}
+
+/// Valid until the next call.
+std::span<const Term> Herbrand::terms(std::size_t base, const Cells& cells) {
+  if (cells.size() == 1) return {at(base, cells[0]), replicas_};
+  shown_.resize(replicas_);
+  for (std::size_t r = 0; r < replicas_; ++r) shown_[r] = term(base, cells, r);
+  return shown_;
+}
+
+void Herbrand::write(std::size_t base, const Cells& cells, std::size_t replica, Term term) {
+  if (cells.size() == 1) {
+    at(base, cells[0])[replica] = term;
+    return;
+  }
+  for (std::size_t k = 0; k < cells.size(); ++k) at(base, cells[k])[replica] = mix(kPart, term, k);
+}
+
+void Herbrand::copy(std::size_t from_base, const Cells& from, std::size_t to_base, const Cells& to,
+                    Mask active) {
+  for (std::size_t k = 0; k < from.size(); ++k) {
+    const Term* source = at(from_base, from[k]);
+    Term* target = at(to_base, to[k]);
+    each(active, [=](std::size_t r) { target[r] = source[r]; });
+  }
+}
+
+void Herbrand::mark(std::size_t base, const Cells& cells, Mask active) {
+  for (const std::uint32_t cell : cells) dirty_[base + cell] |= active;
 }
 
 /// State before the first run.
@@ -227,27 +304,27 @@ void Herbrand::start() {
     const Tensor& home = ir_.tensor(t);
     const TensorId source = home.kind == TensorKind::kVariable ? t : home.state.resident;
     for (std::size_t r = 0; r < replicas_; ++r) {
-      Term& term = at(0, home.index)[r];
+      const auto set = [&](Term term) { write(0, cells_[t], r, term); };
       if (t == otherwise_) {
-        term = mix(kSource, t.value, r);
+        set(mix(kSource, t.value, r));
         continue;
       }
       if (source == kNone) {
-        term = kZero;
+        for (const std::uint32_t cell : cells_[t]) at(0, cell)[r] = kZero;
         continue;
       }
       const Tensor& variable = ir_.tensor(source);
       const std::vector<std::int64_t>& groups = variable.state.grouping->assignment();
       const auto before =
           std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
-      term = mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.state.shard_over));
+      set(mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.state.shard_over)));
     }
   }
 }
 
 void Herbrand::show_state(Role role) {
   for (const TensorId t : state_) {
-    observer_->value({.role = role, .index = t.value}, terms(0, ir_.tensor(t).index), all_);
+    observer_->value({.role = role, .index = t.value}, terms(0, cells_[t]), all_);
   }
 }
 
@@ -276,7 +353,9 @@ std::size_t Herbrand::push(const Code& code) {
     memory_.resize(2 * top_ * replicas_);
   }
   std::fill_n(dirty_.begin() + static_cast<std::ptrdiff_t>(base), code.cells, Mask{0});
-  for (const std::uint32_t constant : code.constants) std::fill_n(at(base, constant), replicas_, kZero);
+  for (const Cells* constant : code.constants) {
+    for (const std::uint32_t cell : *constant) std::fill_n(at(base, cell), replicas_, kZero);
+  }
   return base;
 }
 
@@ -305,13 +384,16 @@ bool Herbrand::run(GraphId graph, std::size_t base, PathId path, Mask active) {
       case Kind::kRemoteStore:
         run_store(step, base, path, active);
         break;
+      case Kind::kView:
+        observer_->value({path, Role::kOutput, step.position, step.first_output}, terms(base, *step.out[0]),
+                         active);
+        break;
       default:
         run_local(step, base, path, active);
     }
   }
-  for (const std::uint32_t c : code.rewritten) {
-    const TensorId t = ir_.graph(graph).tensors[c];
-    observer_->value({.path = path, .role = Role::kLast, .index = t.value}, terms(base, c), active);
+  for (const TensorId t : code.rewritten) {
+    observer_->value({.path = path, .role = Role::kLast, .index = t.value}, terms(base, cells_[t]), active);
   }
   for (const StreamId s : ids<StreamId>(ir_.num_streams())) {
     observer_->value({.path = path, .role = Role::kPosition, .index = s.value},
@@ -332,38 +414,38 @@ bool Herbrand::diverged(const Step& step, PathId path, Mask active) {
 
 /// Of replica `r`: what its result is made of.
 Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
-  Term term = mix(kApplied, step.op->id.value);
+  Term result = mix(kApplied, step.op->id.value);
   const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
   switch (step.kind) {
     case Kind::kMembers:
       each(step.number.empty() ? step.groups[r] : step.number[r],
-           [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
+           [&](std::size_t s) { result = mix(result, term(base, *step.in[0], s)); });
       break;
     case Kind::kRootAlone:
-      if (index() != step.root) return term;
-      each(step.groups[r], [&](std::size_t s) { term = mix(term, at(base, step.in[0])[s]); });
-      return mix(term, kZero);
+      if (index() != step.root) return result;
+      each(step.groups[r], [&](std::size_t s) { result = mix(result, term(base, *step.in[0], s)); });
+      return mix(result, kZero);
     case Kind::kRoot: {
       Mask later = step.groups[r];
       for (std::uint64_t k = 0; k < step.root; ++k) later &= later - 1;
-      return mix(term, at(base, step.in[0])[std::countr_zero(later)]);
+      return mix(result, term(base, *step.in[0], static_cast<std::size_t>(std::countr_zero(later))));
     }
     case Kind::kPermute:
-      return step.number[r] == 0 ? term : mix(term, at(base, step.in[0])[step.number[r] - 1]);
+      return step.number[r] == 0 ? result : mix(result, term(base, *step.in[0], step.number[r] - 1));
     case Kind::kIndex:
-      if (step.number.empty()) return mix(term, r);
-      return mix(term, step.own_index ? index() : step.number[r]);
+      if (step.number.empty()) return mix(result, r);
+      return mix(result, step.own_index ? index() : step.number[r]);
     case Kind::kLoad: {
       Term& position = positions_[step.stream.index() * replicas_ + r];
       return mix(kElement, step.stream.value, run_, position++, rows_[step.stream][r]);
     }
     case Kind::kRemoteLoad:
-      for (const std::uint32_t entry : step.entries) term = mix(term, at(0, entry)[r]);
-      return step.dynamic ? mix(term, at(base, step.in.back())[r]) : term;
+      for (const Cells* entry : step.entries) result = mix(result, term(0, *entry, r));
+      return step.dynamic ? mix(result, term(base, *step.in.back(), r)) : result;
     default:
-      for (const std::uint32_t in : step.in) term = mix(term, at(base, in)[r]);
+      for (const Cells* in : step.in) result = mix(result, term(base, *in, r));
   }
-  return step.own_index ? mix(term, index()) : term;
+  return step.own_index ? mix(result, index()) : result;
 }
 
 void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask active) {
@@ -375,9 +457,9 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
     if (!seeds.empty()) each(active, [&](std::size_t r) { fresh[r] = mix(fresh[r], seeds[r]); });
   }
   for (std::uint32_t k = 0; k < step.out.size(); ++k) {
-    copy(fresh.data(), at(base, step.out[k]), active);
-    dirty_[base + step.out[k]] |= active;
-    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(base, step.out[k]),
+    each(active, [&](std::size_t r) { write(base, *step.out[k], r, fresh[r]); });
+    mark(base, *step.out[k], active);
+    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(base, *step.out[k]),
                      active);
   }
 }
@@ -385,13 +467,13 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
 /// Of several entries that a store may reach each keeps its value or takes the stored one.
 void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask active) {
   for (std::uint32_t k = 0; k < step.entries.size(); ++k) {
-    Term* entry = at(0, step.entries[k]);
+    const Cells& entry = *step.entries[k];
     each(active, [&](std::size_t r) {
-      const Term stored = mix(kApplied, step.op->id.value, at(base, step.in[0])[r]);
-      entry[r] = step.dynamic ? mix(stored, k, entry[r], at(base, step.in.back())[r]) : stored;
+      const Term stored = mix(kApplied, step.op->id.value, term(base, *step.in[0], r));
+      write(0, entry, r,
+            step.dynamic ? mix(stored, k, term(0, entry, r), term(base, *step.in.back(), r)) : stored);
     });
-    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(0, step.entries[k]),
-                     active);
+    observer_->value({path, Role::kOutput, step.position, step.first_output + k}, terms(0, entry), active);
   }
 }
 
@@ -407,10 +489,12 @@ void Herbrand::copy_back(const Step& step, const Body& body, std::size_t base, s
                          Mask active) {
   const Code& code = code_[body.graph];
   for (const std::uint32_t i : body.modified) {
-    const Mask written = dirty_[inner + code.inputs[i]] & active;
-    const std::uint32_t outer = step.in[body.first + i];
-    copy(at(inner, code.inputs[i]), at(base, outer), written);
-    dirty_[base + outer] |= written;
+    const Cells &from = *code.inputs[i], &to = *step.in[body.first + i];
+    for (std::size_t k = 0; k < from.size(); ++k) {
+      const Mask written = dirty_[inner + from[k]] & active;
+      copy(inner, {from[k]}, base, {to[k]}, written);
+      dirty_[base + to[k]] |= written;
+    }
   }
 }
 
@@ -420,12 +504,12 @@ bool Herbrand::run_call(const Step& step, const Body& body, std::size_t base, Pa
   const PathId inside = path_into(path, step, body.graph, &body == step.bodies.data() ? 0 : 1);
   observer_->starts(inside, active);
   for (std::uint32_t i = 0; i < code.inputs.size(); ++i) {
-    copy(at(base, step.in[body.first + i]), at(inner, code.inputs[i]), active);
-    observer_->value({inside, Role::kInput, 0, i}, terms(inner, code.inputs[i]), active);
+    copy(base, *step.in[body.first + i], inner, *code.inputs[i], active);
+    observer_->value({inside, Role::kInput, 0, i}, terms(inner, *code.inputs[i]), active);
   }
   if (!run(body.graph, inner, inside, active)) return false;
   for (std::size_t k = 0; k < code.outputs.size(); ++k) {
-    copy(at(inner, code.outputs[k]), at(base, step.out[k]), active);
+    copy(inner, *code.outputs[k], base, *step.out[k], active);
   }
   copy_back(step, body, base, inner, active);
   pop(code, inner);
@@ -434,7 +518,7 @@ bool Herbrand::run_call(const Step& step, const Body& body, std::size_t base, Pa
 
 bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask active) {
   const std::size_t carried = step.out.size();
-  for (std::size_t i = 0; i < carried; ++i) copy(at(base, step.in[i]), at(base, step.out[i]), active);
+  for (std::size_t i = 0; i < carried; ++i) copy(base, *step.in[i], base, *step.out[i], active);
   if (step.count == 0) return true;
   const Body& body = step.bodies[0];
   const Code& code = code_[body.graph];
@@ -445,20 +529,20 @@ bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask 
     for (std::uint32_t i = 0; i < code.inputs.size(); ++i) {
       const bool kept =
           i >= carried && iteration > 0 && std::ranges::find(body.modified, i) != body.modified.end();
-      const std::uint32_t from = i < carried ? step.out[i] : step.in[i];
-      if (!kept) copy(at(base, from), at(inner, code.inputs[i]), active);
-      observer_->value({inside, Role::kInput, 0, i}, terms(inner, code.inputs[i]), active);
+      const Cells& from = i < carried ? *step.out[i] : *step.in[i];
+      if (!kept) copy(base, from, inner, *code.inputs[i], active);
+      observer_->value({inside, Role::kInput, 0, i}, terms(inner, *code.inputs[i]), active);
     }
     if (!run(body.graph, inner, inside, active)) return false;
     for (std::size_t i = 0; i < carried; ++i) {
-      copy(at(inner, code.outputs[i]), at(base, step.out[i]), active);
+      copy(inner, *code.outputs[i], base, *step.out[i], active);
     }
   }
   for (const std::uint32_t i : body.modified) {
     if (i < carried) {
       // The loop hands back its last value, whatever was written into the body's input.
-      copy(at(base, step.out[i]), at(inner, code.inputs[i]), active);
-      dirty_[inner + code.inputs[i]] |= active;
+      copy(base, *step.out[i], inner, *code.inputs[i], active);
+      mark(inner, *code.inputs[i], active);
     }
   }
   copy_back(step, body, base, inner, active);
@@ -468,8 +552,9 @@ bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask 
 
 bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, Mask active) {
   Mask holds = 0;
-  const Term* condition = at(base, step.in[0]);
-  each(active, [&](std::size_t r) { holds |= (mix(seed_, condition[r]) & 1) != 0 ? bit(r) : 0; });
+  each(active, [&](std::size_t r) {
+    holds |= (mix(seed_, term(base, *step.in[0], r)) & 1) != 0 ? bit(r) : 0;
+  });
   const Mask fails = active & ~holds;
   if (holds != 0 && !run_call(step, step.bodies[0], base, path, holds)) return false;
   return fails == 0 || run_call(step, step.bodies[1], base, path, fails);
@@ -477,18 +562,17 @@ bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, 
 
 void Herbrand::show_results(const Step& step, std::size_t base, PathId path, Mask active) {
   for (std::uint32_t k = 0; k < step.out.size(); ++k) {
-    dirty_[base + step.out[k]] |= active;
-    observer_->value({path, Role::kOutput, step.position, k}, terms(base, step.out[k]), active);
+    mark(base, *step.out[k], active);
+    observer_->value({path, Role::kOutput, step.position, k}, terms(base, *step.out[k]), active);
   }
   for (const std::uint32_t i : step.op->call.modified) {
     const TensorId t = place_[step.op->inputs[i]];
-    observer_->value({path, Role::kWritten, step.position, t.value}, terms(base, ir_.tensor(t).index),
-                     active);
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(base, cells_[t]), active);
   }
   if (step.kind != Kind::kConditional) return;
   for (const TensorId t : state_) {
     if (ir_.tensor(t).kind != TensorKind::kRemote) continue;
-    observer_->value({path, Role::kWritten, step.position, t.value}, terms(0, ir_.tensor(t).index), active);
+    observer_->value({path, Role::kWritten, step.position, t.value}, terms(0, cells_[t]), active);
   }
 }
 

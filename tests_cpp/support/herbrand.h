@@ -89,10 +89,13 @@ class Herbrand {
     kRemoteLoad,
     kRemoteStore,
     kNothing,
+    kView,
     kCall,
     kRepeat,
     kConditional
   };
+  /// Places of a tensor's elements in the memory of its graph; one for all of them, unless views show some.
+  using Cells = std::vector<std::uint32_t>;
   struct Body {
     GraphId graph;
     std::uint32_t first = 0;              ///< The op's input that is the graph's first one.
@@ -104,8 +107,8 @@ class Herbrand {
     Kind kind = Kind::kPure;
     std::uint32_t position = 0;
     std::uint32_t first_output = 0;
-    std::vector<std::uint32_t> in, out;  ///< Cells: positions of tensors in their graph.
-    std::vector<std::uint32_t> entries;  ///< Cells of remote entries, in the main graph.
+    std::vector<const Cells*> in, out;
+    std::vector<const Cells*> entries;  ///< Of remote entries, in the main graph.
     bool exchanges = false, own_index = false, dynamic = false;
     std::vector<Mask> groups = {};           ///< Of each replica.
     std::vector<std::uint64_t> number = {};  ///< Of a group, of a source plus one, or members of a scan.
@@ -116,8 +119,8 @@ class Herbrand {
   };
   struct Code {
     std::vector<Step> steps;
-    std::vector<std::uint32_t> inputs, outputs;
-    std::vector<std::uint32_t> constants, rewritten;
+    std::vector<const Cells*> inputs, outputs, constants;
+    std::vector<TensorId> rewritten;
     std::size_t cells = 0;
   };
 
@@ -126,11 +129,17 @@ class Herbrand {
   void add_bodies(Step& step);
   void set_kind(Step& step);
   void set_groups(Step& step);
-  std::uint32_t cell(TensorId tensor) const;
+  void place_graph(const Graph& graph);
+  void place_view(const Op& op);
+  const Cells* cells(TensorId tensor) const { return &cells_[place_[tensor]]; }
 
   Term* at(std::size_t base, std::uint32_t cell) { return &memory_[(base + cell) * replicas_]; }
-  std::span<const Term> terms(std::size_t base, std::uint32_t cell) { return {at(base, cell), replicas_}; }
-  void copy(const Term* from, Term* to, Mask active);
+  /// The term of a tensor on a replica.
+  Term term(std::size_t base, const Cells& cells, std::size_t replica);
+  std::span<const Term> terms(std::size_t base, const Cells& cells);
+  void write(std::size_t base, const Cells& cells, std::size_t replica, Term term);
+  void copy(std::size_t from_base, const Cells& from, std::size_t to_base, const Cells& to, Mask active);
+  void mark(std::size_t base, const Cells& cells, Mask active);
   void start();
   void show_state(Role role);
   std::size_t push(const Code& code);
@@ -153,6 +162,9 @@ class Herbrand {
   std::size_t replicas_;
   Mask all_;
   IdVector<TensorId, TensorId> place_;  ///< The first tensor that lived where it lives.
+  IdVector<TensorId, Cells> cells_;     ///< Of the places.
+  bool in_elements_ = false;            ///< Some op is a view.
+  std::vector<Term> shown_;             ///< Of terms().
   IdVector<GraphId, Code> code_;
   std::vector<TensorId> state_;  ///< Of the main graph.
   TensorId otherwise_ = kNone;   ///< Of start_otherwise.

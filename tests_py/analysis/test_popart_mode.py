@@ -100,7 +100,7 @@ def test_is_equal_knows_no_groups() -> None:
     assert repr(facts) == f"PopartAnalysis[{four.ir!r}]"
 
 
-def test_one_replica_is_no_exception() -> None:
+def test_one_replica_is_not_an_exception() -> None:
     """With one replica PopART still takes what a replicate stream loads for unequal."""
     ir = popsr.Ir()
     ir.options.enable_stochastic_rounding = True

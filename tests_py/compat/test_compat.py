@@ -177,7 +177,7 @@ def test_modules_made_by_hand_are_packages_too(monkeypatch: pytest.MonkeyPatch) 
         install()
 
 
-def test_folders_without_code_are_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_without_code_are_not_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "popxl").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     install()

@@ -99,7 +99,7 @@ def test_variables_that_are_not_numbers(name: str, text: str, monkeypatch: pytes
     assert len(str(caught.value)) <= 500
 
 
-def test_launchers_of_one_instance_are_no_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launchers_of_one_instance_are_not_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in launcher._INSTANCES:
         monkeypatch.setenv(name, "1")
     assert not popdist.isPopdistEnvSet()

@@ -384,7 +384,7 @@ def test_without_the_library_there_is_a_table_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_style_sheets_of_later_outputs_keep_the_colours_of_boxes(library: Any) -> None:
-    """Outputs of a notebook share one document: the rule for all boxes must be weaker than those of colours."""
+    """Outputs of a notebook share one document: the rule for all boxes must be weaker than the rules of colours."""
     ir, _ = program()
     text = ir.main_graph.html()
     assert ":where(.popsr svg .box){" in text

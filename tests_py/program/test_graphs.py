@@ -47,6 +47,7 @@ def test_graph_ids() -> None:
         assert ir.create_empty_graph("mine").id == "mine_subgraph(3)"
         assert ir.create_empty_graph().id == "graph_subgraph(4)"
     assert ir.main_graph.id == ir.main_graph.name == ""
+    assert repr(ir.main_graph) == "Graph[main inputs=0 ops=0]"
     graph = ir.create_empty_graph()
     assert (
         repr(graph)
@@ -462,7 +463,7 @@ def test_inplacing_ambiguity(build: Any) -> None:
     popsr.Session(_ambiguous(True, build))
 
 
-def test_order_by_data_is_no_ambiguity() -> None:
+def test_order_by_data_is_not_ambiguous() -> None:
     def chain(v: popsr.Tensor) -> None:
         ops.add_(v, ops.relu(v))
 

@@ -210,7 +210,7 @@ def test_programs_print_as_they_are_written() -> None:
         ops.call(graph, w, ops.relu(w))
     text = re.sub(r"  # .*", "", str(ir))
     assert text == (
-        "graph ''() {\n"
+        "graph main() {\n"
         "  variable %w f32[2] ReplicaGrouping(num_replicas=2, stride=1, group_size=1, num_groups=2)\n"
         "  %relu_out f32[2] = relu(%w)\n"
         "  %call_out f32[2] = call(%w, %relu_out, graph='Layer_subgraph(0)')\n"

@@ -132,7 +132,7 @@ def test_tensor_whose_bytes_overflow_is_refused() -> None:
 # Remote memory and shards
 
 
-def test_entry_of_a_remote_buffer_is_no_tensor_for_users() -> None:
+def test_entry_of_a_remote_buffer_is_not_a_tensor_for_users() -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph:
         popsr.remote_buffer((2,), popsr.float32, 2)
@@ -184,7 +184,7 @@ def test_gradient_of_a_shard_crosses_a_call() -> None:
 
 
 @pytest.mark.parametrize(("last", "differs"), [(2, False), (1, True)])
-def test_padding_of_a_shard_is_no_divergence(last: int, differs: bool) -> None:
+def test_padding_of_a_shard_is_not_a_divergence(last: int, differs: bool) -> None:
     ir = popsr.Ir(replication=4)
     with ir.main_graph, popsr.in_sequence():
         whole, shard = popsr.replica_sharded_variable(np.zeros(3, np.float32), shard_over=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -54,6 +55,11 @@ def small() -> Program:
     return Program(4, 3)
 
 
+def irregular(program: Program) -> list[int]:
+    """Group of each replica, in the order 0110 1001 0110 …: pairs whose members are not equally far apart."""
+    return [(i % 4 in (1, 2)) ^ (i // 4 % 2) for i in range(program.ir.replication_factor)]
+
+
 OBJECTS: dict[str, Callable[[Program], Any]] = {
     "Ir": lambda p: p.ir,
     "Graph": lambda p: p.ir.main_graph,
@@ -67,6 +73,7 @@ OBJECTS: dict[str, Callable[[Program], Any]] = {
     "ReplicaGrouping of pairs": lambda p: ReplicaGrouping.from_assignment(
         [i % (p.ir.replication_factor // 2) for i in range(p.ir.replication_factor)]
     ),
+    "ReplicaGrouping of no constant stride": lambda p: ReplicaGrouping.from_assignment(irregular(p)),
     "NamedTensors": lambda p: NamedTensors.from_dict({f"w{i}": v for i, v in enumerate(p.variables)}),
 }
 # These print the program, or all blocks: what a user asks for by `print`.
@@ -143,8 +150,40 @@ def test_checkpoints_show_their_tensors(tmp_path: Path, small: Program) -> None:
         popsr.io.save_safetensors(session, file)
     checkpoint = popsr.io.load_safetensors(file)
     assert len(repr(checkpoint)) <= 200
-    assert "layer1.weight" in str(checkpoint)
+    assert str(checkpoint).splitlines()[3].split() == ["layer1.weight", "float32", "(2,", "2)", "{0,2}{1,3}"]
     assert len(checkpoint._repr_html_().encode()) <= 20_000
+
+
+def test_a_tree_shows_whole_leaves(small: Program, large: Program) -> None:
+    first, second, third = small.variables
+    tree = NamedTensors.from_dict({"a": second, "b": third})
+    assert repr(tree) == f"NamedTensors({{a: {second!r}, b: {third!r}}})"
+    assert repr(NamedTensors()) == "NamedTensors({})"
+    text = repr(OBJECTS["NamedTensors"](large))
+    assert text.startswith(f"NamedTensors({{w0: {large.variables[0]!r}, w1: ")
+    assert text.endswith("(2,)], … 998 more})")
+    long = NamedTensors.from_dict({"k" * 300: first, "l": second})
+    assert repr(long) == "NamedTensors({… 2 more})"
+
+
+def test_a_long_assignment_shows_its_ends(small: Program, large: Program) -> None:
+    assert (
+        repr(ReplicaGrouping.from_assignment(irregular(small))) == "ReplicaGrouping(assignment=[0, 1, 1, 0])"
+    )
+    assert repr(ReplicaGrouping.from_assignment(irregular(large))) == (
+        "ReplicaGrouping(assignment=[0, 1, 1, ..., 0, 1], num_replicas=4096, group_size=2048, num_groups=2)"
+    )
+
+
+def test_groups_of_single_replicas_have_a_name() -> None:
+    ir = popsr.Ir(replication=4)
+    with ir.main_graph:
+        w = popsr.variable(
+            np.arange(4.0), popsr.float32, "w", replica_grouping=ir.replica_grouping(group_size=1)
+        )
+        ops.relu(w)
+    row = str(popsr.Session(ir)).splitlines()[2]
+    assert re.split(" {2,}", row.strip()) == ["w", "float32", "()", "each replica", "each replica"]
 
 
 def test_tables_say_what_a_session_holds(small: Program) -> None:

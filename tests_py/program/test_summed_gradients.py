@@ -85,7 +85,7 @@ def test_gradients_of_what_each_replica_has_alone_are_not_summed() -> None:
     assert all_reduces(gradients.graph) == []
 
 
-def test_gradients_stop_at_reductions_that_are_no_sums() -> None:
+def test_gradients_stop_at_reductions_other_than_sums() -> None:
     graph, _ = program(lambda x, w: ops.sum(x @ w) + ops.sum(collectives.replicated_all_reduce(x @ w, "max")))
     gradients = transforms.autodiff(graph, grads_required=graph.inputs[1:], replicas="sum")
     assert len(all_reduces(gradients.graph)) == 1

@@ -81,8 +81,8 @@ def broken(data: bytes, *, cut: int = 0, magic: int = 8) -> bytes:
     ("file", "change", "error", "message"),
     [
         ("train-images-idx3-ubyte", None, FileNotFoundError, "no file train-images-idx3-ubyte"),
-        ("train-images-idx3-ubyte", {"cut": 1}, ValueError, "ends early, got 1119 of 1120"),
-        ("train-images-idx3-ubyte", {"cut": 1130}, ValueError, "ends early, got 6 of 16"),
+        ("train-images-idx3-ubyte", {"cut": 1}, ValueError, "ends early, got 1119 bytes, expected 1120"),
+        ("train-images-idx3-ubyte", {"cut": 1130}, ValueError, "ends early, got 6 bytes, expected 16"),
         ("train-images-idx3-ubyte", {"magic": 13}, ValueError, "not an IDX file of bytes with 3 axes"),
         ("t10k-labels-idx1-ubyte.gz", {"cut": 4}, ValueError, "not a complete gzip file"),
         ("t10k-labels-idx1-ubyte.gz", {"magic": 0xFF}, ValueError, "gzip|IDX|compress"),

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr import ops
+from popsr import addons, ops, transforms
+from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
+from popsr.testing import check_gradients
 from tests_py.support.helpers import Array, groupings
 
 
@@ -99,6 +101,57 @@ def test_variables_of_a_group_stay_equal() -> None:
 
     assert not popsr.analysis.analyze(program(grouped=True)).drifting()
     assert len(popsr.analysis.analyze(program(grouped=False)).drifting()) == 1
+
+
+def test_a_step_is_proved_from_the_input_on() -> None:
+    """Rows of an embedding, dropout and a loss by class, on two models of two replicas."""
+    ir = popsr.Ir(replication=4)
+    model = ir.replica_grouping(group_size=2)
+    same = model.transpose()
+    rng = np.random.default_rng(0)
+
+    def forward(tokens: popsr.Tensor, labels: popsr.Tensor, seed: popsr.Tensor, *w: popsr.Tensor) -> popsr.Tensor:
+        first = ops.cast(ops.replica_index(model) * 4, popsr.int32)
+        rows = ops.gather(w[0], tokens - first, axis=0, zero_OOR=True)
+        x = collectives.replicated_all_reduce_identical_grad_inputs(rows, group=model) * w[1]
+        x = collectives.replicated_all_reduce_identical_inputs(ops.dropout(x, seed, 0.5), group=model)
+        return addons.ops.cross_entropy_sharded_loss(x @ w[2], labels - first, None, model)
+
+    with ir.main_graph, popsr.in_sequence():
+        streams = [
+            popsr.h2d_stream(shape, dtype, name, replicated_stream_mode=model)
+            for name, shape, dtype in (
+                ("tokens", (3,), popsr.int32),
+                ("labels", (3,), popsr.int32),
+                ("seed", (2,), popsr.uint32),
+            )
+        ]
+        inputs = [ops.host_load(stream) for stream in streams]
+        rows = popsr.variable(rng.normal(size=(2, 4, 6)), popsr.float64, "rows", replica_grouping=same)
+        scale = popsr.variable(rng.normal(size=6), popsr.float64, "scale")
+        head = popsr.variable(rng.normal(size=(2, 6, 4)), popsr.float64, "head", replica_grouping=same)
+        weights = (rows, scale, head)
+        graph = ir.create_graph(forward, *inputs, *weights)
+        call = ops.call_with_info(graph, *inputs, *weights)
+        backward = transforms.autodiff(graph, grads_required=graph.inputs[3:])
+        parts = ops.call(backward.graph, 1.0, inputs_dict=backward.inputs_dict(call))
+        gradients = {
+            w: collectives.replicated_all_reduce(part, "mean", same)
+            for w, part in zip(weights, parts, strict=True)
+        }
+        for w, gradient in gradients.items():
+            ops.scaled_add_(w, gradient, b=-0.1)
+        out = popsr.d2h_stream((), popsr.float64, "loss", replicated_stream_mode=model)
+        ops.host_store(out, call.outputs[0])
+    facts = popsr.analysis.analyze(ir)
+    assert facts.warnings == ()
+    assert [facts.partition(w) for w in weights] == [w.replica_grouping.partition for w in weights]
+    assert facts.partition(call.outputs[0]) == model.partition
+    data = dict(zip(streams, [rng.integers(8, size=(2, 3), dtype=np.int32) for _ in range(2)], strict=False))
+    data[streams[2]] = np.array([[1, 2], [3, 4]], np.uint32)
+    assert check_gradients(ir, call.outputs[0], gradients, data, scale=0.5).ok
+    with popsr.Session(ir, check=True) as session:
+        assert session.run(data)[out].shape == (2,)
 
 
 def test_seeds_by_group_draw_one_mask_for_a_group() -> None:
@@ -212,7 +265,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a word": (
         lambda: _run(np.zeros((2, 3), np.float32), lambda ir: "groups"),
         ValueError,
-        "^h2d_stream: .*replicated_stream_mode.*'groups'",
+        "^h2d_stream: .*replicated_stream_mode.*'groups', expected .*, or a ReplicaGrouping",
     ),
     "a number": (
         lambda: _run(np.zeros((2, 3), np.float32), lambda ir: 2),

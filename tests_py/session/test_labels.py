@@ -297,7 +297,7 @@ def test_branches_tell_of_the_replicas_that_take_them(caplog: pytest.LogCaptureF
     assert "label 8 in row 1 on replica 1" in text
 
 
-def test_a_label_of_an_embedding_that_is_no_row_is_as_documented(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_label_of_an_embedding_outside_its_rows_is_as_documented(caplog: pytest.LogCaptureFixture) -> None:
     """``zero_OOR`` asks for zeros: nothing is said."""
     ir = popsr.Ir()
     with ir.main_graph:

@@ -470,7 +470,7 @@ def test_operators(name: str) -> None:
         assert_same_bits(io.run(session)[0], np.asarray(expected(data), np.float32))
 
 
-def test_tensors_are_no_containers() -> None:
+def test_tensors_are_not_containers() -> None:
     with popsr.Ir().main_graph:
         t, scalar = popsr.constant([1.0, 2.0]), popsr.constant(1.0)
         assert len(t) == 2

@@ -517,3 +517,16 @@ def test_texts() -> None:
     assert lines[1].split() == ["variable", "replicas", "expected", "got", "error", "ok", "note"]
     assert lines[2].split()[:2] == ["first", "{0,1,2,3}"]
     assert "<table>" in result._repr_html_()
+
+
+def test_a_fitted_scale_rests_on_gradients_that_the_loss_resolves() -> None:
+    """The factor of one variable that hardly changes the loss is known to few digits."""
+    ir = popsr.Ir()
+    with ir.main_graph:
+        large, small = (
+            popsr.variable(np.linspace(1, 2, 4), popsr.float64, name) for name in ("large", "small")
+        )
+        a, b = ops.tanh(large), ops.tanh(small)
+        loss = ops.sum(a) + ops.sum(b) * 1e-8
+        gradients = {large: (a * a - 1.0) * -0.5, small: (b * b - 1.0) * -0.5e-8}
+    assert check_gradients(ir, loss, gradients, scale=None).scale == pytest.approx(0.5, rel=1e-9)

@@ -9,14 +9,20 @@
 
 namespace popsr {
 
-ContextId ContextSolver::solve_branch(const CalledGraph& branch, const std::vector<PartitionId>& in,
+ContextId ContextSolver::solve_branch(const Op& op, const CalledGraph& branch, bool holds,
                                       NarrowingId narrowing) {
   const PartitionId exec = analysis_.narrowing(narrowing).exec;
-  std::vector<PartitionId> inputs(in.begin() + branch.first, in.begin() + branch.end);
-  std::vector<PartitionId> remote = remote_facts(branch.graph);
-  for (PartitionId& input : inputs) input = table_.meet(input, exec);
-  for (PartitionId& entry : remote) entry = table_.meet(entry, exec);
-  return analysis_.solve(branch.graph, inputs, remote, narrowing);
+  ContextEntry entry = entry_of(op, branch);
+  for (PartitionId& input : entry.inputs) input = table_.meet(input, exec);
+  for (PartitionId& each : entry.remote) each = table_.meet(each, exec);
+  for (auto& [i, pieces] : entry.pieces) meet_all(table_, pieces, exec);
+  const std::vector<InputUse>& uses = analysis_.uses_.of(branch.graph);
+  const TensorId condition = ir_.tensor(op.inputs[0]).memory.storage;
+  for (std::uint32_t i = branch.first; i < branch.end; ++i) {
+    const bool same = ir_.tensor(op.inputs[i]).memory.storage == condition;
+    if (same && uses[i - branch.first].decides) entry.truths.emplace(i - branch.first, holds);
+  }
+  return analysis_.solve(branch.graph, entry, narrowing);
 }
 
 ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph& branch,
@@ -28,7 +34,10 @@ ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph
   };
   for (const std::uint32_t i : op.call.modified) {
     if (i < branch.first || i >= branch.end || !analysis_.written_.by_call(op, i)) continue;
-    write(ir_.tensor(op.inputs[i]).memory.storage, callee.end.inputs[i - branch.first]);
+    const TensorId storage = ir_.tensor(op.inputs[i]).memory.storage;
+    write(storage, callee.end.inputs[i - branch.first]);
+    const auto pieces = callee.end.input_pieces.find(i - branch.first);
+    if (pieces != callee.end.input_pieces.end()) changes.pieces.emplace(storage, pieces->second);
   }
   const std::vector<TensorId>& entries = analysis_.remote_.of(branch.graph);
   for (const TensorId entry : analysis_.remote_.stored(branch.graph)) {
@@ -51,10 +60,14 @@ void ContextSolver::write_changes(const Changes& taken, const Changes& other, Op
     const auto merged = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
     if (merged != facts.written.end()) continue;
     PartitionId now = merge(other.tensors, storage, last, read(storage));
+    bool renamed = false;
     for (const auto& [place, its_last] : other.tensors) {  // the same memory under another name
-      if (place != storage && overlaps(ir_, place, storage)) now = table_.meet(now, its_last);
+      if (place == storage || !overlaps(ir_, place, storage)) continue;
+      now = table_.meet(now, its_last);
+      renamed = true;
     }
     facts.written.emplace_back(storage, now);
+    if (!renamed) merge_pieces(storage, taken, other, facts);
   }
   for (const auto& [stream, last] : taken.positions) {
     // Met already when the other side was merged first: meeting again changes nothing.
@@ -62,23 +75,70 @@ void ContextSolver::write_changes(const Changes& taken, const Changes& other, Op
   }
 }
 
-OpFacts ContextSolver::transfer_conditional(const Op& op, const std::vector<PartitionId>& in) {
-  const PartitionId exec = table_.meet(context_.exec, in[0]);
-  const NarrowingId narrowing = analysis_.narrow(context_.narrowing, op.id, exec);
+void ContextSolver::merge_pieces(TensorId storage, const Changes& taken, const Changes& other,
+                                 OpFacts& facts) {
+  if (ir_.storage_index(storage) == kNone) return;
+  const auto left_by = [&](const Changes& changes) -> Pieces {
+    const auto last = changes.tensors.find(storage);
+    if (last == changes.tensors.end()) return memory_.cover(storage);
+    const auto pieces = changes.pieces.find(storage);
+    if (pieces != changes.pieces.end()) return pieces->second;
+    return {{whole_box(ir_.tensor(storage).type.shape), last->second}};
+  };
+  Pieces merged = meet(table_, left_by(taken), left_by(other));
+  normalize(table_, merged);
+  if (!merged.empty()) facts.pieces.emplace_back(storage, std::move(merged));
+}
+
+/// Of the branch that all replicas take.
+void ContextSolver::write_only_changes(const Changes& taken, OpFacts& facts) {
+  for (const auto& [storage, last] : taken.tensors) facts.written.emplace_back(storage, last);
+  for (const auto& [storage, pieces] : taken.pieces) facts.pieces.emplace_back(storage, pieces);
+  for (const auto& [stream, last] : taken.positions) position(stream) = last;
+}
+
+/// What both branches leave in the outputs.
+void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other,
+                                  OpFacts& facts) {
+  for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {
+    // Facts of a branch are finer than the condition.
+    facts.outputs.push_back(table_.meet(taken.outputs[k], other.outputs[k]));
+    if (!taken.output_pieces.contains(k) && !other.output_pieces.contains(k)) continue;
+    const auto cover = [&](const ContextEnd& end) {
+      const auto it = end.output_pieces.find(k);
+      return it != end.output_pieces.end()
+                 ? it->second
+                 : Pieces{{whole_box(ir_.tensor(op.outputs[k]).type.shape), end.outputs[k]}};
+    };
+    Pieces merged = meet(table_, cover(taken), cover(other));
+    normalize(table_, merged);
+    if (!merged.empty()) facts.pieces.emplace_back(op.outputs[k], std::move(merged));
+  }
+}
+
+OpFacts ContextSolver::transfer_conditional(const Op& op) {
+  const std::optional<bool> known = truth(op.inputs[0]);
+  const PartitionId exec = table_.meet(context_.exec, read(op.inputs[0]));
+  const NarrowingId narrowing =
+      known ? context_.narrowing : analysis_.narrow(context_.narrowing, op.id, exec);
   const std::vector<CalledGraph> branches = called_graphs(ir_, op);
   OpFacts facts;
-  facts.callee = solve_branch(branches[0], in, narrowing);
-  facts.otherwise = solve_branch(branches[1], in, narrowing);
+  facts.callee = solve_branch(op, branches[0], true, narrowing);
+  facts.otherwise = solve_branch(op, branches[1], false, narrowing);
   const Context& taken = analysis_.context(facts.callee);
   const Context& other = analysis_.context(facts.otherwise);
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-    // Facts of a branch are finer than the condition.
-    facts.outputs.push_back(table_.meet(taken.end.outputs[k], other.end.outputs[k]));
-  }
   const Changes then_changes = changes_of(op, branches[0], taken);
   const Changes else_changes = changes_of(op, branches[1], other);
-  write_changes(then_changes, else_changes, facts);
-  write_changes(else_changes, then_changes, facts);
+  if (known) {
+    const bool holds = *known != has_fault(SolverFault::kOtherBranch);
+    facts.taken = holds ? Taken::kThen : Taken::kElse;
+    leave_outputs(op, (holds ? taken : other).end, facts);
+    write_only_changes(holds ? then_changes : else_changes, facts);
+  } else {
+    merge_outputs(op, taken.end, other.end, facts);
+    write_changes(then_changes, else_changes, facts);
+    write_changes(else_changes, then_changes, facts);
+  }
   for (const auto& [storage, written] : facts.written) write(storage, written);
   return facts;
 }

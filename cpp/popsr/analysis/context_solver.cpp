@@ -9,35 +9,57 @@
 namespace popsr {
 namespace {
 
-Context at_entry(const PartitionAnalysis& analysis, GraphId graph, const std::vector<PartitionId>& inputs,
+Context at_entry(const PartitionAnalysis& analysis, GraphId graph, const ContextEntry& entry,
                  NarrowingId narrowing) {
   Context context;
   context.graph = graph;
-  context.inputs = inputs;
+  context.inputs = entry.inputs;
+  context.pieces = entry.pieces;
+  context.truths = entry.truths;
   context.exec = analysis.narrowing(narrowing).exec;
   context.narrowing = narrowing;
-  POPSR_CHECK(analysis.entry_tensors(graph).size() == inputs.size());
+  POPSR_CHECK(analysis.entry_tensors(graph).size() == entry.inputs.size());
   return context;
 }
 
 }  // namespace
 
-ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph,
-                             const std::vector<PartitionId>& inputs, const std::vector<PartitionId>& remote,
+ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph, const ContextEntry& entry,
                              NarrowingId narrowing)
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
       keeps_(!analysis.assumptions().kept.empty()),
-      context_(at_entry(analysis, graph, inputs, narrowing)),
+      context_(at_entry(analysis, graph, entry, narrowing)),
       entries_(analysis.remote_.of(graph)),
       streams_(analysis.streams_.of(graph)),
-      remote_(remote),
+      remote_(entry.remote),
       // Constants are equal wherever they are read; op outputs are set before they are read.
       memory_(analysis.entry_memory(context_)) {
   POPSR_CHECK(remote_.size() == entries_.size() + streams_.size());
-  for (PartitionId& entry : remote_) entry = table_.meet(entry, context_.exec);
+  for (PartitionId& fact : remote_) fact = table_.meet(fact, context_.exec);
   context_.remote = remote_;
+  for (const auto& [i, truth] : context_.truths) truths_.emplace(ir_.graph(graph).inputs[i], truth);
+}
+
+ContextSolver::ContextSolver(PartitionAnalysis& analysis, const Context& before)
+    : analysis_(analysis),
+      ir_(analysis.ir()),
+      table_(ir_.partitions()),
+      keeps_(!analysis.assumptions().kept.empty()),
+      context_(before),
+      entries_(analysis.remote_.of(before.graph)),
+      streams_(analysis.streams_.of(before.graph)),
+      remote_(before.end.remote),
+      memory_(*before.end.memory),
+      grows_(true) {
+  memory_.grow(context_.exec);
+  const std::vector<TensorId>& entry = analysis.entry_tensors(before.graph);
+  for (std::size_t i = context_.inputs.size(); i < entry.size(); ++i) {  // new state of the main graph
+    context_.inputs.push_back(analysis.start(entry[i]));
+    context_.end.inputs.push_back(table_.meet(context_.inputs.back(), context_.exec));
+    memory_.write(entry[i], context_.end.inputs.back());
+  }
 }
 
 PartitionId ContextSolver::read(TensorId tensor) {
@@ -46,6 +68,9 @@ PartitionId ContextSolver::read(TensorId tensor) {
 }
 
 void ContextSolver::write(TensorId tensor, PartitionId fact) {
+  if (grows_) written_.push_back(tensor);
+  if (!truths_.empty() && !has_fault(SolverFault::kStaysKnown))
+    for_each_root(ir_, tensor, [this](TensorId root) { truths_.erase(root); });
   if (keeps_) {
     const auto kept = analysis_.kept(ir_.tensor(tensor).memory.storage);
     if (kept) fact = table_.meet(*kept, context_.exec);
@@ -56,6 +81,11 @@ void ContextSolver::write(TensorId tensor, PartitionId fact) {
   } else {
     memory_.write(tensor, slot, fact);
   }
+}
+
+std::optional<bool> ContextSolver::truth(TensorId condition) const {
+  const auto it = truths_.find(ir_.tensor(condition).memory.storage);
+  return it == truths_.end() ? std::nullopt : std::optional(it->second);
 }
 
 PartitionId& ContextSolver::remote_fact(TensorId entry) { return remote_[sorted_index(entries_, entry)]; }
@@ -80,10 +110,21 @@ void ContextSolver::set_remote_facts(const Context& callee) {
   }
 }
 
-std::vector<PartitionId> ContextSolver::input_facts(const Op& op) {
-  std::vector<PartitionId> facts;
-  read_inputs(op, facts);
-  return facts;
+ContextEntry ContextSolver::entry_of(const Op& op, const CalledGraph& called) {
+  ContextEntry entry{.remote = remote_facts(called.graph)};
+  const std::vector<InputUse>& uses = analysis_.uses_.of(called.graph);
+  for (std::uint32_t i = called.first; i < called.end; ++i) {
+    const TensorId input = op.inputs[i];
+    const std::uint32_t at = i - called.first;
+    entry.inputs.push_back(input == kNone ? table_.top() : read(input));
+    if (input == kNone || ir_.storage_index(input) == kNone) continue;
+    if (uses[at].in_parts) {
+      if (Pieces pieces = memory_.pieces(input); !pieces.empty()) entry.pieces.emplace(at, std::move(pieces));
+    }
+    if (!uses[at].decides || truths_.empty()) continue;
+    if (const auto known = truth(input)) entry.truths.emplace(at, *known);
+  }
+  return entry;
 }
 
 void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
@@ -104,21 +145,57 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
 
 Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
-  context_.ops.reserve(graph.ops.size());
-  for (const OpId id : graph.ops) step(ir_.op(id));
-  for (const TensorId output : graph.outputs) context_.end.outputs.push_back(read(output));
-  for (const TensorId entry : analysis_.entry_tensors(graph.id)) {
-    context_.end.inputs.push_back(read(entry));
-  }
-  context_.end.memory = std::move(memory_).all();
+  if (!grows_) context_.ops.reserve(graph.ops.size());
+  for (std::size_t at = context_.ops.size(); at < graph.ops.size(); ++at) step(ir_.op(graph.ops[at]));
+  find_ends(graph);
+  context_.end.memory = std::make_shared<const MemoryFacts>(std::move(memory_));
   context_.end.remote = std::move(remote_);
   return std::move(context_);
+}
+
+/// Facts of a tensor, and of its parts where they have their own.
+PartitionId ContextSolver::last(TensorId tensor, std::uint32_t index, PiecesByInput& parts) {
+  if (ir_.storage_index(tensor) != kNone) {
+    Pieces pieces = memory_.pieces(tensor);
+    if (!pieces.empty()) {
+      if (has_fault(SolverFault::kPartsMoved)) std::swap(pieces.front().fact, pieces.back().fact);
+      parts.insert_or_assign(index, std::move(pieces));
+    }
+  }
+  return read(tensor);
+}
+
+void ContextSolver::find_ends(const Graph& graph) {
+  ContextEnd& end = context_.end;
+  end.outputs.clear();
+  end.output_pieces.clear();
+  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) {
+    end.outputs.push_back(last(graph.outputs[i], i, end.output_pieces));
+  }
+  const std::vector<TensorId>& entry = analysis_.entry_tensors(graph.id);
+  if (!grows_) {
+    for (std::uint32_t i = 0; i < entry.size(); ++i) end.inputs.push_back(last(entry[i], i, end.input_pieces));
+    return;
+  }
+  for (const TensorId written : written_) {
+    for_each_root(ir_, written, [&](TensorId root) {
+      if (const auto i = find_sorted(entry, root)) rewritten_.push_back(static_cast<std::uint32_t>(*i));
+    });
+  }
+  std::ranges::sort(rewritten_);
+  rewritten_.erase(std::ranges::unique(rewritten_).begin(), rewritten_.end());
+  for (const std::uint32_t i : rewritten_) {
+    end.input_pieces.erase(i);
+    end.inputs[i] = last(entry[i], i, end.input_pieces);
+  }
 }
 
 void ContextSolver::step(const Op& op) {
   if (op.def->program.control != Control::kNone) {
     OpFacts facts = transfer(op);
     for (std::size_t k = 0; k < op.outputs.size(); ++k) write(op.outputs[k], facts.outputs[k]);
+    if (keeps_) std::erase_if(facts.pieces, [this](const auto& each) { return analysis_.kept(each.first); });
+    memory_.write(facts.pieces);
     return context_.ops.add(std::move(facts));
   }
   if (op.def->memory.view) {  // writes nothing
@@ -146,11 +223,11 @@ void ContextSolver::write(const std::vector<TensorId>& tensors, const std::vecto
 OpFacts ContextSolver::transfer(const Op& op) {
   switch (op.def->program.control) {
     case Control::kCall:
-      return transfer_call(op, input_facts(op));
+      return transfer_call(op);
     case Control::kRepeat:
-      return transfer_repeat(op, input_facts(op));
+      return transfer_repeat(op);
     default:
-      return transfer_conditional(op, input_facts(op));
+      return transfer_conditional(op);
   }
 }
 
@@ -195,65 +272,36 @@ std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
   return outputs;
 }
 
-void ContextSolver::write_modified(const Op& op, const std::vector<PartitionId>& final_inputs,
-                                   OpFacts& facts) {
+void ContextSolver::write_modified(const Op& op, const TensorFacts& last, OpFacts& facts) {
   for (const std::uint32_t i : op.call.modified) {
     if (!analysis_.written_.by_call(op, i)) continue;
     const TensorId storage = ir_.tensor(op.inputs[i]).memory.storage;
-    const auto it = std::ranges::find(facts.written, storage, &std::pair<TensorId, PartitionId>::first);
-    if (it == facts.written.end()) {
-      facts.written.emplace_back(storage, final_inputs[i]);
-    } else {
-      it->second = table_.meet(it->second, final_inputs[i]);
+    const auto it = std::ranges::find(facts.written, storage, &Written::first);
+    if (it != facts.written.end()) {
+      it->second = table_.meet(it->second, last.facts[i]);
+      std::erase_if(facts.pieces, [storage](const auto& each) { return each.first == storage; });
+      continue;
     }
+    facts.written.emplace_back(storage, last.facts[i]);
+    if (const auto pieces = last.pieces.find(i); pieces != last.pieces.end())
+      facts.pieces.emplace_back(storage, pieces->second);
   }
   for (const auto& [storage, written] : facts.written) write(storage, written);
 }
 
-OpFacts ContextSolver::transfer_call(const Op& op, const std::vector<PartitionId>& in) {
-  OpFacts facts;
-  const auto graph = op.get(kGraph);
-  facts.callee = analysis_.solve(graph, in, remote_facts(graph), context_.narrowing);
-  facts.outputs = analysis_.context(facts.callee).end.outputs;
-  set_remote_facts(analysis_.context(facts.callee));
-  write_modified(op, analysis_.context(facts.callee).end.inputs, facts);
-  return facts;
+void ContextSolver::leave_outputs(const Op& op, const ContextEnd& end, OpFacts& facts) {
+  facts.outputs = end.outputs;
+  for (const auto& [k, pieces] : end.output_pieces) facts.pieces.emplace_back(op.outputs[k], pieces);
 }
 
-OpFacts ContextSolver::transfer_repeat(const Op& op, std::vector<PartitionId> in) {
+OpFacts ContextSolver::transfer_call(const Op& op) {
   OpFacts facts;
-  const std::size_t carried = op.outputs.size();
-  if (op.get(kCount) == 0) {
-    facts.outputs.assign(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(carried));
-    return facts;
-  }
-  // Greatest fixpoint of the values that one iteration hands to the next.
-  const auto graph = op.get(kGraph);
-  std::vector<PartitionId> remote = remote_facts(graph);
-  for (bool changed = true; changed;) {
-    facts.callee = analysis_.solve(graph, in, remote, context_.narrowing);
-    const Context& body = analysis_.context(facts.callee);
-    changed = false;
-    const auto fall = [&](PartitionId& value, PartitionId next) {
-      const PartitionId met = table_.meet(value, next);
-      changed |= met != value;
-      value = met;
-    };
-    for (std::size_t i = 0; i < carried; ++i) {
-      const TensorId input = ir_.tensor(ir_.graph(graph).inputs[i]).memory.storage;
-      if (!analysis_.kept(input)) fall(in[i], body.end.outputs[i]);
-    }
-    for (const std::uint32_t i : op.call.modified) {
-      if (i >= carried) fall(in[i], body.end.inputs[i]);
-    }
-    for (std::size_t i = 0; i < remote.size(); ++i) fall(remote[i], body.end.remote[i]);
-  }
-  const Context& body = analysis_.context(facts.callee);
-  set_remote_facts(body);
-  facts.outputs = body.end.outputs;
-  std::vector<PartitionId> final_inputs = body.end.inputs;
-  for (std::size_t i = 0; i < carried; ++i) final_inputs[i] = body.end.outputs[i];
-  write_modified(op, final_inputs, facts);
+  const CalledGraph called = called_graphs(ir_, op)[0];
+  facts.callee = analysis_.solve(called.graph, entry_of(op, called), context_.narrowing);
+  const Context& callee = analysis_.context(facts.callee);
+  leave_outputs(op, callee.end, facts);
+  set_remote_facts(callee);
+  write_modified(op, {callee.end.inputs, callee.end.input_pieces}, facts);
   return facts;
 }
 

@@ -1,36 +1,41 @@
 #include "popsr/analysis/fact_store.h"
 
+#include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
-
-#include <algorithm>
 
 namespace popsr {
 
 void FactStore::reserve(std::size_t ops) {
-  first_.reserve(ops + 1);
-  outputs_.reserve(ops);
+  ops += ops / 8;  // more may be added later
+  all_->first.reserve(ops + 1);
+  all_->outputs.reserve(ops);
 }
 
 void FactStore::add(std::span<const PartitionId> outputs, std::optional<PartitionId> seeds) {
+  POPSR_CHECK(all_->first.size() == size_ + 1);  // no other copy grew
   if (seeds) {
-    seeds_.resize(size());
-    seeds_.push_back(*seeds);
+    all_->seeds.resize(size_);
+    all_->seeds.push_back(*seeds);
   }
-  outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
-  first_.push_back(static_cast<std::uint32_t>(outputs_.size()));
+  all_->outputs.insert(all_->outputs.end(), outputs.begin(), outputs.end());
+  all_->first.push_back(static_cast<std::uint32_t>(all_->outputs.size()));
+  ++size_;
 }
 
 void FactStore::add(OpFacts facts) {
-  running_.push_back(static_cast<std::uint32_t>(size()));
+  const auto op = static_cast<std::uint32_t>(size_);
   add(facts.outputs, std::nullopt);
-  graphs_.push_back(std::move(facts));
+  all_->running.push_back(op);
+  all_->graphs.push_back(std::move(facts));
+  running_ = all_->running.size();
 }
 
 FactView FactStore::operator[](std::size_t op) const {
   FactView view;
-  if (const auto running = find_sorted(running_, static_cast<std::uint32_t>(op))) view = graphs_[*running];
-  view.outputs = std::span(outputs_).subspan(first_[op], first_[op + 1] - first_[op]);
-  if (op < seeds_.size()) view.seeds = seeds_[op];
+  const auto running = find_sorted(all_->running, static_cast<std::uint32_t>(op));
+  if (running) view = all_->graphs[*running];
+  view.outputs = std::span(all_->outputs).subspan(all_->first[op], all_->first[op + 1] - all_->first[op]);
+  if (op < all_->seeds.size()) view.seeds = all_->seeds[op];
   return view;
 }
 

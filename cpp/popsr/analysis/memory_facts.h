@@ -7,9 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "popsr/analysis/fact_store.h"
+#include "popsr/analysis/pieces.h"
+#include "popsr/base/shared_vector.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {
@@ -27,33 +31,40 @@ class MemoryFacts {
     if (shared_) {
       write_shared(tensor, fact);
     } else {
-      whole_[slot] = fact;
+      whole_.set(slot, fact);
     }
   }
   PartitionId read(TensorId tensor) const { return read(tensor, ir_->storage_index(tensor)); }
   void write(TensorId tensor, PartitionId fact) { write(tensor, ir_->storage_index(tensor), fact); }
   PartitionId read(const Region& region) const;
 
+  /// The facts of a tensor's parts, in its own coordinates; empty if they are one.
+  Pieces pieces(TensorId tensor) const;
+  /// As pieces(), but one piece if all is one.
+  Pieces cover(TensorId tensor) const;
+  void write(TensorId tensor, const Pieces& pieces);
+  void write(std::span<const WrittenPieces> written) {
+    for (const auto& [tensor, pieces] : written) write(tensor, pieces);
+  }
+  /// True if some memory is in pieces.
+  bool has_pieces() const { return !pieces_.empty(); }
+
   /// Results of read() for each tensor of the graph that is its own storage, by Tensor::index.
-  std::vector<PartitionId> all() &&;
+  std::vector<PartitionId> all() const;
+
+  /// The graph has more tensors than before; they start with `initial`.
+  void grow(PartitionId initial);
 
  private:
-  struct Piece {
-    Box box;
-    PartitionId fact;
-  };
   PartitionId read_shared(TensorId tensor) const;
   void write_shared(TensorId tensor, PartitionId fact);
   void write_region(const Region& region, PartitionId fact);
-  static constexpr std::size_t kMaxPieces = 32;  ///< More than a part has, so that order hardly matters.
-  /// Keeps at most kMaxPieces pieces: equal neighbours become one, then those that fit best are met.
-  void tidy(std::vector<Piece>& pieces) const;
 
   const Ir* ir_;
   GraphId graph_;
-  bool shared_;                     ///< The graph has views.
-  std::vector<PartitionId> whole_;  ///< By Tensor::index; of allocations that are not in pieces.
-  std::unordered_map<TensorId, std::vector<Piece>> pieces_;  ///< By root. They cover it.
+  bool shared_;                      ///< The graph has views, or memory in pieces.
+  SharedVector<PartitionId> whole_;  ///< By Tensor::index of the storage; of views it does not count.
+  std::unordered_map<TensorId, Pieces> pieces_;  ///< By root: whose whole_ is their meet.
 };
 
 }  // namespace popsr

@@ -75,17 +75,6 @@ IdVector<StreamId, PartitionId> all_rows(const Ir& ir, const Assumptions& assump
   return rows;
 }
 
-/// Meets `values` with what they are at the end of a run; true when one fell.
-bool fall(PartitionTable& table, std::vector<PartitionId>& values, const std::vector<PartitionId>& last) {
-  bool changed = false;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const PartitionId met = table.meet(values[i], last[i]);
-    changed |= met != values[i];
-    values[i] = met;
-  }
-  return changed;
-}
-
 }  // namespace
 
 PartitionId declared_rows(const Ir& ir, StreamId id) {
@@ -116,34 +105,43 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
     : ir_(&ir),
       epoch_(ir.epoch()),
       seeds_epoch_(ir.seeds_epoch()),
-      num_ops_(ir.num_ops()),
+      counters_(ir.counters()),
       remote_(ir),
       streams_(ir),
       written_(ir),
       assumptions_(std::move(assumptions)),
       rows_(all_rows(ir, assumptions_)),
-      state_(state_of(ir)) {
+      state_(state_of(ir)),
+      uses_(ir),
+      loops_(ir) {
   with_deep_stack([this] {
     solve_runs();
-    list_reachable();
+    reachable_ = std::make_shared<Reachable>(ir_->num_graphs());
+    list_reachable(main_, 0);
   });
 }
 
 void PartitionAnalysis::solve_runs() {
   PartitionTable& table = ir_->partitions();
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
-  variables_ = initial_facts(*this, state_);
+  ContextEntry entry{.inputs = initial_facts(*this, state_)};
+  for (const auto& [id, pieces] : assumptions_.start_pieces) {
+    if (const auto at = find_sorted(state_, id)) entry.pieces.emplace(static_cast<std::uint32_t>(*at), pieces);
+  }
   entries_ = initial_facts(*this, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.
-  for (bool changed = true; changed;) {
-    std::vector<PartitionId> hidden = entries_;
-    for (const StreamId stream : streams_.of(kMainGraph)) hidden.push_back(rows(stream));  // afresh
-    Context context = ContextSolver(*this, kMainGraph, variables_, hidden, kNoNarrowing).run();
-    changed = fall(table, variables_, context.end.inputs);
+  bool changed = true;
+  for (int pass = 0; changed; ++pass) {
+    entry.remote = entries_;
+    for (const StreamId stream : streams_.of(kMainGraph)) entry.remote.push_back(rows(stream));  // afresh
+    Context context = ContextSolver(*this, kMainGraph, entry, kNoNarrowing).run();
+    changed = fall(*ir_, state_, entry, {context.end.inputs, context.end.input_pieces});
     changed |= fall(table, entries_, context.end.remote);
+    if (pass > kMaxPassesByPart) entry.pieces.clear();
     if (changed) continue;
+    variables_ = entry.inputs;
     main_ = contexts_.next();
-    contexts_.push_back(std::move(context));
+    contexts_.push_back(std::make_shared<const Context>(std::move(context)));
   }
 }
 
@@ -165,8 +163,8 @@ void PartitionAnalysis::check_fresh() const {
 }
 
 std::string PartitionAnalysis::change() const {
-  if (ir_->num_ops() > num_ops_) {
-    const Op& op = ir_->op(OpId(num_ops_));
+  if (ir_->num_ops() > counters_.ops) {
+    const Op& op = ir_->op(OpId(counters_.ops));
     return fmt::format(
         "{} at {}, which is newer", op.def->name,
         op.origin.location == kUnknownLocation ? "?" : ir_->locations().to_string(op.origin.location));
@@ -174,13 +172,12 @@ std::string PartitionAnalysis::change() const {
   return fmt::format("version {}, expected {}", ir_->epoch(), epoch_);
 }
 
-ContextId PartitionAnalysis::solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                                   const std::vector<PartitionId>& remote, NarrowingId narrowing) {
-  Key key{graph, narrowing, inputs, remote};
+ContextId PartitionAnalysis::solve(GraphId graph, const ContextEntry& entry, NarrowingId narrowing) {
+  Key key{graph, narrowing, entry};
   if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
-  Context context = ContextSolver(*this, graph, inputs, remote, narrowing).run();
+  Context context = ContextSolver(*this, graph, entry, narrowing).run();
   const ContextId id = contexts_.next();
-  contexts_.push_back(std::move(context));
+  contexts_.push_back(std::make_shared<const Context>(std::move(context)));
   memo_.emplace(std::move(key), id);
   return id;
 }
@@ -202,28 +199,25 @@ OpId PartitionAnalysis::diverging_op(const Context& context, PartitionId groups)
   return op;
 }
 
-void PartitionAnalysis::mark_reachable(ContextId id, IdVector<ContextId, bool>& seen) const {
-  if (seen[id]) return;
-  seen[id] = true;
-  const FactStore& ops = contexts_[id].ops;
-  for (const std::uint32_t op : ops.running_graphs()) {
-    if (ops[op].callee != kNone) mark_reachable(ops[op].callee, seen);
-    if (ops[op].otherwise != kNone) mark_reachable(ops[op].otherwise, seen);
-  }
-}
-
-void PartitionAnalysis::list_reachable() {
-  IdVector<ContextId, bool> seen(contexts_.size(), false);
-  mark_reachable(main_, seen);
-  reachable_.resize(ir_->num_graphs());
-  for (const ContextId id : contexts_.ids()) {
-    if (seen[id]) reachable_[contexts_[id].graph].push_back(id);
+/// Adds the context, and those that its ops from `first_op` on lead to.
+void PartitionAnalysis::list_reachable(ContextId id, std::size_t first_op) {
+  const FactStore& ops = context(id).ops;
+  std::vector<ContextId>& of_graph = (*reachable_)[context(id).graph];
+  if (std::ranges::find(of_graph, id) == of_graph.end()) of_graph.push_back(id);
+  const auto first = std::ranges::lower_bound(ops.running_graphs(), static_cast<std::uint32_t>(first_op));
+  for (const std::uint32_t op : std::span(first, ops.running_graphs().end())) {
+    for (const ContextId called : {ops[op].callee, ops[op].otherwise}) {
+      if (called == kNone) continue;
+      const std::vector<ContextId>& known = (*reachable_)[context(called).graph];
+      if (std::ranges::find(known, called) == known.end()) list_reachable(called, 0);
+    }
   }
 }
 
 const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
   check_fresh();
-  return reachable_[graph];
+  static const std::vector<ContextId> none;
+  return graph.index() < reachable_->size() ? (*reachable_)[graph] : none;
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {
@@ -234,7 +228,8 @@ PartitionId PartitionAnalysis::variable(TensorId id) const {
 
 std::optional<PartitionId> PartitionAnalysis::remote_after(const FactView& facts, TensorId entry) const {
   if (facts.callee == kNone || facts.otherwise != kNone) return std::nullopt;  // conditionals: in `written`
-  const Context& callee = contexts_[facts.callee];
+  if (std::ranges::find(facts.written, entry, &Written::first) != facts.written.end()) return std::nullopt;
+  const Context& callee = context(facts.callee);
   const auto at = find_sorted(remote_.of(callee.graph), entry);
   if (!at) return std::nullopt;
   return callee.end.remote[*at];
@@ -244,7 +239,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::values(TensorId id, 
   check_fresh();
   if (ir_->tensor(id).state.home != kNone) id = ir_->tensor(id).state.home;
   const Tensor& tensor = ir_->tensor(id);
-  const Context& context = contexts_[context_id];
+  const Context& context = this->context(context_id);
   const Graph& graph = ir_->graph(context.graph);
   POPSR_CHECK(tensor.graph == graph.id);
   const Tensor& storage_of = ir_->tensor(tensor.memory.storage);
@@ -284,6 +279,11 @@ MemoryFacts PartitionAnalysis::entry_memory(const Context& context) const {
   for (std::size_t i = 0; i < entry.size(); ++i) {
     memory.write(entry[i], ir_->partitions().meet(context.inputs[i], context.exec));
   }
+  for (const auto& [i, pieces] : context.pieces) {
+    Pieces here = pieces;
+    meet_all(ir_->partitions(), here, context.exec);
+    memory.write(entry[i], here);
+  }
   return memory;
 }
 
@@ -309,6 +309,7 @@ std::vector<std::pair<int, PartitionId>> PartitionAnalysis::shared_values(const 
       for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
     }
     for (const auto& [storage, fact] : facts.written) write(storage, fact);
+    memory.write(facts.pieces);
     if (changed) result.emplace_back(static_cast<int>(at), memory.read(tensor.id));
   }
   return result;
@@ -321,10 +322,9 @@ PartitionId PartitionAnalysis::partition(TensorId id) const {
   if (tensor.kind == TensorKind::kRemote) {
     return main().end.remote[sorted_index(remote_.of(kMainGraph), id)];
   }
-  const std::uint32_t storage = ir_->tensor(tensor.memory.storage).index;
   PartitionId fact = ir_->partitions().top();
-  for (const ContextId context : contexts(tensor.graph)) {
-    fact = ir_->partitions().meet(fact, contexts_[context].end.memory[storage]);
+  for (const ContextId id_of_context : contexts(tensor.graph)) {
+    fact = ir_->partitions().meet(fact, context(id_of_context).end.memory->read(tensor.memory.storage));
   }
   return fact;
 }
@@ -333,8 +333,8 @@ PartitionId PartitionAnalysis::seeds(OpId id) const {
   check_fresh();
   const Op& op = ir_->op(id);
   PartitionId seeds = ir_->partitions().top();
-  for (const ContextId context : contexts(op.graph)) {
-    seeds = ir_->partitions().meet(seeds, facts_of(*ir_, contexts_[context], op).seeds);
+  for (const ContextId each : contexts(op.graph)) {
+    seeds = ir_->partitions().meet(seeds, facts_of(*ir_, context(each), op).seeds);
   }
   return seeds;
 }

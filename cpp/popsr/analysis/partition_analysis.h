@@ -6,12 +6,15 @@
 // Transfer, per kind of op:
 //   - an op: its OpDef::partition rule, met with the execution partition; an op that rounds stochastically
 //     also meets its seed partition S (S = join of its outputs' facts, or one block in mode kIdentical);
-//   - call: the callee is analysed in the context (facts of its inputs, execution partition); memoised by
-//     that key;
+//   - call: the callee is analysed in the context (facts of its inputs, also of their parts, conditions that
+//     are known, execution partition); memoised by that key;
 //   - conditional: branches are analysed with execution partition E & fact of the condition; a result or a
 //   place
-//     that a branch writes keeps the condition & what both branches leave there;
-//   - repeat: carried values and values written by reference fall to the greatest fixpoint X = X0 & body(X);
+//     that a branch writes keeps the condition & what both branches leave there; in a branch its condition
+//     is known, and a conditional on it there runs one branch;
+//   - repeat: the facts X of carried values and of values written by reference are followed from iteration to
+//     iteration until they come back; the body is claimed for their meet, and the last ones are left. Where
+//     that takes too many: greatest fixpoint X = X0 & body(X);
 //   - remote memory: one fact per entry, handed through calls and loops like values passed by reference;
 //     likewise what streams that branches load give next (ir/stream_positions.h);
 //   - load from a stream: rows that are declared or assumed to be equal, read at equal positions;
@@ -29,7 +32,11 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/context_entry.h"
 #include "popsr/analysis/fact_store.h"
+#include "popsr/analysis/solver_fault.h"
+#include "popsr/effects/input_uses.h"
+#include "popsr/effects/loop_depths.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/stream_positions.h"
 #include "popsr/effects/written_inputs.h"
@@ -50,8 +57,11 @@ struct Assumptions {
   /// By variable, shard or remote entry: replicas that start with the same value. Of absent ones
   /// declared_fact().
   std::map<TensorId, PartitionId> start = {};
+  /// Of these: whose parts start with facts of their own, `start` being their meet.
+  std::map<TensorId, Pieces> start_pieces = {};
   /// Memory that keeps a fact whatever is written to it: by storage.
   std::map<TensorId, PartitionId> kept = {};
+  SolverFault fault = SolverFault::kNone;  ///< For tests of tests.
 };
 
 /// A conditional that parts replicas: only replicas of one block of `exec` certainly run its branches
@@ -63,12 +73,15 @@ struct Narrowing {
   auto operator<=>(const Narrowing&) const = default;
 };
 
+class MemoryFacts;
+
 /// Facts of a context when its graph ends.
 struct ContextEnd {
   std::vector<PartitionId> outputs;
   std::vector<PartitionId> inputs;  ///< Of the inputs' allocations; of the variables for the main graph.
   std::vector<PartitionId> remote;  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph).
-  std::vector<PartitionId> memory;  ///< Of all allocations, by Tensor::index of their storage.
+  PiecesByInput output_pieces, input_pieces;
+  std::shared_ptr<const MemoryFacts> memory;
 };
 
 /// A graph analysed for given input facts.
@@ -76,6 +89,8 @@ struct Context {
   GraphId graph;
   std::vector<PartitionId> inputs;  ///< Of Graph::inputs; of the variables for the main graph.
   std::vector<PartitionId> remote;  ///< As in ContextEnd, when the graph starts.
+  PiecesByInput pieces = {};        ///< Of inputs; as in ContextEntry.
+  std::map<std::uint32_t, bool> truths = {};
   PartitionId exec = {};            ///< Replicas that certainly run the graph together.
   NarrowingId narrowing = {};       ///< The conditionals that made it so.
   FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
@@ -92,12 +107,25 @@ PartitionId declared_rows(const Ir& ir, StreamId id);
 /// Facts of an op in a context; of a part of a merged op, of that part alone.
 FactView facts_of(const Ir& ir, const Context& context, const Op& op);
 
-class MemoryFacts;
+struct LintMemory;
+
+/// The reasons for which a program that grew may have other facts where it was there before. Tests leave one
+/// out to see that it matters.
+struct GrowthChecks {
+  bool runs = true;     ///< What new ops write may be handed on by runs.
+  bool called = true;   ///< Ops of called graphs may act on what their callers see.
+  bool streams = true;  ///< New branches may load streams that others load.
+  bool changes = true;  ///< What was there may have changed.
+};
 
 class PartitionAnalysis {
  public:
   /// Analyses the main graph and all it calls.
   explicit PartitionAnalysis(const Ir& ir, Assumptions assumptions = {});
+  /// The analysis of the program as it is now, for as much work as what was added since `before`, which stays
+  /// as it is; null where that is not enough (partition_growth.cpp).
+  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before, const GrowthChecks& checks = {});
+  PartitionAnalysis(PartitionAnalysis&&) = default;
 
   const Ir& ir() const { return *ir_; }
   std::uint64_t epoch() const { return epoch_; }
@@ -117,8 +145,8 @@ class PartitionAnalysis {
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }
   ContextId main_id() const { return main_; }
-  const Context& main() const { return contexts_[main_]; }
-  const Context& context(ContextId id) const { return contexts_[id]; }
+  const Context& main() const { return context(main_); }
+  const Context& context(ContextId id) const { return *contexts_[id]; }
   const Narrowing& narrowing(NarrowingId id) const { return narrowings_[id]; }
   /// 1 when no conditional parts replicas.
   std::size_t num_narrowings() const { return narrowings_.size(); }
@@ -130,7 +158,7 @@ class PartitionAnalysis {
   const std::vector<TensorId>& entry_tensors(GraphId graph) const;
   /// Facts of a graph's own memory when it starts in that context.
   MemoryFacts entry_memory(const Context& context) const;
-  /// Contexts that the program reaches, per graph.
+  /// Contexts that the program reaches, per graph, in the order in which it comes to them.
   const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
@@ -142,41 +170,53 @@ class PartitionAnalysis {
   /// Seed partition of an op, met over contexts.
   PartitionId seeds(OpId op) const;
 
+  /// The lints that were found of these facts, or of those that they grew from; null before.
+  std::shared_ptr<const LintMemory>& lint_memory() const { return lint_memory_; }
+
  private:
   friend class ContextSolver;
-  ContextId solve(GraphId graph, const std::vector<PartitionId>& inputs,
-                  const std::vector<PartitionId>& remote, NarrowingId narrowing);
+  ContextId solve(GraphId graph, const ContextEntry& entry, NarrowingId narrowing);
   NarrowingId narrow(NarrowingId outer, OpId op, PartitionId exec);
   void solve_runs();
   /// Fact of a remote entry after a call or loop that reaches it.
   std::optional<PartitionId> remote_after(const FactView& facts, TensorId entry) const;
   /// values() of memory that several tensors share.
   std::vector<std::pair<int, PartitionId>> shared_values(const Tensor& tensor, const Context& context) const;
-  void mark_reachable(ContextId id, IdVector<ContextId, bool>& seen) const;
-  void list_reachable();
+  void list_reachable(ContextId id, std::size_t first_op);
+
+  PartitionAnalysis(const PartitionAnalysis& before) = default;
+  bool grow(const PartitionAnalysis& before, const GrowthChecks& checks);
+  bool add_to_called(const PartitionAnalysis& before, const GrowthChecks& checks);
+  bool add_to_main(const PartitionAnalysis& before, const GrowthChecks& checks);
+  bool keeps_runs(const Context& context, const std::vector<std::uint32_t>& rewritten) const;
 
   const Ir* ir_;
   std::uint64_t epoch_, seeds_epoch_;
-  std::size_t num_ops_;
+  Counters counters_;  ///< Of the program that the facts are of.
   RemoteAccess remote_;
   StreamPositions streams_;
   WrittenInputs written_;
   IdVector<NarrowingId, Narrowing> narrowings_{Narrowing{}};
   std::map<Narrowing, NarrowingId> narrowing_ids_;
-  IdVector<ContextId, Context> contexts_;
+  IdVector<ContextId, std::shared_ptr<const Context>> contexts_;
   struct Key {
     GraphId graph;
     NarrowingId narrowing;
-    std::vector<PartitionId> inputs, remote;
+    ContextEntry entry;
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, ContextId> memo_;  ///< Of called graphs.
   ContextId main_ = {};
-  IdVector<GraphId, std::vector<ContextId>> reachable_;
+  using Reachable = IdVector<GraphId, std::vector<ContextId>>;
+  std::shared_ptr<Reachable> reachable_;
+  mutable std::shared_ptr<const LintMemory> lint_memory_;
+  mutable bool has_grown_ = false;  ///< Another analysis goes on from what this one knows.
   Assumptions assumptions_;
   IdVector<StreamId, PartitionId> rows_;
   std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
   std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
+  InputUses uses_;
+  LoopDepths loops_;
 };
 
 }  // namespace popsr

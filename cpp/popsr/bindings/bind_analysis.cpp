@@ -66,6 +66,18 @@ void bind_analysis(py::module_& m) {
            }),
            py::arg("ir"), py::arg("equal") = EqualStreams())
       .def_static(
+          "after",
+          [](const std::shared_ptr<PartitionAnalysis>& before, const std::shared_ptr<Ir>& ir) {
+            const WithoutGil released;
+            verify(*ir);
+            if (&before->ir() == ir.get()) {
+              if (auto grown = PartitionAnalysis::grown(*before))
+                return make_keeping<PartitionAnalysis>(ir, std::move(*grown));
+            }
+            return make_keeping<PartitionAnalysis>(ir, *ir);
+          },
+          py::arg("before"), py::arg("ir"))
+      .def_static(
           "of_new_session",
           [](const std::shared_ptr<Ir>& ir) {
             const WithoutGil released;

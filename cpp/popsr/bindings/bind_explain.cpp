@@ -88,6 +88,17 @@ Partition fact(Explainer& self, TensorId id, std::optional<std::int32_t> time,
   return to_partition(self, met);
 }
 
+std::optional<Partition> pending(Explainer& self, TensorId id, std::optional<std::int32_t> time,
+                                 std::optional<ContextId> context) {
+  self.flow().facts().check_fresh();
+  const TensorId tensor = home_of(self, id);
+  GradientFlow::At at;
+  if (context) at.context = contexts_for(self, tensor, context)[0];
+  if (time) at.end = static_cast<std::uint32_t>(*time + 1);
+  const auto pending = self.gradients().pending(tensor, at);
+  return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
+}
+
 std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
   std::vector<Record<"ContextInfo">> result;
   for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
@@ -145,7 +156,9 @@ class ExplanationHandle {
 
   const Explanation& get() const { return explanation_; }
   Partition partition() const { return to_partition(explainer_, explanation_.fact); }
-  std::string text() const { return to_string(explainer_.flow(), explanation_); }
+  std::string text() const {
+    return to_string(explainer_.flow(), explanation_, &explainer_.gradients());
+  }
   std::optional<std::string> root() const {
     if (!explanation_.root) return std::nullopt;
     return std::string(to_string(*explanation_.root));
@@ -156,7 +169,7 @@ class ExplanationHandle {
   std::vector<Record<"ExplanationStep">> steps() const {
     std::vector<Record<"ExplanationStep">> steps;
     for (std::size_t i = 0; i < explanation_.path.size(); ++i) {
-      const ExplainStep step = step_of(explainer_.flow(), explanation_, i);
+      const ExplainStep step = step_of(explainer_.flow(), explanation_, i, &explainer_.gradients());
       steps.push_back(
           Record<"ExplanationStep">::of(std::string(to_string(step.kind)), step.tensor, optional_id(step.op),
                                         ir_of(explainer_).locations().to_string(step.location), step.r,
@@ -181,9 +194,10 @@ std::unique_ptr<ExplanationHandle> explain(const std::shared_ptr<Explainer>& own
   const TensorId tensor = home_of(self, id);
   const std::vector<ContextId> all = contexts_for(self, tensor, context);
   if (all.empty()) {
-    raise<GraphError>("explain: '{}' is never computed, got a tensor of graph '{}', which nothing calls",
-                      ir_of(self).tensor(tensor).name,
-                      ir_of(self).graph(ir_of(self).tensor(tensor).graph).name);
+    raise<GraphError>(
+        "explain: '{}' is never computed, got a tensor of graph '{}', which nothing calls, expected a "
+        "tensor of a graph that runs",
+        ir_of(self).tensor(tensor).name, ir_of(self).graph(ir_of(self).tensor(tensor).graph).name);
   }
   const std::int32_t at = time.value_or(last_time(self, tensor));
   const TensorId storage = self.flow().storage_of(tensor);
@@ -291,13 +305,7 @@ void bind_explain(py::module_& m) {
       .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
       .def("contexts", &contexts, py::arg("graph"))
       .def(
-          "pending",
-          [](Explainer& self, TensorId id) -> std::optional<Partition> {
-            self.flow().facts().check_fresh();
-            const auto pending = self.gradients().pending(checked_tensor(ir_of(self), id));
-            return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
-          },
-          py::arg("tensor"))
+          "pending", &pending, py::arg("tensor"), py::arg("time"), py::arg("context"))
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))

@@ -17,7 +17,8 @@ namespace {
 std::int64_t stride_of(const ReplicaGrouping& grouping) {
   if (grouping.is_const()) return grouping.stride();
   raise_as("UnsupportedError",
-           fmt::format("stride: the grouping has no constant stride, got {}", grouping.to_string()));
+           fmt::format("stride: the grouping has no constant stride, got {}, expected is_const",
+                       grouping.to_string()));
 }
 
 TupleOf<int> members_of(const ReplicaGrouping& grouping, std::int64_t group) {
@@ -41,7 +42,8 @@ std::optional<Map> map_of(const ReplicaGrouping& grouping, Map (ReplicaGrouping:
 bool equal_groupings(const ReplicaGrouping& grouping, py::handle other) {
   if (py::isinstance<ReplicaGrouping>(other)) return grouping == other.cast<const ReplicaGrouping&>();
   raise_as("ArgumentTypeError",
-           fmt::format("replica_grouping: compares with a ReplicaGrouping only, got {}", shown(other)));
+           fmt::format("replica_grouping: compares with a ReplicaGrouping only, got {}, expected one",
+                       shown(other)));
 }
 
 ReplicaGrouping from_stride(const AnInt& replicas, const AnInt& stride,

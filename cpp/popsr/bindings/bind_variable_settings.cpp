@@ -116,7 +116,8 @@ Reduced reduced(const VariableSettings& self) {
 CommGroup shared_domain(const VariableSettings& self) {
   if (const CommGroup* group = self.comm_group()) return *group;
   raise_as("ReplicaError",
-           fmt::format("{}: the settings have no CommGroup, got {}", kWhere, self.to_string()));
+           fmt::format("{}: the settings have no CommGroup, got {}, expected ones that were made of one",
+                       kWhere, self.to_string()));
 }
 
 // popsr's name, PopART's.
@@ -180,8 +181,7 @@ void def_queries(SettingsClass& settings) {
            "Shape of what the host reads: ``(returned_count, *shape)``, or ``shape`` if that is one value.")
       .def("shape_on_replica", &shape_on_replica, py::arg("full_shape"), replicas, py::arg("name") = "",
            "Shape of the variable whose initial data has ``full_shape``. ShapeError, with ``name``, unless "
-           "that "
-           "starts with the number of groups.");
+           "that starts with the number of groups.");
   refuse_other_arguments(settings, "VariableSettings",
                          {{"replica_grouping", "replicas"},
                           {"groups", "replicas"},

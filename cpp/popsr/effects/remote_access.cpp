@@ -50,10 +50,10 @@ std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
   return outputs;
 }
 
-const std::vector<TensorId>& RemoteAccess::of(GraphId graph) const { return reached(graph, false, memo_); }
+const std::vector<TensorId>& RemoteAccess::of(GraphId graph) const { return reached(graph, false, *memo_); }
 
 const std::vector<TensorId>& RemoteAccess::stored(GraphId graph) const {
-  return reached(graph, true, stored_);
+  return reached(graph, true, *stored_);
 }
 
 const std::vector<TensorId>& RemoteAccess::reached(GraphId id, bool stores_only, Memo& memo) const {

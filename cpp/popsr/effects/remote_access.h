@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "popsr/ir/ir.h"
@@ -17,6 +18,7 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op);
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op);
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op);
 
+/// Copies share what they found.
 class RemoteAccess {
  public:
   explicit RemoteAccess(const Ir& ir) : ir_(ir) {}
@@ -33,7 +35,7 @@ class RemoteAccess {
   std::vector<TensorId> find(GraphId graph, bool stores_only, Memo& memo) const;
 
   const Ir& ir_;
-  mutable Memo memo_, stored_;
+  std::shared_ptr<Memo> memo_ = std::make_shared<Memo>(), stored_ = std::make_shared<Memo>();
 };
 
 }  // namespace popsr

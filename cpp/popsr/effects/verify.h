@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/ir/ids.h"
+#include "popsr/effects/write_order.h"
 
 namespace popsr {
-
-class Ir;
 
 /// Throws GraphError when an op of a graph that the main graph reaches modifies a tensor through two of its
 /// inputs ("Inplacing ambiguity detected.").
@@ -16,8 +14,9 @@ void verify(const Ir& ir);
 
 /// Throws GraphError when a tensor is modified in place and used by another op whose order relative to the
 /// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
-/// main graph reaches. Programs without this check run such ops in program order.
-void verify_order(const Ir& ir);
+/// main graph reaches. Programs without this check run such ops in program order. Returns what it found out of
+/// each of these graphs.
+std::map<GraphId, WriteOrder> verify_order(const Ir& ir);
 
 /// Ops that use one allocation, of which one modifies it, in an order that only the program's text gives.
 struct UnorderedWrites {
@@ -28,7 +27,7 @@ struct UnorderedWrites {
   std::int64_t pairs = 0;  ///< All pairs of the allocation.
 };
 
-/// Lifetimes of a graph, one an allocation.
-std::vector<UnorderedWrites> unordered_writes(const Ir& ir, GraphId graph);
+/// Of some pairs of a graph, one an allocation.
+std::vector<UnorderedWrites> unordered_writes(const std::vector<UnorderedPair>& pairs);
 
 }  // namespace popsr

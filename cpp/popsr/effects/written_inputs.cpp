@@ -11,8 +11,8 @@
 namespace popsr {
 
 const std::vector<bool>& WrittenInputs::of(GraphId id) {
-  if (const auto it = memo_.find(id); it != memo_.end()) return it->second;
-  return memo_[id] = with_deep_stack([this, id] { return find(id); });
+  if (const auto it = memo_->find(id); it != memo_->end()) return it->second;
+  return (*memo_)[id] = with_deep_stack([this, id] { return find(id); });
 }
 
 std::vector<bool> WrittenInputs::find(GraphId id) {

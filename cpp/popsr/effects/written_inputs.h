@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "popsr/ir/ir.h"
 
 namespace popsr {
 
+/// Copies share what they found.
 class WrittenInputs {
  public:
   explicit WrittenInputs(const Ir& ir) : ir_(ir) {}
@@ -22,7 +24,8 @@ class WrittenInputs {
   std::vector<bool> find(GraphId graph);
 
   const Ir& ir_;
-  std::map<GraphId, std::vector<bool>> memo_;
+  using Memo = std::map<GraphId, std::vector<bool>>;
+  std::shared_ptr<Memo> memo_ = std::make_shared<Memo>();
 };
 
 }  // namespace popsr

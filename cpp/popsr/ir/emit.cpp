@@ -24,8 +24,8 @@ void check_count(const OpDef& def, const std::vector<TensorId>& inputs) {
   for (std::size_t i = 0; i < def.inputs.size(); ++i) {
     const bool given = i < inputs.size() && inputs[i] != kNone;
     if (!given && !def.inputs[i].optional && !def.inputs[i].variadic) {
-      raise<GraphError>("{}: input {} is missing, got {} inputs", def.name, def.inputs[i].name,
-                        inputs.size());
+      raise<GraphError>("{}: input {} is missing, got {} inputs, expected a tensor for it", def.name,
+                        def.inputs[i].name, inputs.size());
     }
   }
 }
@@ -162,8 +162,7 @@ void Ir::check_writable(std::string_view op, std::string_view input, const Tenso
   if (view == nullptr || !view->repeats) return;
   raise<GraphError>(
       "{}: input {} is modified but it, or what it is a part of, holds an element twice, got '{}', expected "
-      "a "
-      "view of different elements",
+      "a view of different elements",
       op, input, tensor.name);
 }
 
@@ -172,7 +171,10 @@ std::vector<Attribute> Ir::bind_attributes(const OpDef& def, const std::vector<N
   for (std::size_t i = 0; i < def.attrs.size(); ++i) bound[i] = def.attrs[i].default_value;
   for (const auto& [name, value] : given) {
     const auto it = std::ranges::find(def.attrs, name, &AttrDef::name);
-    if (it == def.attrs.end()) raise<AttributeValueError>("{}: unknown attribute, got '{}'", def.name, name);
+    if (it == def.attrs.end()) {
+      raise<AttributeValueError>("{}: unknown attribute, got '{}', expected one of its {}", def.name, name,
+                                 def.attrs.size());
+    }
     if (std::holds_alternative<std::monostate>(value) && it->has_default) continue;
     if (!matches(value, it->type)) {
       raise<AttributeValueError>("{}: attribute {} has the wrong type, got {}", def.name, name,
@@ -200,11 +202,15 @@ void Ir::number_op(Op& op) {
 
 void Ir::add_view(const Op& op) {
   std::shared_ptr<const View> view = make_view(*this, op);
-  edit_tensor(op.outputs[0]).memory.view = view;
+  journal_->keep_viewed(op.outputs[0]);
+  tensors_[op.outputs[0]].memory.view = view;
   extend_graph(op.graph).has_views = true;
   for (const Region& region : view->regions) {
     const Viewed viewed = region.whole ? Viewed::kWhole : Viewed::kPartly;
-    if (viewed > tensors_[region.root].memory.viewed) edit_tensor(region.root).memory.viewed = viewed;
+    if (viewed > tensors_[region.root].memory.viewed) {
+      journal_->keep_viewed(region.root);
+      tensors_[region.root].memory.viewed = viewed;
+    }
     journal_->keep_views_tail(region.root);
     views_[region.root].push_back(op.outputs[0]);
   }
@@ -227,6 +233,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
   check_depth(*this, op);
 
   Transaction transaction(*this);
+  definitions_.insert(&def);
   Graph& owner = extend_graph(graph);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const std::string stem =

@@ -16,7 +16,7 @@ struct GradientGraph {
   std::uint32_t num_inputs = 0;  ///< When it was made; programs may add inputs of their own.
   /// Of the gradients that are the first outputs, in this order.
   std::vector<TensorId> required = {};
-  /// Gradients, and sums of some contributions to one, to the forward tensor.
+  /// Gradients, contributions to one, and sums of some of them, to the forward tensor.
   std::unordered_map<TensorId, TensorId> of = {};
 };
 

@@ -214,6 +214,7 @@ void Ir::add_output(GraphId graph, TensorId tensor) {
   }
   POPSR_CHECK(tensors_[tensor].kind != TensorKind::kRemote);
   Transaction transaction(*this);
+  if (graphs_[graph].called()) lineage_.change(newest_epoch_);  // its calls lack the output
   extend_graph(graph).outputs.push_back(tensor);
   changed();
   transaction.commit();

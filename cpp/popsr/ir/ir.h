@@ -2,16 +2,19 @@
 // elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "popsr/base/stable_vector.h"
 #include "popsr/ir/attribute.h"
+#include "popsr/ir/edit/lineage.h"
 #include "popsr/ir/graph.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/op.h"
@@ -67,6 +70,19 @@ class Ir {
   std::uint64_t epoch() const { return epoch_; }
   /// The state of the seed rules, likewise.
   std::uint64_t seeds_epoch() const { return seeds_epoch_; }
+  /// True if the program only grew since it was in that state, with so many ops: nothing that it had changed,
+  /// but its schedules, lists of tensors and graph outputs may have become longer.
+  bool grew_from(std::uint64_t epoch, std::size_t ops) const { return lineage_.grew_from(epoch, ops); }
+  /// The same of the seed rules of these ops.
+  bool seeds_grew_from(std::uint64_t epoch, std::size_t ops) const {
+    return seeds_lineage_.grew_from(epoch, ops);
+  }
+  /// The first ops of a program that all have the seed rule that one and the same transform gives them.
+  struct DecidedSeeds {
+    std::size_t ops = 0;
+    std::optional<SeedRule> rule = {};  ///< nullopt: no op has one.
+  };
+  const DecidedSeeds& decided_seeds() const { return decided_seeds_; }
   /// The next numbers of everything that is numbered.
   Counters counters() const;
 
@@ -100,6 +116,11 @@ class Ir {
   const Op& op(OpId id) const { return ops_[id]; }
   /// Tensor::index of the tensor's storage; kNone for remote entries.
   std::uint32_t storage_index(TensorId id) const { return storage_indices_[id]; }
+  /// False only if no op that satisfies the predicate was ever made: what looks for such ops can be left out.
+  template <class Predicate>
+  bool may_have(const Predicate& predicate) const {
+    return std::ranges::any_of(definitions_, [&](const OpDef* def) { return predicate(*def); });
+  }
   /// Calls, loops and conditionals of all graphs.
   const std::vector<OpId>& ops_with_graphs() const { return ops_with_graphs_; }
   const Stream& stream(StreamId id) const { return streams_[id]; }
@@ -164,6 +185,7 @@ class Ir {
   IdVector<TensorId, Tensor, StableVector<Tensor>> tensors_;
   IdVector<OpId, Op, StableVector<Op>> ops_;
   IdVector<TensorId, std::uint32_t> storage_indices_;
+  std::unordered_set<const OpDef*> definitions_;  ///< Of ops that are, or were there before they were undone.
   std::vector<OpId> ops_with_graphs_;
   IdVector<StreamId, Stream, std::deque<Stream>> streams_;
   IdVector<RemoteId, RemoteBuffer, std::deque<RemoteBuffer>> remotes_;
@@ -173,6 +195,8 @@ class Ir {
   std::map<GraphId, std::shared_ptr<const GradientGraph>> gradient_graphs_;
   std::uint64_t epoch_ = 0, newest_epoch_ = 0;
   std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
+  Lineage lineage_, seeds_lineage_;
+  DecidedSeeds decided_seeds_;
   std::unique_ptr<Journal> journal_;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;

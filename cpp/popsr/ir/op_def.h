@@ -197,7 +197,7 @@ struct GradAspect {
   GradFn rule = nullptr;                 ///< Sets several gradients at once.
   std::vector<InputGradFn> inputs = {};  ///< A rule for each input; called for those that need a gradient.
   EachGradFn each = nullptr;             ///< The same as one function.
-  /// The gradient of input 0 where those of outputs are whole: equal on replicas that share an output
+  /// The gradient of input 0 where gradients of outputs are whole: equal on replicas that share an output
   /// (autodiff with replicas="sum"). nullptr: the same as else, of an op that reads its own replica alone.
   InputGradFn of_whole = nullptr;
   NoGrad missing = NoGrad::kStops;  ///< Consequence of a missing gradient.

@@ -80,7 +80,7 @@ std::string state_of(const Ir& ir, const Tensor& t) {
       t.memory.by_ref, t.state.home, t.state.resident, t.state.shard_over, ir.views(t.id));
   if (t.state.data) text += fmt::format(" data {}", fmt::ptr(t.state.data->data()));
   if (t.state.grouping)
-    text += fmt::format(" {} {}", t.state.grouping->to_string(), static_cast<int>(t.state.retrieval));
+    text += fmt::format(" {} {}", t.state.grouping->assignment(), static_cast<int>(t.state.retrieval));
   if (t.memory.view) text += fmt::format(" view {}", fmt::ptr(t.memory.view.get()));
   return text + "\n";
 }
@@ -100,8 +100,9 @@ std::string print_op(const Ir& ir, OpId id) { return op_text(ir, id, {}); }
 
 std::string print_graph(const Ir& ir, GraphId id) {
   const Graph& graph = ir.graph(id);
-  std::string text =
-      fmt::format("graph '{}'({}) {{\n", graph.name, tensor_list(ir, graph.inputs, true, graph.name));
+  // The main graph has no name.
+  const std::string name = graph.name.empty() ? "main" : fmt::format("'{}'", graph.name);
+  std::string text = fmt::format("graph {}({}) {{\n", name, tensor_list(ir, graph.inputs, true, graph.name));
   for (const TensorId tensor : graph.tensors) {
     const Tensor& t = ir.tensor(tensor);
     if (t.kind == TensorKind::kVariable) {

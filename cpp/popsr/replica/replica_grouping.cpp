@@ -15,6 +15,7 @@ namespace {
 // Longer lists show their ends only, as do tables of more rows.
 constexpr std::int64_t kMaxMembersShown = 16, kMaxRowsShown = 8;
 constexpr std::int64_t kFirstShown = 3, kLastShown = 2;
+constexpr std::size_t kMaxText = 160;  // longer texts show the ends of the assignment only
 
 void check_replicas(std::int64_t replicas) {
   if (replicas < 1 || replicas > kMaxReplicas) {
@@ -116,8 +117,7 @@ ReplicaGrouping ReplicaGrouping::from_assignment(std::span<const std::int64_t> a
     if (group < 0 || group > static_cast<std::int64_t>(counts.size())) {
       raise<ReplicaError>(
           "replica_grouping: groups are not numbered from 0 in order of first appearance, got [{}] with "
-          "group "
-          "{} at replica {}, expected 0 to {} there",
+          "group {} at replica {}, expected 0 to {} there",
           list_of(assignment), group, r, counts.size());
     }
     if (group == static_cast<std::int64_t>(counts.size())) counts.push_back(0);
@@ -225,7 +225,10 @@ std::string ReplicaGrouping::to_string() const {
     return fmt::format("ReplicaGrouping(num_replicas={}, stride={}, group_size={}, num_groups={})",
                        replicas(), stride(), group_size(), num_groups());
   }
-  return fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment(), ", "));
+  std::string text = fmt::format("ReplicaGrouping(assignment=[{}])", fmt::join(assignment(), ", "));
+  if (text.size() <= kMaxText) return text;
+  return fmt::format("ReplicaGrouping(assignment=[{}], num_replicas={}, group_size={}, num_groups={})",
+                     list_of(assignment()), replicas(), group_size(), num_groups());
 }
 
 std::string ReplicaGrouping::table() const {

@@ -62,7 +62,7 @@ class ReplicaGrouping {
   bool operator==(const ReplicaGrouping& other) const {
     return tables_ == other.tables_ || assignment() == other.assignment();
   }
-  /// PopXL's text: stride and size of a constant grouping, else the assignment.
+  /// PopXL's text: stride and size of a constant grouping, else the assignment, of a long one its ends.
   std::string to_string() const;
   /// A row a group with its replicas; the middle of long tables and rows is left out.
   std::string table() const;

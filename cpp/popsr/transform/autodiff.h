@@ -42,8 +42,8 @@ struct AutodiffOptions {
 /// is also repeated or a branch somewhere, they are computed again in the gradient graph instead. Sums: the
 /// provided gradient of a tensor first, then its consumers from the last to the first.
 ///
-/// With `sums_replicas` the gradients are those of the sum of what the provided ones belong to over replicas,
-/// those of equal ones counted once: each is whole, and equal on the replicas that share the forward value.
+/// With `sums_replicas` the objective is the sum over replicas of the values that gradients are provided for,
+/// where equal ones count once: gradients are whole, and equal on replicas that share the forward value.
 /// The graph has to be called: calls tell which replicas share its inputs.
 ///
 /// Throws GraphError: a modifying op, an op whose gradient throws, a required gradient that does not exist,

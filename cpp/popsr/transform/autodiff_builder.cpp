@@ -78,6 +78,7 @@ void GradGraphBuilder::note_gradients(const std::vector<TensorId>& provided) {
   for (const auto& [forward, sum] : std::map(sums_.begin(), sums_.end())) {
     if (sum.terms.size() == 1) made_.of.try_emplace(sum.terms.front(), forward);
   }
+  for (const auto& [part, forward] : parts_) made_.of.try_emplace(part, forward);
   GraphEditor(ir_).set_gradient_graph(graph_, std::move(made_));
 }
 
@@ -224,8 +225,7 @@ TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, Tens
   if (++values_of_calls_ > kMaxValuesOfCalls) {
     raise<GraphError>(
         "autodiff: the gradient graph needs too many values of calls, got more than {} in graph '{}', "
-        "expected "
-        "fewer calls inside calls",
+        "expected fewer calls inside calls",
         kMaxValuesOfCalls, ir_.graph(forward_).name);
   }
   if (const auto it = std::ranges::find(callee.inputs, callee_tensor); it != callee.inputs.end()) {
@@ -234,8 +234,9 @@ TensorId GradGraphBuilder::forward_of_call(const Op& op, std::size_t first, Tens
   if (const auto it = std::ranges::find(callee.outputs, callee_tensor); it != callee.outputs.end()) {
     return value(op.outputs[static_cast<std::size_t>(it - callee.outputs.begin())]);
   }
-  raise<GraphError>("autodiff: gradient graph needs '{}', got neither an input nor an output of graph '{}'",
-                    ir_.tensor(callee_tensor).name, callee.name);
+  raise<GraphError>(
+      "autodiff: gradient graph needs '{}', got neither an input nor an output of graph '{}', expected one",
+      ir_.tensor(callee_tensor).name, callee.name);
 }
 
 TensorId GradGraphBuilder::gradient(TensorId forward) {
@@ -253,8 +254,10 @@ TensorId GradGraphBuilder::gradient(TensorId forward) {
 TensorId GradGraphBuilder::add_gradients(TensorId forward, const std::vector<TensorId>& terms,
                                          Origin origin) {
   TensorId sum = terms.front();
+  parts_.emplace_back(sum, forward);
   for (const TensorId term : terms | std::views::drop(1)) {
     sum = add(graph_, {sum, term}, "Gradient___" + local_name(forward), origin);
+    parts_.emplace_back(term, forward);
     made_.of.emplace(sum, forward);
   }
   return sum;

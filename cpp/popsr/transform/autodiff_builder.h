@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "popsr/ir/gradient_graph.h"
@@ -87,6 +88,7 @@ class GradGraphBuilder {
   std::unordered_map<TensorId, TensorId> values_;
   GradGraph result_;
   GradientGraph made_;
+  std::vector<std::pair<TensorId, TensorId>> parts_;  ///< Contributions that are added, and the forward tensor.
 };
 
 }  // namespace popsr

@@ -72,6 +72,8 @@ class GraphEditor {
 
   // Stochastic rounding
   void set_seeds(OpId op, std::optional<SeedRule> seeds);
+  /// Notes that all ops have the seeds that this rule gives to those that take part in rounding.
+  void note_seeds(std::optional<SeedRule> rule);
 
   // State of variables in remote memory or in shards
   /// AttributeValueError when there would be fewer entries than before.

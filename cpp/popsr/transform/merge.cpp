@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/analysis/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/op_order.h"
@@ -202,7 +203,7 @@ struct AllFacts {
     for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
       for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);
-        contexts.emplace_back(graph, context.exec, context.inputs, context.end.memory, context.end.remote,
+        contexts.emplace_back(graph, context.exec, context.inputs, context.end.memory->all(), context.end.remote,
                               digest_of(ir, context));
       }
     }

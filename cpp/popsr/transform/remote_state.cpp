@@ -52,8 +52,9 @@ void GraphEditor::place_variable(TensorId variable, RemoteId id, std::int64_t en
   const TensorId home = buffer.entries[static_cast<std::size_t>(entry)];
   if (ir_.tensors_[home].state.resident != kNone) {
     raise<GraphError>(
-        "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}'", entry,
-        id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].state.resident].name);
+        "remote_variable: entry is taken, got offset {} of buffer {} for '{}', which holds '{}', expected "
+        "a free entry",
+        entry, id.value + 1, tensor.name, ir_.tensors_[ir_.tensors_[home].state.resident].name);
   }
   move_home(variable, home, shard_over);
 }

@@ -75,6 +75,7 @@ OpId GraphEditor::merge(GraphId graph, const ScheduleSlot& slot) {
                                  part.schedule.after.end());
   }
   merged.origin = ir_.ops_[merged.schedule.parts.front()].origin;
+  ir_.definitions_.insert(merged.def);
   ir_.ops_.push_back(std::move(merged));
   return ir_.ops_.back().id;
 }

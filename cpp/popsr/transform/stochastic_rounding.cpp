@@ -15,13 +15,19 @@ namespace {
 
 bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).noise.allow_stochastic; }
 
+/// The ops that need not have the seeds that the rule gives: those since it was given to all, or all.
+std::size_t first_undecided(const Ir& ir, std::optional<SeedRule> rule) {
+  return ir.decided_seeds().rule == rule ? ir.decided_seeds().ops : 0;
+}
+
 }  // namespace
 
 void assign_seeds(Ir& ir, SeedRule rule) {
   Transaction transaction(ir);
-  for (const OpId id : ids<OpId>(ir.num_ops())) {
-    if (takes_part(ir, id)) GraphEditor(ir).set_seeds(id, rule);
+  for (std::size_t op = first_undecided(ir, rule); op < ir.num_ops(); ++op) {
+    if (takes_part(ir, OpId(op))) GraphEditor(ir).set_seeds(OpId(op), rule);
   }
+  GraphEditor(ir).note_seeds(rule);
   transaction.commit();
 }
 
@@ -40,7 +46,10 @@ void assign_popart_seeds(Ir& ir) {
 
 void clear_seeds(Ir& ir) {
   Transaction transaction(ir);
-  for (const OpId id : ids<OpId>(ir.num_ops())) GraphEditor(ir).set_seeds(id, std::nullopt);
+  for (std::size_t op = first_undecided(ir, std::nullopt); op < ir.num_ops(); ++op) {
+    GraphEditor(ir).set_seeds(OpId(op), std::nullopt);
+  }
+  GraphEditor(ir).note_seeds(std::nullopt);
   transaction.commit();
 }
 

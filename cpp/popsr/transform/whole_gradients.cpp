@@ -51,8 +51,7 @@ void check_contexts(const PartitionAnalysis& facts, GraphId graph) {
       if (here == first) continue;
       raise<GraphError>(
           "autodiff: replicas='sum' needs calls of {} that agree which replicas share an input, got {} and "
-          "{} for "
-          "'{}', expected a graph for each",
+          "{} for '{}', expected a graph for each",
           in_words(ir.graph(graph)), ir.partitions().to_string(first), ir.partitions().to_string(here),
           ir.tensor(ir.graph(graph).inputs[i]).name);
     }
@@ -72,8 +71,7 @@ WholeGradients::WholeGradients(const Ir& ir, GraphId graph) : ir_(ir) {
   if (graph != kMainGraph && facts.contexts(graph).empty()) {
     raise<GraphError>(
         "autodiff: replicas='sum' needs a call of the graph, which tells which replicas share its inputs, "
-        "got {} "
-        "that nothing calls, expected call_with_info before autodiff",
+        "got {} that nothing calls, expected call_with_info before autodiff",
         in_words(ir.graph(graph)));
   }
   std::set<GraphId> graphs;
@@ -126,8 +124,7 @@ std::optional<PartSum> WholeGradients::sum_of(const GradientShare& share, Tensor
   if (unordered) return unordered;
   raise<GraphError>(
       "autodiff: replicas='sum' finds no groups of equal size whose sum is the gradient of '{}', got parts "
-      "on {}, "
-      "expected one part from each replica of {}",
+      "on {}, expected one part from each replica of {}",
       ir_.tensor(forward).name, table.to_string(share.summed), table.to_string(whole));
 }
 

@@ -4,7 +4,7 @@
 // Let the gradients of an op's outputs be whole. The contribution of the op to the gradient of an input is a
 // partial sum where replicas that share the input do not share the outputs: a weight and the samples of each
 // replica, an activation and the parts of a split weight. Such contributions are added over groups that take
-// one replica of each kind, after those of the same kind were added to each other.
+// one replica of each kind, after contributions of the same kind were added.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@
 
 namespace popsr {
 
-/// A sum over groups. Where groups add in different orders, which rounds differently, those of `broadcast`
-/// take the sum of their first member.
+/// A sum over groups. Where groups add in different orders, which rounds differently, the groups of
+/// `broadcast` take the sum of their first member.
 struct PartSum {
   ReplicaGrouping group;
   std::optional<ReplicaGrouping> broadcast = {};

@@ -10,7 +10,7 @@ import popsr._host.choices
 import popsr._records
 import typing
 from . import sr
-__all__: list[str] = ['CommGroup', 'CommGroupType', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
+__all__: list[str] = ['CommGroup', 'CommGroupType', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
 _R = typing.TypeVar("_R")
 
@@ -518,7 +518,15 @@ class Ir:
     @property
     def seeds_epoch(self) -> int:
         ...
+class OrderCheck:
+    def __init__(self) -> None:
+        ...
+    def run(self, ir: Ir) -> None:
+        ...
 class PartitionAnalysis:
+    @staticmethod
+    def after(before: PartitionAnalysis, ir: Ir) -> PartitionAnalysis:
+        ...
     @staticmethod
     def of_new_session(ir: Ir) -> PartitionAnalysis:
         ...
@@ -609,7 +617,7 @@ class Explainer:
         ...
     def lints(self) -> list[popsr._records.LintInfo]:
         ...
-    def pending(self, tensor: int) -> Partition | None:
+    def pending(self, tensor: int, time: int | None, context: int | None) -> Partition | None:
         ...
     def session_lints(self) -> list[popsr._records.LintInfo]:
         ...

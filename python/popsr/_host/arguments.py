@@ -285,9 +285,15 @@ def read_name(where: str, name: Any, default: str = "t") -> str:
     return default if name is None else read_text(f"{where}: name", name)
 
 
-def read_choice(where: str, name: str, value: Any, choices: Sequence[Any]) -> Any:
+def read_choice(where: str, name: str, value: Any, choices: Sequence[Any], more: str = "") -> Any:
     """The one of ``choices`` (words, ints, None) that ``value`` is.
 
+    Args:
+        where: prefix of errors.
+        name: the argument's.
+        value: what was given.
+        choices: what it may be.
+        more: what else the caller accepts, for the error.
     Raises:
         AttributeValueError: it is none of them.
     """
@@ -295,7 +301,7 @@ def read_choice(where: str, name: str, value: Any, choices: Sequence[Any]) -> An
         if value is choice or _equals(value, choice):
             return choice
     expected = ", ".join(repr(choice) for choice in choices)
-    raise AttributeValueError(f"{where}: unknown {name}, got {shown(value)}, expected one of {expected}")
+    raise AttributeValueError(f"{where}: unknown {name}, got {shown(value)}, expected one of {expected}{more}")
 
 
 def _equals(value: Any, choice: Any) -> bool:

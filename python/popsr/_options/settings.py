@@ -99,7 +99,7 @@ class Settings(Record):
         twice = next((name for name in kwargs if name in given), None)
         if twice is not None:
             raise ArgumentTypeError(
-                f"{self._where}: {twice} is given twice, got {len(args)} values and {twice}="
+                f"{self._where}: {twice} is given twice, got {len(args)} values and {twice}=, expected one of them"
             )
         for name, value in (given | kwargs).items():
             setattr(self, name, value)

@@ -70,7 +70,8 @@ def custom_op(domain: str, name: str, version: int = 1) -> Callable[[Function], 
     identifier = OperatorIdentifier(domain, name, version)
     if not domain or not name:
         raise AttributeValueError(
-            f"custom_op: domain and name must not be empty, got {shown(domain)} and {shown(name)}"
+            f"custom_op: domain and name must not be empty, got {shown(domain)} and {shown(name)}, "
+            "expected texts such as 'custom.ops' and 'Cube'"
         )
 
     def register(function: Function) -> Function:
@@ -219,7 +220,9 @@ def _bound(
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin
-        raise ArgumentTypeError(f"{where}: its function has no signature, got {shown(function)}") from None
+        raise ArgumentTypeError(
+            f"{where}: its function has no signature, got {shown(function)}, expected a Python function"
+        ) from None
     try:
         arguments = signature.bind(*tensors, *attributes, **named).arguments
     except TypeError as error:
@@ -267,7 +270,10 @@ def create_connected(name: str, graph: Graph, args: tuple[Any, ...], kwargs: dic
     """
     identifier = _identifier(name, args, kwargs)
     if len(args) < 2:
-        raise ArgumentTypeError(f"{name}: inputs and outputs must be given, got {len(args)} arguments")
+        raise ArgumentTypeError(
+            f"{name}: inputs and outputs must be given, got {len(args)} arguments, "
+            "expected inputs=[...] and a number of outputs"
+        )
     return create(graph, identifier, args[0], args[1], args[2:], kwargs)
 
 

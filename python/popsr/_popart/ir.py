@@ -68,7 +68,9 @@ class PopartIr(PopartObject):
         for graph in self.get_all_graphs():
             if graph.id == _read_id("getGraph", graph_id):
                 return graph
-        raise UnknownNameError(f"getGraph: no graph has that id, got {shown(str(graph_id))}")
+        raise UnknownNameError(
+            f"getGraph: no graph has that id, got {shown(str(graph_id))}, expected an id of getAllGraphs()"
+        )
 
     def has_graph(self, graph_id: GraphId | str) -> bool:
         """True if a graph has that id."""

@@ -92,7 +92,10 @@ class PopartOp(op_classes.Op, OpView):
         inputs = self._op.inputs
         found = inputs[read_index("inTensor: index", index, len(inputs))]
         if found is None:
-            raise UnsupportedError(f"inTensor: an optional input is absent, got index {index} of {self}")
+            raise UnsupportedError(
+                f"inTensor: an optional input is absent, got index {index} of {self}, "
+                "expected an index for which hasInput is true"
+            )
         return PopartTensor(found)
 
     def out_tensor(self, index: int) -> PopartTensor:

@@ -23,7 +23,7 @@ _MAX_RANK = 64  # of arrays of NumPy
 def index(t: TensorHandle, key: Any) -> Any:
     """NumPy's basic indexing without Ellipsis and None, and its indexing of axis 0 by integers of any shape.
 
-    A tensor's indices count from 0, as those of ``gather``; an array's may count from the end. A mask of bools (a
+    A tensor's indices count from 0, as ``gather``'s; an array's may count from the end. A mask of bools (a
     tensor, an array or a list) keeps the shape and puts 0 where it is false, as in PopXL. In a tuple, beside integers
     and slices, a mask that is an array or a list takes the elements where it is true, as in NumPy.
 
@@ -103,7 +103,10 @@ def _taken(t: TensorHandle, keys: list[Any]) -> Any:
     for each in keys:
         extents = each.shape if isinstance(each, np.ndarray) else (1,)
         if axis + len(extents) > t.rank:
-            raise ShapeError(f"getitem: too many indices, got {shown(tuple(keys))} for {shown(t)}")
+            raise ShapeError(
+                f"getitem: too many indices, got {shown(tuple(keys))} for {shown(t)}, "
+                "expected at most one for each dimension"
+            )
         if not isinstance(each, np.ndarray):
             _bounds(t, axis, each)
         elif extents != t.shape[axis : axis + len(extents)]:
@@ -131,7 +134,7 @@ def _bounds(t: TensorHandle, axis: int, key: Any) -> tuple[int, int, int]:
             ) from None
         if (stop - start) * step < 0:
             raise AttributeValueError(
-                f"getitem: range is inverted, got {shown(key)} on axis {axis} of {shown(t)}"
+                f"getitem: range is inverted, got {shown(key)} on axis {axis} of {shown(t)}, expected start <= stop"
             )
         return start, stop, step
     position = read_index(f"getitem: index on axis {axis} of {t!r}", key, extent, -extent) % extent

@@ -27,7 +27,9 @@ class OpHooks:
             TypeError: it cannot be called.
         """
         if not callable(fn):
-            raise ArgumentTypeError(f"register_op_created_hook: fn cannot be called, got {shown(fn)}")
+            raise ArgumentTypeError(
+                f"register_op_created_hook: fn cannot be called, got {shown(fn)}, expected a function of an Op"
+            )
         return OpHooks({**self.hooks, self.next: fn}, self.next + 1), self.next
 
     def remove(self, handle: int) -> OpHooks:
@@ -38,7 +40,10 @@ class OpHooks:
         """
         handle = read_int("remove_op_created_hook: handle", handle)
         if handle not in self.hooks:
-            raise AttributeValueError(f"remove_op_created_hook: unknown handle, got {shown(handle)}")
+            raise AttributeValueError(
+                f"remove_op_created_hook: unknown handle, got {shown(handle)}, "
+                "expected what register_op_created_hook returned"
+            )
         return OpHooks({each: fn for each, fn in self.hooks.items() if each != handle}, self.next)
 
     def run(self, op: object) -> None:

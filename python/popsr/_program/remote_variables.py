@@ -257,7 +257,9 @@ def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: i
     if not isinstance(buffer, RemoteBuffer):
         raise ArgumentTypeError(f"{where}: remote_buffer is not a RemoteBuffer, got {shown(buffer)}")
     if buffer._ir is not plan.ir:
-        raise GraphError(f"{where}: remote buffer of another Ir, got {shown(buffer)}")
+        raise GraphError(
+            f"{where}: remote buffer of another Ir, got {shown(buffer)}, expected one of the current Ir"
+        )
     entry = read_int(f"{where}: offset", offset, -(2**63))
     if not 0 <= entry < buffer.entries:
         raise OutOfRangeError(
@@ -266,7 +268,8 @@ def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: i
     resident = plan.ir._residents.get((buffer._id, entry))
     if resident is not None:
         raise GraphError(
-            f"{where}: entry is taken, got offset {entry} for '{plan.name}', which holds '{resident.id}'"
+            f"{where}: entry is taken, got offset {entry} for '{plan.name}', which holds '{resident.id}', "
+            "expected a free entry"
         )
 
 

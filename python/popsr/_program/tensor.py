@@ -239,7 +239,9 @@ class Tensor(TensorHandle):
 
     def __len__(self) -> int:
         if not self._shape:
-            raise ShapeError(f"len: a scalar has no length, got {shown(self)}")
+            raise ShapeError(
+                f"len: a scalar has no length, got {shown(self)}, expected at least one dimension"
+            )
         return self._shape[0]
 
     def __bool__(self) -> bool:

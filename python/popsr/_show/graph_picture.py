@@ -117,7 +117,7 @@ def _is_inside(items: Sequence[Leaf | Group], readers: Iterable[int], scope: lis
 def _box(item: Leaf | Group, colours: Colours) -> _Node:
     if isinstance(item, Leaf):
         row = item.row
-        agree = "" if row.partition is None else f"\nreplicas that agree: {describe(row.partition)}"
+        agree = "" if row.partition is None else f"\nreplicas that agree: {describe(row.partition)} {row.note}".rstrip()
         return _Node(item.op.kind, colours.of(row.partition), f"{row.text}\n{row.location}{agree}")
     partitions = item.partitions()
     text = f"{item.name}/ of {sum(1 for _ in item.leaves())} ops\nreplicas that agree: {describe_all(partitions)}"

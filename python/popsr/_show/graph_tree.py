@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from popsr._text.html import Row
+from popsr._text.html import Row, describe
 from popsr.analysis import PartitionAnalysis, analyze
 from popsr.errors import Error
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition
+from popsr.tensor import Tensor
 
 __all__ = ["Called", "Group", "Leaf", "graph_tree", "graphs_run_by", "scope_of"]
 
@@ -138,7 +139,15 @@ class _Builder:
         for output in outputs[1:]:
             partition &= self._facts.partition(output, after=op)
         seeds = op.seed_partition
-        return Row(place, text, partition, "" if seeds is None else f"seeds {seeds}")
+        notes = [] if seeds is None else [f"seeds {seeds}"]
+        notes += [f"pending {describe(each)}" for each in self._pending(outputs)]
+        return Row(place, text, partition, ", ".join(notes))
+
+    def _pending(self, outputs: Sequence[Tensor]) -> list[Partition]:
+        """The sums that gradients among the outputs are parts of."""
+        assert self._facts is not None
+        found = (self._facts.pending(output) for output in outputs)
+        return list(dict.fromkeys(each for each in found if each is not None))
 
 
 def _scopes(ops: Sequence[Op]) -> list[list[str]]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from popsr._text.html import describe
+from popsr._text.html import describe_groups
 from popsr._text.summary import Summary
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -42,7 +42,7 @@ def treescope_of(value: Any, path: str | None, subtree_renderer: Any) -> Any:
 
 def groups_of(tensor: Tensor) -> str:
     """The groups of a variable's values; of other tensors nothing."""
-    return describe(tensor.replica_grouping.partition) if isinstance(tensor, Variable) else ""
+    return describe_groups(tensor.replica_grouping.partition) if isinstance(tensor, Variable) else ""
 
 
 def made_at(tensor: Tensor) -> str:

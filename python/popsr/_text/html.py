@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from popsr._core import Partition
 
-__all__ = ["Colours", "Row", "describe", "describe_all", "page", "render", "table"]
+__all__ = ["Colours", "Row", "describe", "describe_all", "describe_groups", "page", "render", "table"]
 
 _COLUMNS = ("line", "op", "replicas that agree")
 _EQUAL, _NOWHERE = "46,160,67", "218,54,51"
@@ -117,6 +117,12 @@ def describe(partition: Partition) -> str:
         return "none"
     text = str(partition)
     return text if len(text) <= 80 else f"{partition.num_blocks} blocks"
+
+
+def describe_groups(groups: Partition) -> str:
+    """Groups of replicas in a few words."""
+    alone = groups.num_blocks == groups.num_replicas > 1
+    return "each replica" if alone else describe(groups)
 
 
 def describe_all(partitions: Sequence[Partition]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from popsr._text.one_line import one_line
 
-__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Summarised", "Summary", "line"]
+__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Summarised", "Summary", "line", "line_of_items"]
 
 MAX_LINE = 200  # characters of a repr
 MAX_ROWS = 40  # of a table as text
@@ -31,6 +31,23 @@ _STYLE = (
 def line(text: str) -> str:
     """A text as one line of at most ``MAX_LINE`` characters: of a longer one the middle is left out."""
     return one_line(text, MAX_LINE)
+
+
+def line_of_items(start: str, items: Iterable[str], total: int, end: str) -> str:
+    """``start``, the items and ``end`` as one line of at most ``MAX_LINE`` characters.
+
+    Of many items the first are shown, each whole, and the number of the others; ``items`` may be lazy.
+    """
+    text, shown = start, 0
+    for item in items:
+        longer = f"{text}, {item}" if shown else f"{text}{item}"
+        others = total - shown - 1
+        if len(longer) + len(f", … {others} more" if others else "") + len(end) > MAX_LINE:
+            break
+        text, shown = longer, shown + 1
+    if shown == total:
+        return line(text + end)
+    return line(f"{text}{', ' if shown else ''}… {total - shown} more{end}")
 
 
 @dataclass(frozen=True)

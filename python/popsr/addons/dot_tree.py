@@ -10,7 +10,7 @@ from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read
 from popsr._lazy import names_only
 from popsr._program.transaction import transactional
 from popsr._text.shown import shown
-from popsr._text.summary import line
+from popsr._text.summary import line_of_items
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 
@@ -183,8 +183,8 @@ class DotTree(Generic[L]):
         return tuple(key for key, _ in leaves), tuple(leaf for _, leaf in leaves)
 
     def __repr__(self) -> str:
-        leaves = ", ".join(f"{key}: {leaf!r}" for key, leaf in self._leaves())
-        return line(f"{type(self).__name__}({{{leaves}}})")
+        leaves = (f"{key}: {leaf!r}" for key, leaf in self._leaves())
+        return line_of_items(f"{type(self).__name__}({{", leaves, self.len_flat(), "})")
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.to_dict()!r})"
@@ -302,7 +302,9 @@ class DotTree(Generic[L]):
         ]
         twice = duplicate_items(names)
         if twice:
-            raise AttributeValueError(f"filter_keys: keys are given twice, got {shown(twice)}")
+            raise AttributeValueError(
+                f"filter_keys: keys are given twice, got {shown(twice)}, expected each key once"
+            )
         result = self._empty()
         for name in names:
             value = self[name]
@@ -327,7 +329,8 @@ class DotTree(Generic[L]):
                 at = at._map.setdefault(element, tree._empty())
                 if not isinstance(at, DotTree):
                     raise AttributeValueError(
-                        f"from_dict: {shown(element)} is a leaf, got a key below it, {shown(key)}"
+                        f"from_dict: {shown(element)} is a leaf, got a key below it, {shown(key)}, "
+                        "expected keys that end at leaves"
                     )
             at._insert([path[-1]], value.copy() if isinstance(value, DotTree) else value, False)
         return tree

@@ -188,7 +188,10 @@ def create(
             variables[t] for t in required if t in variables and variables[t] not in state.var_grad._gradients
         ]
         if missing:
-            raise GraphError(f"build_grad: missing variable gradients, got none for {missing} in var_grad")
+            raise GraphError(
+                f"build_grad: missing variable gradients, got none for {missing} in var_grad, "
+                "expected a gradient of each variable"
+            )
         of_variables = [t for t in required if t in variables]
         outputs = [*returned, *(state.var_grad[variables[t]] for t in of_variables)]
         for tensor in outputs:
@@ -225,7 +228,9 @@ def _members(name: str, tensors: Iterable[Tensor] | None, known: tuple[Tensor, .
     ]
     twice, others = duplicate_items(found), [t for t in found if t not in known]
     if twice:
-        raise AttributeValueError(f"create_grad_graph: {name} has tensors twice, got {shown(twice)}")
+        raise AttributeValueError(
+            f"create_grad_graph: {name} has tensors twice, got {shown(twice)}, expected each once"
+        )
     if others:
         raise GraphError(
             f"create_grad_graph: {name} has tensors of another graph, got {shown(others)}, expected some of "
@@ -244,13 +249,17 @@ def _check_parameters(module: Module, number: int) -> None:
         )
     least = sum(p.default is p.empty for p in parameters)
     if not least <= number <= len(parameters):
-        raise ArgumentTypeError(f"{where}: takes {len(parameters)} gradients, got {number} provided")
+        raise ArgumentTypeError(
+            f"{where}: takes {len(parameters)} gradients, got {number} provided, expected one for each"
+        )
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
     for tensor in [] if result is None else [result] if isinstance(result, Tensor) else result:
         if not isinstance(tensor, Tensor):
-            raise ArgumentTypeError(f"build_grad: returned no Tensor, got {shown(tensor)}")
+            raise ArgumentTypeError(
+                f"build_grad: returned no Tensor, got {shown(tensor)}, expected a Tensor for each input"
+            )
         yield tensor
 
 

@@ -307,7 +307,8 @@ def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, G
         info = value.grad_graph_info if isinstance(value, GraphWithNamedArgs) else value
         if not isinstance(graph, Graph) or not isinstance(info, GradGraphInfo):
             raise ArgumentTypeError(
-                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {shown(key)}: {shown(value)}"
+                f"{where}: called_graphs_grad_info has no graph and GradGraphInfo, got {shown(key)}: {shown(value)}, "
+                "expected graphs as keys and GradGraphInfo as values"
             )
         yield graph, info
 

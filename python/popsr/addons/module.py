@@ -113,7 +113,8 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         cache = read_flag("Module: cache", cache)
         if cache and self.implements_grad_graph():
             raise AttributeValueError(
-                f"Module: no cache for modules with build_grad, got cache={shown(cache)} for {type(self).__qualname__}"
+                f"Module: no cache for modules with build_grad, got cache={shown(cache)} for "
+                f"{type(self).__qualname__}, expected cache=False"
             )
         self._own_state = State()
         self._submodules: dict[str, Module] = {}
@@ -307,7 +308,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         name = variable_f.name if name is None else name
         if name is None:
             raise AttributeValueError(
-                f"add_variable_factory: a factory without a name, got {shown(variable_f)}"
+                f"add_variable_factory: a factory without a name, got {shown(variable_f)}, expected a name"
             )
         self._check_name(name, False)
         return self._register(name, variable_f, variable_f.create_input(), False)

@@ -91,7 +91,8 @@ class NamedTensors(Summarised, DotTree[Tensor]):
         for key, tensor in self.to_dict().items():
             if tensor not in mapping:
                 raise UnknownNameError(
-                    f"remap: no tensor in the place of {shown(key)}, got a mapping without {shown(tensor)}"
+                    f"remap: no tensor in the place of {shown(key)}, got a mapping without {shown(tensor)}, "
+                    "expected each tensor of the tree as a key"
                 )
             tree.insert(key, mapping[tensor], overwrite=True)
         return tree

@@ -69,7 +69,7 @@ def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
     """Pass one more tensor to the graph that a call runs.
 
     The graph gains an input at the end, unless ``input_tensors`` has one for it. All ops that run it get the operand at
-    once: those of the call's graph ``tensor``, those of other graphs what ``input_tensors`` has for their graph.
+    once: calls in the call's graph ``tensor``, calls in other graphs what ``input_tensors`` has for their graph.
 
     Args:
         op: the call.
@@ -334,7 +334,8 @@ def _connect_op(
         raise ArgumentTypeError(f"{where}: not a {kind} op, got {shown(op)}")
     if tensor not in _graph_of(op):
         raise GraphError(
-            f"{where}: {shown(tensor.id)} is not in the graph of {shown(op)}, got {shown(tensor._graph)}"
+            f"{where}: {shown(tensor.id)} is not in the graph of {shown(op)}, got {shown(tensor._graph)}, "
+            "expected a tensor of the same graph"
         )
     (called,) = op.called_graphs
     if called.id not in input_tensors:

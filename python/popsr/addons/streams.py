@@ -72,7 +72,7 @@ class _StreamsBase(Generic[S]):
                 raise ArgumentTypeError(f"{where}: not a {cls._cls.__name__}, got {shown(stream)}")
             if stream.tensor_id in found:
                 raise AttributeValueError(
-                    f"{where}: two streams of one name, got {shown(stream.tensor_id)} twice"
+                    f"{where}: two streams of one name, got {shown(stream.tensor_id)} twice, expected a name for each"
                 )
             found[stream.tensor_id] = stream
         self = cls()

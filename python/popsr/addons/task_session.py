@@ -152,7 +152,7 @@ class TaskSession(Session):
         for name in ("save", "resume"):
             if not callable(getattr(dl, name, None)):
                 raise AttributeValueError(
-                    f"TaskSession: dataloader has no method {shown(name)}, got {shown(dl)}"
+                    f"TaskSession: dataloader has no method {shown(name)}, got {shown(dl)}, expected one with it"
                 )
         self._dataloader = dl
 
@@ -315,7 +315,10 @@ class TaskSession(Session):
             UnsupportedError: always.
         """
         del step, data
-        raise UnsupportedError(f"wandb_histogram: Weights & Biases is not supported, got {shown(name)}")
+        raise UnsupportedError(
+            f"wandb_histogram: Weights & Biases is not supported, got {shown(name)}, "
+            "expected the array to be passed to wandb.Histogram"
+        )
 
     def wandb_variable_histograms(self, step: int = 0) -> NoReturn:
         """Refused: popsr does not write to Weights & Biases.
@@ -326,7 +329,8 @@ class TaskSession(Session):
             UnsupportedError: always.
         """
         raise UnsupportedError(
-            f"wandb_variable_histograms: Weights & Biases is not supported, got step {shown(step)}"
+            f"wandb_variable_histograms: Weights & Biases is not supported, got step {shown(step)}, "
+            "expected arrays of get_tensors_data to be passed to wandb.Histogram"
         )
 
 

@@ -213,7 +213,8 @@ def overrides(cls: type, base_cls: type, method: str) -> bool:
         )
     if not hasattr(base_cls, method):
         raise AttributeValueError(
-            f"overrides: the base has no such method, got {shown(method)} of {base_cls.__name__}"
+            f"overrides: the base has no such method, got {shown(method)} of {base_cls.__name__}, "
+            "expected a name of one of its methods"
         )
     return getattr(cls, method) is not getattr(base_cls, method)
 

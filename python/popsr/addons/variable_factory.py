@@ -109,7 +109,7 @@ class VariableFactory:
             first = _array(self._what, next(self.data_iter))
         except StopIteration:
             raise AttributeValueError(
-                f"{self._what}: data_iter has no items, got {shown(data_iter)}"
+                f"{self._what}: data_iter has no items, got {shown(data_iter)}, expected at least one"
             ) from None
         self.data_iter = itertools.chain([first], self.data_iter)
         self.dtype = read_dtype(self._what, first) if kind is None else kind
@@ -303,7 +303,7 @@ class VariableFactory:
             return self._next(self._what if name is None else f"VariableFactory {name!r}", empty)
         if name is None:
             raise AttributeValueError(
-                f"{self._what}: a file needs a name, got memmap_dir {shown(str(memmap_dir))}"
+                f"{self._what}: a file needs a name, got memmap_dir {shown(str(memmap_dir))}, expected name=..."
             )
         return self.next_memmap(memmap_dir, name, empty, read_only)
 
@@ -369,7 +369,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         missing = [key for key in self.keys_flat() if key not in buffers]
         if missing:
             raise UnknownNameError(
-                f"init_remote: no buffer for {shown(missing[0])}, got {shown(buffers.keys_flat())}"
+                f"init_remote: no buffer for {shown(missing[0])}, got {shown(buffers.keys_flat())}, "
+                "expected a buffer for each variable"
             )
         prefix = None if prefix is None else read_text("init_remote: prefix", prefix)
         return self._make(

@@ -96,7 +96,7 @@ def drift_html(title: str, drifts: Sequence[DriftingVariable]) -> str:
         Row(
             each.location,
             f"'{each.variable.id}' is declared {short_partition(each.declared)}: {each.cause} at "
-            f"{each.cause_location or '?'}; {each.suggestion}",
+            f"{each.cause_location or '?'}; suggestion: {each.suggestion}",
             each.partition,
         )
         for each in drifts

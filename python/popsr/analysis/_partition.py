@@ -9,7 +9,7 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
-from popsr._text.html import describe
+from popsr._text.html import describe, describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
@@ -146,7 +146,15 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         self._refresh_seeds()
         return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
-    def pending(self, t: Tensor) -> Partition | None:
+    def pending(
+        self,
+        t: Tensor,
+        *,
+        before: Op | None = None,
+        after: Op | None = None,
+        time: int | None = None,
+        context: CallContext | Sequence[Op] | None = None,
+    ) -> Partition | None:
         """Replicas over which a gradient is still a partial sum: what each of them holds is its part of the derivative.
 
         A forward value that several replicas share has one derivative, the sum of what they contribute. Shown for
@@ -154,14 +162,20 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         the analysis knows it.
 
         Args:
-            t: the tensor, at its last value.
+            t: the tensor, and by default its last value.
+            before: as for ``partition``.
+            after: as for ``partition``.
+            time: as for ``partition``.
+            context: as for ``partition``. Default: what all contexts have in common.
         Returns:
             The replicas that share the forward value, as blocks; None where nothing is pending: each replica has the
             whole derivative, the tensor is not a gradient, or a lint L10 tells that it is none.
         Raises:
-            GraphError: the program has changed.
+            GraphError: as for ``partition``.
         """
-        return self._explainer.pending(self._tensor("pending", t))
+        id_ = self._tensor("pending", t)
+        when = self._time("pending", id_, before, after, time)
+        return self._explainer.pending(id_, when, self._context(id_, context))
 
     def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
         """The contexts in which a graph runs; none when nothing calls it.
@@ -273,7 +287,8 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         """The variables, with the replicas that keep their values equal."""
         variables = self._ir.main_graph.variables
         rows = (
-            (v.name, describe(v.replica_grouping.partition), describe(self.partition(v))) for v in variables
+            (v.name, describe_groups(v.replica_grouping.partition), describe(self.partition(v)))
+            for v in variables
         )
         return Summary(repr(self), ("variable", "declared", "kept by a run"), rows, len(variables))
 
@@ -313,7 +328,10 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
             return None
         if isinstance(context, CallContext):
             if context._facts is not self:
-                raise GraphError("context: of another analysis, got one that is not in facts.contexts(graph)")
+                raise GraphError(
+                    "context: of another analysis, got one that is not in facts.contexts(graph), "
+                    "expected a context of these facts"
+                )
             return context._id
         if not is_a(context, Iterable) or is_a(context, str):
             raise ArgumentTypeError(

@@ -96,5 +96,5 @@ def _read_idx(path: Path, rank: int, limit: int) -> npt.NDArray[np.uint8]:
 def _read_exactly(file: Any, size: int, path: Path) -> bytes:
     data: bytes = file.read(size)
     if len(data) != size:
-        raise ValueError(f"{path}: ends early, got {len(data)} of {size} bytes")
+        raise ValueError(f"{path}: ends early, got {len(data)} bytes, expected {size}")
     return data

@@ -37,7 +37,7 @@ class Attributes:
             return None
         if not stat.S_ISREG(found.st_mode):
             raise FileError(
-                f"{where}: cannot write {shown_path(path)}, got something else than a file under that name"
+                f"{where}: cannot write {shown_path(path)}, got something else under that name, expected a file"
             )
         return Attributes(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, dict(_extended(path)))
 

@@ -10,6 +10,7 @@ from typing import Any
 from popsr._host.arguments import is_a, read_a
 from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
+from popsr._text.html import describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
@@ -91,11 +92,18 @@ class Checkpoint(Summarised, Mapping[str, Array]):
         return line(f"Checkpoint[{shown_path(self.path)}: {len(self)} tensors{factor}{unknown}]")
 
     def _summary(self) -> Summary:
-        rows = (
-            (name, a.dtype.name, a.shape, self.settings.get(name, "")) for name, a in self._arrays.items()
-        )
+        rows = ((name, a.dtype.name, a.shape, self._groups_of(name)) for name, a in self._arrays.items())
         title = f"{self!r}: {self.unknown}" if self.unknown else repr(self)
         return Summary(title, ("tensor", "dtype", "shape", "groups"), rows, len(self))
+
+    def _groups_of(self, name: str) -> str:
+        """The groups of a tensor as blocks of replicas, or the settings where the number of replicas is unknown."""
+        settings = self.settings.get(name)
+        if settings is None:
+            return ""
+        if self.replication_factor is None:
+            return repr(settings)
+        return describe_groups(settings.replica_grouping(self.replication_factor).partition)
 
 
 class _Settings(Mapping[str, VariableSettings]):

@@ -127,7 +127,8 @@ def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
     code = next((name for name, known in ONNX_TYPES.items() if known == kind), None)
     if code is None:
         raise DTypeError(
-            f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}"
+            f"save_onnx: ONNX has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}, "
+            "expected a dtype of ONNX, or save_safetensors"
         )
     message = onnx.TensorProto(
         name=variable.id, dims=program.shape(variable), data_type=onnx.TensorProto.DataType.Value(code)

@@ -45,7 +45,7 @@ class OpenFile:
         self._block, self._start = b"", 0
         if not stat.S_ISREG(self._found.st_mode):
             self.close()
-            raise FileError(f"{where}: cannot read {shown_path(path)}, got something else than a file")
+            raise FileError(f"{where}: cannot read {shown_path(path)}, got something else, expected a file")
 
     def __enter__(self) -> OpenFile:
         return self

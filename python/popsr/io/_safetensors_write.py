@@ -80,7 +80,8 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
     for variable in variables:
         if variable.id == METADATA:
             raise AttributeValueError(
-                f"save_safetensors: the format keeps this name for itself, got {shown_name(METADATA)}"
+                f"save_safetensors: the format keeps this name for itself, got {shown_name(METADATA)}, "
+                "expected another name"
             )
         start, end = end, end + program.nbytes(variable)
         entries[variable.id] = {
@@ -98,5 +99,6 @@ def _type_name(variable: Variable) -> str:
         if kind == variable.dtype.as_ml_dtypes():
             return name
     raise DTypeError(
-        f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}"
+        f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}, "
+        "expected a dtype of the format, or save_onnx"
     )

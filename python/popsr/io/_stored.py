@@ -163,7 +163,7 @@ class StoredFile:
         if tensor.dtype is None:
             raise UnsupportedError(
                 f"{self.file.where}: {shown_name(tensor.name)} has a dtype without arrays, got {tensor.type_name} in "
-                f" {shown_path(self.file.path)}"
+                f"{shown_path(self.file.path)}, expected a dtype of NumPy or ml_dtypes"
             )
         return tensor.dtype
 

@@ -118,8 +118,8 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
 def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's part of its own tensor: member k keeps the k-th of as many parts as its group has members.
 
-    Unlike PopXL's, the axis stays when a part has one row of it, and may be negative. The gradient is that of all
-    members put together (``replicated_all_gather``), right when downstream gradients are equal on all members.
+    Unlike PopXL's, the axis stays when a part has one row of it, and may be negative. The gradient is the gradients
+    of all members put together (``replicated_all_gather``), right when downstream gradients are equal on all members.
 
     Args:
         t: the operand, not a scalar.

@@ -227,7 +227,7 @@ def repeat_with_info(
     if is_a(graph, Graph) and len(graph.inputs) < len(graph.outputs):
         raise GraphError(
             f"repeat: To repeat the subgraph it needs an input per output, got {len(graph.inputs)} inputs and "
-            f"{len(graph.outputs)} outputs of {shown(graph)}"
+            f"{len(graph.outputs)} outputs of {shown(graph)}, expected an input for each output"
         )
     info = _emit_call("repeat", graph, inputs, inputs_dict, check_inputs, {"count": count})
     info._ir._core.skip_subgraph_number()  # PopXL numbers a wrapper graph here
@@ -311,7 +311,9 @@ def _bind_inputs(
                 f"{where}: {shown(key)} is not in the called graph, expected one of {shown(list(wanted))}"
             )
         if key in given:
-            raise GraphError(f"{where}: Graph input tensor is specified twice, got {shown(key)}")
+            raise GraphError(
+                f"{where}: Graph input tensor is specified twice, got {shown(key)}, expected each input once"
+            )
         given[key] = value
     return given
 

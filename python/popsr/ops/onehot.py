@@ -93,7 +93,9 @@ def check_increment(levels: Sequence[float]) -> None:
         read_number("histogram: an item of levels", x) for x in read_items("histogram", "levels", levels)
     ]
     if not all(a <= b for a, b in itertools.pairwise((*numbers, math.inf))):
-        raise AttributeValueError(f"histogram: levels do not ascend, got {shown(numbers)}")
+        raise AttributeValueError(
+            f"histogram: levels do not ascend, got {shown(numbers)}, expected ascending numbers"
+        )
 
 
 __dir__ = names_only(__all__)

@@ -22,7 +22,9 @@ def _attrs(where: str, remote_buffer: RemoteBuffer, offset: int | Tensor) -> dic
     if not isinstance(remote_buffer, RemoteBuffer):
         raise ArgumentTypeError(f"{where}: not a RemoteBuffer, got {shown(remote_buffer)}")
     if remote_buffer._ir is not _context.graph_of(where).ir:
-        raise GraphError(f"{where}: remote buffer of another Ir, got {shown(remote_buffer)}")
+        raise GraphError(
+            f"{where}: remote buffer of another Ir, got {shown(remote_buffer)}, expected one of the current Ir"
+        )
     if isinstance(offset, Tensor):
         return {"remote_buffer": remote_buffer._id}
     return {"remote_buffer": remote_buffer._id, "entry": _read_entry(where, remote_buffer, offset)}

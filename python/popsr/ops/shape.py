@@ -327,7 +327,7 @@ def slice_attributes(
     if len(sizes) > 1:
         raise AttributeValueError(
             f"{op}: lists differ in length, got start={shown(start)}, stop={shown(stop)}, step={shown(step)}, "
-            f"axis={shown(axis)}"
+            f"axis={shown(axis)}, expected lists of one length"
         )
     size = sizes.pop()
     steps = [1 if each is None else each for each in given[2] or [None] * size]

@@ -93,7 +93,9 @@ def adamw_(
         got = ", ".join(f"{source.name} of {source.array.shape}" for source in sources)
         raise ShapeError(f"{op}: shapes differ, got {got}, expected equal ones")
     if options.offset + sources[0].array.size > 2**64:
-        raise AttributeValueError(f"{op}: offset is too large, got {offset} with shape {shape}")
+        raise AttributeValueError(
+            f"{op}: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
+        )
     _check_memory(op, sources)
     (aw, fw), (ag, fg), (am, fm), (av, fv) = ((source.array, source.form.index) for source in sources)
     key = options.key.at(step)

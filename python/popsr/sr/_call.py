@@ -291,7 +291,8 @@ def elementwise(
     layout = lay_out(op, operands, **arrays)
     if options.offset + layout.array.size > 2**64:
         raise AttributeValueError(
-            f"{op}: offset is too large, got {options.offset} with shape {layout.array.shape}"
+            f"{op}: offset is too large, got {options.offset} with shape {layout.array.shape}, "
+            "expected offset + size <= 2**64"
         )
     run(kernel or op.rstrip("_"), layout.array, layout.form, layout.sources, scalars, options)
     return layout.result()

@@ -173,5 +173,7 @@ def kind_of(op: str, name: str, value: Any) -> Kind:
     if isinstance(value, (list, tuple, str, dict, bool)) or value is None:
         raise ArgumentTypeError(f"{op}: {name} is not an array, got {type(value).__name__}")
     if library == "popsr" and hasattr(value, "shape"):
-        raise ArgumentTypeError(f"{op}: {name} is a tensor of a program and has no data, got {shown(value)}")
+        raise ArgumentTypeError(
+            f"{op}: {name} is a tensor of a program and has no data, got {shown(value)}, expected an array"
+        )
     return NUMPY

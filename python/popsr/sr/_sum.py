@@ -74,7 +74,9 @@ def sum(
     source = read_source("sum", "x", x, named)
     form = named or source.form
     if options.offset + source.array.size > 2**64:
-        raise AttributeValueError(f"sum: offset is too large, got {offset} with shape {source.array.shape}")
+        raise AttributeValueError(
+            f"sum: offset is too large, got {offset} with shape {source.array.shape}, expected offset + size <= 2**64"
+        )
     axes = _read_axes(axis, source.array.ndim)
     shape = tuple(extent for k, extent in enumerate(source.array.shape) if k not in axes)
     out = np.empty(shape, form.carrier)

@@ -171,8 +171,12 @@ class GroupSamples:
 
 
 def fit_scale(groups: Sequence[GroupSamples]) -> float:
-    """The factor between derivatives and gradients by least squares, each variable relative to its gradient."""
-    rows = [(s.derivative / s.norm, s.gradients[0] / s.norm) for g in groups for s in g.samples if s.norm]
+    """The factor between derivatives and gradients by least squares, each variable relative to its gradient.
+
+    Gradients that are small beside the resolution of the loss count as little as it lets them.
+    """
+    sizes = [(sample, max(sample.norm, sample.noise / g.rtol)) for g in groups for sample in g.samples]
+    rows = [(s.derivative / size, s.gradients[0] / size) for s, size in sizes if s.norm]
     if not rows:
         return 1.0
     derivatives, gradients = np.array(rows).T

@@ -171,7 +171,10 @@ class GradGraphInfo:
 
     def _check_call(self, where: str, info: CallSiteInfo, graph: Graph) -> None:
         if not is_a(info, CallSiteInfo) or info.called_graph is not graph:
-            raise ArgumentTypeError(f"{where}: no call of {shown(graph)}, got {shown(info)}")
+            raise ArgumentTypeError(
+                f"{where}: no call of {shown(graph)}, got {shown(info)}, "
+                "expected what call_with_info or repeat_with_info of that graph returned"
+            )
 
     def _to_record(self) -> _records.GradGraph:
         return _records.GradGraph(
@@ -273,7 +276,8 @@ def autodiff(
     for key, info in known.items():
         if not isinstance(info, GradGraphInfo) or info.forward_graph is not key:
             raise ArgumentTypeError(
-                f"autodiff: called_graphs_grad_info has no GradGraphInfo of {shown(key)}, got {shown(info)}"
+                f"autodiff: called_graphs_grad_info has no GradGraphInfo of {shown(key)}, got {shown(info)}, "
+                "expected the GradGraphInfo of autodiff(graph)"
             )
         called.append(info._to_record())
     _refuse_unsafe(graph, known)
@@ -312,7 +316,9 @@ def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int]
     ids = []
     for t in read_items("autodiff", name, tensors, kind="tensors"):
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(f"autodiff: {name} holds no Tensor, got {shown(t)}")
+            raise ArgumentTypeError(
+                f"autodiff: {name} holds no Tensor, got {shown(t)}, expected Tensors only"
+            )
         if t not in graph:
             raise GraphError(
                 f"autodiff: {name} holds a tensor of another graph, got {shown(t)}, expected {shown(graph)}"

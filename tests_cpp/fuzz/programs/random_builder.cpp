@@ -19,6 +19,7 @@ RandomBuilder::RandomBuilder(Program& p, const Recipe& recipe, const AcceptGroup
       accept_(accept),
       control_flow_(recipe.flavour != Flavour::kStraightLine),
       every_op_(recipe.flavour == Flavour::kEveryOp),
+      views_(recipe.views),
       stores_(recipe.stores),
       types_(recipe.types) {
   frames_.emplace_back();
@@ -223,10 +224,22 @@ TensorId RandomBuilder::condition() {
       return keep(p_("replicated_all_reduce", {at_back(kConditions, below(all))}, {},
                      {{"op", std::string("or")}, {"group", grouping()}}),
                   kConditions);
+    case 6:
+      return condition_around();
     default:
       if (all == 0) return variable(kCondition, kConditions);
       return at_back(kConditions, below(all));
   }
+}
+
+TensorId RandomBuilder::condition_around() {
+  for (std::size_t level = frames_.size(); level-- > 1;) {
+    TensorId t = frames_[level].condition;
+    if (t == kNone) continue;
+    while (level < frames_.size()) t = capture(t, level++);
+    return t;
+  }
+  return variable(kCondition, kConditions);
 }
 
 TensorId RandomBuilder::offset() {

@@ -83,6 +83,8 @@ class RandomBuilder {
   TensorId source(std::size_t kind);
   TensorId shard();
   TensorId condition();
+  /// Of the innermost branch that is open.
+  TensorId condition_around();
   TensorId offset();
   TensorId seed();
   TensorId place_of_replica();
@@ -95,7 +97,7 @@ class RandomBuilder {
 
   Program& p_;
   const AcceptGrouping& accept_;
-  bool control_flow_, every_op_;
+  bool control_flow_, every_op_, views_;
   std::size_t stores_;
   std::vector<TensorType> types_;
   const Recipe::Record* record_ = nullptr;

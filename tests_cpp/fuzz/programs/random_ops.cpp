@@ -40,8 +40,10 @@ void RandomOps::modify(std::size_t kind) {
   if (what >= 7) return remote(what);
   if (what == 6) return load_into();
   const std::string_view op = kOps[what];
-  const TensorId t = target(op);
+  const bool of_conditions = control_flow_ && what == 1 && available(kConditions) > 0 && byte() % 4 == 0;
+  const TensorId t = of_conditions ? condition_around() : target(op);
   wrote(t);
+  if (of_conditions) return void(keep(p_(op, {t, condition()}), kConditions));
   switch (what) {
     case 2:
       return void(keep(p_(op, {t}, {}, with_group(reduction(t)))));
@@ -53,6 +55,29 @@ void RandomOps::modify(std::size_t kind) {
       return void(keep(p_(op, {t})));
     default:
       return void(keep(p_(op, {t, like(t)})));
+  }
+}
+
+void RandomOps::view_part() {
+  constexpr std::int64_t kMaxElements = 8;  // as support/herbrand.cpp
+  const TensorId t = any();
+  const std::int64_t elements = elements_of(t);
+  if (elements < 2 || elements > kMaxElements || !ir().tensor(t).meta_shape.empty()) return pass_on(t);
+  p_.sequence = SequenceMode::kOrdered;
+  const std::int64_t rows = type_of(t).shape[0], half = (rows + 1) / 2;
+  using Ints = std::vector<std::int64_t>;
+  const auto slice = [&](std::int64_t start, std::int64_t stop, std::int64_t step) {
+    attempt("slice_", {t}, {{"start", Ints{start}}, {"stop", Ints{stop}}, {"step", Ints{step}}});
+  };
+  switch (below(5)) {
+    case 0:
+      return void(attempt("reshape_", {t}, {{"shape", Ints{elements}}}));
+    case 1:
+      return slice(std::min<std::int64_t>(static_cast<std::int64_t>(below(2)), rows - 1), rows, 2);
+    case 2:
+      return slice(0, half, 1);
+    default:
+      return slice(std::min(half, rows - 1), rows, 1);
   }
 }
 

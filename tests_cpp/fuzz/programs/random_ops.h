@@ -24,6 +24,8 @@ class RandomOps : public RandomBuilder {
 
   /// An op that writes, or reaches remote memory.
   void modify(std::size_t kind);
+  /// A view of a part of a value, or of all of it. Reads and writes of it are ops like others.
+  void view_part();
   /// An op that writes nothing; kind < kComputations.
   void compute(std::size_t kind);
 

@@ -59,6 +59,7 @@ class Generator : RandomLayers {
 
   void step_with_graphs(std::size_t kind) {
     if (every_op_) return step_with_every_op(kind);
+    if (views_ && kind < 24) return view_part();
     if (kind < 128) return compute(below(kComputations));
     if (kind < 168) return modify(kind);
     if (kind < 200) return close();
@@ -119,6 +120,7 @@ Recipe random_recipe(std::mt19937_64& random, std::int64_t replicas, Flavour fla
   Recipe recipe{.replicas = replicas, .flavour = flavour, .records = std::vector<Record>(records)};
   const std::uint64_t axes = random();
   recipe.rounding = static_cast<RoundingMode>((axes & 0xff) % kNumRoundingModes);
+  recipe.views = flavour == Flavour::kControlFlow && (axes >> 32 & 1) != 0;
   const bool narrow = recipe.rounding != RoundingMode::kNearest && (axes >> 8 & 3) != 0;
   // Many programs are of the plainest types, where most can happen.
   const bool every_op = flavour == Flavour::kEveryOp;
@@ -173,9 +175,12 @@ bool assign(Ir& ir, RoundingMode mode) {
 
 }  // namespace
 
-bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept) {
+bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept, const AfterStep& after) {
   Generator generator(p, recipe, accept);
-  for (const Record& record : recipe.records) generator.step(record);
+  for (const Record& record : recipe.records) {
+    generator.step(record);
+    if (after) after();
+  }
   generator.finish();
   if (recipe.merges) {
     merge_collectives(p.ir);

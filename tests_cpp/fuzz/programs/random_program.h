@@ -38,6 +38,7 @@ struct Recipe {
   /// at the end.
   std::size_t stores = 0;
   bool merges = false;  ///< Collectives and exchanges are merged.
+  bool views = false;   ///< Parts of values are viewed, of kControlFlow.
   std::vector<Record> records = {};
   bool operator==(const Recipe&) const = default;
 };
@@ -49,8 +50,10 @@ std::int64_t random_replicas(std::mt19937_64& random);
 
 /// Groupings that a program may use; the others become groups of one replica.
 using AcceptGrouping = std::function<bool(const ReplicaGrouping&)>;
+/// Called while a program grows, after each record.
+using AfterStep = std::function<void()>;
 /// Grows the recipe's program in `p`, which must be empty. False when mode "popart" refuses it: then it
 /// rounds to nearest.
-bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept = {});
+bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept = {}, const AfterStep& after = {});
 
 }  // namespace popsr::test

@@ -119,7 +119,7 @@ def test_parts_need_a_constructed_module() -> None:
         Early()
 
 
-def test_modules_are_no_parts_of_themselves(ir: popsr.Ir) -> None:
+def test_a_module_does_not_contain_itself(ir: popsr.Ir) -> None:
     outer, inner = Inlined(), Inlined()
     inner.fc1 = outer  # type: ignore[assignment]
     for module, part in ((outer, outer), (outer, inner)):

@@ -78,7 +78,7 @@ def test_negative_reads_without_numbers() -> None:
         _ = Tree(a=1)[-1]
 
 
-def test_trees_are_no_sequences() -> None:
+def test_trees_are_not_sequences() -> None:
     with pytest.raises(KeyError):
         list(Tree(a=1))
     with pytest.raises(TypeError):

@@ -370,7 +370,7 @@ def test_anything_with_an_array_is_one(wrap: Callable[[Array], Any]) -> None:
         assert_same_bits(np.asarray(call(wrap(x))), expect, str(i))
 
 
-def test_tensors_of_programs_are_no_arrays() -> None:
+def test_tensors_of_programs_are_not_arrays() -> None:
     with popsr.Ir().main_graph:
         t = popsr.constant(numbers(4))
         for wrong in (t, WithArray, [1, 2], 3):

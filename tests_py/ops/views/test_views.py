@@ -134,7 +134,7 @@ def test_writing_a_part_leaves_what_its_base_got_meanwhile() -> None:
     assert_same_bits(part, expect[:3, 0])
 
 
-def test_a_split_is_no_view() -> None:
+def test_a_split_is_not_a_view() -> None:
     def build(x: popsr.Variable) -> list[popsr.Tensor]:
         parts = [*ops.split(x, 3, 1), *ops.split(x, [1, 0, 3]), *ops.split(x, [2, 4], -1)]
         ops.relu_(parts[0])

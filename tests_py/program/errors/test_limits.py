@@ -385,7 +385,7 @@ def test_one_level_more_is_refused() -> None:
 
 
 @pytest.mark.parametrize("check", [0, 0.0, -0.0, np.float32(0)])
-def test_check_of_no_share_is_no_check(check: Any) -> None:
+def test_check_of_no_share_compares_nothing(check: Any) -> None:
     ir = many_at_once(8)
     with popsr.Session(ir, check=check) as session, popsr.Session(ir) as plain:
         assert session.plan == plain.plan

@@ -212,7 +212,7 @@ def test_everything_else_takes_them(use: Callable[[Any], Any]) -> None:
         assert repr(use(kind)) == expect, kind.__name__
 
 
-def test_bools_and_floats_of_numpy_are_no_integers() -> None:
+def test_bools_and_floats_of_numpy_are_not_integers() -> None:
     with popsr.Ir().main_graph:
         t = x(4, 3)
         for wrong in (np.True_, np.float32(1), np.float64(1.0), np.array(1.0)):

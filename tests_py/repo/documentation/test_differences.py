@@ -107,7 +107,7 @@ def test_unused_variables_are_kept() -> None:
         assert session.get_tensor_data(unused).tolist() == [3.0, 4.0]
 
 
-def test_remote_variables_are_no_operands() -> None:
+def test_remote_variables_are_not_operands() -> None:
     ir = popsr.Ir(replication=2)
     with ir.main_graph:
         remote = popsr.remote_variable(np.ones(2, np.float32), popsr.remote_buffer((2,), F32))

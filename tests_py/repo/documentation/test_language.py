@@ -26,10 +26,8 @@ RULES = {
         r"(?<!there )(?<!There )\bis no (?!longer|more|less|such|other|smaller|greater|wider|way\b)[a-z]{2,}",
         "a buffer is no array",
     ),
-    "sentences have a noun": (
-        r"(?:^|[.:;] |/// |# |\"\"\")(?:That|Those) of\b",
-        "/// That of the op that makes it",
-    ),
+    "tests have an article, too": (r"^def test_(?!there_)\w*_(?:is|are)_no_", "def test_a_view_is_no_copy()"),
+    "sentences have a noun": (r"\b(?:[Tt]hat|[Tt]hose) of\b", "/// That of the op that makes it"),
     "no rulers": (r"^\s*(?:#|//) ?-{3,}|^\s*(?:#|//).*-{8,}$", "# --- buffers ------------------"),
 }
 # Private words of the core's names, and the field's.

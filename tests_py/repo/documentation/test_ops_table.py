@@ -83,7 +83,7 @@ def test_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "unrecognized arguments: --html" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
+def test_a_reader_that_has_enough_is_not_an_error() -> None:
     """As ``python -m popsr ops | head -n 1``."""
     reader, writer = os.pipe()
     os.close(reader)

@@ -205,7 +205,7 @@ def test_q4_ties_go_to_even() -> None:
     assert sr.cast(halves, "bfloat16", key=KEY, mode="rn").astype(np.float64).tolist() == [1.0, 1 + 2.0**-6]
 
 
-def test_i1_nans_of_all_ones_are_no_zeros() -> None:
+def test_i1_nans_of_all_ones_are_not_zeros() -> None:
     nans = np.array([0x7FFFFFFF, 0x7F800001, 0xFFFFFFFF, 0xFF800001] * 500, np.uint32).view(np.float32)
     assert np.all(np.isnan(sr.cast(nans, "bfloat16", key=KEY).astype(np.float32)))
     assert np.all(np.isnan(sr.add(full(1, "bfloat16"), nans, key=KEY).astype(np.float32)))

@@ -221,6 +221,7 @@ PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::in
       };
       for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
       for (const auto& [tensor, fact] : facts.written) write(tensor, fact);
+      memory.write(facts.pieces);
       if (times[known.size()] == static_cast<std::int32_t>(i)) known.push_back(memory.read(region));
     }
   }
@@ -287,13 +288,15 @@ std::optional<std::size_t> Dataflow::output(const Value& value) const {
   return static_cast<std::size_t>(std::ranges::find(outputs, value.storage) - outputs.begin());
 }
 
-PartitionId Dataflow::entry_fact(const Context& context, TensorId storage) {
+PartitionId Dataflow::entry_fact(const Context& context, TensorId storage, PartId part) {
   if (ir().tensor(storage).kind == TensorKind::kRemote) {
     return context.remote[sorted_index(facts_.remote().of(context.graph), storage)];
   }
   const GraphIndex& of_graph = index(context.graph);
   const auto it = of_graph.entry.find(storage);
   if (it == of_graph.entry.end()) return context.exec;
+  if (part != kAllOfIt && context.pieces.contains(it->second))
+    return facts_.entry_memory(context).read(parts_.region(storage, part));
   return ir().partitions().meet(context.inputs[it->second], context.exec);
 }
 
@@ -308,7 +311,7 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
     }
     return met;
   }
-  if (time < 0) return entry_fact(context, storage);
+  if (time < 0) return entry_fact(context, storage, part);
   if (is_viewed(ir(), storage)) return shared_fact(context, storage, time, part);
   const Op& op = writer_at(context.graph, storage, time, part);
   const FactView facts = facts_of(ir(), context, op);
@@ -338,7 +341,17 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
   const auto add = [&](TensorId tensor, TensorId inside) {
     if (!touches(value, tensor)) return;
     left.push_back(tensor);
-    result.push_back({last(inner, inside), Link::kResult});
+    const Value whole = last(inner, inside);
+    const bool root = value.part != kAllOfIt && storage_of(tensor) == value.storage;
+    if (root && is_viewed(ir(), whole.storage)) {
+      Region region = parts_.region(value.storage, value.part);
+      region.root = whole.storage;  // of the same shape
+      const auto end = static_cast<std::uint32_t>(body.ops.size());
+      const Value part = before(inner, inside, end, parts_.number(region));
+      result.push_back({part, Link::kResult});
+      if (ir().partitions().refines(fact(part), fact(value))) return;
+    }
+    result.push_back({whole, Link::kResult});
   };
   for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
   for (const std::uint32_t i : op.call.modified) {
@@ -377,14 +390,17 @@ void Dataflow::add_call_sources(const Value& value, const Op& op, std::vector<So
 
 void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result) {
   const Frame frame = frames_[value.frame];
-  // Between runs and iterations memory has one fact, whatever part of it is looked at.
+  // Parts of memory keep facts of their own as far as these are few: then all of it is looked at.
+  const PartitionId claimed = entry_fact(context(value.frame), value.storage, value.part);
+  const auto add_parts = [&](const Value& part, const Value& whole, Link link) {
+    if (part.time >= 0 || link == Link::kArgument) result.push_back({part, link});
+    if (part == whole || ir().partitions().refines(fact(part), claimed)) return;
+    if (whole.time >= 0 || link == Link::kArgument) result.push_back({whole, link});
+  };
   const auto add_end = [&](Link link) {
     const auto end = static_cast<std::uint32_t>(graph(value.frame).ops.size());
-    const Value left = before(value.frame, value.storage, end, value.part);
-    if (left.time >= 0) result.push_back({left, link});
-    if (value.part == kAllOfIt) return;
-    const Value whole = before(value.frame, value.storage, end);
-    if (whole.time >= 0) result.push_back({whole, link});
+    add_parts(before(value.frame, value.storage, end, value.part), before(value.frame, value.storage, end),
+              link);
   };
   if (frame.caller == kNone) return add_end(Link::kRun);
   const Op& call = call_of(value.frame);
@@ -399,7 +415,14 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   if (it == of_graph.entry.end()) return;  // a constant
   const std::uint32_t i = it->second;
   const TensorId given = call.inputs[called(value.frame).first + i];
-  result.push_back({before(frame.caller, given, frame.call), Link::kArgument});
+  const Value whole = before(frame.caller, given, frame.call);
+  Value part = whole;
+  if (value.part != kAllOfIt && is_viewed(ir(), whole.storage)) {
+    Region region = parts_.region(value.storage, value.part);
+    region.root = whole.storage;  // of the same shape
+    part = before(frame.caller, given, frame.call, parts_.number(region));
+  }
+  add_parts(part, whole, Link::kArgument);
   if (!loop) return;
   if (i < call.outputs.size()) {
     result.push_back({last(value.frame, graph(value.frame).outputs[i]), Link::kIteration});

@@ -141,7 +141,7 @@ class Dataflow {
   bool touches(const Value& value, TensorId tensor) const;
   bool writes(const Op& merged, const Value& value) const;
   std::optional<PartId> rest(const Value& value, const std::vector<TensorId>& written);
-  PartitionId entry_fact(const Context& context, TensorId storage);
+  PartitionId entry_fact(const Context& context, TensorId storage, PartId part);
   const std::vector<Nearness>& all_nearness(ContextId context);
   Nearness nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known);
   const Op& writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part) const;

@@ -46,10 +46,8 @@ Lint read_lint(const Explainer& explainer, const Ir& ir, const Drift& drift) {
   lint.unit = "replicas";
   lint.text = fmt::format(
       "one value per group is read back, but replicas {} and {} of one group of '{}' are not proved equal; "
-      "the "
-      "value of replica {} stands for its group and {} of {} replicas are not seen: all-reduce what updates "
-      "it, "
-      "group its replicas otherwise, or read all of them with replicas='all'",
+      "the value of replica {} stands for its group and {} of {} replicas are not seen: all-reduce what "
+      "updates it, group its replicas otherwise, or read all of them with replicas='all'",
       r, s, variable.name, variable.state.grouping->members(r)[0], lint.cost, replicas);
   return lint;
 }
@@ -59,8 +57,9 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
   std::vector<Drift> drifts;
   std::unique_ptr<StateReads> reads;
   for (const TensorId state : variable_states(flow.facts())) {
-    const PartitionId declared = declared_fact(ir, state);
     const PartitionId kept = flow.facts().variable(state);
+    if (kept == ir.partitions().top()) continue;
+    const PartitionId declared = declared_fact(ir, state);
     if (ir.partitions().refines(declared, kept)) continue;
     if (reads == nullptr) reads = std::make_unique<StateReads>(ir, flow.facts().entry_tensors(kMainGraph));
     const TensorId resident = ir.tensor(state).state.resident;

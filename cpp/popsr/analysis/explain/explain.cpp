@@ -59,7 +59,7 @@ RootKind own_root(const Op& op) {
 
 }  // namespace
 
-const GradientFlow& Explainer::gradients() {
+GradientFlow& Explainer::gradients() {
   if (!gradients_) gradients_.emplace(flow_.facts());
   return *gradients_;
 }

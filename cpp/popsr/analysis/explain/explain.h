@@ -28,7 +28,7 @@ class Explainer {
 
   Dataflow& flow() { return flow_; }
   /// Made when it is first asked for.
-  const GradientFlow& gradients();
+  GradientFlow& gradients();
 
   /// Throws ReplicaError unless r and s are two replicas, GraphError when the program changed.
   Explanation explain(TensorId tensor, const Value& value, Replica r, Replica s);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "popsr/analysis/gradients/gradient_flow.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
@@ -206,7 +207,21 @@ LocationId location_of(const Dataflow& flow, const Value& value) {
                                         : flow.ir().tensor(tensor.state.resident).state.location;
 }
 
-ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i) {
+namespace {
+
+/// " (a part of the sum over {0,1})", of the last value of a gradient; "" where no sum is pending.
+std::string pending_text(Dataflow& flow, GradientFlow& gradients, const Value& value) {
+  const Ir& ir = flow.ir();
+  const Tensor& tensor = ir.tensor(value.storage);
+  const auto end = static_cast<std::uint32_t>(ir.graph(tensor.graph).ops.size());
+  if (value.time != flow.time_before(tensor.graph, value.storage, end, value.part)) return "";
+  const auto pending = gradients.pending(value.storage, {.context = flow.frame(value.frame).context});
+  return pending ? fmt::format(" (a part of the sum over {})", blocks_text(ir.partitions(), *pending)) : "";
+}
+
+}  // namespace
+
+ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i, GradientFlow* gradients) {
   const std::vector<Difference>& path = explanation.path;
   const auto& [value, r, s, link, input] = path[i];
   ExplainStep step{.kind = kind_of(flow, path, i),
@@ -224,6 +239,7 @@ ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t 
   if (step.location == kUnknownLocation && i + 1 < path.size())
     step.location = location_of(flow, path[i + 1].value);
   step.text = explanation.root ? step_text(flow, path, i, step.kind) : derivation(flow, value);
+  if (gradients != nullptr) step.text += pending_text(flow, *gradients, value);
   return step;
 }
 
@@ -313,7 +329,7 @@ std::string derivation(Dataflow& flow, const Value& value) {
   return sources.empty() ? text + ", which needs no input" : fmt::format("{}: {}", text, sources);
 }
 
-std::string to_string(Dataflow& flow, const Explanation& explanation) {
+std::string to_string(Dataflow& flow, const Explanation& explanation, GradientFlow* gradients) {
   const Ir& ir = flow.ir();
   const PartitionTable& table = ir.partitions();
   const bool equal = !explanation.root;
@@ -328,7 +344,7 @@ std::string to_string(Dataflow& flow, const Explanation& explanation) {
       text += fmt::format("\n  ... {} more steps ...", left_out);
       i += left_out;
     }
-    const ExplainStep step = step_of(flow, explanation, i);
+    const ExplainStep step = step_of(flow, explanation, i, gradients);
     text += fmt::format("\n  {}: {}", place_text(ir, step.location), step.text);
     if (equal) continue;
     text += fmt::format(": differs between replicas {} and {}; {}", step.r, step.s,

@@ -25,6 +25,8 @@ enum class RootKind : std::uint8_t {
 };
 std::string_view to_string(RootKind kind);
 
+class GradientFlow;
+
 enum class StepKind : std::uint8_t {
   kOp,         ///< An op computes the value.
   kWrite,      ///< An op writes it in place.
@@ -69,8 +71,9 @@ struct Explanation {
 };
 
 /// The step of a path's i-th node; of equal replicas, why they are. Steps are made when they are asked for:
-/// paths can be long.
-ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i);
+/// paths can be long. `gradients` tells which values are partial sums.
+ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i,
+                    GradientFlow* gradients = nullptr);
 /// Values that differ at the root, and the cause.
 std::string root_text(const Dataflow& flow, const Explanation& explanation);
 /// True if the pair differs in the start value of a variable that is declared equal on both: an earlier run
@@ -79,7 +82,7 @@ bool differs_since(const PartitionAnalysis& facts, const Difference& node);
 /// The derivation of a value's fact: the rule that was applied and the facts that it was applied to.
 std::string derivation(Dataflow& flow, const Value& value);
 /// Lines of text, each with file:line; long paths without their middle.
-std::string to_string(Dataflow& flow, const Explanation& explanation);
+std::string to_string(Dataflow& flow, const Explanation& explanation, GradientFlow* gradients = nullptr);
 
 /// "equal inside {0,1},{2,3}", "equal nowhere", "equal on all replicas".
 std::string equal_inside(const PartitionTable& table, PartitionId fact);

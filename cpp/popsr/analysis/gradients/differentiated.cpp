@@ -4,7 +4,6 @@
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/remote_access.h"
-#include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/gradient_graph.h"
 #include "popsr/ir/op_def.h"
 
@@ -19,18 +18,25 @@ bool moves_data(const Op& op) {
          op.inputs.size() <= 2;
 }
 
+/// True if the output holds what its one source does on each replica: a gather may take other rows on another
+/// replica, and a collective gives what replicas hold together.
+bool copies(const Op& op) {
+  if (op.def->replicas.peers != Peers::kNone) return false;
+  return op.def->program.remote != Remote::kNone || op.inputs.size() == 1;
+}
+
 }  // namespace
 
-Differentiated::Differentiated(const Ir& ir) : ir_(ir) {
+Differentiated::Differentiated(const Ir& ir) : ir_(ir), contained_(ir.num_tensors()) {
   for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
     const GradientGraph* const made = ir.gradient_graph(graph);
     if (made == nullptr) continue;
-    const std::vector<TensorId>& inputs = ir.graph(made->forward).inputs;
     for (const TensorId t : made->required) {
-      const bool handed = std::ranges::find(inputs, t) != inputs.end();
-      if (handed || ir.tensor(t).kind == TensorKind::kVariable) add(t, kNone);
+      const TensorKind kind = ir.tensor(t).kind;
+      if (kind == TensorKind::kInput || kind == TensorKind::kVariable) add(t, kNone);
     }
   }
+  if (!todo_.empty()) list_callers();
   while (!todo_.empty()) {
     const TensorId tensor = todo_.back();
     todo_.pop_back();
@@ -47,23 +53,33 @@ void Differentiated::add(TensorId tensor, TensorId from) {
   const auto add_storage = [&](TensorId storage) {
     const auto [it, fresh] = sources_.try_emplace(storage);
     if (from != kNone) sources_[from].push_back(storage);
-    if (fresh) todo_.push_back(storage);
+    if (!fresh) return;
+    contained_[storage] = true;
+    storages_.push_back(storage);
+    todo_.push_back(storage);
   };
   if (ir_.tensor(tensor).kind == TensorKind::kRemote) return add_storage(tensor);
   for_each_root(ir_, tensor, add_storage);
 }
 
+void Differentiated::list_callers() {
+  callers_.resize(ir_.num_graphs());
+  index_.resize(ir_.num_tensors());
+  for (const OpId op : ir_.ops_with_graphs()) {
+    for (const CalledGraph& called : called_graphs(ir_, ir_.op(op)))
+      callers_[called.graph].push_back({op, called});
+  }
+  for (const GraphId graph : ids<GraphId>(ir_.num_graphs())) {
+    std::uint32_t next = 0;
+    for (const TensorId input : ir_.graph(graph).inputs) index_[input] = next++;
+  }
+}
+
 /// The arguments for a graph's input, at all ops that run the graph.
 void Differentiated::add_arguments(TensorId input) {
-  const GraphId graph = ir_.tensor(input).graph;
-  const std::vector<TensorId>& inputs = ir_.graph(graph).inputs;
-  const auto index = static_cast<std::size_t>(std::ranges::find(inputs, input) - inputs.begin());
-  for (const OpId id : ir_.ops_with_graphs()) {
-    const Op& op = ir_.op(id);
-    for (const CalledGraph& called : called_graphs(ir_, op)) {
-      if (called.graph == graph && called.first + index < called.end)
-        add(op.inputs[called.first + index], input);
-    }
+  const std::uint32_t index = index_[input];
+  for (const auto& [op, called] : callers_[ir_.tensor(input).graph]) {
+    if (called.first + index < called.end) add(ir_.op(op).inputs[called.first + index], input);
   }
 }
 
@@ -88,6 +104,15 @@ std::optional<PartitionId> Differentiated::declared(TensorId storage) const {
   const TensorKind kind = ir_.tensor(storage).kind;
   if (kind == TensorKind::kVariable || kind == TensorKind::kShard || kind == TensorKind::kRemote)
     return declared_fact(ir_, storage);
+  const auto it = declared_.find(storage);
+  return it == declared_.end() ? declared_.emplace(storage, declared_by_sources(storage)).first->second
+                               : it->second;
+}
+
+/// Of memory that is handed what variables hold.
+std::optional<PartitionId> Differentiated::declared_by_sources(TensorId storage) const {
+  const OpId producer = ir_.tensor(storage).uses.producer;
+  if (producer != kNone && !copies(ir_.op(producer))) return std::nullopt;
   const auto it = sources_.find(storage);
   if (it == sources_.end() || it->second.empty()) return std::nullopt;
   PartitionId met = ir_.partitions().top();

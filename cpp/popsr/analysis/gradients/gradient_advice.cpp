@@ -10,6 +10,8 @@
 
 #include "popsr/analysis/gradients/gradient_sums.h"
 #include "popsr/analysis/gradients/gradient_text.h"
+#include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/gradient_graph.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -37,6 +39,53 @@ std::optional<LastSum> last_sum(const GradientFlow& flow, TensorId tensor) {
   return before ? std::optional(LastSum{op, *before}) : std::nullopt;
 }
 
+TensorId forward_of(const GradientGraph& made, TensorId gradient) {
+  const auto it = made.of.find(gradient);
+  return it == made.of.end() ? TensorId(kNone) : it->second;
+}
+
+/// The first of the gradients that a partial sum was made of which is one itself: the gradient of a value whose
+/// sum serves all that is behind it. kNone unless that value was computed.
+TensorId first_partial(const GradientFlow& flow, TensorId gradient) {
+  const Ir& ir = flow.ir();
+  TensorId first = kNone, forward = kNone;
+  for (TensorId at = gradient; at != kNone;) {
+    const OpId producer = ir.tensor(at).uses.producer;
+    if (producer == kNone || !flow.pending(at)) break;
+    const Op& op = ir.op(producer);
+    if (op.def->program.control == Control::kCall) {
+      const auto output = std::ranges::find(op.outputs, at) - op.outputs.begin();
+      at = ir.graph(called_graphs(ir, op)[0].graph).outputs[static_cast<std::size_t>(output)];
+      continue;
+    }
+    const GradientGraph* const made = ir.gradient_graph(op.graph);
+    const auto of = made == nullptr ? TensorId(kNone) : forward_of(*made, at);
+    if (of != kNone && of != forward) {  // contributions to one gradient come before their sum
+      first = at;
+      forward = of;
+    }
+    const auto is_partial = [&flow](TensorId t) { return t != kNone && flow.pending(t).has_value(); };
+    const auto next = std::ranges::find_if(op.inputs, is_partial);
+    at = next == op.inputs.end() ? TensorId(kNone) : *next;
+  }
+  return first == kNone || ir.tensor(forward).uses.producer == kNone ? TensorId(kNone) : first;
+}
+
+/// One sum where a partial sum begins, if that mends the finding and others.
+std::string advice_at_first_partial(const GradientFlow& flow, const GradientFinding& finding, TensorId gradient) {
+  const TensorId first = first_partial(flow, gradient);
+  const auto share = first == kNone ? std::nullopt : flow.share(first);
+  if (!share) return "";
+  const TensorId forward = forward_of(*flow.ir().gradient_graph(flow.ir().tensor(first).graph), first);
+  const PartitionId whole = flow.facts().partition(forward);
+  const auto sum = sum_that(flow.ir(), *share, false, [&](const GradientShare& after) {
+    return is_whole(flow.ir().partitions(), after, whole) && after.factor == share->factor;
+  });
+  if (!sum || !flow.mends({first, sum->group}, finding)) return "";
+  return fmt::format("replicated_all_reduce_identical_inputs('{}', group={}) after {}", name_of(flow, forward),
+                     text_of(sum->group), place_of(flow, forward));
+}
+
 /// At a fork: one more sum of the contribution, or another one, or one less.
 std::string advice_at_fork(const GradientFlow& flow, TensorId forward, TensorId tensor,
                            const GradientShare& share, const Holds& holds) {
@@ -58,6 +107,8 @@ std::string advice_at_fork(const GradientFlow& flow, const GradientFinding& find
   PartitionTable& table = flow.ir().partitions();
   if (finding.tensor == kNone) return "";
   if (const auto partial = partial_contribution(flow, finding)) {
+    const std::string once = advice_at_first_partial(flow, finding, partial->tensor);
+    if (!once.empty()) return once;
     const Holds fits = [&](const GradientShare& sum) {
       return sum_of(table, sum, partial->other).has_value();
     };
@@ -88,14 +139,38 @@ std::string advice_before_sum(const GradientFlow& flow, const GradientFinding& f
   });
 }
 
+/// The sum over groups among the ops that made a gradient, the last one first; kNone if there is none.
+OpId sum_behind(const GradientFlow& flow, TensorId gradient) {
+  for (TensorId at = gradient; at != kNone;) {
+    const OpId producer = flow.ir().tensor(at).uses.producer;
+    if (producer == kNone) return kNone;
+    const Op& op = flow.ir().op(producer);
+    if (op.def->replicas.collective == Collective::kReduce) return producer;
+    const auto is_gradient = [&flow](TensorId t) { return t != kNone && flow.share(t).has_value(); };
+    const auto next = std::ranges::find_if(op.inputs, is_gradient);
+    at = next == op.inputs.end() ? TensorId(kNone) : *next;
+  }
+  return kNone;
+}
+
 std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& finding) {
   const PartitionId whole = shared_by(flow, finding);
-  return advice_for_sum(
+  const std::string at_fork = advice_for_sum(
       flow, finding, [&](const GradientShare& sum) { return is_whole(flow.ir().partitions(), sum, whole); });
+  const OpId sum = at_fork.empty() ? sum_behind(flow, finding.first) : OpId(kNone);
+  if (sum == kNone) return at_fork;
+  return fmt::format(
+      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or leave "
+      "out the sum of gradients there",
+      place(flow, flow.ir().op(sum).origin.location));
 }
 
 /// Of an update: one more sum, or another one in place of the last, or one less.
 std::string advice_at_update(const GradientFlow& flow, const GradientFinding& finding) {
+  if (finding.fault == GradientFault::kUpdate) {
+    const std::string once = advice_at_first_partial(flow, finding, finding.first);
+    if (!once.empty()) return once;
+  }
   PartitionTable& table = flow.ir().partitions();
   const PartitionId declared = flow.declared(finding.tensor);
   const auto usual = flow.usual_factor(finding.share);

@@ -4,17 +4,24 @@
 
 #include "popsr/analysis/gradients/gradient_walk.h"
 #include "popsr/base/deep_stack.h"
+#include "popsr/effects/memory.h"
 
 namespace popsr {
 namespace {
 
 /// Passes over a run until what variables hold between runs is stable; each share can change twice.
 constexpr int kMaxRuns = 8;
+/// Each takes an analysis of the program.
+constexpr std::size_t kMaxTrials = 8;
 
 }  // namespace
 
-GradientFlow::GradientFlow(const PartitionAnalysis& facts)
-    : program_(facts), ir_(facts.ir()), table_(ir_.partitions()), differentiated_(ir_) {
+GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial)
+    : program_(facts),
+      ir_(facts.ir()),
+      table_(ir_.partitions()),
+      differentiated_(ir_),
+      trial_(std::move(trial)) {
   if (differentiated_.empty()) return;
   find_graphs();
   with_deep_stack([this] {
@@ -33,10 +40,10 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts)
 
 /// True if a variable that gradients update need not keep what is declared.
 bool GradientFlow::drifts() const {
-  return std::ranges::any_of(differentiated_.all(), [this](const auto& each) {
-    const auto& [storage, fact] = each;
+  return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
-    return program_.variable(storage) != fact || !table_.refines(fact, program_.partition(storage));
+    const auto fact = differentiated_.declared(storage);
+    return fact && (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
   });
 }
 
@@ -61,7 +68,7 @@ bool GradientFlow::assume_equal_rows(Assumptions& assumptions) const {
 
 void GradientFlow::solve() {
   shares_.clear();
-  last_.clear();
+  steps_.clear();
   remote_.clear();
   sources_.clear();
   source_of_call_.clear();
@@ -92,25 +99,31 @@ void GradientFlow::walk_runs() {
   const std::size_t state = facts().main().inputs.size();
   std::vector<ShareId> inputs(state);
   for (int run = 0; run < kMaxRuns; ++run) {
-    memo_.clear();
+    last_.clear();
+    visits_.clear();
     found_.clear();
     updates_.clear();
     sums_again_.clear();
     const auto remote = remote_;
-    const Result& result = walk(facts().main_id(), inputs);
+    const Result& result = walk(facts().main_id(), inputs, {});
     if (result.inputs == inputs && remote == remote_) return;
     for (std::size_t i = 0; i < state; ++i) inputs[i] = merge(inputs[i], result.inputs[i]);
   }
 }
 
-const GradientFlow::Result& GradientFlow::walk(ContextId context, const std::vector<ShareId>& inputs) {
-  const std::pair key(context, inputs);
-  if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
-  const GraphId graph = facts().context(context).graph;
-  const bool plain = std::ranges::all_of(inputs, [](ShareId share) { return share == kPlain; });
-  Result result{std::vector<ShareId>(ir_.graph(graph).outputs.size()), inputs};
-  if (!plain || has_gradients_[graph]) result = GradientWalk(*this, context, inputs).run();
-  return memo_.insert_or_assign(key, std::move(result)).first->second;
+const GradientFlow::Result& GradientFlow::walk(ContextId context, const std::vector<ShareId>& inputs,
+                                               const Caller& caller) {
+  std::pair key(context, inputs);
+  auto it = visits_.find(key);
+  if (it == visits_.end()) {
+    const GraphId graph = facts().context(context).graph;
+    const bool plain = std::ranges::all_of(inputs, [](ShareId share) { return share == kPlain; });
+    Result result{std::vector<ShareId>(ir_.graph(graph).outputs.size()), inputs};
+    if (!plain || has_gradients_[graph]) result = GradientWalk(*this, context, inputs).run();
+    it = visits_.insert_or_assign(std::move(key), std::move(result)).first;
+  }
+  last_[context].insert_or_assign(caller, &*it);
+  return it->second;
 }
 
 GradientFlow::ShareId GradientFlow::intern(const GradientShare& share) {
@@ -204,23 +217,126 @@ std::optional<Ratio> GradientFlow::usual_factor(const GradientShare& share) cons
   return it == usual_.end() ? std::nullopt : std::optional(it->second);
 }
 
-std::optional<GradientShare> GradientFlow::share(TensorId id) const {
-  const Tensor& tensor = ir_.tensor(id);
-  std::optional<ShareId> common;
-  for (const ContextId context : facts().contexts(tensor.graph)) {
-    const auto it = last_.find(context);
-    const std::uint32_t slot = ir_.storage_index(id);
-    if (it == last_.end() || slot == kNone) return std::nullopt;
-    if (common && *common != it->second[slot]) return std::nullopt;
-    common = it->second[slot];
+/// When the visit of its graph ends.
+GradientFlow::ShareId GradientFlow::last_share(const Visit& visit, TensorId tensor) const {
+  const std::vector<ShareId>& memory = visit.second.memory;
+  if (memory.empty()) return kPlain;
+  ShareId share = kPlain;
+  for_each_root(ir_, tensor, [&](TensorId root) {
+    const ShareId held = memory[ir_.storage_index(root)];
+    share = share == kPlain || share == held ? held : held == kPlain ? share : kUnknown;
+  });
+  return share;
+}
+
+/// Visits the graph once more, up to there: all that it finds on the way is known.
+GradientFlow::ShareId GradientFlow::share_after(const Visit& visit, TensorId tensor, std::uint32_t end) {
+  if (visit.second.memory.empty()) return kPlain;
+  return GradientWalk(*this, visit.first.first, visit.first.second).share_after(tensor, end);
+}
+
+/// Replicas that share the forward value of a gradient: inside gradient graphs, of the forward tensor that it,
+/// or the last gradient that it was made of, belongs to.
+PartitionId GradientFlow::whole_of(TensorId tensor, const GradientShare& share) const {
+  const GradientGraph* const made = ir_.gradient_graph(ir_.tensor(tensor).graph);
+  for (TensorId at = tensor; made != nullptr && at != kNone;) {
+    if (const auto it = made->of.find(at); it != made->of.end()) return facts().partition(it->second);
+    const OpId producer = ir_.tensor(at).uses.producer;
+    at = kNone;
+    if (producer == kNone) break;
+    for (const TensorId input : ir_.op(producer).inputs) {
+      if (input == kNone || !this->share(input)) continue;
+      at = input;
+      break;
+    }
   }
-  return common && is_known(*common) ? std::optional(of(*common)) : std::nullopt;
+  return share.whole;
+}
+
+/// Contexts of facts() in which a graph runs where the program's facts have one.
+const std::set<ContextId>& GradientFlow::own_contexts(ContextId context) {
+  if (own_contexts_.empty()) {
+    std::vector<std::pair<ContextId, ContextId>> todo{{program_.main_id(), facts().main_id()}};
+    while (!todo.empty()) {
+      const auto [theirs, ours] = todo.back();
+      todo.pop_back();
+      if (theirs == kNone || ours == kNone || !own_contexts_[theirs].insert(ours).second) continue;
+      const auto& ops = program_.context(theirs).ops;
+      for (const std::uint32_t op : ops.running_graphs()) {
+        const FactView of_program = ops[op], own = facts().context(ours).ops[op];
+        todo.emplace_back(of_program.callee, own.callee);
+        todo.emplace_back(of_program.otherwise, own.otherwise);
+      }
+    }
+  }
+  return own_contexts_[context];
+}
+
+/// Calls `use` with the share in each visit of the tensor's graph, in all contexts or some; false as soon as one
+/// is not known or `use` returns false.
+template <class ShareIn, class Use>
+bool GradientFlow::all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
+                              const Use& use) const {
+  if (ir_.tensor(tensor).kind == TensorKind::kRemote) return false;
+  for (const ContextId each : facts().contexts(ir_.tensor(tensor).graph)) {
+    const auto visits = last_.find(each);
+    if (visits == last_.end() || (contexts != nullptr && !contexts->contains(each))) continue;
+    for (const auto& [caller, visit] : visits->second) {
+      const ShareId found = share_in(*visit);
+      if (!is_known(found) || !use(of(found))) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<GradientShare> GradientFlow::share(TensorId tensor) const {
+  std::optional<GradientShare> common;
+  const auto last = [&](const Visit& visit) { return last_share(visit, tensor); };
+  const bool same = all_shares(tensor, nullptr, last, [&common](GradientShare share) {
+    if (common) share.source = common->source;
+    if (common && *common != share) return false;
+    common = share;
+    return true;
+  });
+  return same ? common : std::nullopt;
+}
+
+template <class ShareIn>
+std::optional<PartitionId> GradientFlow::pending_in(TensorId tensor, const std::set<ContextId>* contexts,
+                                                    const ShareIn& share_in) const {
+  std::optional<PartitionId> common;
+  const bool same = all_shares(tensor, contexts, share_in, [&](const GradientShare& share) {
+    const PartitionId whole = whole_of(tensor, share);
+    if (is_whole(table_, share, whole) || (common && *common != whole)) return false;
+    common = whole;
+    return true;
+  });
+  return same ? common : std::nullopt;
+}
+
+std::optional<PartitionId> GradientFlow::pending(TensorId tensor, const At& at) {
+  const auto* const contexts = at.context ? &own_contexts(*at.context) : nullptr;
+  return pending_in(tensor, contexts, [&](const Visit& visit) {
+    return at.end ? share_after(visit, tensor, *at.end) : last_share(visit, tensor);
+  });
 }
 
 std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
-  const std::optional<GradientShare> held = share(tensor);
-  if (!held || is_whole(table_, *held, held->whole)) return std::nullopt;
-  return held->whole;
+  return pending_in(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
+}
+
+bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding) const {
+  auto it = tried_.find(trial.gradient);
+  if (it == tried_.end()) {
+    if (tried_.size() == kMaxTrials) return false;
+    const GradientFlow after(program_, trial);
+    std::set<std::pair<OpId, TensorId>> left;
+    for (const GradientFinding& each : after.findings()) left.emplace(each.op, each.tensor);
+    it = tried_.emplace(trial.gradient, std::move(left)).first;
+  }
+  const auto is_known = [this](const auto& each) { return found_.contains(each); };
+  return !it->second.contains({finding.op, finding.tensor}) && it->second.size() + 2 <= findings_.size() &&
+         std::ranges::all_of(it->second, is_known);
 }
 
 }  // namespace popsr

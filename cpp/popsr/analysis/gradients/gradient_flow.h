@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "popsr/analysis/gradients/differentiated.h"
 #include "popsr/analysis/gradients/gradient_share.h"
+#include "popsr/analysis/gradients/step_memo.h"
 #include "popsr/analysis/partition_analysis.h"
 
 namespace popsr {
@@ -23,7 +25,7 @@ enum class GradientFault : std::uint8_t {
   kTwice,     ///< A sum of what is summed over the same replicas already.
   kNotWhole,  ///< The gradient of a forward reduction is not summed over its groups.
   kUpdate,    ///< A variable is updated with a sum over other replicas than hold it.
-  kFactor,    ///< A variable's gradient has another factor than those of most variables.
+  kFactor,    ///< A variable's gradient has another factor than most gradients.
 };
 
 struct GradientFinding {
@@ -36,8 +38,17 @@ struct GradientFinding {
 
 class GradientFlow {
  public:
-  /// `facts` must outlive this object.
-  explicit GradientFlow(const PartitionAnalysis& facts);
+  /// A sum over groups that a gradient could have.
+  struct Trial {
+    TensorId gradient;
+    ReplicaGrouping group;
+  };
+
+  /// `facts` must outlive this object. Of the program as it is, or with one more sum.
+  explicit GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial = {});
+  /// True if the finding and another one go, and none comes, with one more sum. Few sums are tried; others
+  /// count as wrong.
+  bool mends(const Trial& trial, const GradientFinding& finding) const;
 
   /// Of the program if all variables kept what is declared.
   const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
@@ -58,8 +69,14 @@ class GradientFlow {
   const std::vector<GradientFinding>& findings() const { return findings_; }
   /// The share of a tensor's last value in its graph; nullopt where it is not a gradient, or not known.
   std::optional<GradientShare> share(TensorId tensor) const;
-  /// Replicas over which the tensor's last value is a partial sum: the derivative by the value that they
-  /// share is the sum of theirs. nullopt where nothing is pending.
+  /// The value of a tensor after so many ops of its graph, or its last one; in one context, or in all.
+  struct At {
+    std::optional<std::uint32_t> end = {};
+    std::optional<ContextId> context = {};  ///< Of the facts that this object was made of.
+  };
+  /// Replicas over which the value is a partial sum: the derivative by the value that they share is the sum of
+  /// theirs. nullopt where nothing is pending.
+  std::optional<PartitionId> pending(TensorId tensor, const At& at);
   std::optional<PartitionId> pending(TensorId tensor) const;
 
  private:
@@ -70,9 +87,22 @@ class GradientFlow {
   using ShareId = Id<ShareTag>;
   static constexpr ShareId kPlain{};      ///< Not a gradient.
   static constexpr ShareId kUnknown{1U};  ///< A gradient of no known share.
-  /// Shares of a graph's outputs and inputs when it ends.
+  /// Shares of a graph's outputs and inputs when it ends, and of all its memory, by Tensor::index.
   struct Result {
     std::vector<ShareId> outputs, inputs;
+    std::vector<ShareId> memory = {};  ///< Empty: nothing there is a gradient.
+  };
+  /// The op that runs a graph, and the context of it.
+  struct Caller {
+    ContextId context;
+    OpId op = kNone;
+    auto operator<=>(const Caller&) const = default;
+  };
+  using Visits = std::map<std::pair<ContextId, std::vector<ShareId>>, Result>;
+  /// Of ops that sum what may be summed already.
+  struct Step {
+    ShareId share;
+    bool again = false;  ///< It is.
   };
   struct Update {
     OpId op;
@@ -86,7 +116,7 @@ class GradientFlow {
   void find_graphs();
   void compare_factors();
   bool add_sums_again(std::uint32_t source);
-  const Result& walk(ContextId context, const std::vector<ShareId>& inputs);
+  const Result& walk(ContextId context, const std::vector<ShareId>& inputs, const Caller& caller);
   ShareId intern(const GradientShare& share);
   const GradientShare& of(ShareId id) const { return shares_[id.index() - 2]; }
   static bool is_known(ShareId id) { return id.value > kUnknown.value; }
@@ -94,6 +124,18 @@ class GradientFlow {
   std::optional<GradientShare> sum(const GradientShare& a, const GradientShare& b);
   std::uint32_t source_of(std::uint32_t source) const;
   void find(GradientFinding finding);
+  using Visit = Visits::value_type;
+  ShareId last_share(const Visit& visit, TensorId tensor) const;
+  ShareId share_after(const Visit& visit, TensorId tensor, std::uint32_t end);
+  const std::set<ContextId>& own_contexts(ContextId context);
+  template <class ShareIn, class Use>
+  bool all_shares(TensorId tensor, const std::set<ContextId>* contexts, const ShareIn& share_in,
+                  const Use& use) const;
+  PartitionId whole_of(TensorId tensor, const GradientShare& share) const;
+
+  template <class ShareIn>
+  std::optional<PartitionId> pending_in(TensorId tensor, const std::set<ContextId>* contexts,
+                                        const ShareIn& share_in) const;
 
   bool drifts() const;
   bool assume_equal_rows(Assumptions& assumptions) const;
@@ -104,10 +146,14 @@ class GradientFlow {
   const Ir& ir_;
   PartitionTable& table_;
   Differentiated differentiated_;
+  std::optional<Trial> trial_;
+  mutable std::map<TensorId, std::set<std::pair<OpId, TensorId>>> tried_;  ///< What is left, by gradient.
   IdVector<GraphId, bool> has_gradients_;  ///< The graph, or one that it runs, takes gradients.
   std::vector<GradientShare> shares_;
-  std::map<std::pair<ContextId, std::vector<ShareId>>, Result> memo_;
-  std::map<ContextId, std::vector<ShareId>> last_;  ///< By Tensor::index.
+  Visits visits_;
+  std::map<ContextId, std::map<Caller, const Visit*>> last_;  ///< By context and caller.
+  StepMemo<Step> steps_;
+  std::map<ContextId, std::set<ContextId>> own_contexts_;  ///< Filled when it is asked for.
   std::map<TensorId, ShareId> remote_;
   std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
   std::map<OpId, std::uint32_t> source_of_call_;

@@ -9,7 +9,7 @@
 namespace popsr {
 namespace {
 
-/// A sum of derivatives: how often those of each block of GradientShare::equal occur in it.
+/// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it.
 using Terms = std::map<std::uint32_t, std::int64_t>;
 
 void add_terms(Terms& sum, const Terms& terms) {
@@ -110,6 +110,7 @@ std::optional<GradientShare> sum_of(PartitionTable& table, const GradientShare& 
   sum.equal = table.meet(a.equal, b.equal);
   sum.scaled = a.scaled || b.scaled;
   sum.whole = table.meet(a.whole, b.whole);
+  if (a.summed == b.summed && (a.factor == b.factor || sum.scaled)) return sum;
   for (const PartitionId summed :
        {a.summed, b.summed, table.meet(a.summed, b.summed), table.join(a.summed, b.summed), table.bottom()}) {
     const auto first = factor_over(table, a, summed), second = factor_over(table, b, summed);

@@ -1,8 +1,8 @@
 // The share of a derivative that a gradient tensor holds, and the effect of ops on it.
 //
 // Let each replica j have a copy x_j of a forward value x of its own, and let h_j be the derivative of the
-// objective by x_j. The objective is the sum of the values that gradients start from, those of replicas that
-// are proved equal counted once. A gradient tensor dx then has on replica r
+// objective by x_j. The objective is the sum of the values that gradients start from, where values of
+// replicas that are proved equal count once. A gradient tensor dx then has on replica r
 //
 //     dx_r = factor * (sum of h_j over the replicas j in the block of r in `summed`)
 //

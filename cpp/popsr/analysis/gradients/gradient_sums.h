@@ -16,7 +16,7 @@ struct GroupSum {
   bool mean = false;
 };
 
-/// Groups of constant stride, the smallest first, then those of the program's variables and collectives.
+/// Groups of constant stride, the smallest first, then the groups of the program's variables and collectives.
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir);
 
 /// The first of them after whose sum, or mean, `holds` is true of the share.

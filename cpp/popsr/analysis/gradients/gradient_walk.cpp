@@ -37,21 +37,27 @@ GradientWalk::GradientWalk(GradientFlow& flow, ContextId context, const std::vec
 }
 
 GradientFlow::Result GradientWalk::run() {
-  for (const OpId id : graph_.ops) {
-    const Op& op = ir_.op(id);
-    if (op.def->program.control != Control::kNone) {
-      step_graphs(op);
-    } else if (op.schedule.parts.empty()) {
-      step(op);
-    } else {
-      for (const OpId part : op.schedule.parts) step(ir_.op(part));
-    }
-  }
+  for (const OpId id : graph_.ops) step_any(ir_.op(id));
   GradientFlow::Result result;
   for (const TensorId output : graph_.outputs) result.outputs.push_back(read(output));
   for (const TensorId input : flow_.facts().entry_tensors(graph_.id)) result.inputs.push_back(read(input));
-  flow_.last_.insert_or_assign(id_, std::move(shares_));
+  result.memory = std::move(shares_);
   return result;
+}
+
+ShareId GradientWalk::share_after(TensorId tensor, std::uint32_t end) {
+  for (std::uint32_t i = 0; i < end; ++i) step_any(ir_.op(graph_.ops[i]));
+  return read(tensor);
+}
+
+void GradientWalk::step_any(const Op& op) {
+  if (op.def->program.control != Control::kNone) {
+    step_graphs(op);
+  } else if (op.schedule.parts.empty()) {
+    step(op);
+  } else {
+    for (const OpId part : op.schedule.parts) step(ir_.op(part));
+  }
 }
 
 ShareId GradientWalk::read(TensorId tensor) const {
@@ -76,6 +82,12 @@ void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
     if (flow_.differentiated_.contains(tensor)) return check_update(op, tensor, share);
     ShareId& entry = flow_.remote_[tensor];
     entry = flow_.merge(entry, share);
+    return;
+  }
+  if (!graph_.has_views) {
+    const TensorId storage = ir_.tensor(tensor).memory.storage;
+    if (flow_.differentiated_.contains(storage)) return check_update(op, storage, share);
+    shares_[ir_.storage_index(tensor)] = share;
     return;
   }
   const bool part = view_of(ir_, tensor) != nullptr;
@@ -116,7 +128,11 @@ void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     some = some || (inputs[i] != kNone && op.def->influences(i) && read(inputs[i]) != GradientFlow::kPlain);
   }
-  const ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
+  ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
+  if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient && GradientFlow::is_known(share)) {
+    const auto sum = reduced(table_, flow_.of(share), flow_.trial_->group, false);
+    share = sum ? flow_.intern(*sum) : GradientFlow::kUnknown;
+  }
   const FactView facts = facts_of(ir_, context_, op);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const bool floats = is_float(ir_.tensor(outputs[k]).type.dtype);
@@ -125,7 +141,45 @@ void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
   }
 }
 
+/// nullopt where more than that counts.
+std::optional<StepKey> GradientWalk::key_of(const Op& op, const std::vector<TensorId>& inputs) const {
+  const ReplicaAspect& replicas = op.def->replicas;
+  StepKey key{.def = op.def, .gradients = made_ != nullptr, .exec = context_.exec};
+  if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient) {
+    const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
+    if (group != nullptr) key.groups = group->identity();
+    if (replicas.collective == Collective::kReduce) key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
+    key.inputs[0] = read(inputs[0]).value;
+    return key;
+  }
+  if (made_ == nullptr || replicas.peers != Peers::kNone || replicas.partition != meet_of_inputs ||
+      inputs.size() > StepKey::kMaxInputs) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kNone) continue;
+    const ShareId share = read(inputs[i]);
+    key.inputs[i] = share == GradientFlow::kPlain ? std::uint64_t{fact(inputs[i]).value} << 32 | 1U
+                                                  : std::uint64_t{share.value} << 32 | 2U;
+  }
+  return key;
+}
+
 ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs) {
+  const auto key = key_of(op, inputs);
+  if (!key) return transfer_anew(op, inputs);
+  if (const auto it = flow_.steps_.find(*key); it != flow_.steps_.end()) {
+    if (it->second.again) note_again(op, inputs[0]);
+    return it->second.share;
+  }
+  again_ = false;
+  const ShareId share = transfer_anew(op, inputs);
+  // Where no share is known there may be a finding of this op.
+  if (GradientFlow::is_known(share)) flow_.steps_.emplace(*key, GradientFlow::Step{share, again_});
+  return share;
+}
+
+ShareId GradientWalk::transfer_anew(const Op& op, const std::vector<TensorId>& inputs) {
   const ReplicaAspect& replicas = op.def->replicas;
   if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient)
     return after_collective(op, inputs[0]);
@@ -157,11 +211,8 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
     const PartitionId both = table_.join(share.summed, group.partition(table_));
     if (made_ != nullptr && group.group_size() > 1 && how == CollectiveOp::kAdd &&
         factor_over(table_, share, both)) {
-      flow_.sums_again_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
-                                                                .op = op.id,
-                                                                .tensor = forward_of(op.outputs[0]),
-                                                                .first = input,
-                                                                .share = share});
+      again_ = true;
+      note_again(op, input);
     }
   } else if (op.def->replicas.collective == Collective::kGather) {
     const bool summed = table_.join(share.summed, group.partition(table_)) == share.summed;
@@ -176,6 +227,14 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
     after->factor = *factor;
   }
   return after ? flow_.intern(*after) : unknown(op, GradientFault::kGroups, input, share);
+}
+
+void GradientWalk::note_again(const Op& op, TensorId input) {
+  flow_.sums_again_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
+                                                            .op = op.id,
+                                                            .tensor = forward_of(op.outputs[0]),
+                                                            .first = input,
+                                                            .share = flow_.of(read(input))});
 }
 
 /// An op of a gradient graph that moves gradients back to where the forward op took the values from.
@@ -194,17 +253,20 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
   std::optional<GradientShare> share = sum_of_gradients(op, inputs);
   if (!share) return GradientFlow::kUnknown;
   PartitionId values = table_.top();
-  std::vector<PartitionId> equal;
+  facts_.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ShareId here = inputs[i] == kNone ? GradientFlow::kPlain : read(inputs[i]);
     const PartitionId plain = inputs[i] == kNone ? table_.top() : fact(inputs[i]);
-    equal.push_back(GradientFlow::is_known(here) ? flow_.of(here).equal : plain);
+    facts_.push_back(GradientFlow::is_known(here) ? flow_.of(here).equal : plain);
     if (here == GradientFlow::kPlain && op.def->influences(i)) values = table_.meet(values, plain);
   }
   if (made_ != nullptr) {
     const GradientShare before = *share;
-    share = after_op(table_, *share, values, rule(op, equal));
-    if (!share) return unknown(op, GradientFault::kGroups, inputs[0], before);
+    share = after_op(table_, *share, values, rule(op, facts_));
+    if (!share) {
+      const auto is_share = [this](TensorId t) { return t != kNone && GradientFlow::is_known(read(t)); };
+      return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), before);
+    }
   } else {
     const bool updates = std::ranges::any_of(op.outputs, [this](TensorId output) {
       return flow_.differentiated_.contains(ir_.tensor(output).memory.storage);
@@ -212,8 +274,6 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
     share->equal = table_.meet(share->equal, values);
     share->scaled = share->scaled || !(is_linear(op) || updates);
   }
-  if (const TensorId forward = op.outputs.empty() ? kNone : forward_of(op.outputs[0]); forward != kNone)
-    share->whole = flow_.facts().partition(forward);
   return flow_.intern(*share);
 }
 
@@ -270,6 +330,7 @@ void GradientWalk::write_facts(const Op& op, const FactView& facts) {
   for (const auto& [storage, written] : facts.written) {
     if (ir_.storage_index(storage) != kNone) memory_.write(storage, written);
   }
+  memory_.write(facts.pieces);
 }
 
 void GradientWalk::step_graphs(const Op& op) {
@@ -331,7 +392,7 @@ void GradientWalk::leave(const Op& op, const CalledGraph& called, const std::vec
 
 void GradientWalk::step_call(const Op& op, const FactView& facts) {
   const CalledGraph called = called_graphs(ir_, op).at(0);
-  const GradientFlow::Result result = flow_.walk(facts.callee, arguments(op, called));
+  const GradientFlow::Result& result = flow_.walk(facts.callee, arguments(op, called), {id_, op.id});
   const GradientGraph* const made = ir_.gradient_graph(called.graph);
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     ShareId share = result.outputs[k];
@@ -354,9 +415,9 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
     return;
   }
   const std::vector<TensorId>& inputs = ir_.graph(called.graph).inputs;
-  GradientFlow::Result result;
+  const GradientFlow::Result* result = nullptr;
   for (bool changed = true; changed;) {
-    result = flow_.walk(facts.callee, in);
+    result = &flow_.walk(facts.callee, in, {id_, op.id});
     changed = false;
     const auto next = [&](std::size_t i, ShareId left) {
       if (flow_.differentiated_.contains(ir_.tensor(inputs[i]).memory.storage)) {
@@ -367,19 +428,21 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
       changed |= merged != in[i];
       in[i] = merged;
     };
-    for (std::size_t i = 0; i < carried; ++i) next(i, result.outputs[i]);
+    for (std::size_t i = 0; i < carried; ++i) next(i, result->outputs[i]);
     for (const std::uint32_t i : op.call.modified) {
-      if (i >= carried && i < in.size()) next(i, result.inputs[i]);
+      if (i >= carried && i < in.size()) next(i, result->inputs[i]);
     }
   }
-  for (std::size_t k = 0; k < carried; ++k) write(op, op.outputs[k], result.outputs[k]);
-  leave(op, called, result.inputs, false);
+  for (std::size_t k = 0; k < carried; ++k) write(op, op.outputs[k], result->outputs[k]);
+  leave(op, called, result->inputs, false);
 }
 
 void GradientWalk::step_conditional(const Op& op, const FactView& facts) {
   const std::vector<CalledGraph> branches = called_graphs(ir_, op);
-  const GradientFlow::Result taken = flow_.walk(facts.callee, arguments(op, branches[0]));
-  const GradientFlow::Result other = flow_.walk(facts.otherwise, arguments(op, branches[1]));
+  const GradientFlow::Result& taken =
+      flow_.walk(facts.callee, arguments(op, branches[0]), {id_, op.id});
+  const GradientFlow::Result& other =
+      flow_.walk(facts.otherwise, arguments(op, branches[1]), {id_, op.id});
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     write(op, op.outputs[k], flow_.merge(taken.outputs[k], other.outputs[k]));
   }

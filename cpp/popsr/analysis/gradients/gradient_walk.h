@@ -18,8 +18,11 @@ class GradientWalk {
 
   GradientWalk(GradientFlow& flow, ContextId context, const std::vector<ShareId>& inputs);
   GradientFlow::Result run();
+  /// The share of a tensor after that many ops.
+  ShareId share_after(TensorId tensor, std::uint32_t end);
 
  private:
+  void step_any(const Op& op);
   void step(const Op& op);
   void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs);
   void step_graphs(const Op& op);
@@ -33,6 +36,9 @@ class GradientWalk {
 
   /// The share of output 0 of an op that runs no graphs and has a gradient among its inputs.
   ShareId transfer(const Op& op, const std::vector<TensorId>& inputs);
+  ShareId transfer_anew(const Op& op, const std::vector<TensorId>& inputs);
+  std::optional<StepKey> key_of(const Op& op, const std::vector<TensorId>& inputs) const;
+  void note_again(const Op& op, TensorId input);
   ShareId after_collective(const Op& op, TensorId input);
   ShareId after_exchange(const Op& op, TensorId input);
   ShareId after_local(const Op& op, const std::vector<TensorId>& inputs);
@@ -54,7 +60,9 @@ class GradientWalk {
   const Graph& graph_;
   const GradientGraph* made_;  ///< Null unless autodiff made the graph.
   MemoryFacts memory_;
-  std::vector<ShareId> shares_;  ///< By Tensor::index of the storage.
+  std::vector<ShareId> shares_;      ///< By Tensor::index of the storage.
+  std::vector<PartitionId> facts_;   ///< Of the inputs of one op.
+  bool again_ = false;               ///< The last collective summed a sum over the same replicas.
 };
 
 }  // namespace popsr

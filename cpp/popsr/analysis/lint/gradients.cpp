@@ -21,7 +21,7 @@ Lint lint_of(const GradientFlow& flow, const GradientFinding& finding) {
           .op = finding.op,
           .tensor = tensor,
           .location = op.origin.location,
-          .cost = table.replicas() - table.num_blocks(finding.share.whole),
+          .cost = table.replicas() - table.num_blocks(shared_by(flow, finding)),
           .unit = "replicas",
           .text = describe(flow, finding) + (help.empty() ? "" : "; " + help)};
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "popsr/analysis/lint/lint_memory.h"
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/stream_positions.h"
@@ -193,18 +194,18 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   if (facts.contexts(graph).size() < 2) return;
   const std::map<ContextId, std::set<CallSite>> sites = sites_by_context(facts, graph);
   // One call in contexts of its own graph that differ: that graph's call sites disagree, not this one's.
-  const auto& [first, ops] = *sites.begin();
-  const auto other =
-      std::ranges::find_if(sites, [&ops = ops](const auto& entry) { return entry.second != ops; });
-  if (other == sites.end()) return;
+  const std::vector<ContextId>& contexts = facts.contexts(graph);
+  const std::set<CallSite>& ops = sites.at(contexts[0]);
+  const auto other = std::ranges::find_if(contexts, [&](ContextId id) { return sites.at(id) != ops; });
+  if (other == contexts.end()) return;
   const Ir& ir = facts.ir();
   const OpId a = ops.begin()->first;
-  OpId b = other->second.begin()->first;
-  for (const CallSite& site : other->second) {
+  OpId b = sites.at(*other).begin()->first;
+  for (const CallSite& site : sites.at(*other)) {
     if (!ops.contains(site)) b = site.first;
   }
-  const Context& here = facts.context(first);
-  const Context& there = facts.context(other->first);
+  const Context& here = facts.context(contexts[0]);
+  const Context& there = facts.context(*other);
   Lint lint{.code = 4,
             .op = b,
             .location = ir.op(b).origin.location,
@@ -326,9 +327,19 @@ void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
   lints.push_back(std::move(lint));
 }
 
+bool has_seeds(const PartitionAnalysis& facts) {
+  for (const GraphId graph : ids<GraphId>(facts.ir().num_graphs())) {
+    for (const ContextId id : facts.contexts(graph)) {
+      if (facts.context(id).ops.has_seeds()) return true;
+    }
+  }
+  return false;
+}
+
 void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
+  if (op.def->has_rule()) return;
   const std::vector<TensorId> outputs = all_outputs(ir, op);
-  if (op.def->has_rule() || outputs.empty()) return;
+  if (outputs.empty()) return;
   lints.push_back(
       {.code = 9,
        .op = op.id,
@@ -345,29 +356,65 @@ void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
 
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
   Dataflow& flow = explainer.flow();
+  const bool seeds = has_seeds(flow.facts());
+  const bool collectives = flow.ir().may_have(
+      [](const OpDef& def) { return def.replicas.collective != Collective::kNone; });
+  const bool no_rules = flow.ir().may_have([](const OpDef& def) { return !def.has_rule(); });
+  if (!seeds && !collectives && !no_rules) return;
   for_each_reached_op(flow.facts(), [&](const Op& op) {
-    lint_seeds(flow.facts(), op, lints);
-    lint_collective(flow, op, lints);
-    lint_rule(flow.ir(), op, lints);
+    if (seeds) lint_seeds(flow.facts(), op, lints);
+    if (collectives) lint_collective(flow, op, lints);
+    if (no_rules) lint_rule(flow.ir(), op, lints);
   });
 }
 
+void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints) {
+  Dataflow& flow = explainer.flow();
+  for (const ContextId id : flow.facts().contexts(op.graph)) {
+    auto lint = parted_groups(flow.facts(), flow.facts().context(id), op);
+    if (!lint) continue;
+    lints.push_back(*std::move(lint));
+    break;
+  }
+  lint_seeds(flow.facts(), op, lints);
+  lint_collective(flow, op, lints);
+  lint_rule(flow.ir(), op, lints);
+}
+
+namespace {
+
+std::shared_ptr<LintMemory> all_lints(Explainer& explainer) {
+  auto found = std::make_shared<LintMemory>();
+  lint_control(explainer, found->lints);
+  lint_stores(explainer, found->lints);
+  lint_variables(explainer, found->lints);
+  lint_call_sites(explainer, found->lints);
+  lint_ops(explainer, found->lints);
+  lint_updates(explainer, found->lints);
+  lint_reads(explainer, found->lints);
+  lint_gradients(explainer, found->lints);
+  found->order = lint_order(explainer, found->lints);
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  const Ir& ir = facts.ir();
+  found->epoch = ir.epoch();
+  found->seeds_epoch = ir.seeds_epoch();
+  found->ops = ir.num_ops();
+  return found;
+}
+
+}  // namespace
+
 std::vector<Lint> find_lints(Explainer& explainer) {
-  explainer.flow().facts().check_fresh();
-  std::vector<Lint> lints;
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  facts.check_fresh();
+  std::shared_ptr<const LintMemory>& memory = facts.lint_memory();
   with_deep_stack([&] {
-    lint_control(explainer, lints);
-    lint_stores(explainer, lints);
-    lint_variables(explainer, lints);
-    lint_call_sites(explainer, lints);
-    lint_ops(explainer, lints);
-    lint_updates(explainer, lints);
-    lint_reads(explainer, lints);
-    lint_gradients(explainer, lints);
-    lint_order(explainer, lints);
+    auto found = memory == nullptr ? nullptr : grown_lints(explainer, *memory);
+    if (found == nullptr) found = all_lints(explainer);
+    std::ranges::stable_sort(found->lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });
+    memory = std::move(found);
   });
-  std::ranges::stable_sort(lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });
-  return lints;
+  return memory->lints;
 }
 
 }  // namespace popsr

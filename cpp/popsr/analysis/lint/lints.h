@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "popsr/analysis/explain/explain.h"
+#include "popsr/effects/write_order.h"
 
 namespace popsr {
 
@@ -49,6 +50,7 @@ void lint_ops(Explainer& explainer, std::vector<Lint>& lints);         ///< L5, 
 void lint_updates(Explainer& explainer, std::vector<Lint>& lints);     ///< L7
 void lint_reads(Explainer& explainer, std::vector<Lint>& lints);       ///< L8
 void lint_gradients(Explainer& explainer, std::vector<Lint>& lints);   ///< L10, L11
-void lint_order(Explainer& explainer, std::vector<Lint>& lints);       ///< L12
+/// L12; and what is known of the order of each graph that the program reaches.
+std::map<GraphId, WriteOrder> lint_order(Explainer& explainer, std::vector<Lint>& lints);
 
 }  // namespace popsr

@@ -7,12 +7,15 @@
 
 namespace popsr {
 
-void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
+std::map<GraphId, WriteOrder> lint_order(Explainer& explainer, std::vector<Lint>& lints) {
+  std::map<GraphId, WriteOrder> orders;
   const PartitionAnalysis& facts = explainer.flow().facts();
   const Ir& ir = facts.ir();
   for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
     if (facts.contexts(GraphId{g}).empty()) continue;
-    for (const UnorderedWrites& found : unordered_writes(ir, GraphId{g})) {
+    std::vector<UnorderedPair> pairs;
+    orders.emplace(GraphId{g}, WriteOrder(ir, GraphId{g}, pairs));
+    for (const UnorderedWrites& found : unordered_writes(pairs)) {
       const Op& writer = ir.op(found.writer);
       const Op& other = ir.op(found.other);
       lints.push_back(
@@ -30,6 +33,7 @@ void lint_order(Explainer& explainer, std::vector<Lint>& lints) {
                place_text(ir, other.origin.location), found.other_writes ? "modifies too" : "reads")});
     }
   }
+  return orders;
 }
 
 }  // namespace popsr

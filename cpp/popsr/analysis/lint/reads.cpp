@@ -222,6 +222,11 @@ class ReadLint {
 
 }  // namespace
 
-void lint_reads(Explainer& explainer, std::vector<Lint>& lints) { ReadLint(explainer, lints).run(); }
+void lint_reads(Explainer& explainer, std::vector<Lint>& lints) {
+  const auto matters = [](const OpDef& def) {
+    return def.memory.undefined != nullptr || def.program.remote == Remote::kLoads;
+  };
+  if (explainer.flow().ir().may_have(matters)) ReadLint(explainer, lints).run();
+}
 
 }  // namespace popsr

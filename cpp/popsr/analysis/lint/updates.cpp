@@ -172,6 +172,8 @@ class UpdateLint {
 
 void lint_updates(Explainer& explainer, std::vector<Lint>& lints) {
   const Ir& ir = explainer.flow().ir();
+  const auto reduces = [](const OpDef& def) { return def.replicas.collective == Collective::kReduce; };
+  if (!ir.may_have(reduces)) return;
   UpdateLint lint(explainer, lints);
   for (const TensorId state : explainer.flow().facts().entry_tensors(kMainGraph)) lint.check(state);
   for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {

@@ -32,7 +32,7 @@ NoiseKey derive_text(NoiseKey key, std::string_view utf8) {
 SrKey derive_object(const SrKey& key, const As<"int | str">& data) {
   if (!PyUnicode_Check(data.ptr())) {
     if (PyIndex_Check(data.ptr()) == 0) {
-      raise<DTypeError>("Key.fold_in: neither an integer nor a text, got {}", shown(data));
+      raise<DTypeError>("Key.fold_in: got {}, expected an integer or a text", shown(data));
     }
     return key.fold_in(to_word("Key.fold_in", data));
   }
@@ -40,7 +40,8 @@ SrKey derive_object(const SrKey& key, const As<"int | str">& data) {
   const char* utf8 = PyUnicode_AsUTF8AndSize(data.ptr(), &size);
   if (utf8 == nullptr) {
     PyErr_Clear();
-    raise<AttributeValueError>("Key.fold_in: text has no UTF-8 form, got {}", shown(data));
+    raise<AttributeValueError>("Key.fold_in: text has no UTF-8 form, got {}, expected one without surrogates",
+                               shown(data));
   }
   const auto quoted = py::reinterpret_steal<py::str>(PyUnicode_Type.tp_repr(data.ptr()));
   return key.fold_in(std::string_view(utf8, static_cast<std::size_t>(size)), std::string(quoted));

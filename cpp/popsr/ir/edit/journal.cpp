@@ -31,8 +31,13 @@ void Transaction::commit() noexcept {
 
 std::size_t Journal::begin() {
   ir_.about_to_change();
-  marks_.push_back(Mark{
-      .log = log_.size(), .counters = ir_.counters(), .epoch = ir_.epoch_, .seeds_epoch = ir_.seeds_epoch_});
+  marks_.push_back(Mark{.log = log_.size(),
+                        .counters = ir_.counters(),
+                        .epoch = ir_.epoch_,
+                        .seeds_epoch = ir_.seeds_epoch_,
+                        .lineage = ir_.lineage_,
+                        .seeds_lineage = ir_.seeds_lineage_,
+                        .decided_seeds = ir_.decided_seeds_});
   return marks_.size() - 1;
 }
 
@@ -77,6 +82,9 @@ void Journal::drop_new(const Mark& mark) noexcept {
   ir_.next_collision_ = before.next_collision;
   ir_.epoch_ = mark.epoch;
   ir_.seeds_epoch_ = mark.seeds_epoch;
+  ir_.lineage_.restore(mark.lineage, mark.epoch, ir_.newest_epoch_);
+  ir_.seeds_lineage_.restore(mark.seeds_lineage, mark.seeds_epoch, ir_.newest_seeds_epoch_);
+  ir_.decided_seeds_ = mark.decided_seeds;
 }
 
 // Objects made since the innermost transaction began have no entries: they are dropped.
@@ -89,24 +97,39 @@ void Journal::keep(I id, T& object) {
   std::swap(object, *std::get<Kept<I, T>>(log_.back()).object);
 }
 
-void Journal::keep_tensor(TensorId id) {
+void Journal::change() { ir_.lineage_.change(ir_.newest_epoch_); }
+
+void Journal::keep_viewed(TensorId id) {
   if (id.index() < begun().tensors) keep(id, ir_.tensors_[id]);
 }
 
+void Journal::keep_tensor(TensorId id) {
+  if (id.index() >= begun().tensors) return;
+  change();
+  keep(id, ir_.tensors_[id]);
+}
+
 void Journal::keep_op(OpId id) {
-  if (id.index() < begun().ops) keep(id, ir_.ops_[id]);
+  if (id.index() >= begun().ops) return;
+  change();
+  keep(id, ir_.ops_[id]);
 }
 
 void Journal::keep_graph(GraphId id) {
-  if (id.index() < begun().graphs) keep(id, ir_.graphs_[id]);
+  if (id.index() >= begun().graphs) return;
+  change();
+  keep(id, ir_.graphs_[id]);
 }
 
 void Journal::keep_remote(RemoteId id) {
-  if (id.index() < begun().remotes) keep(id, ir_.remotes_[id]);
+  if (id.index() >= begun().remotes) return;
+  change();
+  keep(id, ir_.remotes_[id]);
 }
 
 void Journal::keep_views(TensorId root) {
   const auto views = ir_.views_.find(root);
+  change();
   if (root.index() < begun().tensors && views != ir_.views_.end()) keep(root, views->second);
 }
 
@@ -127,6 +150,7 @@ void Journal::keep_graph_tail(GraphId id) {
 
 void Journal::keep_op_tail(OpId id) {
   if (id.index() >= begun().ops) return;
+  ir_.lineage_.change_op(id.index(), ir_.newest_epoch_);
   log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].call.modified)});
 }
 
@@ -139,6 +163,7 @@ void Journal::keep_first_use(TensorId id) {
 }
 
 void Journal::keep_index(TensorId id) {
+  change();
   if (id.index() < begun().tensors)
     log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
 }
@@ -153,10 +178,13 @@ void Journal::keep_name(TensorId id) {
 }
 
 void Journal::keep_position(OpId id) {
+  change();
   if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].schedule.position});
 }
 
 void Journal::keep_seeds(OpId id) {
+  ir_.seeds_lineage_.change_op(id.index(), ir_.newest_seeds_epoch_);
+  if (id.index() < ir_.decided_seeds_.ops) ir_.decided_seeds_ = {};
   if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].noise.seeds});
 }
 
@@ -167,11 +195,13 @@ void Journal::keep_since(GraphId id) {
 
 void Journal::keep_output(GraphId id, std::size_t index) {
   if (id.index() >= begun().graphs) return;
+  change();
   log_.push_back(Output{id, static_cast<std::uint32_t>(index), ir_.graphs_[id].outputs[index]});
 }
 
 void Journal::keep_schedule(GraphId id, std::uint32_t first) {
   if (id.index() >= begun().graphs) return;
+  change();
   const std::vector<OpId>& ops = ir_.graphs_[id].ops;
   log_.push_back(Schedule{id, first, {ops.begin() + first, ops.end()}});
 }

@@ -36,6 +36,7 @@ class Journal {
   void keep_op_tail(OpId id);           ///< `outputs` and `modified` grow.
   void keep_views_tail(TensorId root);  ///< The list of views grows.
   void keep_first_use(TensorId id);
+  void keep_viewed(TensorId id);  ///< More of the tensor's memory is viewed than before.
   void keep_index(TensorId id);
   void keep_name(TensorId id);  ///< And takes the name out of the table.
   void keep_position(OpId id);
@@ -49,6 +50,8 @@ class Journal {
     std::size_t log = 0;
     Counters counters = {};
     std::uint64_t epoch = 0, seeds_epoch = 0;
+    Lineage lineage = {}, seeds_lineage = {};
+    Ir::DecidedSeeds decided_seeds = {};
     GraphId tail_of = kNone;  ///< A graph whose tail was kept since: once is enough.
   };
 
@@ -115,6 +118,8 @@ class Journal {
   const Counters& begun() const { return marks_.back().counters; }
   template <class I, class T>
   void keep(I id, T& object);
+  /// The program will be no longer version of the one that it was: something in it changes.
+  void change();
   void free_new_names(const Mark& mark) noexcept;
   void drop_new(const Mark& mark) noexcept;
 

@@ -1,6 +1,7 @@
 // Sets of elements of a tensor, as boxes in its coordinates.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ struct Span {
   std::int64_t step = 1;  ///< At least 1.
 
   std::int64_t last() const { return start + (count - 1) * step; }
-  bool operator==(const Span&) const = default;
+  auto operator<=>(const Span&) const = default;
 };
 
 /// `step` may be negative: the same positions, ascending. A span of one position has step 1.

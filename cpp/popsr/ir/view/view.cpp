@@ -1,6 +1,7 @@
 #include "popsr/ir/view/view.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "popsr/ir/op_def.h"
@@ -19,21 +20,6 @@ bool covers(const ViewPart& part, const Shape& input) {
     if (part.ranges[d].count != input[d]) return false;
   }
   return true;
-}
-
-/// The elements of a box of the output that are of the part, in coordinates of the input.
-Boxes pull(const ViewPart& part, const Box& box, const Shape& output, const Shape& input) {
-  if (part.same_order) return reshaped(box, output, input);
-  Box result(input.size());
-  for (std::size_t d = 0; d < output.size(); ++d) {
-    const Range& range = part.ranges[part.axes[d]];
-    const std::optional<Box> here = intersection({box[d]}, {make_span(part.at[d], range.count)});
-    if (!here) return {};
-    const Span& span = here->front();
-    const Range at = range_of(range, {span.start - part.at[d], span.step, span.count});
-    result[part.axes[d]] = make_span(at.start, at.count, at.step);
-  }
-  return {{std::move(result)}};
 }
 
 /// `outer` is a part of a tensor of shape `middle` of which `inner` is a part; `whole` is the shape of what
@@ -121,7 +107,7 @@ class RegionBuilder {
       }
       for (std::size_t k = 0; k < view.memory.view->bases.size(); ++k) {
         const Tensor& base = ir_.tensor(view.memory.view->bases[k]);
-        Boxes parts = pull(view.memory.view->parts[k], step.box, view.type.shape, base.type.shape);
+        Boxes parts = in_input(view.memory.view->parts[k], step.box, view.type.shape, base.type.shape);
         for (Box& part : parts.boxes) {
           steps.push_back({base.memory.storage, std::move(part), step.exact && parts.exact});
         }
@@ -198,6 +184,44 @@ std::shared_ptr<const View> make_view(const Ir& ir, const Op& op) {
   }
   regions.finish(view);
   return std::make_shared<const View>(std::move(view));
+}
+
+Boxes in_input(const ViewPart& part, const Box& box, const Shape& output, const Shape& input) {
+  if (part.same_order) return reshaped(box, output, input);
+  Box result(input.size());
+  for (std::size_t d = 0; d < output.size(); ++d) {
+    const Range& range = part.ranges[part.axes[d]];
+    const std::optional<Box> here = intersection({box[d]}, {make_span(part.at[d], range.count)});
+    if (!here) return {};
+    const Span& span = here->front();
+    const Range at = range_of(range, {span.start - part.at[d], span.step, span.count});
+    result[part.axes[d]] = make_span(at.start, at.count, at.step);
+  }
+  return {{std::move(result)}};
+}
+
+Boxes in_output(const ViewPart& part, const Box& box, const Shape& output, const Shape& input) {
+  if (part.same_order) return reshaped(box, input, output);
+  std::vector<bool> shown(input.size(), false);
+  Box result(output.size());
+  const auto common = [&](std::size_t axis) {
+    const Range& range = part.ranges[axis];
+    return intersection({box[axis]}, {make_span(range.start, range.count, range.step)});
+  };
+  for (std::size_t d = 0; d < output.size(); ++d) {
+    const std::optional<Box> here = common(part.axes[d]);
+    if (!here) return {};
+    shown[part.axes[d]] = true;
+    const Span& span = here->front();
+    const Range& range = part.ranges[part.axes[d]];
+    const std::int64_t first = range.step > 0 ? span.start : span.last();
+    const std::int64_t step = span.count == 1 ? 1 : span.step / std::abs(range.step);
+    result[d] = make_span(part.at[d] + (first - range.start) / range.step, span.count, step);
+  }
+  for (std::size_t axis = 0; axis < input.size(); ++axis) {
+    if (!shown[axis] && !common(axis)) return {};
+  }
+  return {{std::move(result)}};
 }
 
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor) {

@@ -62,6 +62,11 @@ void for_each_root(const Ir& ir, TensorId tensor, const Visit& visit) {
   if (view == nullptr) return visit(ir.tensor(tensor).memory.storage);
   for (const Region& region : view->regions) visit(region.root);
 }
+/// The elements of a box of the output that are of the part, in coordinates of the input.
+Boxes in_input(const ViewPart& part, const Box& box, const Shape& output, const Shape& input);
+/// The elements of a box of the input that the part shows, in coordinates of the output.
+Boxes in_output(const ViewPart& part, const Box& box, const Shape& output, const Shape& input);
+
 /// The memory of a tensor.
 std::vector<Region> regions_of(const Ir& ir, TensorId tensor);
 

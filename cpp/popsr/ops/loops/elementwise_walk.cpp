@@ -52,7 +52,7 @@ DType output_of(const EvalSpec& spec, const ElementwiseOptions& options) {
 /// Everything that is known when the plan is compiled.
 class Walk {
  public:
-  Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+  Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,
        ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
   static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
@@ -68,7 +68,7 @@ class Walk {
   void read_params(const Block& block, double* p) const;
 
   const KernelTable& kernels_;
-  kernels::ElementwiseFn ew_;
+  kernels::ElementwiseFn loop_;
   TileFn body_;  ///< Neither: the operand itself is stored.
   Compute compute_;
   DType out_dtype_;
@@ -84,10 +84,10 @@ class Walk {
   LoopNest nest_{0};  ///< Of one block; strides in bytes.
 };
 
-Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool residual,
+Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,
            ElementwiseOptions options)
     : kernels_(spec.kernels),
-      ew_(ew),
+      loop_(loop),
       body_(body),
       compute_(compute(spec, options)),
       out_dtype_(output_of(spec, options)),
@@ -120,7 +120,7 @@ Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn ew, TileFn body, bool re
     for (std::int64_t& stride : strides.back()) stride *= operands_.back().size;
     long_ranges_ = long_ranges_ && direct;
   }
-  long_ranges_ = long_ranges_ && body_ == nullptr && ew_ != nullptr && !is_narrow_float(out_dtype_) &&
+  long_ranges_ = long_ranges_ && body_ == nullptr && loop_ != nullptr && !is_narrow_float(out_dtype_) &&
                  compute_of(out_dtype_) == compute_;
   nest_ = LoopNest(shape, strides);
 }
@@ -275,8 +275,8 @@ void Pass::compute(std::int64_t begin, std::int64_t n) {
   const void* result = hi;
   if (walk_.body_ != nullptr) {
     walk_.body_({walk_.kernels_, walk_.compute_, hi, lo, {args_.data(), count()}, n, p_});
-  } else if (walk_.ew_ != nullptr) {
-    walk_.ew_(hi, lo, args_.data(), n, p_);
+  } else if (walk_.loop_ != nullptr) {
+    walk_.loop_(hi, lo, args_.data(), n, p_);
   } else {
     result = args_[0];
   }
@@ -348,24 +348,24 @@ void Walk::operator()(const BlockRun& run) const {
 }
 
 /// A kernel that takes and gives bfloat16, or null: it rounds to nearest and takes no parameters.
-kernels::ElementwiseFn bf16_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew,
+kernels::ElementwiseFn bf16_kernel(const EvalSpec& spec, kernels::ElementwiseOp op,
                                    const ElementwiseOptions& options) {
   bool fits = !spec.stochastic && options.params.empty() && !options.compute && !options.condition;
   fits = fits && spec.outputs[options.output].dtype == DType::kBFloat16;
   for (const auto& input : spec.inputs) fits = fits && input && input->dtype == DType::kBFloat16;
-  return fits ? spec.kernels.elementwise_bf16(ew) : nullptr;
+  return fits ? spec.kernels.elementwise_bf16(op) : nullptr;
 }
 
 }  // namespace
 
-BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew, ElementwiseOptions options) {
-  const kernels::ElementwiseRow row = kernels::row_of(ew);
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp op, ElementwiseOptions options) {
+  const kernels::ElementwiseRow row = kernels::row_of(op);
   options.work = row.work;
-  if (const kernels::ElementwiseFn function = bf16_kernel(spec, ew, options)) {
+  if (const kernels::ElementwiseFn function = bf16_kernel(spec, op, options)) {
     options.words = true;
     return Walk(spec, function, nullptr, false, std::move(options));
   }
-  const kernels::ElementwiseFn function = spec.kernels.elementwise(ew, Walk::compute(spec, options));
+  const kernels::ElementwiseFn function = spec.kernels.elementwise(op, Walk::compute(spec, options));
   POPSR_CHECK(function != nullptr);
   return Walk(spec, function, nullptr, row.residual, std::move(options));
 }

@@ -61,7 +61,7 @@ struct ElementwiseOptions {
 };
 
 /// Output = kernel of the table applied to the operands.
-BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp ew,
+BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp op,
                                ElementwiseOptions options = {});
 /// Output = body applied to the operands.
 BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options = {});
@@ -69,12 +69,12 @@ BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOpt
 /// the same.
 BlockKernel convert_kernel(const EvalSpec& spec, std::size_t input = 0, std::size_t output = 0);
 
-template <kernels::ElementwiseOp ew>
+template <kernels::ElementwiseOp op>
 BlockKernel elementwise(const EvalSpec& spec) {
-  return elementwise_kernel(spec, ew);
+  return elementwise_kernel(spec, op);
 }
 /// For an op without parameters that is one kernel: `.kernel = elementwise_op<kernels::ElementwiseOp::kAdd>`.
-template <kernels::ElementwiseOp ew>
-inline constexpr KernelAspect elementwise_op{.eval = elementwise<ew>, .elementwise = ew};
+template <kernels::ElementwiseOp op>
+inline constexpr KernelAspect elementwise_op{.eval = elementwise<op>, .elementwise = op};
 
 }  // namespace popsr

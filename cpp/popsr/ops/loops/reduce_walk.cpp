@@ -109,7 +109,7 @@ class Reduction {
                    std::int64_t n, std::int64_t step) const;
   void reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                    std::int64_t n, std::int64_t step) const;
-  void apply(ElementwiseOp ew, void* to, void* lo, const void* a, const void* b, std::int64_t n) const;
+  void apply(ElementwiseOp op, void* to, void* lo, const void* a, const void* b, std::int64_t n) const;
   void map(Map map, void* to, const void* from, const void* shift, std::int64_t n) const;
   void map_row(Map map, std::byte* row, const std::byte* shift) const;
   void keep_finite(void* shift, std::int64_t n) const;
@@ -170,10 +170,10 @@ Reduction::Reduction(const EvalSpec& spec, ReductionOp op, ReductionOptions opti
   }
 }
 
-void Reduction::apply(ElementwiseOp ew, void* to, void* lo, const void* a, const void* b,
+void Reduction::apply(ElementwiseOp op, void* to, void* lo, const void* a, const void* b,
                       std::int64_t n) const {
   const std::array<const void*, 2> operands = {a, b};
-  const auto kernel = kernels_.elementwise(ew, compute_);
+  const auto kernel = kernels_.elementwise(op, compute_);
   POPSR_CHECK(kernel != nullptr);
   kernel(to, lo, operands.data(), n, nullptr);
 }

@@ -112,8 +112,8 @@ BlockKernel eval_dropout(const EvalSpec& spec) {
 void masked(const TileArgs& args) {
   alignas(64) std::array<double, kTile> scaled;
   alignas(64) static constexpr std::array<double, kTile> kZeros = {};
-  const auto apply = [&](ElementwiseOp ew, void* to, const std::array<const void*, 3>& in) {
-    args.kernels.elementwise(ew, args.compute)(to, nullptr, in.data(), args.n, args.p);
+  const auto apply = [&](ElementwiseOp op, void* to, const std::array<const void*, 3>& in) {
+    args.kernels.elementwise(op, args.compute)(to, nullptr, in.data(), args.n, args.p);
   };
   apply(ElementwiseOp::kScale, scaled.data(), {args.in[0]});
   apply(ElementwiseOp::kSelect, args.hi, {args.in[1], scaled.data(), kZeros.data()});

@@ -49,9 +49,9 @@ struct Loss {
   double eps;
   bool stochastic;
 
-  void elementwise(ElementwiseOp ew, void* out, const void* a, const void* b, std::int64_t n) const {
+  void elementwise(ElementwiseOp op, void* out, const void* a, const void* b, std::int64_t n) const {
     const void* in[] = {a, b};
-    table.elementwise(ew, compute)(out, nullptr, in, n, nullptr);
+    table.elementwise(op, compute)(out, nullptr, in, n, nullptr);
   }
   Target target(std::int64_t label) const {
     if (ignore_index && label == *ignore_index) return Target::kIgnored;

@@ -60,7 +60,7 @@ class OperandGrad : Normalisation {
 
   /// g = dy * weight of a row, with the weights from its first channel on.
   void times_weight(std::byte* g, const std::byte* dy, const std::byte* weight) const {
-    const auto kernel = [&](ElementwiseOp ew) { return kernels.elementwise(ew, compute); };
+    const auto kernel = [&](ElementwiseOp op) { return kernels.elementwise(op, compute); };
     if (inner == 1) {
       const std::array<const void*, 2> operands = {dy, weight};
       return kernel(ElementwiseOp::kMul)(g, nullptr, operands.data(), row(), nullptr);

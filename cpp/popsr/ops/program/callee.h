@@ -10,8 +10,8 @@ namespace popsr {
 /// The graph of an attribute. GraphError where it cannot be called: the main graph, or the graph of the op.
 const Graph& callee(const InferContext& context, const Attr<GraphId>& attr = kGraph);
 
-/// Without broadcasting and casting: dtype and shape of the op's input `first` + `i` equal those of input `i`
-/// of the graph. Meta shapes are equal where both sides have one: gradients do not carry it through every op.
+/// Without broadcasting and casting: input `first` + `i` of the op has the dtype and shape of input `i` of
+/// the graph. Meta shapes are equal where both sides have one: gradients do not carry it through every op.
 void check_argument(const InferContext& context, const Graph& graph, std::size_t i, std::size_t first = 0);
 
 /// Outputs of a call of the graph.

@@ -27,8 +27,8 @@ std::vector<OutputDef> infer_concat(const InferContext& context) {
                         context.name(), axis, describe(context, 0), describe(context, i));
     }
     if (__builtin_add_overflow(shape[axis], next[axis], &shape[axis])) {
-      raise<ShapeError>("{}: tensor is too big, got more than 2**63 positions on axis {}", context.name(),
-                        axis);
+      raise<ShapeError>("{}: tensor is too big, got 2**63 positions or more on axis {}, expected fewer",
+                        context.name(), axis);
     }
   }
   return {{{context.type(0).dtype, std::move(shape)}, {}}};

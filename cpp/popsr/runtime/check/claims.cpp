@@ -45,8 +45,7 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
   const auto [frame, place] = place_of(flow, plan, instruction.path, iterations);
   raise<ReplicaError>(
       "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at element "
-      "{}, "
-      "expected equal values in {}, derived from {}",
+      "{}, expected equal values in {}, derived from {}",
       ir.tensor(buffer.tensor).name, r, s, instruction.op ? instruction.op->def->name : "a copy",
       location.empty() ? "" : " at ", location, place, bits_of(plan.block(claim.buffer, r) + at, size),
       bits_of(plan.block(claim.buffer, s) + at, size), element, ir.partitions().to_string(claim.fact),

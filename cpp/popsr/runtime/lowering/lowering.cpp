@@ -146,6 +146,7 @@ class Lowering {
     for (std::size_t k = 0; k < outputs.size(); ++k)
       record_write(outputs[k], facts.outputs[k], frame, path, ops);
     for (const auto& [storage, fact] : facts.written) record_write(storage, fact, frame, path, ops);
+    frame.memory.write(facts.pieces);
   }
 
   void record_write(TensorId tensor, PartitionId fact, Frame& frame, PathId path,

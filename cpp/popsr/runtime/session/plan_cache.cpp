@@ -76,6 +76,8 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
       made->last.end(), main.end.remote.begin(),
       main.end.remote.begin() + static_cast<std::ptrdiff_t>(states_.size() - main.end.inputs.size()));
   for (const TensorId id : states_) made->entry.push_back(made->facts->variable(id));
+  made->entry_pieces = main.pieces;
+  made->last_pieces = main.end.input_pieces;
   return made;
 }
 
@@ -89,6 +91,7 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
   Assumptions assumptions;
   for (std::size_t i = 0; i < key.rows.size(); ++i) assumptions.rows[streams_[i]] = key.rows[i];
   for (std::size_t i = 0; i < key.start.size(); ++i) assumptions.start[states_[i]] = key.start[i];
+  for (const auto& [i, pieces] : key.pieces) assumptions.start_pieces[states_[i]] = pieces;
   std::unique_ptr<CompiledPlan> made;
   with_deep_stack([&] { made = compile(keeping_facts(ir_, std::move(assumptions)), std::move(key)); });
   return made;
@@ -96,7 +99,9 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
 
 void PlanCache::switch_to(PlanKey key) {
   const auto fits = [&key](const std::unique_ptr<CompiledPlan>& each) {
-    return each->key.rows == key.rows && (each->key.start == key.start || each->entry == key.start);
+    if (each->key.rows != key.rows) return false;
+    const bool starts = each->key.start == key.start && each->key.pieces == key.pieces;
+    return starts || (each->entry == key.start && each->entry_pieces == key.pieces);
   };
   auto found = std::ranges::find_if(plans_, fits);
   if (found == plans_.begin()) return;

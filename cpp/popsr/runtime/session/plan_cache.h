@@ -20,6 +20,7 @@ namespace popsr {
 struct PlanKey {
   std::vector<PartitionId> rows;   ///< Of the small streams.
   std::vector<PartitionId> start;  ///< Of the states.
+  PiecesByInput pieces = {};       ///< Of those whose parts have facts of their own.
   bool operator==(const PlanKey&) const = default;
 };
 
@@ -47,6 +48,7 @@ struct CompiledPlan {
   std::unordered_set<BufferId> written;  ///< By some op.
   std::vector<PartitionId> entry = {};   ///< Facts of the states when a run starts: the fixpoint.
   std::vector<PartitionId> last = {};    ///< And when it ends.
+  PiecesByInput entry_pieces = {}, last_pieces = {};
   bool approved = false;
 };
 

@@ -28,6 +28,7 @@ struct Session::State {
     std::vector<TensorId> ids;
     std::unordered_map<TensorId, std::size_t> index;  ///< Into `ids` and the lists below.
     std::vector<PartitionId> start;  ///< Replicas that hold the same when the next run starts.
+    PiecesByInput pieces;            ///< The same of parts of them.
     std::vector<PartitionId> home;   ///< What the host wrote last: the most that `start` may be.
     bool is_whole = true;            ///< False after a run that ended in its middle: `start` is not known.
   };
@@ -134,6 +135,7 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
   compare_large(buffers);
   if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
   key.start = state_->variables.start;
+  key.pieces = state_->variables.pieces;
   state_->plans->switch_to(std::move(key));
 }
 
@@ -196,6 +198,7 @@ PartitionId Session::device_rows(TensorId state, PartitionId known) const {
 /// After a run that ended in its middle only the values on the device are known.
 void Session::read_back_facts() {
   PartitionTable& table = ir_->partitions();
+  state_->variables.pieces.clear();
   for (std::size_t i = 0; i < state_->variables.ids.size(); ++i) {
     state_->variables.start[i] =
         table.meet(state_->variables.home[i], device_rows(state_->variables.ids[i], table.bottom()));
@@ -205,22 +208,26 @@ void Session::read_back_facts() {
 std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) {
   PartitionTable& table = ir_->partitions();
   if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
-  PlanKey key{current().key.rows, state_->variables.start};
+  PlanKey key{current().key.rows, state_->variables.start, state_->variables.pieces};
   std::vector<PartitionId> home = state_->variables.home;
   bool fits = true;
   for (const auto& [id, kind, data] : rows) {
     const std::size_t at = state_index(id);
     const PartitionId equal = equal_rows_of(*ir_, state_->groups, id, kind, data);
-    const bool is_known = home[at] == equal && key.start[at] == equal;
+    const bool in_parts = key.pieces.contains(static_cast<std::uint32_t>(at));
+    const bool is_known = home[at] == equal && key.start[at] == equal && !in_parts;
     if (!is_known && holds_rows(*ir_, current().plan, id, kind, data)) continue;
     home[at] = key.start[at] = equal;
+    key.pieces.erase(static_cast<std::uint32_t>(at));
     const BufferId buffer = current().plan.variable(id);
     fits = fits && table.refines(current().plan.program().buffers[buffer].storage, equal);
   }
   std::vector<PartitionId> start = key.start;
+  PiecesByInput pieces = key.pieces;
   if (!fits) state_->plans->switch_to(std::move(key));
   state_->variables.home = std::move(home);
   state_->variables.start = std::move(start);
+  state_->variables.pieces = std::move(pieces);
   std::vector<RowCopy> copies;
   for (const auto& [id, kind, data] : rows) add_copies(*ir_, current().plan, id, kind, data, copies);
   return copies;
@@ -273,6 +280,12 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
     state_->variables.start[i] = ir_->partitions().meet(state_->variables.home[i], current().last[i]);
   }
+  state_->variables.pieces = current().last_pieces;
+  for (auto& [i, pieces] : state_->variables.pieces) {
+    meet_all(ir_->partitions(), pieces, state_->variables.home[i]);
+    normalize(ir_->partitions(), pieces);
+  }
+  std::erase_if(state_->variables.pieces, [](const auto& each) { return each.second.empty(); });
   ++step_;
   ++state_->runs;
 }

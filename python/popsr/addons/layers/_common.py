@@ -78,7 +78,7 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     if not is_a(found, Variable):
         raise AttributeValueError(
             f"{where}.torch_mapping: no such variable, got {shown(found)} for {shown(name)} among "
-            f"{variables.keys_flat()}"
+            f"{variables.keys_flat()}, expected names of variables"
         )
     variable: Variable = found
     return variable

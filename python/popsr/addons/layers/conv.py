@@ -93,7 +93,7 @@ class Conv2D(Module):
         if x.shape[1] % self.groups or self.out_channels % self.groups:
             raise AttributeValueError(
                 f"Conv2D: groups do not divide the channels, got {self.groups} for {x.shape[1]} and "
-                f"{self.out_channels}"
+                f"{self.out_channels}, expected a divisor of both"
             )
         shape = (self.out_channels, x.shape[1] // self.groups, *self.kernel_size)
         draw = functools.partial(truncated_normal, shape)

@@ -1,4 +1,4 @@
-"""The power of two that brings the greatest magnitude of a tensor just below that of float8."""
+"""The power of two that brings the greatest magnitude of a tensor just below float8's."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class OptimizerStep(Module):
         if (global_norm is None) != (global_norm_max is None):
             raise AttributeValueError(
                 f"{where}: global_norm and global_norm_max belong together, got {shown(global_norm)} and "
-                f"{shown(global_norm_max)}"
+                f"{shown(global_norm_max)}, expected both or neither"
             )
         if global_norm is not None:
             read_scalar(where, "global_norm", global_norm)

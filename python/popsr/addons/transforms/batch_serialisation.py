@@ -263,7 +263,8 @@ def batch_serialise_fwd_and_grad(
     info = gradient_graph.grad_graph_info
     if info.forward_graph is not forward_graph.graph:
         raise GraphError(
-            f"{where}: no gradient graph of {shown(forward_graph.graph)}, got the one of {shown(info.forward_graph)}"
+            f"{where}: no gradient graph of {shown(forward_graph.graph)}, got the one of {shown(info.forward_graph)}, "
+            "expected a gradient graph that was made of it"
         )
     ours = set(forward_graph.graph.tensors)
     _split(forward.loads, backward.loads, read_loads(where, load_handles), ours)
@@ -316,11 +317,14 @@ class _Needed:
             if is_gradient and theirs not in self.backward.loads:
                 raise GraphError(
                     f"{where}: a gradient has no load handle, got none for {shown(theirs.id)}, the gradient of "
-                    f"{shown(connection.fwd_tensor.id)}"
+                    f"{shown(connection.fwd_tensor.id)}, expected one in load_handles"
                 )
         twice = set(self.named.values()) & set(self.gradient_graph.args.to_dict())
         if twice:
-            raise GraphError(f"{where}: names of the gradient graph are taken, got {sorted(twice)} twice")
+            raise GraphError(
+                f"{where}: names of the gradient graph are taken, got {sorted(twice)} twice, "
+                "expected other names in the forward graph"
+            )
 
     def connect(self) -> NamedTensors:
         """Give the gradient graph a source for each value; returns its named inputs."""
@@ -370,7 +374,9 @@ def _check_graph(where: str, graph: Any) -> None:
 
 def _tensor(where: str, t: Any) -> Tensor:
     if not is_a(t, Tensor):
-        raise ArgumentTypeError(f"{where}: a handle is not for a tensor, got {shown(t)} as key")
+        raise ArgumentTypeError(
+            f"{where}: a handle is not for a tensor, got {shown(t)} as key, expected inputs of the graph as keys"
+        )
     assert isinstance(t, Tensor)
     return t
 
@@ -414,7 +420,8 @@ def _check_tensors(graph: Graph, plan: _Plan) -> None:
         _check_members(plan.where, name, tensors, known)
     if plan.seed is not None and plan.seed in plan.loads:
         raise GraphError(
-            f"{plan.where}: the seed is loaded as well, got a load handle for {shown(plan.seed.id)}"
+            f"{plan.where}: the seed is loaded as well, got a load handle for {shown(plan.seed.id)}, "
+            "expected a seed or its handle, not both"
         )
 
 

@@ -88,7 +88,8 @@ class PipelineBoundGraph(BoundGraph):
         read_text("add_output_tensor: original_id", original_id)
         if original_id in self._outputs:
             raise GraphError(
-                f"add_output_tensor: there is an output for {shown(original_id)}, got {shown(tensor)}"
+                f"add_output_tensor: there is an output for {shown(original_id)}, got {shown(tensor)}, "
+                "expected an id that has none"
             )
         with self.graph:
             graph_output(tensor)

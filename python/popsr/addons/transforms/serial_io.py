@@ -115,7 +115,8 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
         read_int(f"{where}: row_offset for {t.id!r}", offset, -(2**31), 2**31 - 1)
     if handle.buffer._ir is not t.ir:
         raise GraphError(
-            f"{where}: the buffer for {shown(t.id)} is of another Ir, got {shown(handle.buffer)}"
+            f"{where}: the buffer for {shown(t.id)} is of another Ir, got {shown(handle.buffer)}, "
+            "expected one of the current Ir"
         )
     spec = t.spec if handle.shard_group is None else replica_sharded_spec(t, handle.shard_group)
     _check_like(where, t, handle.buffer.tensor_shape, handle.buffer.tensor_dtype, spec.shape)
@@ -139,7 +140,8 @@ def read_streams(where: str, name: str, kind: type[Any], streams: Any) -> dict[T
     for t, stream in found.items():
         if not is_a(t, Tensor) or not is_a(stream, kind):
             raise ArgumentTypeError(
-                f"{where}: {name} has no tensor and {kind.__name__}, got {shown(t)}: {shown(stream)}"
+                f"{where}: {name} has no tensor and {kind.__name__}, got {shown(t)}: {shown(stream)}, "
+                f"expected Tensors as keys and {kind.__name__} as values"
             )
         _check_like(where, t, stream.shape, stream.dtype, t.shape)
     return found
@@ -151,7 +153,9 @@ def read_loads(where: str, handles: Any) -> dict[Tensor, HostToDeviceStream | Re
     found: dict[Tensor, HostToDeviceStream | RemoteHandle] = {}
     for t, value in given.items():
         if not is_a(t, Tensor):
-            raise ArgumentTypeError(f"{where}: load_handles has no tensor as key, got {shown(t)}")
+            raise ArgumentTypeError(
+                f"{where}: load_handles has no tensor as key, got {shown(t)}, expected Tensors"
+            )
         if is_a(value, HostToDeviceStream):
             found.update(read_streams(where, "load_handles", HostToDeviceStream, {t: value}))
         else:

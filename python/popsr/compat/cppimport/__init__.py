@@ -55,7 +55,11 @@ def imp(fullname: str, opt_in: bool = False) -> ModuleType:
     paths = importlib.import_module(parent).__path__ if parent else sys.path
     file = _hook.find_file(stem, paths, must_opt_in=read_flag("cppimport.imp: opt_in", opt_in))
     if file is None:
-        raise ModuleNotFoundError(f"cppimport.imp: no file of C++ of that name, got {shown(name)}", name=name)
+        raise ModuleNotFoundError(
+            f"cppimport.imp: no file of C++ of that name, got {shown(name)}, "
+            "expected a .cpp file beside the modules of sys.path",
+            name=name,
+        )
     return _load(file, name)
 
 

@@ -65,7 +65,8 @@ def gradients_carry_the_lines_of_their_forward_ops(ir: popsr.Ir) -> popsr.Tensor
 
     def loss(x: popsr.Tensor, w: popsr.Tensor) -> popsr.Tensor:
         # step 2: 'loss_subgraph(0)_bwd/Gradient___w' = matmul('loss_subgraph(0)_bwd/x',
-        #     'loss_subgraph(0)_bwd/Gradient___matmul_out'): differs between replicas 2 and 3; equal nowhere
+        #     'loss_subgraph(0)_bwd/Gradient___matmul_out') (a part of the sum over {0,1,2,3}): differs between replicas
+        #     2 and 3; equal nowhere
         h = ops.matmul(x, w)
         h = ops.tanh(h)
         return ops.sum(h)
@@ -73,8 +74,8 @@ def gradients_carry_the_lines_of_their_forward_ops(ir: popsr.Ir) -> popsr.Tensor
     graph = ir.create_graph(loss, x, w)
     gradient = transforms.autodiff(graph, grads_required=[graph.inputs[1]])
     forward = ops.call_with_info(graph, x, w)
-    # step 1: 'call_out__t1' is returned by call of graph 'loss_subgraph(0)_bwd': differs between replicas 2 and 3;
-    #     equal nowhere
+    # step 1: 'call_out__t1' is returned by call of graph 'loss_subgraph(0)_bwd' (a part of the sum over {0,1,2,3}):
+    #     differs between replicas 2 and 3; equal nowhere
     # step 3: 'loss_subgraph(0)_bwd/x' is given 'x_load' by call of graph 'loss_subgraph(0)_bwd': differs between
     #     replicas 2 and 3; equal nowhere
     # suggestion: replicated_all_reduce('call_out__t1', 'mean' or 'add', ir.replica_grouping(stride=1, group_size=4))

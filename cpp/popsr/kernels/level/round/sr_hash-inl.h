@@ -50,8 +50,7 @@ namespace {
                      static_cast<std::uint32_t>(key >> 32));
 }
 
-/// The upper or, by the other half of the key, the lower 32 bits of U,
-/// of 32-bit operands.
+/// The upper or, by the other half of the key, the lower 32 bits of U, of 32-bit operands.
 [[gnu::always_inline]] inline std::uint32_t hash_32(std::uint32_t x, std::uint32_t y, std::uint64_t key) {
   const std::uint32_t least = x < y ? x : y;
   const std::uint32_t most = x < y ? y : x;

@@ -1,6 +1,6 @@
 """Collectives with the shapes of popxl_addons: results of gathers and scatters are flat.
 
-Groups of every kind are accepted, those of a stride as well as those of any assignment such as a transpose.
+Groups of every kind are accepted, of constant stride as well as of any assignment such as a transpose.
 """
 
 from popsr._lazy import names_only

@@ -1,0 +1,52 @@
+#include "popsr/analysis/lint/lint_memory.h"
+
+#include <algorithm>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// True if no lint of other ops can tell the program with the op from the one without.
+bool only_reads(const PartitionAnalysis& facts, const Op& op) {
+  const Ir& ir = facts.ir();
+  const bool moves = loaded_stream(ir, op) || stored_stream(ir, op);
+  return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone && !moves &&
+         op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
+         facts.contexts(op.graph).size() < 2;
+}
+
+/// Of the program whole: reads of what nothing was written to, and gradients.
+bool has_wide_lints(const Ir& ir) {
+  for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
+    if (ir.gradient_graph(graph) != nullptr) return true;
+  }
+  return ir.may_have([](const OpDef& def) {
+    return def.memory.undefined != nullptr || def.program.remote == Remote::kLoads;
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& memory) {
+  const PartitionAnalysis& facts = explainer.flow().facts();
+  const Ir& ir = facts.ir();
+  if (!ir.grew_from(memory.epoch, memory.ops) || !ir.seeds_grew_from(memory.seeds_epoch, memory.ops) ||
+      has_wide_lints(ir))
+    return nullptr;
+  auto now = std::make_shared<LintMemory>(memory);
+  now->grown = true;
+  for (; now->ops < ir.num_ops(); ++now->ops) {
+    const Op& op = ir.op(OpId(now->ops));
+    if (!only_reads(facts, op)) return nullptr;
+    if (!facts.contexts(op.graph).empty()) lint_op(explainer, op, now->lints);
+  }
+  for (auto& [graph, order] : now->order) {
+    if (!order.grow(ir)) return nullptr;
+  }
+  now->epoch = ir.epoch();
+  now->seeds_epoch = ir.seeds_epoch();
+  return now;
+}
+
+}  // namespace popsr

@@ -1,0 +1,31 @@
+// The lints of a program, for the same program with more ops: those that only read what is there leave all
+// lints as they are and add their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "popsr/analysis/lint/lints.h"
+#include "popsr/effects/write_order.h"
+
+namespace popsr {
+
+struct LintMemory {
+  std::uint64_t epoch = 0, seeds_epoch = 0;
+  std::size_t ops = 0;
+  bool grown = false;                       ///< Made of those of an earlier program.
+  std::vector<Lint> lints = {};             ///< Sorted.
+  std::map<GraphId, WriteOrder> order = {};  ///< Of the graphs that the program reaches.
+};
+
+/// Lints of one op: L1, L5, L6 and L9.
+void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints);
+
+/// The lints of a program that grew since `memory`, with a memory of their own; nullptr where all passes must
+/// be made.
+std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& memory);
+
+}  // namespace popsr

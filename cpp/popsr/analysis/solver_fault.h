@@ -1,0 +1,18 @@
+// Rules of the solver that are wrong on purpose: tests that let one of them live are too weak.
+#pragma once
+
+#include <cstdint>
+
+namespace popsr {
+
+enum class SolverFault : std::uint8_t {
+  kNone,
+  kPartsMoved,    ///< A graph leaves the facts of its inputs' parts at other parts.
+  kOneIteration,  ///< A loop ends with the facts of its first iteration.
+  kOddSwaps,      ///< A loop whose facts come back ends one iteration off.
+  kOwnNoise,      ///< Each iteration draws the noise that would do for it.
+  kOtherBranch,   ///< A known condition leads to the other branch.
+  kStaysKnown,    ///< A known condition stays known when it is written.
+};
+
+}  // namespace popsr

@@ -1,0 +1,31 @@
+// Uses of a graph's inputs for which more than one fact of their memory matters: parts of them, and conditions.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "popsr/ir/ir.h"
+
+namespace popsr {
+
+/// Of an input, by the graph's ops and by the graphs that they run.
+struct InputUse {
+  bool in_parts = false;  ///< Views show parts of it, or it is handed on as a result.
+  bool decides = false;   ///< It is the condition of a conditional.
+};
+
+class InputUses {
+ public:
+  explicit InputUses(const Ir& ir) : ir_(ir) {}
+
+  /// Per input of the graph. The reference lives as long as this object.
+  const std::vector<InputUse>& of(GraphId graph) const;
+
+ private:
+  std::vector<InputUse> find(GraphId graph) const;
+
+  const Ir& ir_;
+  mutable std::map<GraphId, std::vector<InputUse>> memo_;
+};
+
+}  // namespace popsr

@@ -1,0 +1,142 @@
+#include "popsr/effects/reachability.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace popsr {
+namespace {
+
+/// The ops that each op depends on, by position.
+class Predecessors {
+ public:
+  Predecessors(const Ir& ir, const Graph& graph) {
+    first_.reserve(graph.ops.size() + 1);
+    for (const OpId id : graph.ops) {
+      const Op& op = ir.op(id);
+      const auto add = [&](OpId before) {
+        const std::uint32_t at = ir.op(before).schedule.position;
+        if (at != op.schedule.position) list_.push_back(at);
+      };
+      for (const OpId before : op.schedule.after) add(before);
+      for (const TensorId input : op.inputs) {
+        if (input != kNone && ir.tensor(input).uses.producer != kNone) add(ir.tensor(input).uses.producer);
+      }
+      first_.push_back(static_cast<std::uint32_t>(list_.size()));
+    }
+  }
+
+  std::span<const std::uint32_t> of(std::size_t at) const {
+    return std::span(list_).subspan(first_[at], first_[at + 1] - first_[at]);
+  }
+  std::size_t size() const { return first_.size() - 1; }
+
+ private:
+  std::vector<std::uint32_t> first_{0}, list_;
+};
+
+/// Numbers of chains of which each op depends on the one before, by position.
+std::vector<std::uint32_t> chains_of(const Predecessors& predecessors) {
+  std::vector<std::uint32_t> chains(predecessors.size(), kNone), tails;
+  for (std::uint32_t op = 0; op < chains.size(); ++op) {
+    for (const std::uint32_t before : predecessors.of(op)) {
+      if (chains[op] == kNone && tails[chains[before]] == before) chains[op] = chains[before];
+    }
+    if (chains[op] == kNone) {
+      chains[op] = static_cast<std::uint32_t>(tails.size());
+      tails.push_back(op);
+    }
+    tails[chains[op]] = op;
+  }
+  return chains;
+}
+
+constexpr std::size_t kWords = 8;
+using Bits = std::array<std::uint64_t, kWords>;
+constexpr std::size_t kBatch = kWords * 64;  ///< First ops of one pass.
+
+/// Answers the questions of these numbers, ascending by `first`, of which no more than kBatch differ.
+void answer_batch(const Predecessors& predecessors, std::span<const OrderQuestion> questions,
+                  std::span<const std::uint32_t> asked, std::vector<Bits>& reached, std::vector<bool>& answers) {
+  const std::uint32_t begin = questions[asked.front()].first;
+  std::uint32_t end = begin;
+  for (const std::uint32_t q : asked) end = std::max(end, questions[q].second + 1);
+  std::vector<std::pair<std::uint32_t, std::size_t>> starts;  // first ops with their bits, ascending
+  for (const std::uint32_t q : asked) {
+    const std::uint32_t first = questions[q].first;
+    if (starts.empty() || starts.back().first != first) starts.emplace_back(first, starts.size());
+  }
+  auto next = starts.begin();
+  for (std::uint32_t at = begin; at < end; ++at) {
+    Bits bits{};
+    for (const std::uint32_t before : predecessors.of(at)) {
+      if (before < begin) continue;
+      for (std::size_t w = 0; w < kWords; ++w) bits[w] |= reached[before][w];
+    }
+    if (next != starts.end() && next->first == at) {
+      bits[next->second / 64] |= std::uint64_t{1} << next->second % 64;
+      ++next;
+    }
+    reached[at] = bits;
+  }
+  for (const std::uint32_t q : asked) {
+    const auto start = std::ranges::lower_bound(starts, questions[q].first, {},
+                                                &std::pair<std::uint32_t, std::size_t>::first);
+    answers[q] = (reached[questions[q].second][start->second / 64] >> start->second % 64 & 1) != 0;
+  }
+}
+
+}  // namespace
+
+bool follows(const Ir& ir, const Op& op, const Op& before) {
+  const auto is_before = [&](OpId id) {
+    if (id == before.id) return true;
+    return !before.schedule.parts.empty() && ir.op(id).schedule.position == before.schedule.position;
+  };
+  if (std::ranges::any_of(op.schedule.after, is_before)) return true;
+  return std::ranges::any_of(op.inputs, [&](TensorId input) {
+    return input != kNone && std::ranges::find(before.outputs, input) != before.outputs.end();
+  });
+}
+
+NeighbourRuns::NeighbourRuns(const Ir& ir, const Graph& graph) {
+  run_.reserve(graph.ops.size());
+  std::uint32_t run = 0;
+  const Op* before = nullptr;
+  for (const OpId id : graph.ops) {
+    const Op& op = ir.op(id);
+    if (before != nullptr && !follows(ir, op, *before)) ++run;
+    run_.push_back(run);
+    before = &op;
+  }
+}
+
+std::uint32_t NeighbourRuns::last_run() const {
+  if (run_.empty()) return 0;
+  return static_cast<std::uint32_t>(std::ranges::lower_bound(run_, run_.back()) - run_.begin());
+}
+
+std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, std::span<const OrderQuestion> questions) {
+  std::vector<bool> answers(questions.size(), true);
+  if (questions.empty()) return answers;
+  const Predecessors predecessors(ir, graph);
+  const std::vector<std::uint32_t> chains = chains_of(predecessors);
+  std::vector<std::uint32_t> open;
+  for (std::uint32_t q = 0; q < questions.size(); ++q) {
+    if (chains[questions[q].first] != chains[questions[q].second]) open.push_back(q);
+  }
+  std::ranges::stable_sort(open, {}, [&](std::uint32_t q) { return questions[q].first; });
+  std::vector<Bits> reached(open.empty() ? 0 : graph.ops.size());
+  for (std::size_t begin = 0; begin < open.size();) {
+    std::size_t end = begin, starts = 0;
+    for (; end < open.size(); ++end) {
+      const bool fresh = end == begin || questions[open[end]].first != questions[open[end - 1]].first;
+      if (fresh && ++starts > kBatch) break;
+    }
+    answer_batch(predecessors, questions, std::span(open).subspan(begin, end - begin), reached, answers);
+    begin = end;
+  }
+  return answers;
+}
+
+}  // namespace popsr
