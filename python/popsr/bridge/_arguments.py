@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from popsr import dtypes
 from popsr._program.gaps import Gap
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
@@ -58,7 +60,13 @@ class Argument:
 
     def rows(self, value: Any) -> Array:
         """The rows that its stream takes, made of the user's value."""
-        return np.asarray(value if self._feed is None else self._feed(value))
+        given = value if self._feed is None else self._feed(value)
+        try:
+            return np.asarray(given)
+        except Exception:
+            raise ArgumentTypeError(
+                f"run: value of {shown(self.path)} is not an array, got {shown(given)}, expected rows"
+            ) from None
 
     def __str__(self) -> str:
         return (

@@ -10,17 +10,26 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from popsr import _core, dtypes, ops
-from popsr._host.arguments import read_a, read_choice, read_int, read_text
+from popsr._host.arguments import (
+    read_a,
+    read_call,
+    read_choice,
+    read_dtype,
+    read_int,
+    read_items,
+    read_shape,
+    read_text,
+)
 from popsr._program.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.location import describe_location
 from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Result, Rows
+from popsr.bridge._arguments import Argument, Array, Result, Rows
 from popsr.bridge._opaque import opaque
 from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
-from popsr.errors import DTypeError, GraphError, ReplicaError, ShapeError, StateError
+from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.streams import d2h_stream, h2d_stream
@@ -48,8 +57,8 @@ class StepBuilder:
     def __init__(self, replicas: int, *, where: str = "bridge", unsupported: Unsupported = "error") -> None:
         """A program without ops."""
         self._where = read_text("StepBuilder: where", where)
-        self._unsupported = read_choice(where, "unsupported", unsupported, ("error", "conservative"))
-        self._ir = Ir(read_int(f"{where}: replicas", replicas, 1))
+        self._unsupported = read_choice(self._where, "unsupported", unsupported, ("error", "conservative"))
+        self._ir = Ir(read_int(f"{self._where}: replicas", replicas, 1))
         self._arguments: dict[str, Argument] = {}
         self._results: dict[str, Result] = {}
         self._updates: dict[str, Tensor] = {}
@@ -102,8 +111,9 @@ class StepBuilder:
             grouping: which replicas start with equal values, and are declared to keep them equal.
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
         """
+        path = self._path(path)
         grouping = self._own(path, grouping)
-        array = np.asarray(value)
+        array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
         self._add(Argument(path, "state", made.shape, kind, grouping, made, made, example=array))
@@ -129,9 +139,12 @@ class StepBuilder:
             example: rows to run with by default, as ``feed`` takes them.
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
         """
+        path = self._path(path)
         grouping = self._own(path, grouping)
+        if feed is not None:
+            read_call(f"{self._where}: feed of {path}", feed)
         stream = h2d_stream(
-            tuple(shape),
+            read_shape(f"{self._where}: {path}", shape),
             dtype,
             path,
             replicated_stream_mode="replicate" if grouping.group_size == 1 else grouping,
@@ -145,7 +158,8 @@ class StepBuilder:
 
     def constant(self, path: str, value: Any, dtype: dtypes.dtype | None = None) -> Tensor:
         """A value that the step was traced with, equal on all replicas and in all runs."""
-        array = np.asarray(value)
+        path = self._path(path)
+        array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = constant(array, kind, path)
         self._add(Argument(path, "constant", made.shape, kind, self.all(), made, example=array))
@@ -155,6 +169,8 @@ class StepBuilder:
 
     def update(self, path: str, new: Tensor) -> None:
         """Say which tensor is the new value of a state. The state is written when the step is finished."""
+        path = self._path(path)
+        self._tensor(path, new)
         argument = self._arguments.get(path)
         if argument is None or argument.role != "state":
             raise GraphError(
@@ -179,14 +195,18 @@ class StepBuilder:
             grouping: which replicas are declared to return equal values. Default: nothing is declared.
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
         """
+        path = self._path(path)
+        self._tensor(path, t)
         if path in self._results:
             raise GraphError(
                 f"{self._where}: two results of one path, got {shown(path)}, expected different paths"
             )
+        declared = None if grouping is None else self._own(path, grouping)
+        if join is not None:
+            read_call(f"{self._where}: join of {path}", join)
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        declared = None if grouping is None else self._own(path, grouping)
         self._results[path] = Result(path, t, stream, declared, join)
 
     # Gaps
@@ -211,9 +231,16 @@ class StepBuilder:
             everywhere: True for a collective, and for an op whose results depend on anything else than its inputs.
         """
         ir = self._ir
+        operands = read_items(f"{self._where}: unsupported", "inputs", inputs, kind="tensors")
+        for t in operands:
+            read_a(f"{self._where}: input of {shown(op)}", t, Tensor)
+        results = [
+            self._output(op, each)
+            for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
+        ]
         keep_attribute(ir, ir, "_gaps")
         ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
-        return opaque(inputs, outputs, everywhere)
+        return opaque(operands, results, everywhere)
 
     def finish(self) -> BridgedStep:
         """The step. New values of states are written; call it inside ``with builder:``, as the last thing.
@@ -257,8 +284,35 @@ class StepBuilder:
             place = core.location_of_variable(t._id) if info.kind == "variable" else ""
         return _placed(place) if place else contextlib.nullcontext()
 
+    def _path(self, path: str) -> str:
+        return read_text(f"{self._where}: path", path)
+
+    def _tensor(self, path: str, t: Tensor) -> None:
+        """Check that a tensor is one of the program."""
+        if read_a(f"{self._where}: tensor of {shown(path)}", t, Tensor)._ir is not self._ir:
+            raise GraphError(
+                f"{self._where}: tensor of another Ir, got {shown(t)}, expected one of {shown(self._ir)}"
+            )
+
+    def _output(self, op: str, value: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
+        """Shape and dtype of a result of an op that popsr lacks."""
+        where = f"{self._where}: output of {shown(op)}"
+        items = read_items(where, "shape and dtype", value, kind="shape and dtype")
+        if len(items) != 2:
+            raise ArgumentTypeError(
+                f"{where}: not a shape and a dtype, got {shown(value)}, expected (shape, dtype)"
+            )
+        return read_shape(where, items[0]), read_dtype(where, items[1])
+
+    def _array(self, path: str, value: Any) -> Array:
+        try:
+            return np.asarray(value)
+        except Exception:
+            raise ArgumentTypeError(
+                f"{self._where}: value of {shown(path)} is not an array, got {shown(value)}, expected numbers"
+            ) from None
+
     def _own(self, path: str, grouping: ReplicaGrouping) -> ReplicaGrouping:
-        read_text(f"{self._where}: path", path)
         read_a(f"{self._where}: grouping of {shown(path)}", grouping, ReplicaGrouping)
         if grouping.num_replicas != self._ir.replication_factor:
             raise ReplicaError(

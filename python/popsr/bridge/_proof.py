@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from popsr._host.arguments import read_flag, read_text
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
@@ -213,6 +214,7 @@ class Proof(Summarised):
         Raises:
             UnknownNameError: there is none.
         """
+        read_text("value: path", path)
         for each in (*self.states, *self.results):
             if each.path == path:
                 return each
@@ -332,7 +334,7 @@ def _sections(proof: Proof) -> list[Section]:
 def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
     """Analyse a step."""
     ir = step.ir
-    if stochastic_rounding:
+    if read_flag("prove: stochastic_rounding", stochastic_rounding):
         ir.options.enable_stochastic_rounding = True
     facts = analyze(ir)
     states = tuple(_state(facts, each) for each in step.states)

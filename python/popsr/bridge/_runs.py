@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from popsr._host.arguments import read_mapping
+from popsr._host.arguments import read_mapping, read_text
 from popsr._program.gaps import unsupported_ops
 from popsr._text.nearest import nearest
 from popsr._text.shown import shown
@@ -50,6 +50,7 @@ class StepRuns:
     @staticmethod
     def argument(arguments: Sequence[Argument], path: str) -> Argument:
         """The argument of a path."""
+        read_text("argument: path", path)
         for each in arguments:
             if each.path == path:
                 return each

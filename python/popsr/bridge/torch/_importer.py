@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr import dtypes, location
+from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch import (
     _scalars,
@@ -24,6 +24,7 @@ from popsr.bridge.torch import (
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node
 from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
 

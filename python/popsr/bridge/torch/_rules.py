@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 __all__ = [
     "COLLECTIVES",

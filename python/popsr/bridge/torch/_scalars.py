@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr.bridge.torch._dtypes import Scalar, is_float
 from popsr.bridge.torch._rules import Gap, Site, cast, python_rule, rule
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable
+from popsr.tensor import Tensor, Variable, constant
 
 __all__ = ["Groups", "RandomSeeds", "Values", "add_results"]
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr.bridge.torch._rules import Gap, Site, rule
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 __all__ = ["flat", "flat_places"]
 

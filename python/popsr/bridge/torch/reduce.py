@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Gap, Site, axes_of, cast, rule
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
 

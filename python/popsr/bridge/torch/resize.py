@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from popsr import constant, dtypes, ops
+from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._rules import Site, rule
 from popsr.bridge.torch.pools import planes_of, scattered_sums
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
 
