@@ -32,6 +32,10 @@ std::pair<std::uint32_t, std::size_t> place_of(const PartitionAnalysis& facts, C
 
 std::string difference(const PartitionAnalysis& a, const Context& of_a, const PartitionAnalysis& b,
                        const Context& of_b) {
+  if (of_a.pieces != of_b.pieces || of_a.truths != of_b.truths) return "start of parts";
+  if (of_a.end.output_pieces != of_b.end.output_pieces || of_a.end.input_pieces != of_b.end.input_pieces) {
+    return "end of parts";
+  }
   if (of_a.inputs != of_b.inputs || of_a.remote != of_b.remote || of_a.exec != of_b.exec) return "start";
   if (of_a.end.outputs != of_b.end.outputs || of_a.end.inputs != of_b.end.inputs) return "end";
   if (of_a.end.remote != of_b.end.remote) return "remote memory";
@@ -40,7 +44,8 @@ std::string difference(const PartitionAnalysis& a, const Context& of_a, const Pa
   if (of_a.ops.size() != of_b.ops.size()) return "ops";
   for (std::size_t i = 0; i < of_a.ops.size(); ++i) {
     const FactView x = of_a.ops[i], y = of_b.ops[i];
-    const bool same = std::ranges::equal(x.outputs, y.outputs) && x.seeds == y.seeds &&
+    const bool same = std::ranges::equal(x.outputs, y.outputs) && x.seeds == y.seeds && x.taken == y.taken &&
+                      std::ranges::equal(x.pieces, y.pieces) &&
                       std::ranges::equal(x.written, y.written) && place_of(a, x.callee) == place_of(b, y.callee) &&
                       place_of(a, x.otherwise) == place_of(b, y.otherwise);
     if (!same) return fmt::format("op {}", i);
@@ -86,7 +91,7 @@ std::string told_difference(const PartitionAnalysis& a, const PartitionAnalysis&
     if (x != y) return fmt::format("{} against {}", x, y);
   }
   for (const TensorId tensor : ids<TensorId>(ir.num_tensors())) {
-    if (of_a.gradients().pending(tensor) != of_b.gradients().pending(tensor)) return "pending sum";
+    if (of_a.gradients().pending(tensor, {}) != of_b.gradients().pending(tensor, {})) return "pending sum";
   }
   const std::vector<TensorId>& tensors = ir.graph(kMainGraph).tensors;
   for (int question = 0; question < 4 && ir.replication() > 1 && !tensors.empty(); ++question) {

@@ -21,11 +21,12 @@ namespace {
 
 bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || stored_stream(ir, op); }
 
-/// True if a graph with the op leaves what it would leave without, and asks the same of its callers.
+/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of an
+/// op may be why a loop's iterations are not followed.
 bool is_local(const Ir& ir, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
-         !moves_stream(ir, op);
+         !op.noise.seeds && !moves_stream(ir, op);
 }
 
 }  // namespace
