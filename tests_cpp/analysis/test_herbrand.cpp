@@ -178,7 +178,8 @@ TEST_CASE("herbrand: a view shows elements of other memory, and writes them") {
   Program p(4);
   p.sequence = SequenceMode::kOrdered;
   using Ints = std::vector<std::int64_t>;
-  const TensorId x = p.load("x", StreamMode::kBroadcast), u = p.load("u", StreamMode::kReplicate, {DType::kFloat32, {2}});
+  const TensorId x = p.load("x", StreamMode::kBroadcast),
+                 u = p.load("u", StreamMode::kReplicate, {DType::kFloat32, {2}});
   const auto half = [&](TensorId t, std::int64_t start) {
     return p("slice_", {t}, {}, {{"start", Ints{start}}, {"stop", Ints{start + 2}}, {"step", Ints{1}}});
   };

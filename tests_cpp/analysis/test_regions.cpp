@@ -91,7 +91,8 @@ TEST_CASE("regions: through two calls, a view, and a conditional") {
   p.run("conditional", {p.load("c", kEqual, kCondition), flat, flat},
         {{"then_branch", outer}, {"else_branch", nothing}}, {1, 2});
   const auto part = [&](std::int64_t i, std::int64_t j, std::string name) {
-    p("relu", {p("slice_", {whole}, {}, {{"start", Ints{i, j}}, {"stop", Ints{i + 1, j + 2}}})}, std::move(name));
+    p("relu", {p("slice_", {whole}, {}, {{"start", Ints{i, j}}, {"stop", Ints{i + 1, j + 2}}})},
+      std::move(name));
   };
   part(0, 0, "above");
   part(1, 0, "left");
@@ -110,8 +111,8 @@ TEST_CASE("regions: a loop spoils a half in its second iteration") {
       p.ir.add_output(p.at, p("relu", {u}));
     });
     const TensorId x = p.load("x", kEqual);
-    p.run("repeat", {p.load("w", kEqual, kHalf), x, p.load("u", kUnequal, kHalf)}, {{"graph", f}, {"count", count}},
-          {1});
+    p.run("repeat", {p.load("w", kEqual, kHalf), x, p.load("u", kUnequal, kHalf)},
+          {{"graph", f}, {"count", count}}, {1});
     p("relu", {p.half(x, 0)}, "first");
     p("relu", {p.half(x, 1)}, "second");
     p.check({{"first", expected}, {"second", kAll}});
@@ -248,8 +249,9 @@ GraphId copies_where(Regions& p, bool then, bool rewrites = false) {
   return p.graph([&] {
     const TensorId c = p.input("c", kCondition), x = p.input("x"), y = p.input("y");
     if (rewrites) p("copy_var_update_", {c, p.load("d", kEqual, kCondition)});
-    const OpId inner = then ? p.run("conditional", {c, y, x}, {{"then_branch", copies}, {"else_branch", keeps}})
-                            : p.run("conditional", {c, x, y}, {{"then_branch", keeps}, {"else_branch", copies}});
+    const OpId inner =
+        then ? p.run("conditional", {c, y, x}, {{"then_branch", copies}, {"else_branch", keeps}})
+             : p.run("conditional", {c, x, y}, {{"then_branch", keeps}, {"else_branch", copies}});
     p.ir.add_output(p.at, p.ir.op(inner).outputs[0]);
   });
 }
@@ -271,16 +273,16 @@ TEST_CASE("conditions: a conditional inside a branch of one on the same conditio
       };
       if (in_call) first = called(first), second = called(second);
       const TensorId c = p.load("c", kEqual, kCondition), x = p.load("x", kEqual), y = p.load("y", kUnequal);
-      const OpId kept = p.run("conditional", {c, c, x, y, c, y, x},
-                              {{"then_branch", first}, {"else_branch", second}});
+      const OpId kept =
+          p.run("conditional", {c, c, x, y, c, y, x}, {{"then_branch", first}, {"else_branch", second}});
       p("relu", {p.ir.op(kept).outputs[0]}, "kept");
-      const OpId other = p.run("conditional", {c, c, x, y, c, y, x},
-                               {{"then_branch", second}, {"else_branch", first}});
+      const OpId other =
+          p.run("conditional", {c, c, x, y, c, y, x}, {{"then_branch", second}, {"else_branch", first}});
       p("relu", {p.ir.op(other).outputs[0]}, "other");
       // first: c holds: keeps x. second(y, x): c fails: keeps y.
       p.check({{"kept", kEach}, {"other", kEach}});
-      const OpId equal = p.run("conditional", {c, c, x, y, c, x, y},
-                               {{"then_branch", first}, {"else_branch", second}});
+      const OpId equal =
+          p.run("conditional", {c, c, x, y, c, x, y}, {{"then_branch", first}, {"else_branch", second}});
       p("relu", {p.ir.op(equal).outputs[0]}, "equal");
       p.check({{"equal", rewrites ? kEach : kAll}});
     }
@@ -304,7 +306,8 @@ TEST_CASE("conditions: of unequal ones each branch is a group of replicas that a
   const GraphId first = copies_where(p, false), second = copies_where(p, true);
   const TensorId c = p.variable("c", p.groups(1, 2), kCondition);
   const TensorId x = p.load("x", kEqual), y = p.load("y", kUnequal);
-  const OpId op = p.run("conditional", {c, c, x, y, c, x, y}, {{"then_branch", first}, {"else_branch", second}});
+  const OpId op =
+      p.run("conditional", {c, c, x, y, c, x, y}, {{"then_branch", first}, {"else_branch", second}});
   p("relu", {p.ir.op(op).outputs[0]}, "out");
   p.check({{"out", kPairs}});
 }

@@ -552,9 +552,8 @@ bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask 
 
 bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, Mask active) {
   Mask holds = 0;
-  each(active, [&](std::size_t r) {
-    holds |= (mix(seed_, term(base, *step.in[0], r)) & 1) != 0 ? bit(r) : 0;
-  });
+  each(active,
+       [&](std::size_t r) { holds |= (mix(seed_, term(base, *step.in[0], r)) & 1) != 0 ? bit(r) : 0; });
   const Mask fails = active & ~holds;
   if (holds != 0 && !run_call(step, step.bodies[0], base, path, holds)) return false;
   return fails == 0 || run_call(step, step.bodies[1], base, path, fails);

@@ -126,7 +126,8 @@ void PartitionAnalysis::solve_runs() {
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
   ContextEntry entry{.inputs = initial_facts(*this, state_)};
   for (const auto& [id, pieces] : assumptions_.start_pieces) {
-    if (const auto at = find_sorted(state_, id)) entry.pieces.emplace(static_cast<std::uint32_t>(*at), pieces);
+    if (const auto at = find_sorted(state_, id))
+      entry.pieces.emplace(static_cast<std::uint32_t>(*at), pieces);
   }
   entries_ = initial_facts(*this, entries);
   // Greatest fixpoint across runs: each pass can only split blocks, so it ends.

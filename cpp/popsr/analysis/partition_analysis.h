@@ -91,9 +91,9 @@ struct Context {
   std::vector<PartitionId> remote;  ///< As in ContextEnd, when the graph starts.
   PiecesByInput pieces = {};        ///< Of inputs; as in ContextEntry.
   std::map<std::uint32_t, bool> truths = {};
-  PartitionId exec = {};            ///< Replicas that certainly run the graph together.
-  NarrowingId narrowing = {};       ///< The conditionals that made it so.
-  FactStore ops;                    ///< Parallel to Graph::ops; of merged ops what their parts have.
+  PartitionId exec = {};       ///< Replicas that certainly run the graph together.
+  NarrowingId narrowing = {};  ///< The conditionals that made it so.
+  FactStore ops;               ///< Parallel to Graph::ops; of merged ops what their parts have.
   std::map<std::uint32_t, std::vector<OpFacts>> parts;  ///< Of merged ops, by their position in Graph::ops.
   ContextEnd end = {};
 };
@@ -124,7 +124,8 @@ class PartitionAnalysis {
   explicit PartitionAnalysis(const Ir& ir, Assumptions assumptions = {});
   /// The analysis of the program as it is now, for as much work as what was added since `before`, which stays
   /// as it is; null where that is not enough (partition_growth.cpp).
-  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before, const GrowthChecks& checks = {});
+  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before,
+                                                  const GrowthChecks& checks = {});
   PartitionAnalysis(PartitionAnalysis&&) = default;
 
   const Ir& ir() const { return *ir_; }

@@ -88,7 +88,8 @@ class GradGraphBuilder {
   std::unordered_map<TensorId, TensorId> values_;
   GradGraph result_;
   GradientGraph made_;
-  std::vector<std::pair<TensorId, TensorId>> parts_;  ///< Contributions that are added, and the forward tensor.
+  std::vector<std::pair<TensorId, TensorId>>
+      parts_;  ///< Contributions that are added, and the forward tensor.
 };
 
 }  // namespace popsr

@@ -40,8 +40,8 @@ class Differentiated {
 
   const Ir& ir_;
   IdVector<TensorId, bool> contained_;
-  IdVector<GraphId, std::vector<Caller>> callers_;     ///< Ops that run the graph.
-  IdVector<TensorId, std::uint32_t> index_;            ///< Of inputs, among those of their graph.
+  IdVector<GraphId, std::vector<Caller>> callers_;  ///< Ops that run the graph.
+  IdVector<TensorId, std::uint32_t> index_;         ///< Of inputs, among those of their graph.
   mutable std::unordered_map<TensorId, std::optional<PartitionId>> declared_;
   std::unordered_map<TensorId, std::vector<TensorId>> sources_;  ///< Of storages: the arguments for them.
   std::vector<TensorId> storages_, todo_;

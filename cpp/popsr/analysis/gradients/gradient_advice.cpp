@@ -109,7 +109,8 @@ std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& f
   const OpId sum = at_fork.empty() ? sum_behind(flow, finding.first) : OpId(kNone);
   if (sum == kNone) return at_fork;
   return fmt::format(
-      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or leave "
+      "add what makes its operand equal in its groups, as a sum of parts in the forward pass, before {}, or "
+      "leave "
       "out the sum of gradients there",
       place(flow, flow.ir().op(sum).origin.location));
 }

@@ -37,7 +37,8 @@ bool GradientFlow::drifts() const {
   return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
     const auto fact = differentiated_.declared(storage);
-    return fact && (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
+    return fact &&
+           (program_.variable(storage) != *fact || !table_.refines(*fact, program_.partition(storage)));
   });
 }
 

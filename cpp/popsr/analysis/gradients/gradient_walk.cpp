@@ -144,7 +144,8 @@ std::optional<StepKey> GradientWalk::key_of(const Op& op, const std::vector<Tens
   if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient) {
     const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
     if (group != nullptr) key.groups = group->identity();
-    if (replicas.collective == Collective::kReduce) key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
+    if (replicas.collective == Collective::kReduce)
+      key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
     key.inputs[0] = read(inputs[0]).value;
     return key;
   }
@@ -435,10 +436,8 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
 
 void GradientWalk::step_conditional(const Op& op, const FactView& facts) {
   const std::vector<CalledGraph> branches = called_graphs(ir_, op);
-  const GradientFlow::Result& taken =
-      flow_.walk(facts.callee, arguments(op, branches[0]), {id_, op.id});
-  const GradientFlow::Result& other =
-      flow_.walk(facts.otherwise, arguments(op, branches[1]), {id_, op.id});
+  const GradientFlow::Result& taken = flow_.walk(facts.callee, arguments(op, branches[0]), {id_, op.id});
+  const GradientFlow::Result& other = flow_.walk(facts.otherwise, arguments(op, branches[1]), {id_, op.id});
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     write(op, op.outputs[k], flow_.merge(taken.outputs[k], other.outputs[k]));
   }

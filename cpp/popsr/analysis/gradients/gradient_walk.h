@@ -60,9 +60,9 @@ class GradientWalk {
   const Graph& graph_;
   const GradientGraph* made_;  ///< Null unless autodiff made the graph.
   MemoryFacts memory_;
-  std::vector<ShareId> shares_;      ///< By Tensor::index of the storage.
-  std::vector<PartitionId> facts_;   ///< Of the inputs of one op.
-  bool again_ = false;               ///< The last collective summed a sum over the same replicas.
+  std::vector<ShareId> shares_;     ///< By Tensor::index of the storage.
+  std::vector<PartitionId> facts_;  ///< Of the inputs of one op.
+  bool again_ = false;              ///< The last collective summed a sum over the same replicas.
 };
 
 }  // namespace popsr
