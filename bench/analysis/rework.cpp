@@ -24,9 +24,15 @@ double seconds_of(const Pass& pass) {
 using LintPass = void (*)(Explainer&, std::vector<Lint>&);
 void order(Explainer& explainer, std::vector<Lint>& lints) { lint_order(explainer, lints); }
 constexpr std::pair<std::string_view, LintPass> kLints[] = {
-    {"control", lint_control}, {"stores", lint_stores},   {"variables", lint_variables},
-    {"sites", lint_call_sites}, {"ops", lint_ops},        {"updates", lint_updates},
-    {"reads", lint_reads},     {"gradients", lint_gradients}, {"order", order},
+    {"control", lint_control},
+    {"stores", lint_stores},
+    {"variables", lint_variables},
+    {"sites", lint_call_sites},
+    {"ops", lint_ops},
+    {"updates", lint_updates},
+    {"reads", lint_reads},
+    {"gradients", lint_gradients},
+    {"order", order},
 };
 
 }  // namespace
@@ -59,9 +65,9 @@ void time_growth(const std::string& name, Ir& ir, int rounds) {
   };
   double whole = seconds_of(analyse);
   for (int round = 1; round < rounds; ++round) whole = std::min(whole, seconds_of(analyse));
-  std::printf(R"({"program": "%s", "ops": %zu, "whole": %.7f, "seconds": [)", name.c_str(), ir.num_ops(), whole);
+  std::printf(R"({"program": "%s", "ops": %zu, "whole": %.7f, "seconds": [)", name.c_str(), ir.num_ops(),
+              whole);
   const TensorId last = ir.op(OpId(ir.num_ops() - 1)).outputs.at(0);
-  std::vector<std::unique_ptr<PartitionAnalysis>> all;
   for (int round = 0; round < rounds; ++round) {
     ir.emit(kMainGraph, "add", {last, last}, {.sequence = SequenceMode::kUnordered});
     std::unique_ptr<PartitionAnalysis> grown;
@@ -71,7 +77,6 @@ void time_growth(const std::string& name, Ir& ir, int rounds) {
     });
     POPSR_CHECK(grown != nullptr);
     std::printf("%s%.7f", round == 0 ? "" : ", ", seconds);
-    all.push_back(std::move(facts));  // freed later
     facts = std::move(grown);
   }
   std::printf("]}\n");

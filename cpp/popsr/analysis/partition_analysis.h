@@ -124,7 +124,8 @@ class PartitionAnalysis {
   explicit PartitionAnalysis(const Ir& ir, Assumptions assumptions = {});
   /// The analysis of the program as it is now, for as much work as what was added since `before`, which stays
   /// as it is; null where that is not enough (partition_growth.cpp).
-  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before, const GrowthChecks& checks = {});
+  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before,
+                                                  const GrowthChecks& checks = {});
   PartitionAnalysis(PartitionAnalysis&&) = default;
 
   const Ir& ir() const { return *ir_; }

@@ -21,11 +21,12 @@ namespace {
 
 bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || stored_stream(ir, op); }
 
-/// True if a graph with the op leaves what it would leave without, and asks the same of its callers.
+/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of an
+/// op may be why a loop's iterations are not followed.
 bool is_local(const Ir& ir, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
-         !moves_stream(ir, op);
+         !op.noise.seeds && !moves_stream(ir, op);
 }
 
 }  // namespace
@@ -72,7 +73,8 @@ bool PartitionAnalysis::add_to_called(const PartitionAnalysis& before, const Gro
     grown.insert(op.graph);
   }
   // Streams that branches load have positions from the start on.
-  if (checks.streams && branches && StreamPositions(*ir_).of(kMainGraph) != streams_.of(kMainGraph)) return false;
+  if (checks.streams && branches && StreamPositions(*ir_).of(kMainGraph) != streams_.of(kMainGraph))
+    return false;
   for (std::size_t id = before.counters_.tensors; id < counters_.tensors; ++id) {
     const GraphId graph = ir_->tensor(TensorId(id)).graph;
     if (was_called(graph)) grown.insert(graph);
@@ -112,7 +114,8 @@ bool PartitionAnalysis::keeps_runs(const Context& context,
   PartitionTable& table = ir_->partitions();
   for (const std::uint32_t i : rewritten) {
     if (context.pieces.contains(i) || context.end.input_pieces.contains(i)) return false;
-    if (variables_[i] != start(state_[i]) || !table.refines(variables_[i], context.end.inputs[i])) return false;
+    if (variables_[i] != start(state_[i]) || !table.refines(variables_[i], context.end.inputs[i]))
+      return false;
   }
   if (entries_.empty() || context.ops.size() == main().ops.size()) return true;
   const std::vector<TensorId>& entries = remote_.of(kMainGraph);
