@@ -59,8 +59,8 @@ COUNTED = (
     "tests_py/sr/test_keys.py",
     "tests_py/sr/test_sum.py",
 )
-# Branches that count: one of a template counts once, whichever of its instances runs it; exceptions, unreachable code and
-# comparisons that the compiler writes do not count.
+# Branches that count: one of a template counts once, whichever of its instances runs it. Exceptions, unreachable code
+# and comparisons that the compiler writes do not count.
 COUNTS = (
     "--merge-lines",
     "--exclude-throw-branches",

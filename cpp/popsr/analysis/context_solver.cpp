@@ -174,7 +174,8 @@ void ContextSolver::find_ends(const Graph& graph) {
   }
   const std::vector<TensorId>& entry = analysis_.entry_tensors(graph.id);
   if (!grows_) {
-    for (std::uint32_t i = 0; i < entry.size(); ++i) end.inputs.push_back(last(entry[i], i, end.input_pieces));
+    for (std::uint32_t i = 0; i < entry.size(); ++i)
+      end.inputs.push_back(last(entry[i], i, end.input_pieces));
     return;
   }
   for (const TensorId written : written_) {

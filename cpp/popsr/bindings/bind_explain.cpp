@@ -156,9 +156,7 @@ class ExplanationHandle {
 
   const Explanation& get() const { return explanation_; }
   Partition partition() const { return to_partition(explainer_, explanation_.fact); }
-  std::string text() const {
-    return to_string(explainer_.flow(), explanation_, &explainer_.gradients());
-  }
+  std::string text() const { return to_string(explainer_.flow(), explanation_, &explainer_.gradients()); }
   std::optional<std::string> root() const {
     if (!explanation_.root) return std::nullopt;
     return std::string(to_string(*explanation_.root));
@@ -304,8 +302,7 @@ void bind_explain(py::module_& m) {
       .def("time_at_op", &time_at_op, py::arg("id"), py::arg("op_id"), py::arg("after"))
       .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
       .def("contexts", &contexts, py::arg("graph"))
-      .def(
-          "pending", &pending, py::arg("tensor"), py::arg("time"), py::arg("context"))
+      .def("pending", &pending, py::arg("tensor"), py::arg("time"), py::arg("context"))
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))

@@ -601,8 +601,11 @@ void bind_ir(py::module_& m) {
   bind_building(ir);
   bind_reading(ir);
   py::class_<OrderCheck> order(m, "OrderCheck");
-  guard(order).def(py::init()).def(
-      "run", [](OrderCheck& self, const std::shared_ptr<Ir>& program) { self.run(*program); }, py::arg("ir"));
+  guard(order)
+      .def(py::init())
+      .def(
+          "run", [](OrderCheck& self, const std::shared_ptr<Ir>& program) { self.run(*program); },
+          py::arg("ir"));
 }
 
 }  // namespace popsr::bindings

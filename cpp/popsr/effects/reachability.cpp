@@ -57,7 +57,8 @@ constexpr std::size_t kBatch = kWords * 64;  ///< First ops of one pass.
 
 /// Answers the questions of these numbers, ascending by `first`, of which no more than kBatch differ.
 void answer_batch(const Predecessors& predecessors, std::span<const OrderQuestion> questions,
-                  std::span<const std::uint32_t> asked, std::vector<Bits>& reached, std::vector<bool>& answers) {
+                  std::span<const std::uint32_t> asked, std::vector<Bits>& reached,
+                  std::vector<bool>& answers) {
   const std::uint32_t begin = questions[asked.front()].first;
   std::uint32_t end = begin;
   for (const std::uint32_t q : asked) end = std::max(end, questions[q].second + 1);
@@ -116,7 +117,8 @@ std::uint32_t NeighbourRuns::last_run() const {
   return static_cast<std::uint32_t>(std::ranges::lower_bound(run_, run_.back()) - run_.begin());
 }
 
-std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, std::span<const OrderQuestion> questions) {
+std::vector<bool> must_run_before(const Ir& ir, const Graph& graph,
+                                  std::span<const OrderQuestion> questions) {
   std::vector<bool> answers(questions.size(), true);
   if (questions.empty()) return answers;
   const Predecessors predecessors(ir, graph);

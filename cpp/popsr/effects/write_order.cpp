@@ -168,7 +168,8 @@ WriteOrder::WriteOrder(const Ir& ir, GraphId id, std::vector<UnorderedPair>& pai
     return;
   }
   PairCollector collector(ir, graph);
-  for (std::size_t i = 0; i < modified.roots().size(); ++i) collector.add(modified.roots()[i], modified.uses(i));
+  for (std::size_t i = 0; i < modified.roots().size(); ++i)
+    collector.add(modified.roots()[i], modified.uses(i));
   const std::vector<bool> ordered = must_run_before(ir, graph, collector.questions);
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     if (!ordered[i]) pairs.push_back(collector.pairs[i]);

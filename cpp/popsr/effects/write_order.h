@@ -39,7 +39,7 @@ class WriteOrder {
 
   GraphId graph_;
   std::shared_ptr<const std::vector<TensorId>> modified_;  ///< Ascending.
-  std::uint32_t ops_ = 0;  ///< Of the graph, that were looked at.
+  std::uint32_t ops_ = 0;                                  ///< Of the graph, that were looked at.
   std::uint32_t run_ = 0;  ///< From this position to the end each op depends on the one before.
 };
 

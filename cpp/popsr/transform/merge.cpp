@@ -203,8 +203,8 @@ struct AllFacts {
     for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
       for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);
-        contexts.emplace_back(graph, context.exec, context.inputs, context.end.memory->all(), context.end.remote,
-                              digest_of(ir, context));
+        contexts.emplace_back(graph, context.exec, context.inputs, context.end.memory->all(),
+                              context.end.remote, digest_of(ir, context));
       }
     }
     std::ranges::sort(contexts);

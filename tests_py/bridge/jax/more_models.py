@@ -219,7 +219,7 @@ def experts(rng: np.random.Generator) -> Model:
         size = lax.axis_size("data")
         best = jnp.argmax(weights, -1)
         mine = jax.nn.one_hot(best, params["router"].shape[1]) * weights
-        sent = jnp.einsum("te,td->etd", mine, x)
+        sent = jnp.einsum("nr,nd->rnd", mine, x)
         got = lax.all_to_all(sent, "data", 0, 1, tiled=True)
         at = lax.axis_index("data") * (params["router"].shape[1] // size)
         local = [

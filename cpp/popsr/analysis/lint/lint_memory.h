@@ -16,8 +16,8 @@ namespace popsr {
 struct LintMemory {
   std::uint64_t epoch = 0, seeds_epoch = 0;
   std::size_t ops = 0;
-  bool grown = false;                       ///< Made of those of an earlier program.
-  std::vector<Lint> lints = {};             ///< Sorted.
+  bool grown = false;                        ///< Made of those of an earlier program.
+  std::vector<Lint> lints = {};              ///< Sorted.
   std::map<GraphId, WriteOrder> order = {};  ///< Of the graphs that the program reaches.
 };
 

@@ -357,8 +357,8 @@ void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
 void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
   Dataflow& flow = explainer.flow();
   const bool seeds = has_seeds(flow.facts());
-  const bool collectives = flow.ir().may_have(
-      [](const OpDef& def) { return def.replicas.collective != Collective::kNone; });
+  const bool collectives =
+      flow.ir().may_have([](const OpDef& def) { return def.replicas.collective != Collective::kNone; });
   const bool no_rules = flow.ir().may_have([](const OpDef& def) { return !def.has_rule(); });
   if (!seeds && !collectives && !no_rules) return;
   for_each_reached_op(flow.facts(), [&](const Op& op) {
@@ -411,7 +411,8 @@ std::vector<Lint> find_lints(Explainer& explainer) {
   with_deep_stack([&] {
     auto found = memory == nullptr ? nullptr : grown_lints(explainer, *memory);
     if (found == nullptr) found = all_lints(explainer);
-    std::ranges::stable_sort(found->lints, {}, [](const Lint& lint) { return std::pair(lint.code, lint.op); });
+    std::ranges::stable_sort(found->lints, {},
+                             [](const Lint& lint) { return std::pair(lint.code, lint.op); });
     memory = std::move(found);
   });
   return memory->lints;
