@@ -88,6 +88,8 @@ class Llama(nn.Module):
         self.gate, self.up = (nn.Linear(width, 24, bias=False) for _ in range(2))
         self.down = nn.Linear(24, width, bias=False)
         self.head = nn.Linear(width, 11, bias=False)
+        self.cos: Any
+        self.sin: Any
         angles = torch.outer(torch.arange(8.0), 100.0 ** -(torch.arange(0, self.size, 2) / self.size))
         self.register_buffer("cos", angles.cos().repeat(1, 2))
         self.register_buffer("sin", angles.sin().repeat(1, 2))
@@ -175,7 +177,7 @@ class Lstm(nn.Module):
 class Gru(Lstm):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.GRU(6, 8, batch_first=True)
+        self.body: Any = nn.GRU(6, 8, batch_first=True)
 
 
 class UNet(nn.Module):

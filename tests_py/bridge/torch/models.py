@@ -54,7 +54,8 @@ class Attention(nn.Module):
     def forward(self, x: Any) -> Any:
         batch, length, width = x.shape
         parts = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        made = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        query, key, value = parts.unbind(0)
+        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(made.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -80,7 +81,8 @@ class Gpt(nn.Module):
 
     def forward(self, tokens: Any) -> Any:
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
-        for first, attention, second, mlp in self.blocks:
+        blocks: Any = self.blocks
+        for first, attention, second, mlp in blocks:
             x = x + attention(first(x))
             x = x + mlp(second(x))
         return self.head(self.norm(x))
@@ -96,8 +98,13 @@ def tokens(rank: int) -> tuple[Any, Any]:
     return drawn[:, :-1], drawn[:, 1:]
 
 
+def world() -> Any:
+    """The group of all ranks."""
+    return dist.group.WORLD
+
+
 def average(name: str, grad: Any) -> Any:
-    return functional.all_reduce(grad, "avg", dist.group.WORLD)
+    return functional.all_reduce(grad, "avg", world())
 
 
 def data_parallel(reduce: Callable[[str, Any], Any] = average) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ def run_ranks(world: int, function: Callable[[int], Any]) -> list[Any]:
     hook = sys.excepthook
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     threaded._install_threaded_pg()
-    store = dist.HashStore()
+    store = torch._C._distributed_c10d.HashStore()
 
     def work(rank: int) -> None:
         dist.init_process_group("threaded", rank=rank, world_size=world, store=store)

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
+from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.ranks import run_ranks  # noqa: E402
 
 OPS = torch.ops._c10d_functional
@@ -27,11 +28,12 @@ def _pairs() -> Any:
     return [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]
 
 
+def _all_reduce(op: str) -> Callable[[Any, str, int], Any]:
+    return lambda x, group, size: WAIT(OPS.all_reduce(x, op, group))
+
+
 CALLS: dict[str, Callable[[Any, str, int], Any]] = {
-    **{
-        f"all_reduce {op}": lambda x, group, size, op=op: WAIT(OPS.all_reduce(x, op, group))
-        for op in ("sum", "avg", "min", "max", "product")
-    },
+    **{f"all_reduce {op}": _all_reduce(op) for op in ("sum", "avg", "min", "max", "product")},
     "all_gather_into_tensor": lambda x, group, size: WAIT(OPS.all_gather_into_tensor(x, size, group)),
     "reduce_scatter_tensor": lambda x, group, size: WAIT(OPS.reduce_scatter_tensor(x, "sum", size, group)),
     "all_to_all_single": lambda x, group, size: WAIT(
@@ -129,7 +131,7 @@ def test_calls_that_write(name: str) -> None:
 
 def test_several_at_once() -> None:
     def step(_model: Any, x: Any) -> Any:
-        name = dist.group.WORLD.group_name
+        name = models.world().group_name
         reduced = OPS.all_reduce_coalesced([x, 2 * x], "sum", name)
         gathered = OPS.all_gather_into_tensor_coalesced([x, 2 * x], 4, name)
         scattered = OPS.reduce_scatter_tensor_coalesced([x, 2 * x], "avg", 4, name)

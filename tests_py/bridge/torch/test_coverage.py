@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import popsr.bridge.torch._importer  # noqa: F401  # fills RULES
 from popsr.bridge.torch._decompositions import decompositions
-from popsr.bridge.torch._importer import RULES
+from popsr.bridge.torch._rules import RULES
 
 torch = pytest.importorskip("torch")
 

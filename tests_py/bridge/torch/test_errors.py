@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as functional  # noqa: E402
+from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
@@ -81,7 +82,7 @@ def test_all_gaps_are_named() -> None:
 
 
 def forgetful(model: Any, x: Any) -> Any:
-    return functional.all_reduce(torch.linalg.qr(x)[0], "avg", dist.group.WORLD)
+    return functional.all_reduce(torch.linalg.qr(x)[0], "avg", models.world())
 
 
 def test_conservative_steps_are_proved_and_not_run() -> None:
@@ -92,7 +93,7 @@ def test_conservative_steps_are_proved_and_not_run() -> None:
         made.run()
 
 
-class Branches(torch.nn.Module):
+class Branches(nn.Module):
     def forward(self, x: Any) -> Any:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 

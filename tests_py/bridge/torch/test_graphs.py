@@ -130,7 +130,7 @@ def test_accumulation_without_synchronisation() -> None:
     made = bridge.trace_step(step, wrapped, sgd, models.labelled, replicas=2)
     assert made.prove().ok
     model = models.mlp()
-    losses = [
+    losses: list[Any] = [
         nn.functional.cross_entropy(model(x), y, reduction="sum") for x, y in map(models.labelled, range(2))
     ]
     (sum(losses) / 2).backward()

@@ -13,6 +13,7 @@ import popsr.bridge.torch as bridge
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
@@ -137,7 +138,7 @@ def test_one_replica() -> None:
 
 
 def test_checkpointed_activations() -> None:
-    class Checkpointed(torch.nn.Module):
+    class Checkpointed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = models.mlp()
