@@ -1,5 +1,5 @@
-// The analysis of a program that grew, from the one before, against a fresh one: facts, contexts, lints, pending
-// sums and explanations are the same; and an analysis that forgets one dependency is found out.
+// The analysis of a program that grew, from the one before, against a fresh one: facts, contexts, lints,
+// pending sums and explanations are the same; and an analysis that forgets one dependency is found out.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -104,7 +104,9 @@ std::string told_difference(const PartitionAnalysis& a, const PartitionAnalysis&
       try {
         const Value value = explainer.flow().last(kMainFrame, tensor);
         return to_string(explainer.flow(), explainer.explain(tensor, value, 0, s));
-      } catch (const Error& error) {  // both fail alike; whether they may is for the fuzz of explanations
+      } catch (const InternalError&) {
+        throw;
+      } catch (const Error& error) {  // both fail alike
         return error.what();
       }
     };

@@ -1,4 +1,5 @@
-// Facts by region across calls, loops and runs; loops followed iteration by iteration; conditions that are known.
+// Facts by region across calls, loops and runs; loops followed iteration by iteration; conditions that are
+// known.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-// Wrong analyses: registries in which one field of one op's definition is changed, and rules of the solver that
-// are wrong (SolverFault). A fuzz that lets one of them live is too weak.
+// Wrong analyses: registries in which one field of one op's definition is changed, and rules of the solver
+// that are wrong (SolverFault). A fuzz that lets one of them live is too weak.
 #pragma once
 
 #include <cstddef>

@@ -88,7 +88,7 @@ TEST_CASE("the levels implement the same operations") {
               (first.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr));
         const bool missing =
             table.elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c)) == nullptr;
-        if (c < 2) CHECK_FALSE(missing);
+        CHECK(missing == ((row_of(static_cast<ElementwiseOp>(op)).types >> c & 1U) == 0));
       }
       for (int to = 0; to < kNumComputes; ++to) {
         const bool missing = table.cast[c][to] == nullptr;
@@ -142,6 +142,7 @@ TEST_CASE("a result depends on its own operands only") {
       const void* in[3] = {a.data(), b.data(), b.data()};
       const auto function =
           kernel_table().elementwise(static_cast<ElementwiseOp>(op), static_cast<Compute>(c));
+      if (function == nullptr) continue;
       function(whole.data(), nullptr, in, 64, scalars);
       for (std::size_t i = 0; i < 64; ++i) {
         const void* other = b.data() + i * kSizes[c];

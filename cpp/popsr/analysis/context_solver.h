@@ -17,7 +17,8 @@ class ContextSolver {
   /// Of a graph that grew since the context was solved: goes on where it ended.
   ContextSolver(PartitionAnalysis& analysis, const Context& before);
   Context run();
-  /// Of a graph that grew: the inputs, of the main graph the state, whose memory its new ops write; ascending.
+  /// Of a graph that grew: the inputs, of the main graph the state, whose memory its new ops write.
+  /// Ascending.
   const std::vector<std::uint32_t>& rewritten() const { return rewritten_; }
 
  private:

@@ -1,5 +1,5 @@
-// Analysis of a program that grew since it was analysed: by ops, tensors, streams and graphs. Facts of the ops
-// that were there stay what they were, because nothing that they depend on changed:
+// Analysis of a program that grew since it was analysed: by ops, tensors, streams and graphs. Facts of the
+// ops that were there stay what they were, because nothing that they depend on changed:
 //   - ops of the main graph are appended after all others, and go on from the facts that these left;
 //   - to graphs that are called already, ops are added that write, load and call nothing that was there: what
 //     the graphs leave is the same;
@@ -21,8 +21,8 @@ namespace {
 
 bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || stored_stream(ir, op); }
 
-/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of an
-/// op may be why a loop's iterations are not followed.
+/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of
+/// an op may be why a loop's iterations are not followed.
 bool is_local(const Ir& ir, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&

@@ -17,7 +17,8 @@ struct Piece {
   PartitionId fact;
   auto operator<=>(const Piece&) const = default;
 };
-/// They cover a tensor. Where some overlap, all of their facts hold only met. Empty: all of the tensor has one fact.
+/// They cover a tensor. Where some overlap, all of their facts hold only met. Empty: all of the tensor has
+/// one fact.
 using Pieces = std::vector<Piece>;
 /// Of the tensors that have some, by their position in a list.
 using PiecesByInput = std::map<std::uint32_t, Pieces>;

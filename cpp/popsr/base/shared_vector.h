@@ -1,4 +1,5 @@
-// An array whose copies share what is equal: a copy costs a pointer for each chunk, a write after it one chunk.
+// An array whose copies share what is equal: a copy costs a pointer for each chunk, a write after it one
+// chunk.
 #pragma once
 
 #include <array>

@@ -602,7 +602,7 @@ void bind_ir(py::module_& m) {
   bind_reading(ir);
   py::class_<OrderCheck> order(m, "OrderCheck");
   guard(order)
-      .def(py::init())
+      .def(py::init([] { return std::make_unique<OrderCheck>(); }))
       .def(
           "run", [](OrderCheck& self, const std::shared_ptr<Ir>& program) { self.run(*program); },
           py::arg("ir"));

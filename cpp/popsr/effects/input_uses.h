@@ -1,4 +1,5 @@
-// Uses of a graph's inputs for which more than one fact of their memory matters: parts of them, and conditions.
+// Uses of a graph's inputs for which more than one fact of their memory matters: parts of them, and
+// conditions.
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
 // Order between the ops of one graph: data dependencies and in_sequence constraints.
 //
-// Most questions are about ops of one run of neighbours that depend on each other, or of one chain; the rest is
-// answered together, a bit for each first op, in passes over the graph.
+// Most questions are about ops of one run of neighbours that depend on each other, or of one chain; the rest
+// is answered together, a bit for each first op, in passes over the graph.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ void verify(const Ir& ir);
 
 /// Throws GraphError when a tensor is modified in place and used by another op whose order relative to the
 /// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
-/// main graph reaches. Programs without this check run such ops in program order. Returns what it found out of
-/// each of these graphs.
+/// main graph reaches. Programs without this check run such ops in program order. Returns what it found out
+/// of each of these graphs.
 std::map<GraphId, WriteOrder> verify_order(const Ir& ir);
 
 /// Ops that use one allocation, of which one modifies it, in an order that only the program's text gives.

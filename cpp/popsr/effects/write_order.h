@@ -23,8 +23,8 @@ struct UnorderedPair {
   Use writer, other;
 };
 
-/// Allocations that a graph modifies, and the last ops of its schedule that depend on each other: enough to see
-/// of most ops that are added that they make no pair.
+/// Allocations that a graph modifies, and the last ops of its schedule that depend on each other: enough to
+/// see of most ops that are added that they make no pair.
 class WriteOrder {
  public:
   /// Appends the pairs of the graph: by root, then in the order of the ops.

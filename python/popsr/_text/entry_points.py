@@ -238,9 +238,7 @@ def leave(error: BaseException) -> None:
     elif not _is_typed(error):
         return
     for each in _chain(error):
-        traceback = each.__traceback__
-        if each is error or (traceback and is_inside(traceback.tb_frame.f_code.co_filename)):
-            each.__traceback__ = _of_user(traceback)
+        each.__traceback__ = _of_user(each.__traceback__)
 
 
 def _is_typed(error: BaseException) -> bool:

@@ -316,6 +316,7 @@ def _run_in_child(session: popsr.Session, out: Any, queue: Any) -> None:
         queue.put(float(session.run()[out].sum()))
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test started it
 def test_fork_after_a_run() -> None:
     session, out = _big()
     with session:

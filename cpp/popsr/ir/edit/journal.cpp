@@ -155,7 +155,8 @@ void Journal::keep_op_tail(OpId id) {
 }
 
 void Journal::keep_views_tail(TensorId root) {
-  log_.push_back(ViewsTail{root, size_of_list(ir_.views(root))});  // also of new tensors: they are in no list
+  // Also of new tensors: they are in no list.
+  log_.push_back(ViewsTail{root, size_of_list(ir_.views(root)), ir_.views_.contains(root)});
 }
 
 void Journal::keep_first_use(TensorId id) {
@@ -245,7 +246,7 @@ void Journal::undo(const ViewsTail& entry) noexcept {
   const auto views = ir_.views_.find(entry.root);
   if (views == ir_.views_.end()) return;
   shrink(views->second, entry.size);
-  if (views->second.empty()) ir_.views_.erase(views);
+  if (!entry.listed) ir_.views_.erase(views);
 }
 
 void Journal::undo(Since& entry) noexcept {
@@ -274,10 +275,8 @@ void Journal::undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept {
   std::swap(ir_.remotes_[entry.id], *entry.object);
 }
 void Journal::undo(Kept<TensorId, Views>& entry) noexcept {
-  const auto views = ir_.views_.find(entry.id);
-  if (views == ir_.views_.end()) return;
-  std::swap(views->second, *entry.object);
-  if (views->second.empty()) ir_.views_.erase(views);
+  // It was listed then, and no undo erases what was listed.
+  std::swap(ir_.views_.find(entry.id)->second, *entry.object);
 }
 
 }  // namespace popsr

@@ -90,6 +90,7 @@ class Journal {
   struct ViewsTail {
     TensorId root;
     std::uint32_t size;
+    bool listed;  ///< There was a list, which may have been empty.
   };
   struct Since {
     GraphId graph;

@@ -71,13 +71,13 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
                          .check_floats = options.check_floats};
   auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check);
   const Context& main = made->facts->main();
-  made->last = main.end.inputs;
-  made->last.insert(
-      made->last.end(), main.end.remote.begin(),
+  made->last.whole = main.end.inputs;
+  made->last.whole.insert(
+      made->last.whole.end(), main.end.remote.begin(),
       main.end.remote.begin() + static_cast<std::ptrdiff_t>(states_.size() - main.end.inputs.size()));
-  for (const TensorId id : states_) made->entry.push_back(made->facts->variable(id));
-  made->entry_pieces = main.pieces;
-  made->last_pieces = main.end.input_pieces;
+  for (const TensorId id : states_) made->entry.whole.push_back(made->facts->variable(id));
+  made->entry.pieces = main.pieces;
+  made->last.pieces = main.end.input_pieces;
   return made;
 }
 
@@ -101,7 +101,7 @@ void PlanCache::switch_to(PlanKey key) {
   const auto fits = [&key](const std::unique_ptr<CompiledPlan>& each) {
     if (each->key.rows != key.rows) return false;
     const bool starts = each->key.start == key.start && each->key.pieces == key.pieces;
-    return starts || (each->entry == key.start && each->entry_pieces == key.pieces);
+    return starts || (each->entry.whole == key.start && each->entry.pieces == key.pieces);
   };
   auto found = std::ranges::find_if(plans_, fits);
   if (found == plans_.begin()) return;

@@ -24,6 +24,12 @@ struct PlanKey {
   bool operator==(const PlanKey&) const = default;
 };
 
+/// Facts of the states at a point of a run.
+struct StateFacts {
+  std::vector<PartitionId> whole = {};
+  PiecesByInput pieces = {};  ///< Of those whose parts have facts of their own.
+};
+
 /// A plan with the facts that it was made for.
 struct CompiledPlan {
   CompiledPlan(std::shared_ptr<const PartitionAnalysis> given, PlanKey its_key, const PlanOptions& options,
@@ -46,9 +52,8 @@ struct CompiledPlan {
   Executor executor;
   IdVector<StreamId, std::int64_t> reads;
   std::unordered_set<BufferId> written;  ///< By some op.
-  std::vector<PartitionId> entry = {};   ///< Facts of the states when a run starts: the fixpoint.
-  std::vector<PartitionId> last = {};    ///< And when it ends.
-  PiecesByInput entry_pieces = {}, last_pieces = {};
+  StateFacts entry = {};                 ///< When a run starts: the fixpoint.
+  StateFacts last = {};                  ///< When it ends.
   bool approved = false;
 };
 

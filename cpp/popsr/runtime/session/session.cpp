@@ -278,9 +278,9 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   current().executor.run(state_->seed, step_, io, watcher);
   state_->variables.is_whole = true;
   for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
-    state_->variables.start[i] = ir_->partitions().meet(state_->variables.home[i], current().last[i]);
+    state_->variables.start[i] = ir_->partitions().meet(state_->variables.home[i], current().last.whole[i]);
   }
-  state_->variables.pieces = current().last_pieces;
+  state_->variables.pieces = current().last.pieces;
   for (auto& [i, pieces] : state_->variables.pieces) {
     meet_all(ir_->partitions(), pieces, state_->variables.home[i]);
     normalize(ir_->partitions(), pieces);

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._text.shown import shown
 from popsr.bridge.jax._mesh import as_axes
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.bridge.jax._shape import moved
@@ -26,7 +27,7 @@ def _axes(equation: Equation, parameter: str = "axis_name") -> tuple[str, ...]:
     names = as_axes(axes)
     for name in names:
         if name not in equation.importer.spread.sizes:
-            raise NotSupportedError(f"axis {name!r}, which is not of the mesh")
+            raise NotSupportedError(f"axis {shown(name)}, which is not of the mesh")
     return names
 
 

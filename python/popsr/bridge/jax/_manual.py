@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._text.shown import shown
 from popsr.bridge.jax._calls import CALLED
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
@@ -66,8 +67,8 @@ def require_axes(spread: Spread, mesh: Any) -> None:
     for name, size in mesh.shape.items():
         if spread.sizes.get(str(name)) != size:
             raise ReplicaError(
-                f"from_jax: a mesh that is not the step's, got axis {str(name)!r} of {size}, expected "
-                f"{', '.join(f'{axis!r} of {extent}' for axis, extent in spread.sizes.items()) or 'no mesh'}"
+                f"from_jax: a mesh that is not the step's, got axis {shown(str(name))} of {size}, expected "
+                f"{', '.join(f'{shown(axis)} of {extent}' for axis, extent in spread.sizes.items()) or 'no mesh'}"
             )
 
 

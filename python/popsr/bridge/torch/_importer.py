@@ -9,17 +9,17 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch import (
+    _collectives,
+    _elementwise,
+    _indexing,
+    _linear,
+    _nn,
+    _pools,
+    _random,
+    _reduce,
+    _resize,
     _scalars,
-    collectives,
-    elementwise,
-    indexing,
-    linear,
-    nn,
-    pools,
-    random,
-    reduce,
-    resize,
-    shape,
+    _shape,
 )
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node
@@ -32,16 +32,16 @@ __all__ = ["Importer", "array_of"]
 
 _FAMILIES = (
     _scalars,
-    collectives,
-    elementwise,
-    indexing,
-    linear,
-    nn,
-    pools,
-    random,
-    reduce,
-    resize,
-    shape,
+    _collectives,
+    _elementwise,
+    _indexing,
+    _linear,
+    _nn,
+    _pools,
+    _random,
+    _reduce,
+    _resize,
+    _shape,
 )  # register their rules
 
 # No value depends on these, or it is known from the type of the result.
