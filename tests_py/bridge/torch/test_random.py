@@ -33,7 +33,7 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
 
 
 def test_each_rule_is_drawn() -> None:
-    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith(".random")}
+    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith("._random")}
 
 
 @pytest.mark.parametrize("name", DRAWN)

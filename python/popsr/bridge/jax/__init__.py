@@ -5,6 +5,7 @@ in the file of its kind; a primitive without one is a gap, which is reported wit
 """
 
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr.bridge.jax import (  # noqa: F401 - they register their rules
     _bits,
     _collectives,
@@ -33,3 +34,4 @@ def primitives() -> dict[str, str]:
 
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)
