@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from popsr.bridge._step import BridgedStep
@@ -12,9 +13,8 @@ __all__ = ["accepts", "import_step"]
 
 def accepts(step: Any) -> bool:
     """True for what ``import_step`` reads: programs of ``torch.export`` and graph modules."""
-    import torch
-
-    return isinstance(step, torch.export.ExportedProgram | torch.fx.GraphModule)
+    torch = sys.modules.get("torch")  # while it is not imported, nothing is of its classes
+    return torch is not None and isinstance(step, torch.export.ExportedProgram | torch.fx.GraphModule)
 
 
 def import_step(step: Any, *args: Any, **options: Any) -> BridgedStep:
