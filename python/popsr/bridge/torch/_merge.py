@@ -89,7 +89,7 @@ def _same(a: Any, b: Any) -> bool:
     import torch
 
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+        return bool(a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b))
     return bool(a == b)
 
 
