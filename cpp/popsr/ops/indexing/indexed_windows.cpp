@@ -190,7 +190,7 @@ class TakeWindows {
   LoopNest nest_;
   std::int64_t elements_, tensor_;
   bool last_only_;
-  std::array<std::byte, sizeof(double)> fill_ = {};
+  alignas(double) std::array<std::byte, sizeof(double)> fill_ = {};
 };
 
 // Scatter
