@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from popsr.errors import UnsupportedError
+
 __all__ = ["batch_norm", "decompositions", "fused_update", "over_lists"]
 
 # Of torch's decompositions beyond those of the core set, these are exact or as exact as torch's own kernels.
@@ -113,7 +115,9 @@ def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Non
     values["params"] = values.pop("self")
     for unused in ("grad_scale", "found_inf"):
         if values.pop(unused, None) is not None:
-            raise NotImplementedError(f"{name} with {unused}")
+            raise UnsupportedError(
+                f"bridge.torch: {name} cannot be read, got {unused}, expected gradients that are scaled back before it"
+            )
     for step in values["state_steps"]:
         step.sub_(1)  # the fused kernels find it counted already
     order = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps")
