@@ -162,6 +162,19 @@ def test_the_option_refuses_what_the_lint_names() -> None:
     assert 10 < refused < 60
 
 
+def test_lints_use_a_check_of_the_program_as_it_is_now_only() -> None:
+    ir = popsr.Ir()
+    ir.options.enable_inplace_ambiguity_checking = True
+    with ir.main_graph:
+        v = make_variable(np.zeros(SHAPE, np.float32))
+        ops.relu_(v)
+    assert analyze(ir).warnings == ()  # that the check passed stands for L12
+    ir.options.enable_inplace_ambiguity_checking = False
+    with ir.main_graph:
+        ops.relu_(v)
+    assert [lint.code for lint in analyze(ir).warnings] == ["L12"]
+
+
 def test_the_option_is_read_each_time() -> None:
     """Also when facts of the same program were computed before."""
     ir = popsr.Ir()

@@ -306,7 +306,12 @@ void bind_explain(py::module_& m) {
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))
-      .def("lints", [](Explainer& self) { return describe_lints(ir_of(self), find_lints(self)); })
+      .def(
+          "lints",
+          [](Explainer& self, const OrderCheck& checked) {
+            return describe_lints(ir_of(self), find_lints(self, &checked));
+          },
+          py::arg("checked"))
       .def("session_lints", &session_lints)
       .def("drifts", &drifts);
 }

@@ -227,6 +227,10 @@ void OrderCheck::run(const Ir& ir) {
   ops_ = ir.num_ops();
 }
 
+const std::map<GraphId, WriteOrder>* OrderCheck::ordered(const Ir& ir) const {
+  return &ir == ir_ && epoch_ == ir.epoch() && !orders_.empty() ? &orders_ : nullptr;
+}
+
 /// False if that does not tell.
 bool OrderCheck::run_on_new_ops(const Ir& ir) {
   for (std::size_t op = ops_; op < ir.num_ops(); ++op) {

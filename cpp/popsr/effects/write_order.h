@@ -48,6 +48,9 @@ class OrderCheck {
  public:
   void run(const Ir& ir);
 
+  /// The graphs that a check of the program as it is now found ordered; nullptr if there was none.
+  const std::map<GraphId, WriteOrder>* ordered(const Ir& ir) const;
+
  private:
   bool run_on_new_ops(const Ir& ir);
 

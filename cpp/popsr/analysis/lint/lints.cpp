@@ -383,7 +383,7 @@ void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints) {
 
 namespace {
 
-std::shared_ptr<LintMemory> all_lints(Explainer& explainer) {
+std::shared_ptr<LintMemory> all_lints(Explainer& explainer, const OrderCheck* checked) {
   auto found = std::make_shared<LintMemory>();
   lint_control(explainer, found->lints);
   lint_stores(explainer, found->lints);
@@ -393,9 +393,9 @@ std::shared_ptr<LintMemory> all_lints(Explainer& explainer) {
   lint_updates(explainer, found->lints);
   lint_reads(explainer, found->lints);
   lint_gradients(explainer, found->lints);
-  found->order = lint_order(explainer, found->lints);
-  const PartitionAnalysis& facts = explainer.flow().facts();
-  const Ir& ir = facts.ir();
+  const Ir& ir = explainer.flow().facts().ir();
+  const auto* ordered = checked == nullptr ? nullptr : checked->ordered(ir);
+  found->order = ordered == nullptr ? lint_order(explainer, found->lints) : *ordered;
   found->epoch = ir.epoch();
   found->seeds_epoch = ir.seeds_epoch();
   found->ops = ir.num_ops();
@@ -404,13 +404,13 @@ std::shared_ptr<LintMemory> all_lints(Explainer& explainer) {
 
 }  // namespace
 
-std::vector<Lint> find_lints(Explainer& explainer) {
+std::vector<Lint> find_lints(Explainer& explainer, const OrderCheck* checked) {
   const PartitionAnalysis& facts = explainer.flow().facts();
   facts.check_fresh();
   std::shared_ptr<const LintMemory>& memory = facts.lint_memory();
   with_deep_stack([&] {
     auto found = memory == nullptr ? nullptr : grown_lints(explainer, *memory);
-    if (found == nullptr) found = all_lints(explainer);
+    if (found == nullptr) found = all_lints(explainer, checked);
     std::ranges::stable_sort(found->lints, {},
                              [](const Lint& lint) { return std::pair(lint.code, lint.op); });
     memory = std::move(found);

@@ -35,8 +35,8 @@ struct Lint {
   std::string text = {};
 };
 
-/// All lints, by code and then in program order.
-std::vector<Lint> find_lints(Explainer& explainer);
+/// All lints, by code and then in program order. L12 is not looked for where `checked` found no pair.
+std::vector<Lint> find_lints(Explainer& explainer, const OrderCheck* checked = nullptr);
 
 /// Groups of which not all members certainly run a point together.
 std::int64_t split_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId exec);
