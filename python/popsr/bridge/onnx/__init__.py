@@ -1,0 +1,33 @@
+"""Models of ONNX as programs of popsr.
+
+``load`` reads a model: its nodes become a graph, its initializers variables. A table of rules, one for each op type and
+opset, says what each node becomes; ops that ONNX defines by a function body need none.
+"""
+
+from typing import TYPE_CHECKING
+
+from popsr._lazy import lazy_attributes, names_only
+from popsr._text.entry_points import add_entry_points, entry_point
+from popsr._text.suggestions import unknown_attribute
+from popsr.bridge.onnx._load import load
+from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._rules import RULES
+
+__all__ = ["OnnxModel", "load", "op_types"]
+
+
+def op_types() -> dict[str, tuple[int, ...]]:
+    """Op types that have a rule, with the opsets that rules begin at; of other domains as ``domain.op``."""
+    return {
+        (f"{domain}." if domain else "") + op_type: tuple(sorted(row.since for row in rows))
+        for (domain, op_type), rows in sorted(RULES.items())
+    }
+
+
+if not TYPE_CHECKING:
+    __getattr__ = entry_point(
+        lazy_attributes(__name__, ("backend",), {}, unknown_attribute(__name__, __all__))
+    )
+
+__dir__ = names_only(__all__)
+add_entry_points(__name__)

@@ -1,0 +1,53 @@
+"""Conversions as ONNX defines them."""
+
+from __future__ import annotations
+
+from popsr import dtypes, ops
+from popsr.bridge.onnx._node import Node, cast, is_float
+from popsr.tensor import Tensor
+
+__all__ = ["converted"]
+
+_FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+_GREATEST = {dtypes.float8_e4m3fn: 448.0, dtypes.float8_e5m2: 57344.0}
+
+
+def converted(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
+    """A tensor of another type: to bool by comparing with zero, to float8 with or without saturation.
+
+    Integers that become narrower keep their low bits.
+    """
+    if t.dtype == kind:
+        return t
+    if kind in _FLOAT8:
+        return _to_float8(node, t, kind)
+    if t.dtype in _FLOAT8:
+        return cast(_from_float8(node, t), kind)
+    if kind == dtypes.bool:
+        return ops.not_equal(t, node.like(0, t))
+    return ops.cast(t, kind)
+
+
+def _zero(node: Node) -> Tensor:
+    return node.constant(0, dtypes.int32)
+
+
+def _to_float8(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
+    """Rounded once; what is too large becomes the greatest number, or without saturation NaN or infinity."""
+    wide = t if is_float(t.dtype) and t.dtype not in _FLOAT8 else None
+    if wide is None:
+        wide = _from_float8(node, t) if t.dtype in _FLOAT8 else cast(t, dtypes.float32)
+    if wide.dtype == dtypes.float16 or wide.dtype == dtypes.bfloat16:
+        wide = cast(wide, dtypes.float32)
+    if node.int("saturate", 1):
+        edge = _GREATEST[kind]
+        kept = ops.minimum(ops.maximum(wide, node.like(-edge, wide)), node.like(edge, wide))
+        wide = ops.where(ops.isnan(wide), wide, kept)
+    return ops.pow2scale_cast_to_fp8(wide, _zero(node), kind)
+
+
+def _from_float8(node: Node, t: Tensor) -> Tensor:
+    """Every float8 is a float16."""
+    return ops.pow2scale_cast_from_fp8(t, _zero(node), dtypes.float16)
+
+

@@ -1,0 +1,292 @@
+"""Branches, loops and sequences; the updates of optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr.bridge.onnx import _training
+from popsr.bridge.onnx._node import Node, Sequenced, Value
+from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._shape import cut
+from popsr.bridge.onnx._tensors import reshaped
+from popsr.tensor import Tensor
+
+__all__: list[str] = []
+
+_FAMILIES = (_training,)
+_MAX_UNROLLED = 256
+"""Passes of a loop whose body is not the same graph in each."""
+
+
+# Branches
+
+
+@rule("If", kind="raw")
+def _if(node: Node, condition: Value) -> list[Value]:
+    """The branch of a known condition, else both in a conditional."""
+    then, other = node.graph("then_branch"), node.graph("else_branch")
+    if isinstance(condition, np.ndarray):
+        return node.reader.subgraph(then if condition.any() else other, node.scope, [])
+    which = reshaped(node.tensor(condition), ())
+    graphs, inputs = [], []
+    for name, branch in (("then", then), ("else", other)):
+        graph, given = _closed(node, name, branch, [])
+        graphs.append(graph)
+        inputs.append(given)
+    return list(ops.conditional(which, graphs[0], graphs[1], inputs[0], inputs[1]))
+
+
+def _closed(node: Node, name: str, proto: Any, values: Sequence[Value]) -> tuple[Any, list[Tensor]]:
+    """A graph of a node as one of popsr: what it reads of the graphs around are inputs after its own."""
+    outer = _free_values(proto, node.scope)
+
+    def body(inner: list[Value]) -> Sequence[Value]:
+        own, rest = inner[: len(values)], inner[len(values) :]
+        scope = dict(zip(outer, rest, strict=True))
+        results = node.reader.subgraph(proto, scope, own)
+        return [_tensor_result(node, each) for each in results]
+
+    return node.reader.make_graph(name, [*values, *outer.values()], body)
+
+
+def _tensor_result(node: Node, value: Value) -> Tensor:
+    return node.tensor(value)
+
+
+def _free_values(proto: Any, scope: Mapping[str, Value]) -> dict[str, Value]:
+    """Values of the graphs around that a graph reads, by name."""
+    found: dict[str, Value] = {}
+    for name in _free_names(proto):
+        if name in scope:
+            found[name] = scope[name]
+    return found
+
+
+def _free_names(proto: Any) -> list[str]:
+    """Names that a graph reads and does not make."""
+    made = {each.name for each in (*proto.input, *proto.initializer)}
+    free: dict[str, None] = {}
+    for each in proto.node:
+        names = [name for name in each.input if name]
+        for attribute in each.attribute:
+            for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                names += _free_names(graph)
+        free.update((name, None) for name in names if name not in made)
+        made.update(each.output)
+    free.update((each.name, None) for each in proto.output if each.name not in made)
+    return list(free)
+
+
+# Loops
+
+
+@rule("Loop", kind="raw")
+def _loop(node: Node, count: Value, condition: Value, *carried: Value) -> list[Value]:
+    """Passes whose number and conditions are known when the model is read."""
+    body = node.graph("body")
+    times = None if count is None else max(node.known_int(count, "trip count"), 0)
+    if condition is not None and not node.known(condition, "condition").any():
+        times = 0
+    if times is not None and _always_goes_on(body):
+        return _counted_loop(node, body, times, carried)
+    return _unrolled(node, body, times, carried)
+
+
+def _always_goes_on(body: Any) -> bool:
+    """True if the condition of the next pass is that of this one."""
+    name = body.output[0].name
+    made = {out: each for each in body.node for out in each.output}
+    while name in made and made[name].op_type == "Identity":
+        name = made[name].input[0]
+    return bool(name == body.input[1].name)
+
+
+def _counted_loop(node: Node, body: Any, times: int, carried: Sequence[Value]) -> list[Value]:
+    """One graph that repeats, where a few passes do not do: what is carried keeps its shape."""
+    rows = len(body.output) - 1 - len(carried)
+    if times <= 2 or rows or any(isinstance(value, (Sequenced, type(None))) for value in carried):
+        return _unrolled(node, body, times, carried)
+    start = [node.tensor(value) for value in carried]
+    one = ops.identity(node.constant(0, dtypes.int64))
+    outer = _free_values(body, node.scope)
+
+    def step(inner: list[Value]) -> Sequence[Value]:
+        state, rest = inner[1 : 1 + len(start)], inner[1 + len(start) :]
+        scope = dict(zip(outer, rest, strict=True))
+        found = node.reader.subgraph(body, scope, [inner[0], np.asarray(True), *state])[1:]
+        new = [node.tensor(value) for value in found]
+        for before, after in zip(start, new, strict=True):
+            if (before.shape, before.dtype) != (after.shape, after.dtype):
+                raise NotSupportedError("a value that changes its shape from pass to pass")
+        return [ops.add(inner[0], node.constant(1, dtypes.int64)), *new]
+
+    # Operands that are one tensor would be one input, but each is carried alone.
+    distinct = [ops.identity(value) if value in start[:i] else value for i, value in enumerate(start)]
+    graph, inputs = node.reader.make_graph("loop", [one, *distinct, *outer.values()], step)
+    return list(ops.repeat(graph, times, *inputs))[1 : 1 + len(start)]
+
+
+def _unrolled(node: Node, body: Any, times: int | None, carried: Sequence[Value]) -> list[Value]:
+    """Each pass read in place."""
+    state, goes_on, number = list(carried), True, 0
+    rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    while goes_on and (times is None or number < times):
+        if number >= _MAX_UNROLLED:
+            raise NotSupportedError(f"more than {_MAX_UNROLLED} passes")
+        inputs = [np.asarray(number, np.int64), np.asarray(True), *state]
+        found = node.reader.subgraph(body, node.scope, inputs)
+        goes_on = bool(node.known(found[0], "condition").any())
+        state = found[1 : 1 + len(carried)]
+        for row, value in zip(rows, found[1 + len(carried) :], strict=True):
+            row.append(value)
+        number += 1
+    if any(not row for row in rows):
+        raise NotSupportedError("results of no pass")
+    return [*state, *(stacked(node, row, 0) for row in rows)]
+
+
+def stacked(node: Node, values: Sequence[Value], axis: int) -> Tensor:
+    """Values on a new axis."""
+    tensors = [node.tensor(value) for value in values]
+    axis %= tensors[0].rank + 1
+    rows = [reshaped(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in tensors]
+    return rows[0] if len(rows) == 1 else ops.concat(rows, axis)
+
+
+@rule("Scan", since=9, kind="raw")
+def _scan(node: Node, *operands: Value) -> list[Value]:
+    """A loop over rows of operands, of a known number."""
+    body, count = node.graph("body"), node.int("num_scan_inputs")
+    carried, scanned = operands[: len(operands) - count], [node.tensor(t) for t in operands[len(operands) - count :]]
+    outputs = len(body.output) - len(carried)
+    axes = node.ints("scan_input_axes", (0,) * count)
+    back = node.ints("scan_input_directions", (0,) * count)
+    out_axes = node.ints("scan_output_axes", (0,) * outputs)
+    out_back = node.ints("scan_output_directions", (0,) * outputs)
+    length = scanned[0].shape[axes[0]]
+    if length > _MAX_UNROLLED:
+        raise NotSupportedError(f"more than {_MAX_UNROLLED} passes")
+    state, rows = list(carried), [list[Value]() for _ in range(outputs)]
+    for number in range(length):
+        taken = []
+        for t, axis, reverse in zip(scanned, axes, back, strict=True):
+            at, along = (length - 1 - number if reverse else number), axis % t.rank
+            row = cut(t, [at], [at + 1], [along], [1])
+            taken.append(reshaped(row, (*t.shape[:along], *t.shape[along + 1 :])))
+        found = node.reader.subgraph(body, node.scope, [*state, *taken])
+        state = found[: len(carried)]
+        for row, value in zip(rows, found[len(carried) :], strict=True):
+            row.append(value)
+    made = [
+        stacked(node, row[::-1] if reverse else row, axis)
+        for row, axis, reverse in zip(rows, out_axes, out_back, strict=True)
+    ]
+    return [*state, *made]
+
+
+@rule("Scan", since=8, kind="raw")
+def _scan_8(node: Node, lengths: Value, *operands: Value) -> list[Value]:
+    """Of opset 8: each sample of the batch alone."""
+    if lengths is not None:
+        raise NotSupportedError("of sequences of different lengths")
+    tensors = [node.tensor(value) for value in operands]
+    body, count = node.graph("body"), node.int("num_scan_inputs")
+    samples = []
+    for number in range(tensors[0].shape[0]):
+        parts = [reshaped(cut(t, [number], [number + 1], [0], [1]), t.shape[1:]) for t in tensors]
+        samples.append(_scan(node, *parts))
+    del body, count
+    return [stacked(node, each, 0) for each in zip(*samples, strict=True)]
+
+
+# Sequences of known length
+
+
+@rule("SequenceEmpty", since=11, kind="raw")
+def _sequence_empty(_node: Node) -> list[Sequenced]:
+    return [Sequenced()]
+
+
+@rule("SequenceConstruct", since=11, kind="raw")
+def _sequence_construct(_node: Node, *values: Value) -> list[Sequenced]:
+    return [Sequenced(values)]
+
+
+def _sequence(value: Value) -> Sequenced:
+    if not isinstance(value, Sequenced):
+        raise NotSupportedError("of a sequence that is not known")
+    return value
+
+
+@rule("SequenceInsert", since=11, kind="raw")
+def _sequence_insert(node: Node, sequence: Value, value: Value, place: Value = None) -> list[Sequenced]:
+    items = list(_sequence(sequence))
+    items.insert(len(items) if place is None else node.known_int(place, "position"), value)
+    return [Sequenced(items)]
+
+
+@rule("SequenceErase", since=11, kind="raw")
+def _sequence_erase(node: Node, sequence: Value, place: Value = None) -> list[Sequenced]:
+    items = list(_sequence(sequence))
+    del items[-1 if place is None else node.known_int(place, "position")]
+    return [Sequenced(items)]
+
+
+@rule("SequenceAt", since=11, kind="raw")
+def _sequence_at(node: Node, sequence: Value, place: Value) -> Value:
+    return _sequence(sequence)[node.known_int(place, "position")]
+
+
+@rule("SequenceLength", since=11, kind="raw")
+def _sequence_length(_node: Node, sequence: Value) -> np.ndarray[Any, Any]:
+    return np.asarray(len(_sequence(sequence)), np.int64)
+
+
+@rule("ConcatFromSequence", since=11, kind="raw")
+def _concat_from_sequence(node: Node, sequence: Value) -> Tensor:
+    items = _sequence(sequence)
+    if node.int("new_axis", 0):
+        return stacked(node, items, node.int("axis"))
+    tensors = [node.tensor(value) for value in items]
+    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.int("axis") % tensors[0].rank)
+
+
+@rule("SplitToSequence", since=11, kind="raw")
+def _split_to_sequence(node: Node, value: Value, sizes: Value = None) -> list[Sequenced]:
+    t = node.tensor(value)
+    axis = node.int("axis", 0) % t.rank
+    extent = t.shape[axis]
+    if sizes is None:
+        lengths = [1] * extent
+    else:
+        known = node.known(sizes, "split")
+        each = int(known.reshape(-1)[0])
+        lengths = [min(each, extent - i) for i in range(0, extent, each)] if known.ndim == 0 else known.tolist()
+    ends = np.cumsum([0, *lengths])
+    parts = [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in zip(ends, ends[1:], strict=False)]
+    if sizes is None and not node.int("keepdims", 1):
+        parts = [reshaped(part, (*t.shape[:axis], *t.shape[axis + 1 :])) for part in parts]
+    return [Sequenced(parts)]
+
+
+@rule("OptionalHasElement", since=15, kind="raw")
+def _optional_has_element(_node: Node, value: Value = None) -> np.ndarray[Any, Any]:
+    return np.asarray(value is not None)
+
+
+@rule("OptionalGetElement", since=15, kind="raw")
+def _optional_get_element(_node: Node, value: Value) -> Value:
+    if value is None:
+        raise NotSupportedError("of an optional that is empty")
+    return value if not isinstance(value, Sequenced) else [value]
+
+
+@rule("Optional", since=15, kind="raw")
+def _optional(_node: Node, value: Value = None) -> list[Value]:
+    return [value]
+
+

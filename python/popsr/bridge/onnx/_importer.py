@@ -1,0 +1,419 @@
+"""The walk over a model's graph: each node becomes ops by its rule, or the nodes of its function body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.gaps import Gap, merged_gaps
+from popsr._text.shown import shown
+from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
+from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
+from popsr.bridge.onnx._rules import NotSupportedError, Rule, ValueNeededError, find_rule
+from popsr.bridge.onnx._types import Array, array_of, code_of
+from popsr.context import gcg, location
+from popsr.errors import AttributeValueError, DTypeError, Error, GraphError, UnsupportedError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.tensor import Tensor, constant, variable
+
+__all__ = ["MAX_NODES", "Importer"]
+
+MAX_NODES = 1 << 18
+"""Nodes that are read, those of functions and repeated graphs counted each time."""
+MAX_DEPTH = 32
+"""Graphs and functions inside each other."""
+_MAX_SHARED = 64
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+
+NONE = Missing()
+
+
+class Importer:
+    """Reads graphs of ONNX into a graph of popsr.
+
+    A value is a tensor, an array that is known when the model is read (constants, shapes, and what follows from them),
+    a ``Weight`` that becomes a variable when an op reads it, a sequence of these, or None.
+
+    Args:
+        onnx: the onnx package.
+        ir: the program.
+        where: the call of the user, for messages.
+        opsets: version of each domain.
+        functions: the model's own functions by domain, name and overload.
+    """
+
+    def __init__(
+        self, onnx: Any, ir: Ir, where: str, opsets: Mapping[str, int], functions: Mapping[Any, Any]
+    ) -> None:
+        """Without any node read."""
+        self._onnx, self._ir, self._where = onnx, ir, where
+        self._opsets, self._functions = dict(opsets), functions
+        self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
+        self._nodes = 0
+        self._stack: list[Any] = []
+        self.gaps: list[Gap] = []
+        self.needed: list[str] = []
+        self.inputs: dict[Tensor, str] = {}
+        self.weights: list[tuple[Weight, Tensor]] = []
+        self._attributes: Mapping[str, Any] = {}
+        self._graph: Graph | None = None
+
+    # Values
+
+    def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
+        """A constant of the current graph; small ones are made once."""
+        if value.size > _MAX_SHARED:
+            return constant(np.ascontiguousarray(value), dtype)
+        key = (gcg()._id, dtype, value.shape, value.dtype, value.tobytes())
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = constant(np.ascontiguousarray(value).reshape(value.shape), dtype)
+        return found
+
+    def tensor(self, value: Value) -> Tensor:
+        """A value as a tensor of the current graph."""
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, Weight):
+            return self._weight(value)
+        if not isinstance(value, np.ndarray):
+            raise NotSupportedError("of a sequence" if isinstance(value, tuple) else "without an operand")
+        key = (gcg()._id, id(value))
+        found = self._known.get(key)
+        if found is None:
+            kind = dtypes.dtype.as_dtype(value.dtype)
+            found = self._known[key] = value, self.constant(value, kind)
+        return found[1]
+
+    def _weight(self, weight: Weight) -> Tensor:
+        """The input of the model's graph for a weight, whose variable is made when the first op reads it."""
+        if weight.tensor is None:
+            kind = dtypes.dtype.as_dtype(weight.array.dtype)
+            with self._ir.main_graph, location(weight.name or "initializer", 1):
+                made = variable(weight.array, kind, weight.name, retrieval_mode="all_replicas")
+            assert self._graph is not None
+            with self._graph:
+                weight.tensor = graph_input(made.shape, kind, weight.name)
+            self.weights.append((weight, made))
+        return weight.tensor
+
+    def known(self, value: Value, what: str) -> Array:
+        """The elements of a value when the model is read.
+
+        Raises:
+            ValueNeededError: it is a tensor.
+        """
+        if isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, Weight):
+            return value.array
+        if isinstance(value, Tensor):
+            raise ValueNeededError(f"its {what} is not known when the model is read", self._origins(value))
+        raise NotSupportedError(f"without {what}")
+
+    def _origins(self, t: Tensor) -> list[str]:
+        """Inputs of the model that a tensor depends on; none where it depends on a weight or on another graph."""
+        core, names, todo, seen = self._ir._core, dict[str, None](), [t._id], set[int]()
+        inputs = {tensor._id: name for tensor, name in self.inputs.items()}
+        while todo:
+            id_ = todo.pop()
+            if id_ in seen:
+                continue
+            seen.add(id_)
+            producer = core.tensor(id_).producer
+            if id_ in inputs:
+                names[inputs[id_]] = None
+            elif producer is not None:
+                todo += [each for each in core.op_inputs(producer) if each is not None]
+            elif core.tensor(id_).kind != "constant":
+                return []
+        return list(names)
+
+    # Graphs
+
+    def run(self, graph: Graph, proto: Any, values: dict[str, Value]) -> list[Value]:
+        """The results of the model's graph, for values of its inputs and initializers."""
+        self._graph = graph
+        return self._body(proto.node, [each.name for each in proto.output], values)
+
+    def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
+        """The results of a graph of a node, read in place."""
+        if len(inputs) != len(graph.input):
+            raise ValueError(f"a graph of {len(graph.input)} inputs for {len(inputs)} values")
+        values = dict(scope)
+        values.update(zip((each.name for each in graph.input), inputs, strict=True))
+        for each in graph.initializer:
+            values[each.name] = array_of(each)
+        with self._inside("graph"):
+            return self._body(graph.node, [each.name for each in graph.output], values)
+
+    def make_graph(
+        self, name: str, values: Sequence[Value], body: Callable[[list[Value]], Sequence[Value]]
+    ) -> tuple[Graph, list[Tensor]]:
+        """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
+
+        Returns:
+            The graph, and the tensors to call it with.
+        """
+        values = [self.tensor(value) if isinstance(value, Weight) else value for value in values]
+        tensors = list(dict.fromkeys(value for value in values if isinstance(value, Tensor)))
+        graph = self._ir.create_empty_graph(name)
+        with graph:
+            inner = {t: graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)}
+            seen: set[Tensor] = set()
+            for value in body([inner[v] if isinstance(v, Tensor) else v for v in values]):
+                out = self.tensor(value)
+                if out in seen or out in graph.inputs or isinstance(value, np.ndarray):
+                    out = ops.identity(out)
+                seen.add(out)
+                graph_output(out)
+        return graph, tensors
+
+    def _inside(self, name: Any) -> _Depth:
+        return _Depth(self._stack, name, self._where)
+
+    def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
+        for position, proto in enumerate(nodes, 1):
+            self._nodes += 1
+            if self._nodes > MAX_NODES:
+                raise GraphError(f"{self._where}: too many nodes, got more than {MAX_NODES}, expected at most so many")
+            self._node(proto, position, values)
+        try:
+            return [values[name] if name else None for name in outputs]
+        except KeyError as error:
+            raise GraphError(
+                f"{self._where}: output that no node makes, got {error.args[0]!r:.80}, expected a result of a node"
+            ) from None
+
+    def _node(self, proto: Any, position: int, values: dict[str, Value]) -> None:
+        """Read one node: its results are added to the values."""
+        op_type = proto.op_type
+        with location(place_of(proto), position):
+            try:
+                operands = [values[name] if name else None for name in proto.input]
+            except KeyError as error:
+                raise GraphError(
+                    f"{self._where}: {_named(proto, position)} reads what no earlier node makes, got "
+                    f"{error.args[0]!r:.80}, expected nodes in an order without cycles"
+                ) from None
+            if any(value is NONE for value in operands):
+                results: list[Value] = [NONE] * len(proto.output)
+            else:
+                results = self._results(proto, position, op_type, operands, values)
+        for name, value in zip(proto.output, results, strict=False):
+            if name:
+                values[name] = value
+        for name in proto.output[len(results) :]:
+            if name:
+                values[name] = NONE
+
+    def _results(
+        self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
+    ) -> list[Value]:
+        try:
+            return self._read(proto, position, op_type, operands, values)
+        except ValueNeededError as error:
+            self.needed.extend(error.inputs)
+            given = f": give values of {', '.join(map(repr, error.inputs))}" if error.inputs else ""
+            return self._gap(proto, position, f"{op_type} ({error}{given})")
+        except NotSupportedError as error:
+            text = str(error)
+            return self._gap(proto, position, f"{op_type} ({text})" if text else op_type)
+        except (DTypeError, UnsupportedError) as error:
+            return self._gap(proto, position, f"{op_type} ({str(error).partition(': ')[2]})")
+        except Error as error:
+            if str(error).startswith(self._where):
+                raise
+            raise type(error)(f"{self._where}: {_named(proto, position)}: {error}") from error
+        except _MALFORMED as error:
+            raise AttributeValueError(
+                f"{self._where}: {_named(proto, position)} is malformed, got {shown(str(error))}, expected a node as ONNX "
+                "defines it"
+            ) from error
+
+    def _read(
+        self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
+    ) -> list[Value]:
+        domain = domain_of(proto)
+        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
+        attributes = self._given(proto)
+        if function is not None:
+            return self._call(function, operands, attributes, proto.output)
+        opset = self._opsets.get(domain)
+        if opset is None:
+            raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
+        found = find_rule(domain, op_type, opset)
+        node = Node(proto, position, opset, self, values, attributes)
+        if found is None:
+            return self._expanded(node, domain, operands)
+        if domain == "" and (fold := FOLDS.get(op_type)) is not None:
+            known = self._folded(fold, node, operands)
+            if known is not None:
+                return known
+        return self._emitted(found, node, operands)
+
+    def _given(self, proto: Any) -> dict[str, Any]:
+        """Attributes by name; those that refer to an attribute of the calling node are that one."""
+        found = {}
+        for each in proto.attribute:
+            if each.ref_attr_name:
+                if each.ref_attr_name in self._attributes:
+                    found[each.name] = self._attributes[each.ref_attr_name]
+            else:
+                found[each.name] = each
+        return found
+
+    def _folded(self, fold: Callable[..., Any], node: Node, operands: list[Value]) -> list[Value] | None:
+        """Results that are known because all operands are."""
+        if not all(value is None or isinstance(value, np.ndarray) for value in operands):
+            return None
+        try:
+            results = fold(node, *operands)
+        except NotFoldedError:
+            return None
+        return [np.asarray(each) for each in (results if isinstance(results, list) else [results])]
+
+    def _emitted(self, found: Rule, node: Node, operands: list[Value]) -> list[Value]:
+        """Results of the ops that a rule appends."""
+        if found.kind == "raw":
+            results = found.function(node, *operands)
+        else:
+            tensors = [None if value is None else self.tensor(value) for value in operands]
+            results = found.function(*tensors) if found.kind == "plain" else found.function(node, *tensors)
+        return list(results) if isinstance(results, (list, tuple)) and not isinstance(results, Sequenced) else [results]
+
+    # Functions
+
+    def _call(
+        self, function: Any, operands: Sequence[Value], attributes: Mapping[str, Any], results: Sequence[str]
+    ) -> list[Value]:
+        """The results that have a name, of a function's nodes, which are read in place."""
+        if len(operands) > len(function.input):
+            raise ValueError(f"{len(operands)} operands of a function of {len(function.input)} inputs")
+        given = {**{each.name: each for each in function.attribute_proto}, **attributes}
+        values: dict[str, Value] = dict.fromkeys(function.input)
+        values.update(zip(function.input, operands, strict=False))
+        key = (function.domain, function.name, getattr(function, "overload", ""))
+        before = self._opsets, self._attributes
+        imported = {domain_of(each): each.version for each in function.opset_import}
+        with self._inside(key):
+            self._opsets, self._attributes = {**self._opsets, **imported}, given
+            try:
+                wanted = [inner if outer else "" for inner, outer in zip(function.output, results, strict=False)]
+                return self._body(function.node, wanted, values)
+            finally:
+                self._opsets, self._attributes = before
+
+    def _expanded(self, node: Node, domain: str, operands: Sequence[Value]) -> list[Value]:
+        """The results of the function body that ONNX gives for an op."""
+        onnx, proto = self._onnx, node.proto
+        if not onnx.defs.has(proto.op_type, node.opset, domain):
+            raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
+        schema = onnx.defs.get_schema(proto.op_type, node.opset, domain)
+        body = None
+        if schema.has_function:
+            body = schema.function_body
+        elif schema.has_context_dependent_function:
+            types = [self._type(value).SerializeToString() for value in operands]
+            body = onnx.FunctionProto.FromString(
+                schema.get_context_dependent_function(self._with_attributes(node), types)
+            )
+        if body is None or not body.node:
+            raise NotSupportedError("")
+        defaults = {
+            name: each.default_value
+            for name, each in schema.attributes.items()
+            if each.default_value is not None and each.default_value.type
+        }
+        return self._call(body, operands, {**defaults, **node.attributes}, proto.output)
+
+    def _with_attributes(self, node: Node) -> bytes:
+        """The message of a node with attributes in place of references."""
+        copy = type(node.proto)()
+        copy.CopyFrom(node.proto)
+        del copy.attribute[:]
+        for name, each in node.attributes.items():
+            made = copy.attribute.add()
+            made.CopyFrom(each)
+            made.name = name
+        return bytes(copy.SerializeToString())
+
+    def _type(self, value: Value) -> Any:
+        """ONNX's type of a value."""
+        if value is None:
+            return self._onnx.TypeProto()
+        if isinstance(value, Sequenced):
+            raise NotSupportedError("of a sequence")
+        if isinstance(value, Weight):
+            value = value.array
+        kind = value.dtype if isinstance(value, Tensor) else dtypes.dtype.as_dtype(value.dtype)
+        return self._onnx.helper.make_tensor_type_proto(code_of(kind), value.shape)
+
+    # Gaps
+
+    def _gap(self, proto: Any, position: int, text: str) -> list[Value]:
+        """Note what is missing; nodes that read the results are skipped."""
+        self.gaps.append(Gap(text, f"{place_of(proto)}:{position}"))
+        return [NONE] * len(proto.output)
+
+    def merged(self) -> tuple[Gap, ...]:
+        """The gaps, those of one op and place as one."""
+        return merged_gaps(self.gaps)
+
+
+class _Depth:
+    """A graph or function inside others: not too deep, and no function inside itself."""
+
+    __slots__ = ("_name", "_stack", "_where")
+
+    def __init__(self, stack: list[Any], name: Any, where: str) -> None:
+        self._stack, self._name, self._where = stack, name, where
+
+    def __enter__(self) -> None:
+        if self._name != "graph" and self._name in self._stack:
+            raise GraphError(f"{self._where}: function that calls itself, got {self._name[1]!r:.80}, expected none")
+        if len(self._stack) >= MAX_DEPTH:
+            raise GraphError(
+                f"{self._where}: graphs and functions inside each other, got more than {MAX_DEPTH}, expected at most so "
+                "many"
+            )
+        self._stack.append(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.pop()
+
+
+def domain_of(proto: Any) -> str:
+    """The domain of a node or an import; that of ONNX's own ops has two names."""
+    return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+def place_of(proto: Any) -> str:
+    """The file of a node's location: its name, or its op type."""
+    return proto.name or proto.op_type or "node"
+
+
+def _named(proto: Any, position: int) -> str:
+    name = f" {proto.name[:80]!r}" if proto.name else ""
+    return f"node{name} ({proto.op_type[:80]}) at position {position}"
+
+
+def type_of(value: Value) -> dtypes.dtype:
+    """Element type of a tensor, a known array or a weight."""
+    if isinstance(value, Tensor):
+        return value.dtype
+    array = value.array if isinstance(value, Weight) else value
+    return dtypes.dtype.as_dtype(array.dtype)
+
+
+
+def tensor_of(importer: Importer, value: Value, taken: Sequence[Tensor]) -> Tensor:
+    """A value as an output of the current graph, which no other output and no input is."""
+    t = importer.tensor(value)
+    return ops.identity(t) if t in taken or t in gcg().inputs or not isinstance(value, Tensor) else t

@@ -1,0 +1,268 @@
+"""Gathers and scatters; one-hot; orders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr.bridge.onnx._node import Node, Value, cast
+from popsr.bridge.onnx._rules import rule
+from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx._types import Array
+from popsr.tensor import Tensor
+
+__all__ = ["rows_at"]
+
+
+def _counted(node: Node, indices: Tensor, extent: int) -> Tensor:
+    """Indices that count from the front."""
+    zero, length = node.like(0, indices), node.like(extent, indices)
+    return ops.where(ops.less(indices, zero), ops.add(indices, length), indices)
+
+
+def _counted_value(node: Node, indices: Value, extent: int) -> Tensor:
+    """The same; of known indices they are known."""
+    if isinstance(indices, np.ndarray):
+        return node.tensor(np.where(indices < 0, indices + extent, indices))
+    return _counted(node, node.tensor(indices), extent)
+
+
+@rule("Gather", kind="raw")
+def _gather(node: Node, value: Value, indices: Value) -> Tensor:
+    t = node.tensor(value)
+    axis = node.int("axis", 0) % t.rank
+    return ops.gather(t, _counted_value(node, indices, t.shape[axis]), axis)
+
+
+def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """What lies at indices along an axis, for each place of the axes before it; the axes after it stay."""
+    batch = list(range(axis))
+    rest = t.rank - axis - 1
+    return ops.gather_general(
+        t,
+        reshaped(indices, (*indices.shape, 1)),
+        slice_sizes=(*(1,) * (axis + 1), *t.shape[axis + 1 :]),
+        offset_dims=range(indices.rank, indices.rank + rest),
+        index_map=(axis,),
+        collapsed_dims=(axis,),
+        operand_batching_dims=batch,
+        indices_batching_dims=batch,
+    )
+
+
+def _corners(node: Node, indices: Tensor, axis: int, shape: Sequence[int]) -> Tensor:
+    """``[*indices, rank]``: the place of each element, whose number along the axis is an index."""
+    parts = []
+    for each in range(indices.rank):
+        if each == axis:
+            part = indices
+        else:
+            line = np.arange(indices.shape[each]).reshape([-1 if i == each else 1 for i in range(indices.rank)])
+            part = expanded(node.constant(line, indices.dtype), indices.shape)
+        parts.append(reshaped(part, (*indices.shape, 1)))
+    return parts[0] if len(parts) == 1 else ops.concat(parts, indices.rank)
+
+
+@rule("GatherElements", since=11, kind="raw")
+def _gather_elements(node: Node, value: Value, indices: Value) -> Tensor:
+    t = node.tensor(value)
+    axis = node.int("axis", 0) % t.rank
+    places = _counted_value(node, indices, t.shape[axis])
+    return ops.gather_general(
+        t,
+        _corners(node, places, axis, t.shape),
+        slice_sizes=(1,) * t.rank,
+        offset_dims=(),
+        index_map=range(t.rank),
+        collapsed_dims=range(t.rank),
+    )
+
+
+Reduction = Literal["sum", "mul", "min", "max", "none"]
+_REDUCTIONS: dict[str, Reduction] = {"none": "none", "add": "sum", "mul": "mul", "min": "min", "max": "max"}
+
+
+@rule("Scatter", since=9, kind="raw")
+@rule("ScatterElements", since=11, kind="raw")
+def _scatter_elements(node: Node, value: Value, indices: Value, updates: Value) -> Tensor:
+    t = node.tensor(value)
+    axis = node.int("axis", 0) % t.rank
+    places = _counted_value(node, indices, t.shape[axis])
+    return ops.scatter_general(
+        t,
+        _corners(node, places, axis, t.shape),
+        node.tensor(updates),
+        offset_dims=(),
+        index_map=range(t.rank),
+        collapsed_dims=range(t.rank),
+        reduction=_REDUCTIONS[node.text("reduction", "none")],
+        mode="check",
+    )
+
+
+def _counted_corners(node: Node, indices: Value, extents: Sequence[int]) -> Tensor:
+    """Corners that count from the front; the last axis is the number of the dimension."""
+    lengths = np.asarray(extents)
+    if isinstance(indices, np.ndarray):
+        return node.tensor(np.where(indices < 0, indices + lengths, indices).astype(indices.dtype))
+    t = node.tensor(indices)
+    return ops.where(ops.less(t, node.like(0, t)), ops.add(t, node.like(lengths, t)), t)
+
+
+@rule("GatherND", since=11, kind="raw")
+def _gather_nd(node: Node, value: Value, indices: Value) -> Tensor:
+    t, batch = node.tensor(value), node.int("batch_dims", 0)
+    count = (indices if isinstance(indices, np.ndarray) else node.tensor(indices)).shape[-1]
+    axes = range(batch, batch + count)
+    corners = _counted_corners(node, indices, t.shape[batch : batch + count])
+    rest = t.rank - batch - count
+    return ops.gather_general(
+        t,
+        corners,
+        slice_sizes=(*(1,) * (batch + count), *t.shape[batch + count :]),
+        offset_dims=range(corners.rank - 1, corners.rank - 1 + rest),
+        index_map=axes,
+        collapsed_dims=axes,
+        operand_batching_dims=range(batch),
+        indices_batching_dims=range(batch),
+    )
+
+
+@rule("ScatterND", since=11, kind="raw")
+def _scatter_nd(node: Node, value: Value, indices: Value, updates: Value) -> Tensor:
+    t = node.tensor(value)
+    count = (indices if isinstance(indices, np.ndarray) else node.tensor(indices)).shape[-1]
+    corners = _counted_corners(node, indices, t.shape[:count])
+    given = node.tensor(updates)
+    return ops.scatter_general(
+        t,
+        corners,
+        given,
+        offset_dims=range(corners.rank - 1, given.rank),
+        index_map=range(count),
+        collapsed_dims=range(count),
+        reduction=_REDUCTIONS[node.text("reduction", "none")],
+        mode="check",
+    )
+
+
+@rule("TensorScatter", since=24, kind="raw")
+def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = None) -> Tensor:
+    """Write a sequence of rows per sample, from a place on; circular ones go on at the front."""
+    t, rows = node.tensor(value), node.tensor(update)
+    axis = node.int("axis", -2) % t.rank
+    count, extent, batch = rows.shape[axis], t.shape[axis], t.shape[0]
+    number = node.constant(np.arange(count)[None, :], dtypes.int64)
+    if places is None:
+        at = expanded(number, (batch, count))
+    else:
+        at = ops.add(reshaped(cast(node.tensor(places), dtypes.int64), (batch, 1)), number)
+    if node.text("mode", "linear") == "circular":
+        at = ops.fmod(at, node.constant(extent, dtypes.int64))
+    order = (0, axis, *(i for i in range(1, t.rank) if i != axis))
+    back = sorted(range(t.rank), key=lambda i: order[i])
+    wide = moved(t, order)
+    sample = expanded(node.constant(np.arange(batch)[:, None, None], dtypes.int64), (batch, count, 1))
+    made = ops.scatter_general(
+        wide,
+        ops.concat([sample, reshaped(at, (batch, count, 1))], 2),
+        moved(rows, order),
+        offset_dims=range(2, t.rank),
+        index_map=(0, 1),
+        collapsed_dims=(0, 1),
+        reduction="none",
+        mode="check",
+    )
+    return moved(made, back)
+
+
+@rule("OneHot", since=9, kind="raw")
+def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
+    """Ones where an index is the number of the class; indices below 0 count from the end, others beyond have none."""
+    count = int(node.known_float(depth, "depth"))
+    where = node.tensor(indices)
+    axis = node.int("axis", -1) % (where.rank + 1)
+    whole = cast(where, dtypes.int64)
+    whole = _counted(node, whole, count)
+    shape = (*where.shape[:axis], 1, *where.shape[axis:])
+    line = np.arange(count).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    pair = node.tensor(values)
+    off, on = (reshaped(part, ()) for part in ops.split(pair, [1, 1], 0))
+    hot = ops.equal(reshaped(whole, shape), node.constant(line, dtypes.int64))
+    return ops.where(hot, on, off)
+
+
+# Order
+
+
+@rule("ArgMax")
+def _argmax(node: Node, t: Tensor) -> Tensor:
+    return _arg_extreme(node, t, ops.argmax)
+
+
+@rule("ArgMin")
+def _argmin(node: Node, t: Tensor) -> Tensor:
+    return _arg_extreme(node, t, ops.argmin)
+
+
+def _arg_extreme(node: Node, t: Tensor, function: Any) -> Tensor:
+    axis, keep = node.int("axis", 0) % t.rank, bool(node.int("keepdims", 1))
+    last = bool(node.int("select_last_index", 0))
+    found = cast(function(ops.reverse(t, [axis]) if last else t, axis, keep), dtypes.int64)
+    return ops.sub(node.like(t.shape[axis] - 1, found), found) if last else found
+
+
+@rule("TopK", since=10, kind="raw")
+def _topk(node: Node, value: Value, k: Value) -> list[Tensor]:
+    return _top(node, node.tensor(value), node.known_int(k, "k"))
+
+
+@rule("TopK", since=1)
+def _topk_1(node: Node, t: Tensor) -> list[Tensor]:
+    return _top(node, t, node.int("k"))
+
+
+def _top(node: Node, t: Tensor, k: int) -> list[Tensor]:
+    """The first of a stable sort; equal ones are in the order of their indices."""
+    axis, largest = node.int("axis", -1) % t.rank, bool(node.int("largest", 1))
+    number = np.arange(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
+    places = expanded(node.constant(number, dtypes.int64), t.shape)
+    made = ops.sort(t, places, axis=axis, descending=largest)
+    return [ops.slice(each, 0, k, 1, axis) if k < t.shape[axis] else each for each in made]
+
+
+# Results whose shape depends on values
+
+
+@rule("NonZero", since=9, kind="raw")
+def _non_zero(node: Node, value: Value) -> Array:
+    return np.stack(np.nonzero(node.known(value, "operand"))).astype(np.int64)
+
+
+@rule("Compress", since=9, kind="raw")
+def _compress(node: Node, value: Value, condition: Value) -> Tensor:
+    t = node.tensor(value)
+    if not node.has("axis"):
+        t = reshaped(t, (math.prod(t.shape),))
+    kept = np.flatnonzero(node.known(condition, "condition"))
+    return ops.gather(t, node.constant(kept, dtypes.int64), node.int("axis", 0) % t.rank)
+
+
+@rule("Unique", since=11, kind="raw")
+def _unique(node: Node, value: Value) -> list[Array]:
+    """The values, the place of the first of each, where each element went, and how often each occurs."""
+    data = node.known(value, "operand")
+    axis = node.int("axis") if node.has("axis") else None
+    made, first, inverse, counts = np.unique(data, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not node.int("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        made = np.take(made, order, 0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], np.argsort(order, kind="stable")[inverse]
+    return [made, *(each.astype(np.int64) for each in (first, inverse, counts))]
+
+

@@ -1,0 +1,320 @@
+"""Reading a model: its inputs, weights and opsets, then its nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from popsr import dtypes
+from popsr._host.arguments import read_choice, read_flag, read_int, read_mapping, read_path
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.gaps import Gap, unsupported_ops
+from popsr._text.shown import shown
+from popsr.bridge.onnx import _control, _elementwise, _neural, _shape
+from popsr.bridge.onnx._importer import NONE, Importer, domain_of, tensor_of
+from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._node import Value, Weight
+from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._types import Array, array_of, dtype_of
+from popsr.context import in_sequence
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    CheckpointError,
+    DTypeError,
+    GraphError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedError,
+    UnsupportedOpsError,
+)
+from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx_read import load_onnx
+from popsr.io._open_file import OpenFile
+from popsr.ir import Ir
+from popsr.tensor import Tensor
+
+__all__ = ["load"]
+
+_FAMILIES = (_control, _elementwise, _neural, _shape)  # register their rules
+_OPSETS = (1, 28)
+"""Versions of ONNX's own domain whose ops are known."""
+
+Weights = Literal["variables", "constants"]
+
+
+def load(
+    model: Any,
+    *,
+    replicas: int = 1,
+    shapes: Mapping[str, int | Iterable[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    weights: Weights = "variables",
+    external_data: bool = False,
+    streams: bool = True,
+) -> OnnxModel:
+    """Read an ONNX model as a program.
+
+    Its nodes become a graph, whose inputs are the model's and its weights. The main graph loads the inputs from
+    streams, calls the graph and stores the outputs, unless ``streams`` is False.
+
+    Args:
+        model: a path, or a ``ModelProto``.
+        replicas: their number; each has inputs of its own.
+        shapes: a number for each symbolic dimension, as ``{"N": 4}``, or the shape of an input by its name.
+        values: inputs that have a fixed value and are no inputs of the program, such as a shape that is computed.
+        weights: "variables": initializers of floats are variables, in the main graph under their names; others are
+            constants. "constants": all are constants.
+        external_data: read data of initializers from files beside the model. Default: refused.
+        streams: run the graph in the main graph. False for training: see ``OnnxModel.call``.
+    Returns:
+        The program with its graph, inputs, outputs and variables by ONNX's names.
+    Raises:
+        CheckpointError: the file is damaged or not an ONNX model, or a tensor in it contradicts itself.
+        UnsupportedOpsError: nodes without a counterpart: all of them, with their places.
+        ShapeError: a dimension without a value.
+        GraphError: the graph is put together wrongly: a cycle, or a name without a node.
+        ImportError: onnx is not installed.
+    """
+    where = "bridge.onnx.load"
+    onnx = require_onnx(where)
+    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data)
+    return reading.read(model, read_flag(f"{where}: streams", streams))
+
+
+class _Reading:
+    """One call of ``load``."""
+
+    def __init__(
+        self,
+        onnx: Any,
+        where: str,
+        replicas: int,
+        shapes: Any,
+        values: Any,
+        weights: Any,
+        external_data: bool,
+    ) -> None:
+        self._onnx, self._where = onnx, where
+        self._replicas = read_int(f"{where}: replicas", replicas, 1)
+        self._shapes = {} if shapes is None else dict(read_mapping(where, "shapes", shapes))
+        given = {} if values is None else read_mapping(where, "values", values)
+        self._values: dict[str, Array] = {str(name): np.asarray(value) for name, value in given.items()}
+        self._weights = read_choice(where, "weights", weights, ("variables", "constants"))
+        self._external = read_flag(f"{where}: external_data", external_data)
+        self._gaps: list[Gap] = []
+
+    def read(self, model: Any, streams: bool) -> OnnxModel:
+        proto, arrays, name = self._proto(model)
+        ir = Ir(self._replicas)
+        importer = Importer(self._onnx, ir, self._where, self._opsets(proto), self._functions(proto))
+        graph = ir.create_empty_graph(name)
+        with ir.main_graph, in_sequence(), graph, in_sequence():
+            names = self._known_names(proto, arrays)
+            env: dict[str, Value] = {each: self._initial(each, array) for each, array in arrays.items()}
+            inputs = self._inputs(importer, proto, names, env)
+            results = importer.run(graph, proto.graph, env)
+            self._refuse(importer)
+            outputs = self._outputs(importer, proto, results)
+        made = OnnxModel(ir, graph, inputs, outputs, importer.weights, tensors_of(env))
+        if streams:
+            made.add_streams()
+        return made
+
+    # The message
+
+    def _proto(self, model: Any) -> tuple[Any, dict[str, Array], str]:
+        """The model, its initializers and its name."""
+        if isinstance(model, self._onnx.ModelProto):
+            return model, self._arrays(model), model.graph.name or "model"
+        if not isinstance(model, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"{self._where}: model is not a model, got {shown(model)}, expected a path or a ModelProto"
+            )
+        path = read_path(self._where, model)
+        proto = self._parsed(path)
+        if not self._external:
+            self._refuse_external(proto)
+        return proto, dict(load_onnx(path).items()), path.stem
+
+    def _parsed(self, path: Path) -> Any:
+        with OpenFile(self._where, path) as file:
+            data = file.read(0, file.size)
+            try:
+                return self._onnx.ModelProto.FromString(data)
+            except Exception as error:
+                raise file.bad(f"is not an ONNX model, got {shown(str(error))}") from None
+
+    def _refuse_external(self, proto: Any) -> None:
+        for each in proto.graph.initializer:
+            if each.data_location == self._onnx.TensorProto.EXTERNAL:
+                raise UnsupportedError(
+                    f"{self._where}: initializer {each.name[:80]!r} has its data in another file, got "
+                    "external_data=False, expected external_data=True or a model that holds its data"
+                )
+
+    def _arrays(self, proto: Any) -> dict[str, Array]:
+        self._refuse_external(proto)
+        arrays = {}
+        for position, each in enumerate(proto.graph.initializer, 1):
+            if each.name in arrays:
+                raise CheckpointError(f"{self._where}: two initializers of one name, got {each.name[:80]!r}")
+            try:
+                arrays[each.name] = array_of(each)
+            except NotSupportedError as error:
+                self._gaps.append(Gap(f"initializer ({error})", f"{each.name}:{position}"))
+            except (ValueError, TypeError, OverflowError, MemoryError) as error:
+                raise CheckpointError(
+                    f"{self._where}: initializer contradicts itself, got {each.name[:80]!r}: {error!s:.200}"
+                ) from None
+        if proto.graph.sparse_initializer:
+            self._gaps.append(Gap("sparse initializer", f"{proto.graph.name}:1"))
+        return arrays
+
+    def _opsets(self, proto: Any) -> dict[str, int]:
+        """Version of each domain."""
+        opsets = {domain_of(each): int(each.version) for each in proto.opset_import}
+        if not opsets:
+            if proto.graph.node or proto.ir_version >= 3:
+                raise GraphError(
+                    f"{self._where}: model without opsets, got no opset_import, expected the version of each domain"
+                )
+            return {"": 1}
+        version = opsets.get("")
+        if version is not None and not _OPSETS[0] <= version <= _OPSETS[1]:
+            raise UnsupportedError(
+                f"{self._where}: opset is not known, got {version}, expected {_OPSETS[0]} to {_OPSETS[1]}"
+            )
+        return opsets
+
+    def _functions(self, proto: Any) -> dict[Any, Any]:
+        return {(domain_of(each), each.name, getattr(each, "overload", "")): each for each in proto.functions}
+
+    # Values
+
+    def _initial(self, name: str, array: Array) -> Value:
+        """A weight, or a known array."""
+        if self._weights == "constants" or array.dtype.kind in "iub":
+            return array
+        return Weight(name, array)
+
+    def _known_names(self, proto: Any, arrays: Mapping[str, Array]) -> list[Any]:
+        """The inputs without an initializer."""
+        free = [each for each in proto.graph.input if each.name not in arrays]
+        names = [each.name for each in free]
+        if len(set(names)) != len(names):
+            raise GraphError(f"{self._where}: two inputs of one name, got {shown(names)}, expected different names")
+        for name in self._values:
+            if name not in names:
+                raise UnknownNameError(
+                    f"{self._where}: values of what is not an input, got {shown(name)}, expected one of {shown(names)}"
+                )
+        return free
+
+    def _inputs(
+        self, importer: Importer, proto: Any, free: list[Any], env: dict[str, Value]
+    ) -> dict[str, Tensor]:
+        """Inputs of the graph for those of the model."""
+        used = {name for node in proto.graph.node for name in node.input}
+        inputs = {}
+        for position, each in enumerate(free, 1):
+            if each.name in self._values:
+                env[each.name] = self._value(each)
+                continue
+            try:
+                shape, kind = self._type(each)
+            except NotSupportedError as error:
+                self._gaps.append(Gap(f"input ({error})", f"{each.name}:{position}"))
+                env[each.name] = NONE
+                continue
+            made = graph_input(shape, kind, each.name)
+            importer.inputs[made] = each.name
+            env[each.name] = inputs[each.name] = made
+        del used
+        return inputs
+
+    def _value(self, each: Any) -> Array:
+        """The fixed value of an input, in the input's type."""
+        value = self._values[each.name]
+        if each.type.HasField("tensor_type"):
+            try:
+                kind = dtype_of(each.type.tensor_type.elem_type).as_numpy()
+            except NotSupportedError:
+                return value
+            if value.dtype != kind:
+                raise DTypeError(
+                    f"{self._where}: value of {each.name[:80]!r} has another type, got {value.dtype}, expected {kind}"
+                )
+        return value
+
+    def _type(self, each: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
+        """Shape and element type of an input."""
+        kind = each.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise NotSupportedError(f"{str(kind).removesuffix('_type')} instead of a tensor")
+        tensor = each.type.tensor_type
+        given = self._shapes.get(each.name)
+        if given is not None and not isinstance(given, int):
+            shape = tuple(int(n) for n in given)
+        elif not tensor.HasField("shape"):
+            raise ShapeError(
+                f"{self._where}: input {each.name[:80]!r} has no shape, got {shown(self._shapes)}, expected its shape by its name in "
+                "shapes"
+            )
+        else:
+            shape = tuple(self._extent(each.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
+        if any(not 0 <= extent < 1 << 40 for extent in shape):
+            raise ShapeError(f"{self._where}: input {each.name[:80]!r} has a wrong shape, got {list(shape)}, expected 0 or more")
+        return shape, dtype_of(tensor.elem_type)
+
+    def _extent(self, name: str, axis: int, dim: Any) -> int:
+        if dim.HasField("dim_value"):
+            return int(dim.dim_value)
+        given = self._shapes.get(dim.dim_param) if dim.dim_param else None
+        if not isinstance(given, (int, np.integer)):
+            symbol = dim.dim_param or "?"
+            raise ShapeError(
+                f"{self._where}: input {name[:80]!r} has a symbolic dimension, got {symbol!r:.80} at axis {axis}, expected a "
+                f"number for it in shapes"
+            )
+        return int(given)
+
+    # Results
+
+    def _refuse(self, importer: Importer) -> None:
+        gaps = [*self._gaps, *importer.gaps]
+        if gaps:
+            error = unsupported_ops(self._where, gaps)
+            error.needed = tuple(dict.fromkeys(importer.needed))
+            raise error
+
+    def _outputs(self, importer: Importer, proto: Any, results: list[Value]) -> dict[str, Tensor]:
+        """Outputs of the graph for those of the model."""
+        outputs: dict[str, Tensor] = {}
+        for each, value in zip(proto.graph.output, results, strict=True):
+            if each.name in outputs:
+                raise GraphError(f"{self._where}: two outputs of one name, got {each.name[:80]!r}, expected different names")
+            try:
+                outputs[each.name] = tensor_of(importer, value, list(outputs.values()))
+            except NotSupportedError as error:
+                self._gaps.append(Gap(f"output ({error})", f"{each.name}:{len(outputs) + 1}"))
+        self._refuse(importer)
+        for t in outputs.values():
+            graph_output(t)
+        return outputs
+
+
+def tensors_of(env: Mapping[str, Value]) -> dict[str, Tensor]:
+    """The tensors among values, by name."""
+    return {
+        name: value.tensor if isinstance(value, Weight) else value
+        for name, value in env.items()
+        if isinstance(value, Tensor) or (isinstance(value, Weight) and value.tensor is not None)
+    }
+
+
+_ = (AttributeValueError, UnsupportedOpsError)

@@ -1,0 +1,127 @@
+"""A model of ONNX as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import ops
+from popsr._host.arguments import read_mapping
+from popsr._text.shown import shown
+from popsr._text.summary import Summarised, Summary, line
+from popsr.bridge._proof import Proof
+from popsr.bridge._prove import prove as prove_step
+from popsr.bridge.onnx._node import Weight
+from popsr.context import in_sequence
+from popsr.errors import SessionError, UnknownNameError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.ops.control import CallSiteInfo
+from popsr.session import Session
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr.tensor import Tensor, Variable
+
+__all__ = ["OnnxModel"]
+
+
+class OnnxModel(Summarised):
+    """A model that was read from ONNX; made by ``popsr.bridge.onnx.load``.
+
+    Attributes:
+        ir: the program.
+        graph: the model's nodes. Its inputs are the model's, then the weights.
+        inputs: inputs of the graph by ONNX's name.
+        outputs: outputs of the graph by ONNX's name.
+        variables: variables of the main graph by the name of their initializer.
+        weights: inputs of the graph that variables are passed to, by the name of their initializer.
+        tensors: tensors of the graph by ONNX's name; values that are known when the model is read are not among them.
+        input_streams: streams of the main graph that inputs are loaded from.
+        output_streams: streams of the main graph that outputs are stored to.
+    """
+
+    def __init__(
+        self,
+        ir: Ir,
+        graph: Graph,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
+        weights: Sequence[tuple[Weight, Variable]],
+        tensors: Mapping[str, Tensor],
+    ) -> None:
+        """A model without streams."""
+        self.ir, self.graph = ir, graph
+        self.inputs, self.outputs, self.tensors = dict(inputs), dict(outputs), dict(tensors)
+        self.variables: dict[str, Variable] = {each.name: made for each, made in weights}
+        self.weights: dict[str, Tensor] = {each.name: each.tensor for each, _ in weights if each.tensor is not None}
+        self.input_streams: dict[str, HostToDeviceStream] = {}
+        self.output_streams: dict[str, DeviceToHostStream] = {}
+        self._session: Session | None = None
+
+    def call(self, inputs: Mapping[str, Tensor]) -> CallSiteInfo:
+        """Append a call of the graph with the model's variables.
+
+        Args:
+            inputs: a tensor of the current graph for each input.
+        Returns:
+            The call; its outputs are in the order of the model's.
+        Raises:
+            UnknownNameError: a name that is not of an input, or an input without a tensor.
+        """
+        given = read_mapping("call", "inputs", inputs)
+        self._check_names("call", given)
+        bound = {self.inputs[name]: given[name] for name in self.inputs}
+        bound.update({self.weights[name]: variable for name, variable in self.variables.items()})
+        return ops.call_with_info(self.graph, inputs_dict=bound)
+
+    def add_streams(self) -> None:
+        """Append to the main graph: load all inputs, call the graph, store all outputs."""
+        with self.ir.main_graph, in_sequence():
+            loaded = {}
+            for name, t in self.inputs.items():
+                stream = self.input_streams[name] = h2d_stream(t.shape, t.dtype, name)
+                loaded[name] = ops.host_load(stream)
+            results = self.call(loaded).outputs
+            for (name, t), result in zip(self.outputs.items(), results, strict=True):
+                stream = self.output_streams[name] = d2h_stream(t.shape, t.dtype, name)
+                ops.host_store(stream, result)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the main graph once, on data by input name: a row for each replica where there are several.
+
+        Raises:
+            UnknownNameError: a name that is not of an input, or an input without data.
+            SessionError: the model was read with ``streams=False``.
+        """
+        given = read_mapping("run", "inputs", inputs)
+        self._check_names("run", given)
+        if not self.output_streams:
+            raise SessionError("run: model without streams, got streams=False, expected load(..., streams=True)")
+        if self._session is None:
+            self._session = Session(self.ir)
+        with self._session as session:
+            stored = session.run({self.input_streams[name]: given[name] for name in self.inputs})
+        return {name: stored[stream] for name, stream in self.output_streams.items()}
+
+    def prove(self) -> Proof:
+        """Prove which variables stay equal on which replicas; see ``popsr.prove``."""
+        return prove_step(self.ir)
+
+    def _check_names(self, where: str, given: Mapping[str, Any]) -> None:
+        if given.keys() != self.inputs.keys():
+            raise UnknownNameError(
+                f"{where}: not the model's inputs, got {shown(list(given))}, expected {shown(list(self.inputs))}"
+            )
+
+    def __repr__(self) -> str:
+        return line(
+            f"OnnxModel[{self.graph.name}: {self.ir.replication_factor} replicas {len(self.graph.ops)} ops "
+            f"{len(self.inputs)} inputs {len(self.variables)} variables {len(self.outputs)} outputs]"
+        )
+
+    def _summary(self) -> Summary:
+        rows: list[tuple[object, ...]] = []
+        for role, tensors in (("input", self.inputs), ("variable", self.weights), ("output", self.outputs)):
+            rows += [(name, role, t.dtype.name, list(t.shape)) for name, t in tensors.items()]
+        return Summary(repr(self), ("name", "role", "dtype", "shape"), rows, len(rows))

@@ -1,0 +1,238 @@
+"""Products, norms, losses and dropout; the other families of neural networks have files of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr.bridge.onnx import _attention, _convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal
+from popsr.bridge.onnx._indexing import rows_at
+from popsr.bridge.onnx._node import Node, Value, cast, is_float
+from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.tensor import Tensor
+
+__all__: list[str] = []
+
+_FAMILIES = (_attention, _convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal)
+
+# Products
+
+
+@rule("MatMul", kind="plain")
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    return product(a, b)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """``matmul``; of integers as 64-bit floats, which hold sums of up to 53 bits."""
+    if is_float(a.dtype):
+        return ops.matmul(a, b)
+    if a.dtype.as_numpy().itemsize > 2:
+        a64, b64 = (reshaped(t, t.shape) for t in (a, b))
+        if a64.rank < 2 or b64.rank < 2:
+            raise NotSupportedError(f"vectors of {a.dtype.name}")
+        left = reshaped(a64, (*a64.shape, 1))
+        right = reshaped(b64, (*b64.shape[:-2], 1, *b64.shape[-2:]))
+        return ops.sum(ops.mul(left, right), [-2], False)
+    return cast(ops.matmul(cast(a, dtypes.float64), cast(b, dtypes.float64)), a.dtype)
+
+
+@rule("Gemm", since=1)
+def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    a = moved(a, (1, 0)) if node.int("transA", 0) else a
+    b = moved(b, (1, 0)) if node.int("transB", 0) else b
+    made = product(a, b)
+    made = made if alpha == 1.0 else ops.mul(made, node.like(alpha, made))
+    if c is None or beta == 0.0:
+        return made
+    return ops.add(made, c if beta == 1.0 else ops.mul(c, node.like(beta, c)))
+
+
+@rule("Det", since=11)
+def _det(node: Node, t: Tensor) -> Tensor:
+    """By the rule of Leibniz for matrices of up to 3 rows, else by elimination without exchanges of rows."""
+    n = t.shape[-1]
+    if n > 3:
+        raise NotSupportedError(f"{n} rows")
+    rows = [[reshaped(_entry(t, i, j), t.shape[:-2]) for j in range(n)] for i in range(n)]
+    return _leibniz(rows)
+
+
+def _entry(t: Tensor, i: int, j: int) -> Tensor:
+    return ops.slice(t, [i, j], [i + 1, j + 1], [1, 1], [t.rank - 2, t.rank - 1])
+
+
+def _leibniz(rows: list[list[Tensor]]) -> Tensor:
+    if len(rows) == 1:
+        return rows[0][0]
+    total: Tensor | None = None
+    for j, factor in enumerate(rows[0]):
+        term = ops.mul(factor, _leibniz([row[:j] + row[j + 1 :] for row in rows[1:]]))
+        total = term if total is None else (ops.sub if j % 2 else ops.add)(total, term)
+    assert total is not None
+    return total
+
+
+# Norms
+
+
+def _normalised(node: Node, t: Tensor, axes: list[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Less the mean, over the standard deviation; and these two."""
+    mean = ops.mean(t, axes, True)
+    scale = ops.rsqrt(ops.add(ops.var(t, axes, True, 0.0), node.like(epsilon, t)))
+    return ops.mul(ops.sub(t, mean), scale), mean, scale
+
+
+def _per_channel(t: Tensor, like: Tensor) -> Tensor:
+    return reshaped(t, (t.nelms, *(1,) * (like.rank - 2)))
+
+
+@rule("BatchNormalization", since=9)
+def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
+    epsilon = node.float("epsilon", 1e-5)
+    scale, bias = (_per_channel(cast(each, t.dtype), t) for each in (scale, bias))
+    if not node.int("training_mode", 0):
+        wide_mean, wide_var = (_per_channel(cast(each, t.dtype), t) for each in (mean, var))
+        factor = ops.mul(scale, ops.rsqrt(ops.add(wide_var, node.like(epsilon, t))))
+        return [ops.add(ops.mul(ops.sub(t, wide_mean), factor), bias)]
+    axes = [0, *range(2, t.rank)]
+    normal, own, _ = _normalised(node, t, axes, epsilon)
+    share = node.float("momentum", 0.9)
+    own_mean = cast(reshaped(own, mean.shape), mean.dtype)
+    own_var = cast(ops.var(t, axes, False, 0.0), var.dtype)
+    running = [
+        ops.add(ops.mul(old, node.like(share, old)), ops.mul(new, node.like(1 - share, new)))
+        for old, new in ((mean, own_mean), (var, own_var))
+    ]
+    return [ops.add(ops.mul(normal, scale), bias), *running]
+
+
+@rule("InstanceNormalization", since=1)
+def _instance_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    normal, _, _ = _normalised(node, t, list(range(2, t.rank)), node.float("epsilon", 1e-5))
+    return ops.add(ops.mul(normal, _per_channel(scale, t)), _per_channel(bias, t))
+
+
+@rule("LayerNormalization", since=17)
+def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None) -> list[Tensor]:
+    """Narrow floats are normalised as float32, as ``stash_type`` says."""
+    axes = list(range(node.int("axis", -1) % t.rank, t.rank))
+    epsilon = node.float("epsilon", 1e-5)
+    if not node.wants(1) and not node.wants(2) and len(axes) == 1 and bias is not None and scale.rank == 1:
+        return [ops.layer_norm(t, scale, bias, epsilon)]
+    wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
+    normal, mean, deviation = _normalised(node, wide, axes, epsilon)
+    made = ops.mul(cast(normal, t.dtype), scale)
+    return [made if bias is None else ops.add(made, bias), mean, deviation]
+
+
+@rule("RMSNormalization", since=23)
+def _rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
+    axes = list(range(node.int("axis", -1) % t.rank, t.rank))
+    wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
+    square = ops.mean(ops.square(wide), axes, True)
+    normal = ops.mul(wide, ops.rsqrt(ops.add(square, node.like(node.float("epsilon", 1e-5), wide))))
+    return ops.mul(cast(normal, scale.dtype), scale)
+
+
+@rule("GroupNormalization", since=21)
+def _group_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    groups = node.int("num_groups")
+    rows = reshaped(t, (t.shape[0], groups, t.nelms // (t.shape[0] * groups)))
+    normal, _, _ = _normalised(node, rows, [2], node.float("epsilon", 1e-5))
+    return ops.add(ops.mul(reshaped(normal, t.shape), _per_channel(scale, t)), _per_channel(bias, t))
+
+
+@rule("LpNormalization", since=1)
+def _lp_norm(node: Node, t: Tensor) -> Tensor:
+    """Zeros stay zeros."""
+    axis, p = [node.int("axis", -1) % t.rank], node.int("p", 2)
+    length = (ops.l1 if p == 1 else ops.l2)(t, axis, True)
+    zero = node.like(0, length)
+    return ops.div(t, ops.where(ops.equal(length, zero), node.like(1, length), length))
+
+
+@rule("LRN")
+def _lrn(node: Node, t: Tensor) -> Tensor:
+    """Over the mean of squares of neighbour channels."""
+    size, before = node.int("size"), (node.int("size") - 1) // 2
+    window = [1] * t.rank
+    low, high = [0] * t.rank, [0] * t.rank
+    window[1], low[1], high[1] = size, before, size - 1 - before
+    sums = ops.reduce_window(ops.square(t), window, low=low, high=high, reduction="sum")
+    scaled = ops.mul(sums, node.like(node.float("alpha", 1e-4) / size, t))
+    base = ops.add(scaled, node.like(node.float("bias", 1.0), t))
+    return ops.div(t, ops.pow(base, node.like(node.float("beta", 0.75), t)))
+
+
+# Losses
+
+
+@rule("NegativeLogLikelihoodLoss", since=12)
+def _nll(node: Node, scores: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    return _likelihood(node, scores, target, weight)
+
+
+@rule("SoftmaxCrossEntropyLoss", since=12)
+def _cross_entropy(node: Node, scores: Tensor, target: Tensor, weight: Tensor | None = None) -> list[Tensor]:
+    logs = ops.log_softmax(scores, 1)
+    return [_likelihood(node, logs, target, weight), logs]
+
+
+def _likelihood(node: Node, logs: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """Of the target's class, weighted by class; samples of ``ignore_index`` do not count."""
+    classes, labels = logs.shape[1], cast(target, dtypes.int64)
+    rows = moved(logs, (0, *range(2, logs.rank), 1))
+    kept: Tensor | None = None
+    if node.has("ignore_index"):
+        kept = ops.not_equal(labels, node.like(node.int("ignore_index"), labels))
+        labels = ops.where(kept, labels, node.like(0, labels))
+    flat = reshaped(rows, (labels.nelms, classes))
+    chosen = reshaped(rows_at(flat, reshaped(labels, (labels.nelms,)), 1), labels.shape)
+    loss = ops.negate(chosen)
+    weights = None if weight is None else ops.gather(weight, labels, 0)
+    if kept is not None:
+        one = expanded(node.like(1, loss), labels.shape) if weights is None else weights
+        weights = ops.where(kept, one, node.like(0, loss))
+    if weights is not None:
+        loss = ops.mul(loss, weights)
+    reduction = node.text("reduction", "mean")
+    if reduction == "none":
+        return loss
+    total = ops.sum(loss)
+    if reduction == "sum":
+        return total
+    count = node.like(labels.nelms, loss) if weights is None else ops.sum(weights)
+    return ops.div(total, count)
+
+
+# Dropout
+
+
+@rule("Dropout", since=12, kind="raw")
+def _dropout(node: Node, value: Value, ratio: Value = None, training: Value = None) -> list[Tensor]:
+    """The operand, and a mask of ones; in training mode elements are dropped, from a seed of the attribute."""
+    t = node.tensor(value)
+    part = 0.5 if ratio is None else node.known_float(ratio, "ratio")
+    if training is None or not node.known(training, "training_mode").any() or part == 0.0:
+        return [t, _mask(node, t)]
+    ones = expanded(node.like(1, t), t.shape)
+    seed = node.constant(np.array([node.int("seed", 0), node.position], np.uint32), dtypes.uint32)
+    kept = ops.dropout(ones, seed, part)
+    return [ops.mul(t, kept), ops.not_equal(kept, node.like(0, kept))]
+
+
+@rule("Dropout", since=7)
+def _dropout_7(node: Node, t: Tensor) -> list[Tensor]:
+    return [t, _mask(node, t)]
+
+
+@rule("Dropout", since=1)
+def _dropout_1(node: Node, t: Tensor) -> list[Tensor]:
+    return [t, _mask(node, t)]
+
+
+def _mask(node: Node, t: Tensor) -> Tensor:
+    return expanded(node.constant(True, dtypes.bool), t.shape) if node.wants(1) else t

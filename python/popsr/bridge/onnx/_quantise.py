@@ -1,0 +1,138 @@
+"""Quantised numbers: whole numbers that stand for ``(number - zero point) * scale``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from popsr import dtypes, ops
+from popsr.bridge.onnx._casts import converted
+from popsr.bridge.onnx._convolutions import convolved
+from popsr.bridge.onnx._node import Node, cast, is_float
+from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._tensors import expanded, reshaped
+from popsr.bridge.onnx._types import dtype_of
+from popsr.tensor import Tensor
+
+__all__: list[str] = []
+
+
+def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
+    """A scale or zero point in the shape that broadcasts to the operand: of all, of an axis, or of blocks of it."""
+    if parameter.nelms == 1 and parameter.rank <= 1:
+        return reshaped(parameter, ())
+    axis, block = node.int("axis", 1) % t.rank, node.int("block_size", 0)
+    if parameter.rank == 1:
+        return reshaped(parameter, tuple(parameter.nelms if i == axis else 1 for i in range(t.rank)))
+    if not block:
+        block = t.shape[axis] // parameter.shape[axis]
+    middle = (*parameter.shape[: axis + 1], 1, *parameter.shape[axis + 1 :])
+    wide = expanded(reshaped(parameter, middle), (*middle[: axis + 1], block, *middle[axis + 2 :]))
+    shape = (*middle[:axis], middle[axis] * block, *middle[axis + 2 :])
+    made = reshaped(wide, shape)
+    return made if shape[axis] == t.shape[axis] else ops.slice(made, 0, t.shape[axis], 1, axis)
+
+
+@rule("QuantizeLinear", since=10)
+def _quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """Rounded to even, then moved by the zero point, then saturated."""
+    if zero is not None:
+        kind = zero.dtype
+    else:
+        kind = dtype_of(node.int("output_dtype")) if node.int("output_dtype", 0) else dtypes.uint8
+    wide = cast(t, dtypes.float32) if not is_float(t.dtype) else t
+    quotient = ops.div(cast(wide, scale.dtype), _along(node, scale, t))
+    return _quantised(node, quotient, None if zero is None else _along(node, zero, t), kind)
+
+
+def _quantised(node: Node, quotient: Tensor, zero: Tensor | None, kind: dtypes.dtype) -> Tensor:
+    if is_float(kind):
+        return converted(node, quotient, kind)
+    whole = cast(ops.round(quotient), dtypes.float64 if quotient.dtype == dtypes.float64 else dtypes.float32)
+    if zero is not None:
+        whole = ops.add(whole, cast(zero, whole.dtype))
+    return ops.cast(whole, kind)
+
+
+@rule("DequantizeLinear", since=10)
+def _dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    to = dtype_of(node.int("output_dtype")) if node.int("output_dtype", 0) else scale.dtype
+    wide = converted(node, t, dtypes.float32)
+    if zero is not None:
+        wide = ops.sub(wide, converted(node, _along(node, zero, t), dtypes.float32))
+    return cast(ops.mul(wide, cast(_along(node, scale, t), dtypes.float32)), to)
+
+
+@rule("DynamicQuantizeLinear", since=11)
+def _dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
+    """To bytes; the range of the numbers, with 0 in it, becomes that of bytes."""
+    zero = node.like(0, t)
+    low, high = ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)
+    scale = ops.div(ops.sub(high, low), node.like(255, t))
+    point = ops.cast(ops.round(ops.div(ops.sub(zero, low), scale)), dtypes.uint8)
+    return [_quantised(node, ops.div(t, scale), point, dtypes.uint8), scale, point]
+
+
+def _centred(node: Node, t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
+    """Numbers less their zero point, as 64-bit floats."""
+    wide = cast(t, dtypes.float64)
+    if zero is None:
+        return wide
+    if zero.nelms == 1:
+        zero = reshaped(zero, ())
+    elif axis is not None and zero.rank == 1:
+        zero = reshaped(zero, tuple(zero.nelms if i == axis % t.rank else 1 for i in range(t.rank)))
+    return ops.sub(wide, cast(zero, dtypes.float64))
+
+
+@rule("MatMulInteger", since=10)
+def _matmul_integer(
+    node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
+) -> Tensor:
+    made = ops.matmul(_centred(node, a, a_zero, -2), _centred(node, b, b_zero, -1))
+    return ops.cast(made, dtypes.int32)
+
+
+@rule("ConvInteger", since=10)
+def _conv_integer(
+    node: Node, t: Tensor, weight: Tensor, zero: Tensor | None = None, weight_zero: Tensor | None = None
+) -> Tensor:
+    return ops.cast(
+        convolved(node, _centred(node, t, zero), _centred(node, weight, weight_zero, 0)), dtypes.int32
+    )
+
+
+@rule("QLinearMatMul", since=10)
+def _qlinear_matmul(node: Node, *operands: Tensor) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = operands
+    sums = ops.matmul(_centred(node, a, a_zero, -2), _centred(node, b, b_zero, -1))
+    return _requantised(node, sums, (a_scale, b_scale), scale, zero)
+
+
+@rule("QLinearConv", since=10)
+def _qlinear_conv(node: Node, *operands: Any) -> Tensor:
+    t, t_scale, t_zero, weight, w_scale, w_zero, scale, zero = operands[:8]
+    sums = convolved(node, _centred(node, t, t_zero), _centred(node, weight, w_zero, 0))
+    if len(operands) > 8 and operands[8] is not None:
+        bias = cast(operands[8], dtypes.float64)
+        sums = ops.add(sums, reshaped(bias, (bias.nelms, *(1,) * (t.rank - 2))))
+    if w_scale.nelms > 1:
+        w_scale = reshaped(w_scale, (w_scale.nelms, *(1,) * (t.rank - 2)))
+    return _requantised(node, sums, (t_scale, w_scale), scale, zero)
+
+
+def _requantised(
+    node: Node, sums: Tensor, scales: tuple[Tensor, Tensor], scale: Tensor, zero: Tensor
+) -> Tensor:
+    """Sums of products in the type of the result."""
+    if not is_float(scale.dtype):
+        raise NotSupportedError(f"a scale of {scale.dtype.name}")
+    one, other, divisor = (cast(_scalar(each), dtypes.float64) for each in (*scales, scale))
+    quotient = ops.div(ops.mul(ops.mul(sums, one), other), divisor)
+    return _quantised(node, quotient, _scalar(zero), zero.dtype)
+
+
+def _scalar(t: Tensor) -> Tensor:
+    return reshaped(t, ()) if t.nelms == 1 else t
+
+

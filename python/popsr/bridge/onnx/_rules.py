@@ -1,0 +1,93 @@
+"""The table of rules: how each op of ONNX becomes ops of popsr, and from which opset on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["MODEL_DOMAIN", "RULES", "NotSupportedError", "Rule", "ValueNeededError", "add_rule", "find_rule", "rule"]
+
+MODEL_DOMAIN = ""
+"""The domain of ONNX's own ops; ``ai.onnx`` is another name of it."""
+
+
+class NotSupportedError(Exception):
+    """A node has a rule, but not for these attributes, dtypes or shapes; the text says which. Never seen by users."""
+
+
+class ValueNeededError(NotSupportedError):
+    """A rule needs an operand's value when the model is read; ``inputs`` are those of the model that it depends on."""
+
+    def __init__(self, text: str, inputs: Iterable[str] = ()) -> None:
+        """With the names of inputs."""
+        super().__init__(text)
+        self.inputs = tuple(inputs)
+
+
+RuleFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The function that makes ops of a node.
+
+    Attributes:
+        function: returns the results of a node.
+        since: the first opset whose op it is.
+        kind: "plain": it takes the operands as tensors, as an op does; "node": the node, then the operands as tensors;
+            "raw": the node, then values, which may be known arrays. An operand that is left out is None.
+        module: the file of this package that has the rule.
+    """
+
+    function: RuleFunction
+    since: int
+    kind: str
+    module: str
+
+
+RULES: dict[tuple[str, str], list[Rule]] = {}
+"""By domain and op type, the latest opset first. A node without a rule is replaced by its function body, if any."""
+
+
+def rule(
+    *op_types: str, since: int = 1, domain: str = MODEL_DOMAIN, kind: str = "node"
+) -> Callable[[RuleFunction], RuleFunction]:
+    """Decorator: the function is the rule of these op types from an opset on."""
+
+    def register(function: RuleFunction) -> RuleFunction:
+        for op_type in op_types:
+            add_rule(op_type, function, since, kind, domain, function.__module__)
+        return function
+
+    return register
+
+
+def add_rule(
+    op_type: str,
+    function: RuleFunction,
+    since: int,
+    kind: str = "plain",
+    domain: str = MODEL_DOMAIN,
+    module: str = "",
+) -> None:
+    """Add a row."""
+    rows = RULES.setdefault((domain, op_type), [])
+    assert all(row.since != since for row in rows), (op_type, since)
+    rows.append(Rule(function, since, kind, module.rpartition("._")[2]))
+    rows.sort(key=lambda row: -row.since)
+
+
+def find_rule(domain: str, op_type: str, opset: int) -> Rule | None:
+    """The rule of an op in a version of its domain.
+
+    Raises:
+        NotSupportedError: there are only rules of later versions.
+    """
+    rows: Sequence[Rule] = RULES.get((domain, op_type), ())
+    for row in rows:
+        if row.since <= opset:
+            return row
+    if rows:
+        raise NotSupportedError(f"of opset {opset}, expected {rows[-1].since} or later")
+    return None

@@ -1,0 +1,37 @@
+"""Reshapes and broadcasts that leave out what changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from popsr import ops
+from popsr.bridge.onnx._node import Value, Weight
+from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.tensor import Tensor
+
+__all__ = ["expanded", "moved", "reshaped", "shape_of"]
+
+
+def reshaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``reshape`` where it changes something."""
+    return t if t.shape == shape else ops.reshape(t, shape)
+
+
+def moved(t: Tensor, permutation: Sequence[int]) -> Tensor:
+    """``transpose`` where it changes something."""
+    order = tuple(axis % t.rank for axis in permutation)
+    return t if order == tuple(range(t.rank)) else ops.transpose(t, order)
+
+
+def expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``expand`` where it changes something."""
+    return t if t.shape == shape else ops.expand(t, shape)
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """Extents of a tensor, a known array or a weight."""
+    if isinstance(value, Weight):
+        return value.array.shape
+    if not hasattr(value, "shape"):
+        raise NotSupportedError("of a sequence" if isinstance(value, tuple) else "without an operand")
+    return tuple(value.shape)

@@ -1,0 +1,137 @@
+"""popsr as a backend of ONNX's test suite and of programs that use ``onnx.backend``.
+
+``prepare`` gives a model that runs on arrays; ``run_model`` and ``run_node`` run one at once. Shapes follow from the
+arrays. Where an op needs the value of an input when the model is read, the model is read again for other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr._lazy import names_only
+from popsr._text.shown import shown
+from popsr.bridge.onnx._load import load
+from popsr.bridge.onnx._model import OnnxModel
+from popsr.errors import AttributeValueError, UnsupportedOpsError
+from popsr.io._onnx_format import require_onnx
+
+__all__ = ["PopsrBackend", "PopsrBackendRep", "prepare", "run_model", "run_node", "supports_device"]
+
+Array = np.ndarray[Any, Any]
+onnx = require_onnx("bridge.onnx.backend")
+_base = __import__("onnx.backend.base", fromlist=["Backend"])
+
+
+class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
+    """A prepared model."""
+
+    def __init__(self, model: Any) -> None:
+        """Nothing is read before shapes are known."""
+        given = {each.name for each in model.graph.initializer}
+        self._model = model
+        self._names = [each.name for each in model.graph.input if each.name not in given]
+        self._fixed: set[str] = set()
+        self._read: dict[Any, OnnxModel] = {}
+
+    def run(self, inputs: Any, **_options: Any) -> tuple[Array, ...]:
+        """The outputs for arrays in the order of the inputs."""
+        values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        if len(values) > len(self._names):
+            raise AttributeValueError(
+                f"bridge.onnx.backend: too many inputs, got {len(values)}, expected {shown(self._names)}"
+            )
+        data = {name: _array(value) for name, value in zip(self._names, values, strict=False)}
+        model = self._model_of(data)
+        stored = model.run({name: data[name] for name in model.inputs})
+        return tuple(stored[each.name] for each in self._model.graph.output)
+
+    def _model_of(self, data: Mapping[str, Any]) -> OnnxModel:
+        """The model for these shapes, and for these values of the inputs that ops need when it is read."""
+        while True:
+            key = tuple(
+                (name, value.shape, value.tobytes() if name in self._fixed else None)
+                if isinstance(value, np.ndarray) else name
+                for name, value in data.items()
+            )
+            if key in self._read:
+                return self._read[key]
+            arrays = {name: value for name, value in data.items() if isinstance(value, np.ndarray)}
+            try:
+                made = load(
+                    self._model,
+                    shapes={name: value.shape for name, value in arrays.items()},
+                    values={name: arrays[name] for name in self._fixed},
+                )
+            except UnsupportedOpsError as error:
+                needed = {name for name in getattr(error, "needed", ()) if name in arrays} - self._fixed
+                if not needed:
+                    raise
+                self._fixed |= needed
+            else:
+                self._read[key] = made
+                return made
+
+
+class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
+    """popsr behind the interface of ``onnx.backend``."""
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **_options: Any) -> PopsrBackendRep:
+        """A model that runs on arrays."""
+        cls._check_device(device)
+        return PopsrBackendRep(model)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+        """Run a model once."""
+        return cls.prepare(model, device, **options).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: Any,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+        **options: Any,
+    ) -> tuple[Array, ...]:
+        """Run one node once. Options: ``opset_version``."""
+        arrays = [np.asarray(value) for value in (inputs.values() if isinstance(inputs, dict) else inputs)]
+        helper = onnx.helper
+        given = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for name, value in zip([name for name in node.input if name], arrays, strict=True)
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", given, results)
+        opset = options.get("opset_version", onnx.defs.onnx_opset_version())
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)])
+        return cls.run_model(model, arrays, device)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """True for the CPU."""
+        return device.split(":")[0] == "CPU"
+
+    @classmethod
+    def _check_device(cls, device: str) -> None:
+        if not cls.supports_device(device):
+            raise AttributeValueError(f"bridge.onnx.backend: device is not there, got {shown(device)}, expected CPU")
+
+
+def _array(value: Any) -> Any:
+    """An array; of a ``TensorProto`` its elements. Sequences and what is left out stay."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return value if isinstance(value, list) or value is None else np.asarray(value)
+
+
+prepare = PopsrBackend.prepare
+run_model = PopsrBackend.run_model
+run_node = PopsrBackend.run_node
+supports_device = PopsrBackend.supports_device
+
+__dir__ = names_only(__all__)
