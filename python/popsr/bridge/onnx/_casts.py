@@ -39,7 +39,7 @@ def _to_float8(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
         wide = _from_float8(node, t) if t.dtype in _FLOAT8 else cast(t, dtypes.float32)
     if wide.dtype == dtypes.float16 or wide.dtype == dtypes.bfloat16:
         wide = cast(wide, dtypes.float32)
-    if node.int("saturate", 1):
+    if node.integer("saturate", 1):
         edge = _GREATEST[kind]
         kept = ops.minimum(ops.maximum(wide, node.like(-edge, wide)), node.like(edge, wide))
         wide = ops.where(ops.isnan(wide), wide, kept)
@@ -49,5 +49,3 @@ def _to_float8(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
 def _from_float8(node: Node, t: Tensor) -> Tensor:
     """Every float8 is a float16."""
     return ops.pow2scale_cast_from_fp8(t, _zero(node), dtypes.float16)
-
-

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import ops
 from popsr.bridge.onnx import _training
+from popsr.bridge.onnx._loops import Index, repeated, row_at, with_row
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._shape import cut
-from popsr.bridge.onnx._tensors import reshaped
+from popsr.bridge.onnx._tensors import expanded, reshaped
+from popsr.errors import DTypeError, ShapeError
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -31,13 +34,21 @@ def _if(node: Node, condition: Value) -> list[Value]:
     then, other = node.graph("then_branch"), node.graph("else_branch")
     if isinstance(condition, np.ndarray):
         return node.reader.subgraph(then if condition.any() else other, node.scope, [])
+    if any(
+        each.type.WhichOneof("value") not in ("tensor_type", None) for each in (*then.output, *other.output)
+    ):
+        node.known(condition, "condition")
     which = reshaped(node.tensor(condition), ())
     graphs, inputs = [], []
     for name, branch in (("then", then), ("else", other)):
         graph, given = _closed(node, name, branch, [])
         graphs.append(graph)
         inputs.append(given)
-    return list(ops.conditional(which, graphs[0], graphs[1], inputs[0], inputs[1]))
+    try:
+        return list(ops.conditional(which, graphs[0], graphs[1], inputs[0], inputs[1]))
+    except (ShapeError, DTypeError):
+        node.known(condition, "condition, of branches with different results,")
+        raise
 
 
 def _closed(node: Node, name: str, proto: Any, values: Sequence[Value]) -> tuple[Any, list[Tensor]]:
@@ -110,24 +121,14 @@ def _counted_loop(node: Node, body: Any, times: int, carried: Sequence[Value]) -
     rows = len(body.output) - 1 - len(carried)
     if times <= 2 or rows or any(isinstance(value, (Sequenced, type(None))) for value in carried):
         return _unrolled(node, body, times, carried)
-    start = [node.tensor(value) for value in carried]
-    one = ops.identity(node.constant(0, dtypes.int64))
     outer = _free_values(body, node.scope)
 
-    def step(inner: list[Value]) -> Sequence[Value]:
-        state, rest = inner[1 : 1 + len(start)], inner[1 + len(start) :]
+    def step(index: Index, state: list[Tensor], rest: list[Any]) -> list[Tensor]:
         scope = dict(zip(outer, rest, strict=True))
-        found = node.reader.subgraph(body, scope, [inner[0], np.asarray(True), *state])[1:]
-        new = [node.tensor(value) for value in found]
-        for before, after in zip(start, new, strict=True):
-            if (before.shape, before.dtype) != (after.shape, after.dtype):
-                raise NotSupportedError("a value that changes its shape from pass to pass")
-        return [ops.add(inner[0], node.constant(1, dtypes.int64)), *new]
+        found = node.reader.subgraph(body, scope, [index, np.asarray(True), *state])[1:]
+        return [node.tensor(value) for value in found]
 
-    # Operands that are one tensor would be one input, but each is carried alone.
-    distinct = [ops.identity(value) if value in start[:i] else value for i, value in enumerate(start)]
-    graph, inputs = node.reader.make_graph("loop", [one, *distinct, *outer.values()], step)
-    return list(ops.repeat(graph, times, *inputs))[1 : 1 + len(start)]
+    return list(repeated(node, times, [node.tensor(value) for value in carried], list(outer.values()), step))
 
 
 def _unrolled(node: Node, body: Any, times: int | None, carried: Sequence[Value]) -> list[Value]:
@@ -160,32 +161,55 @@ def stacked(node: Node, values: Sequence[Value], axis: int) -> Tensor:
 @rule("Scan", since=9, kind="raw")
 def _scan(node: Node, *operands: Value) -> list[Value]:
     """A loop over rows of operands, of a known number."""
-    body, count = node.graph("body"), node.int("num_scan_inputs")
-    carried, scanned = operands[: len(operands) - count], [node.tensor(t) for t in operands[len(operands) - count :]]
+    body, count = node.graph("body"), node.integer("num_scan_inputs")
+    carried, scanned = (
+        operands[: len(operands) - count],
+        [node.tensor(t) for t in operands[len(operands) - count :]],
+    )
     outputs = len(body.output) - len(carried)
     axes = node.ints("scan_input_axes", (0,) * count)
     back = node.ints("scan_input_directions", (0,) * count)
     out_axes = node.ints("scan_output_axes", (0,) * outputs)
     out_back = node.ints("scan_output_directions", (0,) * outputs)
     length = scanned[0].shape[axes[0]]
-    if length > _MAX_UNROLLED:
-        raise NotSupportedError(f"more than {_MAX_UNROLLED} passes")
-    state, rows = list(carried), [list[Value]() for _ in range(outputs)]
-    for number in range(length):
-        taken = []
-        for t, axis, reverse in zip(scanned, axes, back, strict=True):
-            at, along = (length - 1 - number if reverse else number), axis % t.rank
-            row = cut(t, [at], [at + 1], [along], [1])
-            taken.append(reshaped(row, (*t.shape[:along], *t.shape[along + 1 :])))
-        found = node.reader.subgraph(body, node.scope, [*state, *taken])
-        state = found[: len(carried)]
-        for row, value in zip(rows, found[len(carried) :], strict=True):
-            row.append(value)
-    made = [
-        stacked(node, row[::-1] if reverse else row, axis)
-        for row, axis, reverse in zip(rows, out_axes, out_back, strict=True)
-    ]
-    return [*state, *made]
+    if length == 0:
+        raise NotSupportedError("of no rows")
+    outer = _free_values(body, node.scope)
+
+    def rows_of(index: Index, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            row_at(node, t, index, bool(reverse), axis % t.rank)
+            for t, axis, reverse in zip(tensors, axes, back, strict=True)
+        ]
+
+    def passed(
+        index: Index, state: Sequence[Value], scope: Mapping[str, Value], tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        found = node.reader.subgraph(body, scope, [*state, *rows_of(index, tensors)])
+        return [node.tensor(value) for value in found]
+
+    # The first pass, in place, shows the shapes of what is stacked; the others repeat.
+    first = passed(np.asarray(0, np.int64), carried, node.scope, scanned)
+    state, rows = first[: len(carried)], first[len(carried) :]
+    wide = []
+    for row, axis, reverse in zip(rows, out_axes, out_back, strict=True):
+        along = axis % (row.rank + 1)
+        empty = expanded(node.like(0, row), (*row.shape[:along], length, *row.shape[along:]))
+        wide.append(with_row(node, empty, np.asarray(0, np.int64), row, bool(reverse), along))
+
+    def step(index: Index, inner: list[Tensor], rest: list[Any]) -> list[Tensor]:
+        number = ops.add(index, node.like(1, index)) if isinstance(index, Tensor) else np.asarray(index + 1)
+        scope = dict(zip(outer, rest[len(scanned) :], strict=True))
+        found = passed(number, inner[: len(carried)], scope, rest[: len(scanned)])
+        tables = [
+            with_row(node, table, number, row, bool(reverse), axis % (row.rank + 1))
+            for table, row, axis, reverse in zip(
+                inner[len(carried) :], found[len(carried) :], out_axes, out_back, strict=True
+            )
+        ]
+        return [*found[: len(carried)], *tables]
+
+    return list(repeated(node, length - 1, [*state, *wide], [*scanned, *outer.values()], step))
 
 
 @rule("Scan", since=8, kind="raw")
@@ -194,12 +218,10 @@ def _scan_8(node: Node, lengths: Value, *operands: Value) -> list[Value]:
     if lengths is not None:
         raise NotSupportedError("of sequences of different lengths")
     tensors = [node.tensor(value) for value in operands]
-    body, count = node.graph("body"), node.int("num_scan_inputs")
     samples = []
     for number in range(tensors[0].shape[0]):
         parts = [reshaped(cut(t, [number], [number + 1], [0], [1]), t.shape[1:]) for t in tensors]
         samples.append(_scan(node, *parts))
-    del body, count
     return [stacked(node, each, 0) for each in zip(*samples, strict=True)]
 
 
@@ -249,26 +271,28 @@ def _sequence_length(_node: Node, sequence: Value) -> np.ndarray[Any, Any]:
 @rule("ConcatFromSequence", since=11, kind="raw")
 def _concat_from_sequence(node: Node, sequence: Value) -> Tensor:
     items = _sequence(sequence)
-    if node.int("new_axis", 0):
-        return stacked(node, items, node.int("axis"))
+    if node.integer("new_axis", 0):
+        return stacked(node, items, node.integer("axis"))
     tensors = [node.tensor(value) for value in items]
-    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.int("axis") % tensors[0].rank)
+    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.integer("axis") % tensors[0].rank)
 
 
 @rule("SplitToSequence", since=11, kind="raw")
 def _split_to_sequence(node: Node, value: Value, sizes: Value = None) -> list[Sequenced]:
     t = node.tensor(value)
-    axis = node.int("axis", 0) % t.rank
+    axis = node.integer("axis", 0) % t.rank
     extent = t.shape[axis]
     if sizes is None:
         lengths = [1] * extent
     else:
         known = node.known(sizes, "split")
         each = int(known.reshape(-1)[0])
-        lengths = [min(each, extent - i) for i in range(0, extent, each)] if known.ndim == 0 else known.tolist()
+        lengths = (
+            [min(each, extent - i) for i in range(0, extent, each)] if known.ndim == 0 else known.tolist()
+        )
     ends = np.cumsum([0, *lengths])
-    parts = [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in zip(ends, ends[1:], strict=False)]
-    if sizes is None and not node.int("keepdims", 1):
+    parts = [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
+    if sizes is None and not node.integer("keepdims", 1):
         parts = [reshaped(part, (*t.shape[:axis], *t.shape[axis + 1 :])) for part in parts]
     return [Sequenced(parts)]
 
@@ -288,5 +312,3 @@ def _optional_get_element(_node: Node, value: Value) -> Value:
 @rule("Optional", since=15, kind="raw")
 def _optional(_node: Node, value: Value = None) -> list[Value]:
     return [value]
-
-

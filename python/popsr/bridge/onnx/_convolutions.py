@@ -11,8 +11,9 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
-from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._rules import rule
 from popsr.bridge.onnx._tensors import reshaped
+from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
 __all__ = ["convolved"]
@@ -67,14 +68,14 @@ def windows_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> Win
             low.append(small if auto == "SAME_UPPER" else large)
             high.append(large if auto == "SAME_UPPER" else small)
         pads = (*low, *high)
-    ceil = bool(node.int("ceil_mode", 0))
+    ceil = bool(node.integer("ceil_mode", 0))
     return Windows(tuple(kernel), strides, gaps, tuple(pads[:axes]), tuple(pads[axes:]), ceil)
 
 
 def convolved(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The convolution of a node."""
     w = windows_of(node, t.shape[2:], weight.shape[2:])
-    made = ops.conv(t, weight, w.strides, (*w.low, *w.high), w.dilations, node.int("group", 1))
+    made = ops.conv(t, weight, w.strides, (*w.low, *w.high), w.dilations, node.integer("group", 1))
     return made if bias is None else ops.add(made, _per_channel(bias, made))
 
 
@@ -90,19 +91,28 @@ def _conv(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 @rule("ConvTranspose")
 def _conv_transpose(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     axes = t.rank - 2
-    auto = node.text("auto_pad", "NOTSET")
+    auto, wanted = node.text("auto_pad", "NOTSET"), node.ints("output_shape", ())[-axes:]
     made = ops.conv_transpose(
         t,
         weight,
         node.ints("strides", (1,) * axes),
-        node.ints("pads", (0,) * (2 * axes)),
+        (0,) * (2 * axes) if wanted else node.ints("pads", (0,) * (2 * axes)),
         node.ints("dilations", (1,) * axes),
-        node.int("group", 1),
-        "not_set" if auto == "NOTSET" else auto.lower(),  # type: ignore[arg-type]
+        node.integer("group", 1),
+        "not_set" if auto == "NOTSET" or wanted else auto.lower(),  # type: ignore[arg-type]
         node.ints("output_padding", ()),
-        node.ints("output_shape", ())[-axes:],
     )
+    if wanted:
+        made = _of_extents(made, wanted, auto)
     return made if bias is None else ops.add(made, _per_channel(bias, made))
+
+
+def _of_extents(t: Tensor, wanted: Sequence[int], auto: str) -> Tensor:
+    """Cut at both ends, or padded: an odd element in front, or at the end with SAME_UPPER."""
+    cut = [have - extent for have, extent in zip(t.shape[2:], wanted, strict=True)]
+    low = [n // 2 if auto == "SAME_UPPER" else n - n // 2 for n in cut]
+    high = [n - first for n, first in zip(cut, low, strict=True)]
+    return ops.pad(t, [0, 0, *(-n for n in low)], [0, 0, *(-n for n in high)]) if any(cut) else t
 
 
 # Pools
@@ -136,7 +146,7 @@ def _max_with_indices(node: Node, t: Tensor, w: Windows) -> list[Tensor]:
     """The greatest element of each window, and its place among all of the operand."""
     extents, counts = t.shape[2:], w.counts(t.shape[2:])
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
-    column = bool(node.int("storage_order", 0))
+    column = bool(node.integer("storage_order", 0))
     numbers = np.zeros((1, 1), np.int64)
     scale = 1
     for axis, extent in enumerate(extents):
@@ -160,7 +170,7 @@ def _max_with_indices(node: Node, t: Tensor, w: Windows) -> list[Tensor]:
     return [reshaped(ops.max(patches, [2], False), shape), reshaped(ops.add(found, plane), shape)]
 
 
-def _pairs(a: np.ndarray, b: np.ndarray, function: np.ufunc) -> np.ndarray:  # type: ignore[type-arg]
+def _pairs(a: Array, b: Array, function: np.ufunc) -> Array:
     """All pairs of windows, and in each all pairs of elements."""
     made = function(a[:, None, :, None], b[None, :, None, :])
     return np.asarray(made).reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
@@ -181,10 +191,19 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
         numbers = np.arange(math.prod((*t.shape[:2], *own))).reshape((*t.shape[:2], *own))
         corner = np.unravel_index(numbers.reshape(-1), (*t.shape[:2], *own))
         table = np.ravel_multi_index(corner, wanted)
-        at = reshaped(ops.gather(node.constant(table, dtypes.int64), reshaped(places, (places.nelms,)), 0), at.shape)
+        at = reshaped(
+            ops.gather(node.constant(table, dtypes.int64), reshaped(places, (places.nelms,)), 0), at.shape
+        )
     zeros = node.like(np.zeros(math.prod(wanted)), t)
     made = ops.scatter_general(
-        zeros, at, reshaped(t, (t.nelms,)), offset_dims=(), index_map=(0,), collapsed_dims=(0,), reduction="none", mode="check"
+        zeros,
+        at,
+        reshaped(t, (t.nelms,)),
+        offset_dims=(),
+        index_map=(0,),
+        collapsed_dims=(0,),
+        reduction="none",
+        mode="check",
     )
     return reshaped(made, tuple(wanted))
 
@@ -192,21 +211,26 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
 @rule("AveragePool")
 def _average_pool(node: Node, t: Tensor) -> Tensor:
     w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
-    if node.int("count_include_pad", 0) and any((*w.low, *w.high)):
-        t = ops.pad(t, (0, 0, *w.low), (0, 0, *w.high))
-        none = (0,) * len(w.low)
-        ceil = w.ceil and w.counts(tuple(n - a - b for n, a, b in zip(t.shape[2:], w.low, w.high, strict=True)))
-        w = w._replace(low=none, high=none)
-        if ceil and w.counts(t.shape[2:]) != ceil:
-            raise NotSupportedError("ceil_mode with a window in the padding alone")
+    if node.integer("count_include_pad", 0) and any((*w.low, *w.high)):
+        return ops.div(_window_reduced(t, w, "sum"), node.like(_elements(w, t.shape[2:]), t))
     pads = (*w.low, *w.high)
     return ops.average_pool(t, w.kernel, w.strides, pads, None, w.dilations, ceil_mode=w.ceil)
+
+
+def _elements(w: Windows, extents: Sequence[int]) -> Array:
+    """Elements of each window, those of the padding counted."""
+    total = np.ones(())
+    for axis, count in enumerate(w.counts(extents)):
+        at = np.arange(count)[:, None] * w.strides[axis] - w.low[axis]
+        at = at + np.arange(w.kernel[axis])[None, :] * w.dilations[axis]
+        total = np.multiply.outer(total, (at < extents[axis] + w.high[axis]).sum(1))
+    return total
 
 
 @rule("LpPool")
 def _lp_pool(node: Node, t: Tensor) -> Tensor:
     w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
-    p = node.int("p", 2)
+    p = node.integer("p", 2)
     powers = ops.square(t) if p == 2 else ops.pow(ops.abs(t), node.like(p, t))
     sums = _window_reduced(powers, w, "sum")
     return ops.sqrt(sums) if p == 2 else ops.pow(sums, node.like(1 / p, t))
@@ -228,7 +252,7 @@ def _global_max_pool(t: Tensor) -> Tensor:
 
 @rule("GlobalLpPool", since=2)
 def _global_lp_pool(node: Node, t: Tensor) -> Tensor:
-    p = node.int("p", 2)
+    p = node.integer("p", 2)
     if p == 2:
         return ops.l2(t, _spatial(t), True)
     sums = ops.sum(ops.pow(ops.abs(t), node.like(p, t)), _spatial(t), True)

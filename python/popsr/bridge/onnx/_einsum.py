@@ -39,7 +39,9 @@ def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     if len(terms) != len(ranks):
         raise ValueError(f"equation of {len(terms)} operands for {len(ranks)}")
     free = [chr(code) for code in range(0x3B1, 0x3B1 + 24)]
-    widest = max((rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term), default=0)
+    widest = max(
+        (rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term), default=0
+    )
     filled = []
     for term, rank in zip(terms, ranks, strict=True):
         count = rank - len(term) + 3 if "..." in term else 0
@@ -99,4 +101,6 @@ def _product(a: Tensor, left: str, b: Tensor, right: str, needed: set[str]) -> t
 
 def _summed(t: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
     axes = [axis for axis, label in enumerate(term) if label not in needed]
-    return (ops.sum(t, axes, False), "".join(label for label in term if label in needed)) if axes else (t, term)
+    return (
+        (ops.sum(t, axes, False), "".join(label for label in term if label in needed)) if axes else (t, term)
+    )

@@ -6,12 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from popsr import dtypes, ops
 from popsr.bridge.onnx._casts import converted
 from popsr.bridge.onnx._node import Node, cast, is_float
-from popsr.bridge.onnx._rules import NotSupportedError, add_rule, rule
+from popsr.bridge.onnx._rules import add_rule, rule
 from popsr.bridge.onnx._types import dtype_of
 from popsr.tensor import Tensor
 
@@ -76,8 +74,8 @@ def _aligned(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Te
     """Of opset 6 and before: the second operand begins at an axis of the first."""
 
     def read(node: Node, a: Tensor, b: Tensor) -> Tensor:
-        if node.int("broadcast", 0) and node.has("axis"):
-            axis = node.int("axis") % max(a.rank, 1)
+        if node.integer("broadcast", 0) and node.has("axis"):
+            axis = node.integer("axis") % max(a.rank, 1)
             b = ops.reshape(b, b.shape + (1,) * (a.rank - axis - b.rank))
         return function(a, b)
 
@@ -128,7 +126,7 @@ def _where(which: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     """The remainder: of ``fmod`` with the sign of the dividend, else of the divisor."""
     rest = ops.fmod(a, b)
-    if node.int("fmod", 0) or not _is_signed(a.dtype):
+    if node.integer("fmod", 0) or not _is_signed(a.dtype):
         return rest
     zero = node.like(0, a)
     other = ops.logical_xor(ops.less(rest, zero), ops.less(b, zero))
@@ -177,7 +175,7 @@ def _clip(_node: Node, t: Tensor, low: Tensor | None = None, high: Tensor | None
 
 @rule("Clip", since=1)
 def _clip_6(node: Node, t: Tensor) -> Tensor:
-    low, high = node.float("min", -3.402823e38), node.float("max", 3.402823e38)
+    low, high = node.number("min", -3.402823e38), node.number("max", 3.402823e38)
     return ops.minimum(ops.maximum(t, node.like(low, t)), node.like(high, t))
 
 
@@ -185,16 +183,16 @@ def _clip_6(node: Node, t: Tensor) -> Tensor:
 def _is_inf(node: Node, t: Tensor) -> Tensor:
     zero = node.like(0, t)
     found = ops.isinf(t)
-    if not node.int("detect_positive", 1):
+    if not node.integer("detect_positive", 1):
         found = ops.logical_and(found, ops.less(t, zero))
-    if not node.int("detect_negative", 1):
+    if not node.integer("detect_negative", 1):
         found = ops.logical_and(found, ops.greater(t, zero))
     return found
 
 
 @rule("Cast", since=6)
 def _cast(node: Node, t: Tensor) -> Tensor:
-    return converted(node, t, dtype_of(node.int("to")))
+    return converted(node, t, dtype_of(node.integer("to")))
 
 
 @rule("CastLike", since=15, kind="raw")
@@ -202,11 +200,6 @@ def _cast_like(node: Node, value: Any, like: Any) -> Tensor:
     t = node.tensor(value)
     kind = like.dtype if isinstance(like, Tensor) else node.tensor(like).dtype
     return converted(node, t, kind)
-
-
-@rule("BitCast", since=26)
-def _bit_cast(node: Node, t: Tensor) -> Tensor:
-    raise NotSupportedError("")
 
 
 # Activations
@@ -223,7 +216,7 @@ def _negative(node: Node, t: Tensor, other: Tensor) -> Tensor:
 
 @rule("LeakyRelu")
 def _leaky_relu(node: Node, t: Tensor) -> Tensor:
-    return _negative(node, t, ops.mul(t, node.like(node.float("alpha", 0.01), t)))
+    return _negative(node, t, ops.mul(t, node.like(node.number("alpha", 0.01), t)))
 
 
 @rule("PRelu", since=7)
@@ -233,29 +226,32 @@ def _prelu(node: Node, t: Tensor, slope: Tensor) -> Tensor:
 
 @rule("Elu")
 def _elu(node: Node, t: Tensor) -> Tensor:
-    return _negative(node, t, _scaled(node, ops.expm1(t), node.float("alpha", 1.0)))
+    return _negative(node, t, _scaled(node, ops.expm1(t), node.number("alpha", 1.0)))
 
 
 @rule("Celu", since=12)
 def _celu(node: Node, t: Tensor) -> Tensor:
-    alpha = node.float("alpha", 1.0)
+    alpha = node.number("alpha", 1.0)
     return _negative(node, t, _scaled(node, ops.expm1(ops.div(t, node.like(alpha, t))), alpha))
 
 
 @rule("Selu")
 def _selu(node: Node, t: Tensor) -> Tensor:
-    alpha, gamma = node.float("alpha", 1.67326319217681884765625), node.float("gamma", 1.05070102214813232421875)
+    alpha, gamma = (
+        node.number("alpha", 1.67326319217681884765625),
+        node.number("gamma", 1.05070102214813232421875),
+    )
     return _scaled(node, _negative(node, t, _scaled(node, ops.expm1(t), alpha)), gamma)
 
 
 @rule("ThresholdedRelu", since=10)
 def _thresholded_relu(node: Node, t: Tensor) -> Tensor:
-    return ops.where(ops.greater(t, node.like(node.float("alpha", 1.0), t)), t, node.like(0, t))
+    return ops.where(ops.greater(t, node.like(node.number("alpha", 1.0), t)), t, node.like(0, t))
 
 
 @rule("HardSigmoid")
 def _hard_sigmoid(node: Node, t: Tensor) -> Tensor:
-    line = ops.add(_scaled(node, t, node.float("alpha", 0.2)), node.like(node.float("beta", 0.5), t))
+    line = ops.add(_scaled(node, t, node.number("alpha", 0.2)), node.like(node.number("beta", 0.5), t))
     return ops.minimum(ops.maximum(line, node.like(0, t)), node.like(1, t))
 
 
@@ -289,15 +285,12 @@ def _gelu(node: Node, t: Tensor) -> Tensor:
 
 @rule("Swish", since=24)
 def _swish(node: Node, t: Tensor) -> Tensor:
-    alpha = node.float("alpha", 1.0)
+    alpha = node.number("alpha", 1.0)
     return ops.swish(t) if alpha == 1.0 else ops.mul(t, ops.sigmoid(_scaled(node, t, alpha)))
 
 
 @rule("Shrink", since=9)
 def _shrink(node: Node, t: Tensor) -> Tensor:
-    edge, bias = node.float("lambd", 0.5), node.float("bias", 0.0)
+    edge, bias = node.number("lambd", 0.5), node.number("bias", 0.0)
     below = ops.where(ops.less(t, node.like(-edge, t)), ops.add(t, node.like(bias, t)), node.like(0, t))
     return ops.where(ops.greater(t, node.like(edge, t)), ops.sub(t, node.like(bias, t)), below)
-
-
-_ = np

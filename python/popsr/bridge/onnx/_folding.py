@@ -15,7 +15,15 @@ import numpy as np
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._types import Array, numpy_type
 
-__all__ = ["FOLDS", "MAX_FOLDED", "NotFoldedError", "axes_operand", "reshaped_extents", "shape_slice", "slices_of"]
+__all__ = [
+    "FOLDS",
+    "MAX_FOLDED",
+    "NotFoldedError",
+    "axes_operand",
+    "reshaped_extents",
+    "shape_slice",
+    "slices_of",
+]
 
 MAX_FOLDED = 1 << 18
 """Elements of the greatest result that is folded."""
@@ -34,7 +42,7 @@ def _exact(function: Callable[..., Any], kinds: str = "iubf") -> Callable[..., A
     """Element-wise, of one type: NumPy's arithmetic is exact or rounded once, as popsr's."""
 
     def fold(_node: Node, *values: Array) -> Array:
-        if any(value.dtype.kind not in kinds or value.dtype.itemsize == 2 for value in values):
+        if any(value.dtype.kind not in kinds or value.dtype == np.float16 for value in values):
             raise NotFoldedError
         _checked(math.prod(np.broadcast_shapes(*(value.shape for value in values))))
         with np.errstate(all="ignore"):
@@ -50,17 +58,17 @@ def _quotient(a: Array, b: Array) -> Array:
     if not b.all():
         raise NotFoldedError
     quotient = a // b
-    return quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+    return np.asarray(quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype))
 
 
 def _mod(node: Node, a: Array, b: Array) -> Array:
     if not b.all() or a.dtype.kind not in "iu":
         raise NotFoldedError
-    return np.asarray(np.fmod(a, b) if node.int("fmod", 0) else np.mod(a, b))
+    return np.asarray(np.fmod(a, b) if node.integer("fmod", 0) else np.mod(a, b))
 
 
 def _cast(node: Node, value: Array) -> Array:
-    to = numpy_type(node.int("to"))
+    to = numpy_type(node.integer("to"))
     return _converted(value, to)
 
 
@@ -69,7 +77,7 @@ def _converted(value: Array, to: np.dtype[Any]) -> Array:
     if value.dtype == to:
         return value
     if to.kind == "b" and value.dtype.kind in "iuf":
-        return value != 0
+        return np.asarray(value != 0)
     if whole and to.kind in "iu":
         return value.astype(to)
     if whole and to.kind == "f" and to.itemsize > 2:
@@ -86,7 +94,7 @@ def _constant(node: Node) -> Array:
         return node.array("value")
     for name, kind in (("value_int", np.int64), ("value_float", np.float32)):
         if node.has(name):
-            one = node.int(name) if kind is np.int64 else node.float(name)
+            one = node.integer(name) if kind is np.int64 else node.number(name)
             return np.asarray(one, kind)
     if node.has("value_ints"):
         return np.asarray(node.ints("value_ints"), np.int64)
@@ -112,7 +120,7 @@ def _range(_node: Node, start: Array, limit: Array, delta: Array) -> Array:
 
 
 def _gather(node: Node, data: Array, indices: Array) -> Array:
-    axis = node.int("axis", 0)
+    axis = node.integer("axis", 0)
     _checked(indices.size * max(1, data.size // max(1, data.shape[axis])))
     if not (-data.shape[axis] <= indices).all() or not (indices < data.shape[axis]).all():
         raise IndexError("an index out of range")
@@ -120,7 +128,11 @@ def _gather(node: Node, data: Array, indices: Array) -> Array:
 
 
 def slices_of(
-    shape: Sequence[int], starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+    shape: Sequence[int],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int],
 ) -> list[slice]:
     """A slice for each dimension, with the bounds of Python."""
     found = [slice(None)] * len(shape)
@@ -137,16 +149,19 @@ def _slice(node: Node, data: Array, *operands: Array | None) -> Array:
         starts, ends = node.ints("starts"), node.ints("ends")
         axes, steps = node.ints("axes", tuple(range(len(starts)))), (1,) * len(starts)
     else:
-        read = [None if each is None else [int(n) for n in each] for each in (*operands, None, None)[:4]]
-        starts, ends = read[0], read[1]
-        axes = tuple(range(len(starts))) if read[2] is None else read[2]
-        steps = (1,) * len(starts) if read[3] is None else read[3]
+        starts, ends, given, by = (
+            None if each is None else tuple(int(n) for n in each) for each in (*operands, None, None)[:4]
+        )
+        if starts is None or ends is None:
+            raise ValueError("no bounds")
+        axes = tuple(range(len(starts))) if given is None else given
+        steps = (1,) * len(starts) if by is None else by
     return data[tuple(slices_of(data.shape, starts, ends, axes, steps))]
 
 
 def _concat(node: Node, *parts: Array) -> Array:
     _checked(sum(part.size for part in parts))
-    return np.concatenate(parts, node.int("axis"))
+    return np.concatenate(parts, node.integer("axis"))
 
 
 def axes_operand(node: Node, axes: Array | None) -> tuple[int, ...] | None:
@@ -180,7 +195,7 @@ def reshaped_extents(shape: Sequence[int], wanted: Sequence[int], allow_zero: bo
 
 def _reshape(node: Node, data: Array, shape: Array | None = None) -> Array:
     wanted = node.ints("shape") if shape is None else [int(n) for n in shape]
-    return data.reshape(reshaped_extents(data.shape, wanted, bool(node.int("allowzero", 0))))
+    return data.reshape(reshaped_extents(data.shape, wanted, bool(node.integer("allowzero", 0))))
 
 
 def _expand(_node: Node, data: Array, shape: Array) -> Array:
@@ -199,9 +214,9 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Array]:
         if data.dtype.kind not in "iu":
             raise NotFoldedError
         where = axes_operand(node, axes)
-        if not where and node.int("noop_with_empty_axes", 0):
+        if not where and node.integer("noop_with_empty_axes", 0):
             return data
-        keep = bool(node.int("keepdims", 1))
+        keep = bool(node.integer("keepdims", 1))
         return np.asarray(function(data, axis=where or None, keepdims=keep)).astype(data.dtype)
 
     return fold
@@ -213,8 +228,8 @@ def _shape(node: Node, data: Array) -> Array:
 
 def shape_slice(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
     """Extents of a value from ``start`` to ``end``."""
-    end = node.int("end") if node.has("end") else None
-    return tuple(shape)[node.int("start", 0) : end]
+    end = node.integer("end") if node.has("end") else None
+    return tuple(shape)[node.integer("start", 0) : end]
 
 
 def _where(_node: Node, which: Array, a: Array, b: Array) -> Array:
@@ -223,7 +238,7 @@ def _where(_node: Node, which: Array, a: Array, b: Array) -> Array:
 
 
 def _split(node: Node, data: Array, sizes: Array | None = None) -> list[Array]:
-    axis, parts = node.int("axis", 0), len(node.proto.output)
+    axis, parts = node.integer("axis", 0), len(node.proto.output)
     extent = data.shape[axis]
     each = -(-extent // parts)
     given = node.ints("split", ()) if sizes is None else [int(n) for n in sizes]
@@ -238,10 +253,12 @@ def _transpose(node: Node, data: Array) -> Array:
 
 
 def _flatten(node: Node, data: Array) -> Array:
-    axis = node.int("axis", 1)
+    axis = node.integer("axis", 1)
     axis += data.ndim if axis < 0 else 0
-    return data.reshape(math.prod(data.shape[:axis]), -1) if data.size else data.reshape(
-        math.prod(data.shape[:axis]), math.prod(data.shape[axis:])
+    return (
+        data.reshape(math.prod(data.shape[:axis]), -1)
+        if data.size
+        else data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
     )
 
 
@@ -266,8 +283,12 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "Identity": lambda _, value: value,
     "Less": _exact(np.less),
     "LessOrEqual": _exact(np.less_equal),
-    "Max": _exact(lambda *values: np.maximum.reduce(values) if len(values) < 2 else _pairs(np.maximum, values), "iu"),
-    "Min": _exact(lambda *values: np.minimum.reduce(values) if len(values) < 2 else _pairs(np.minimum, values), "iu"),
+    "Max": _exact(
+        lambda *values: np.maximum.reduce(values) if len(values) < 2 else _pairs(np.maximum, values), "iu"
+    ),
+    "Min": _exact(
+        lambda *values: np.minimum.reduce(values) if len(values) < 2 else _pairs(np.minimum, values), "iu"
+    ),
     "Mod": _mod,
     "Mul": _exact(np.multiply, "iuf"),
     "Neg": _exact(np.negative, "i"),
@@ -278,6 +299,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "ReduceMin": _reduced(np.min),
     "ReduceProd": _reduced(np.prod),
     "ReduceSum": _reduced(np.sum),
+    "Relu": _exact(lambda a: np.maximum(a, a.dtype.type(0)), "if"),
     "Reshape": _reshape,
     "Shape": _shape,
     "Size": lambda _, value: np.asarray(value.size, np.int64),

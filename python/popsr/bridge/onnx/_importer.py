@@ -19,7 +19,7 @@ from popsr.context import gcg, location
 from popsr.errors import AttributeValueError, DTypeError, Error, GraphError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.tensor import Tensor, constant, variable
+from popsr.tensor import Tensor, Variable, constant, variable
 
 __all__ = ["MAX_NODES", "Importer"]
 
@@ -45,14 +45,22 @@ class Importer:
         where: the call of the user, for messages.
         opsets: version of each domain.
         functions: the model's own functions by domain, name and overload.
+        unroll: read each pass of a loop in place, so that gradients go through it.
     """
 
     def __init__(
-        self, onnx: Any, ir: Ir, where: str, opsets: Mapping[str, int], functions: Mapping[Any, Any]
+        self,
+        onnx: Any,
+        ir: Ir,
+        where: str,
+        opsets: Mapping[str, int],
+        functions: Mapping[Any, Any],
+        unroll: bool = False,
     ) -> None:
         """Without any node read."""
         self._onnx, self._ir, self._where = onnx, ir, where
         self._opsets, self._functions = dict(opsets), functions
+        self.unroll = unroll
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self._nodes = 0
@@ -60,7 +68,7 @@ class Importer:
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
         self.inputs: dict[Tensor, str] = {}
-        self.weights: list[tuple[Weight, Tensor]] = []
+        self.weights: list[tuple[Weight, Variable]] = []
         self._attributes: Mapping[str, Any] = {}
         self._graph: Graph | None = None
 
@@ -182,7 +190,9 @@ class Importer:
         for position, proto in enumerate(nodes, 1):
             self._nodes += 1
             if self._nodes > MAX_NODES:
-                raise GraphError(f"{self._where}: too many nodes, got more than {MAX_NODES}, expected at most so many")
+                raise GraphError(
+                    f"{self._where}: too many nodes, got more than {MAX_NODES}, expected at most so many"
+                )
             self._node(proto, position, values)
         try:
             return [values[name] if name else None for name in outputs]
@@ -206,12 +216,9 @@ class Importer:
                 results: list[Value] = [NONE] * len(proto.output)
             else:
                 results = self._results(proto, position, op_type, operands, values)
-        for name, value in zip(proto.output, results, strict=False):
-            if name:
-                values[name] = value
-        for name in proto.output[len(results) :]:
-            if name:
-                values[name] = NONE
+        names = proto.output
+        values.update((name, value) for name, value in zip(names, results, strict=False) if name)
+        values.update((name, NONE) for name in names[len(results) :] if name)
 
     def _results(
         self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
@@ -233,8 +240,8 @@ class Importer:
             raise type(error)(f"{self._where}: {_named(proto, position)}: {error}") from error
         except _MALFORMED as error:
             raise AttributeValueError(
-                f"{self._where}: {_named(proto, position)} is malformed, got {shown(str(error))}, expected a node as ONNX "
-                "defines it"
+                f"{self._where}: {_named(proto, position)} is malformed, got {shown(str(error))}, expected a node as "
+                "ONNX defines it"
             ) from error
 
     def _read(
@@ -286,7 +293,11 @@ class Importer:
         else:
             tensors = [None if value is None else self.tensor(value) for value in operands]
             results = found.function(*tensors) if found.kind == "plain" else found.function(node, *tensors)
-        return list(results) if isinstance(results, (list, tuple)) and not isinstance(results, Sequenced) else [results]
+        return (
+            list(results)
+            if isinstance(results, (list, tuple)) and not isinstance(results, Sequenced)
+            else [results]
+        )
 
     # Functions
 
@@ -305,7 +316,9 @@ class Importer:
         with self._inside(key):
             self._opsets, self._attributes = {**self._opsets, **imported}, given
             try:
-                wanted = [inner if outer else "" for inner, outer in zip(function.output, results, strict=False)]
+                wanted = [
+                    inner if outer else "" for inner, outer in zip(function.output, results, strict=False)
+                ]
                 return self._body(function.node, wanted, values)
             finally:
                 self._opsets, self._attributes = before
@@ -377,11 +390,13 @@ class _Depth:
 
     def __enter__(self) -> None:
         if self._name != "graph" and self._name in self._stack:
-            raise GraphError(f"{self._where}: function that calls itself, got {self._name[1]!r:.80}, expected none")
+            raise GraphError(
+                f"{self._where}: function that calls itself, got {self._name[1]!r:.80}, expected none"
+            )
         if len(self._stack) >= MAX_DEPTH:
             raise GraphError(
-                f"{self._where}: graphs and functions inside each other, got more than {MAX_DEPTH}, expected at most so "
-                "many"
+                f"{self._where}: graphs and functions inside each other, got more than {MAX_DEPTH}, expected at "
+                "most so many"
             )
         self._stack.append(self._name)
 
@@ -410,7 +425,6 @@ def type_of(value: Value) -> dtypes.dtype:
         return value.dtype
     array = value.array if isinstance(value, Weight) else value
     return dtypes.dtype.as_dtype(array.dtype)
-
 
 
 def tensor_of(importer: Importer, value: Value, taken: Sequence[Tensor]) -> Tensor:

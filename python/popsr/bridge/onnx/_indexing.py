@@ -34,7 +34,7 @@ def _counted_value(node: Node, indices: Value, extent: int) -> Tensor:
 @rule("Gather", kind="raw")
 def _gather(node: Node, value: Value, indices: Value) -> Tensor:
     t = node.tensor(value)
-    axis = node.int("axis", 0) % t.rank
+    axis = node.integer("axis", 0) % t.rank
     return ops.gather(t, _counted_value(node, indices, t.shape[axis]), axis)
 
 
@@ -54,14 +54,16 @@ def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
     )
 
 
-def _corners(node: Node, indices: Tensor, axis: int, shape: Sequence[int]) -> Tensor:
+def _corners(node: Node, indices: Tensor, axis: int) -> Tensor:
     """``[*indices, rank]``: the place of each element, whose number along the axis is an index."""
     parts = []
     for each in range(indices.rank):
         if each == axis:
             part = indices
         else:
-            line = np.arange(indices.shape[each]).reshape([-1 if i == each else 1 for i in range(indices.rank)])
+            line = np.arange(indices.shape[each]).reshape(
+                [-1 if i == each else 1 for i in range(indices.rank)]
+            )
             part = expanded(node.constant(line, indices.dtype), indices.shape)
         parts.append(reshaped(part, (*indices.shape, 1)))
     return parts[0] if len(parts) == 1 else ops.concat(parts, indices.rank)
@@ -70,11 +72,11 @@ def _corners(node: Node, indices: Tensor, axis: int, shape: Sequence[int]) -> Te
 @rule("GatherElements", since=11, kind="raw")
 def _gather_elements(node: Node, value: Value, indices: Value) -> Tensor:
     t = node.tensor(value)
-    axis = node.int("axis", 0) % t.rank
+    axis = node.integer("axis", 0) % t.rank
     places = _counted_value(node, indices, t.shape[axis])
     return ops.gather_general(
         t,
-        _corners(node, places, axis, t.shape),
+        _corners(node, places, axis),
         slice_sizes=(1,) * t.rank,
         offset_dims=(),
         index_map=range(t.rank),
@@ -90,11 +92,11 @@ _REDUCTIONS: dict[str, Reduction] = {"none": "none", "add": "sum", "mul": "mul",
 @rule("ScatterElements", since=11, kind="raw")
 def _scatter_elements(node: Node, value: Value, indices: Value, updates: Value) -> Tensor:
     t = node.tensor(value)
-    axis = node.int("axis", 0) % t.rank
+    axis = node.integer("axis", 0) % t.rank
     places = _counted_value(node, indices, t.shape[axis])
     return ops.scatter_general(
         t,
-        _corners(node, places, axis, t.shape),
+        _corners(node, places, axis),
         node.tensor(updates),
         offset_dims=(),
         index_map=range(t.rank),
@@ -115,7 +117,7 @@ def _counted_corners(node: Node, indices: Value, extents: Sequence[int]) -> Tens
 
 @rule("GatherND", since=11, kind="raw")
 def _gather_nd(node: Node, value: Value, indices: Value) -> Tensor:
-    t, batch = node.tensor(value), node.int("batch_dims", 0)
+    t, batch = node.tensor(value), node.integer("batch_dims", 0)
     count = (indices if isinstance(indices, np.ndarray) else node.tensor(indices)).shape[-1]
     axes = range(batch, batch + count)
     corners = _counted_corners(node, indices, t.shape[batch : batch + count])
@@ -154,7 +156,7 @@ def _scatter_nd(node: Node, value: Value, indices: Value, updates: Value) -> Ten
 def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = None) -> Tensor:
     """Write a sequence of rows per sample, from a place on; circular ones go on at the front."""
     t, rows = node.tensor(value), node.tensor(update)
-    axis = node.int("axis", -2) % t.rank
+    axis = node.integer("axis", -2) % t.rank
     count, extent, batch = rows.shape[axis], t.shape[axis], t.shape[0]
     number = node.constant(np.arange(count)[None, :], dtypes.int64)
     if places is None:
@@ -185,7 +187,7 @@ def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Ones where an index is the number of the class; indices below 0 count from the end, others beyond have none."""
     count = int(node.known_float(depth, "depth"))
     where = node.tensor(indices)
-    axis = node.int("axis", -1) % (where.rank + 1)
+    axis = node.integer("axis", -1) % (where.rank + 1)
     whole = cast(where, dtypes.int64)
     whole = _counted(node, whole, count)
     shape = (*where.shape[:axis], 1, *where.shape[axis:])
@@ -210,8 +212,8 @@ def _argmin(node: Node, t: Tensor) -> Tensor:
 
 
 def _arg_extreme(node: Node, t: Tensor, function: Any) -> Tensor:
-    axis, keep = node.int("axis", 0) % t.rank, bool(node.int("keepdims", 1))
-    last = bool(node.int("select_last_index", 0))
+    axis, keep = node.integer("axis", 0) % t.rank, bool(node.integer("keepdims", 1))
+    last = bool(node.integer("select_last_index", 0))
     found = cast(function(ops.reverse(t, [axis]) if last else t, axis, keep), dtypes.int64)
     return ops.sub(node.like(t.shape[axis] - 1, found), found) if last else found
 
@@ -223,12 +225,12 @@ def _topk(node: Node, value: Value, k: Value) -> list[Tensor]:
 
 @rule("TopK", since=1)
 def _topk_1(node: Node, t: Tensor) -> list[Tensor]:
-    return _top(node, t, node.int("k"))
+    return _top(node, t, node.integer("k"))
 
 
 def _top(node: Node, t: Tensor, k: int) -> list[Tensor]:
     """The first of a stable sort; equal ones are in the order of their indices."""
-    axis, largest = node.int("axis", -1) % t.rank, bool(node.int("largest", 1))
+    axis, largest = node.integer("axis", -1) % t.rank, bool(node.integer("largest", 1))
     number = np.arange(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
     places = expanded(node.constant(number, dtypes.int64), t.shape)
     made = ops.sort(t, places, axis=axis, descending=largest)
@@ -249,20 +251,18 @@ def _compress(node: Node, value: Value, condition: Value) -> Tensor:
     if not node.has("axis"):
         t = reshaped(t, (math.prod(t.shape),))
     kept = np.flatnonzero(node.known(condition, "condition"))
-    return ops.gather(t, node.constant(kept, dtypes.int64), node.int("axis", 0) % t.rank)
+    return ops.gather(t, node.constant(kept, dtypes.int64), node.integer("axis", 0) % t.rank)
 
 
 @rule("Unique", since=11, kind="raw")
 def _unique(node: Node, value: Value) -> list[Array]:
     """The values, the place of the first of each, where each element went, and how often each occurs."""
     data = node.known(value, "operand")
-    axis = node.int("axis") if node.has("axis") else None
+    axis = node.integer("axis") if node.has("axis") else None
     made, first, inverse, counts = np.unique(data, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
-    if not node.int("sorted", 1):
+    if not node.integer("sorted", 1):
         order = np.argsort(first, kind="stable")
         made = np.take(made, order, 0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], np.argsort(order, kind="stable")[inverse]
     return [made, *(each.astype(np.int64) for each in (first, inverse, counts))]
-
-

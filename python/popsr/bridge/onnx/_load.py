@@ -23,7 +23,6 @@ from popsr.bridge.onnx._types import Array, array_of, dtype_of
 from popsr.context import in_sequence
 from popsr.errors import (
     ArgumentTypeError,
-    AttributeValueError,
     CheckpointError,
     DTypeError,
     GraphError,
@@ -56,6 +55,7 @@ def load(
     weights: Weights = "variables",
     external_data: bool = False,
     streams: bool = True,
+    unroll: bool = False,
 ) -> OnnxModel:
     """Read an ONNX model as a program.
 
@@ -71,6 +71,8 @@ def load(
             constants. "constants": all are constants.
         external_data: read data of initializers from files beside the model. Default: refused.
         streams: run the graph in the main graph. False for training: see ``OnnxModel.call``.
+        unroll: passes of loops and recurrent layers are ops one after another, so that gradients go through them.
+            Default: a graph that repeats, at which gradients stop.
     Returns:
         The program with its graph, inputs, outputs and variables by ONNX's names.
     Raises:
@@ -82,7 +84,7 @@ def load(
     """
     where = "bridge.onnx.load"
     onnx = require_onnx(where)
-    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data)
+    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data, unroll)
     return reading.read(model, read_flag(f"{where}: streams", streams))
 
 
@@ -98,6 +100,7 @@ class _Reading:
         values: Any,
         weights: Any,
         external_data: bool,
+        unroll: bool,
     ) -> None:
         self._onnx, self._where = onnx, where
         self._replicas = read_int(f"{where}: replicas", replicas, 1)
@@ -106,12 +109,15 @@ class _Reading:
         self._values: dict[str, Array] = {str(name): np.asarray(value) for name, value in given.items()}
         self._weights = read_choice(where, "weights", weights, ("variables", "constants"))
         self._external = read_flag(f"{where}: external_data", external_data)
+        self._unroll = read_flag(f"{where}: unroll", unroll)
         self._gaps: list[Gap] = []
 
     def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
         ir = Ir(self._replicas)
-        importer = Importer(self._onnx, ir, self._where, self._opsets(proto), self._functions(proto))
+        importer = Importer(
+            self._onnx, ir, self._where, self._opsets(proto), self._functions(proto), self._unroll
+        )
         graph = ir.create_empty_graph(name)
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
@@ -207,7 +213,9 @@ class _Reading:
         free = [each for each in proto.graph.input if each.name not in arrays]
         names = [each.name for each in free]
         if len(set(names)) != len(names):
-            raise GraphError(f"{self._where}: two inputs of one name, got {shown(names)}, expected different names")
+            raise GraphError(
+                f"{self._where}: two inputs of one name, got {shown(names)}, expected different names"
+            )
         for name in self._values:
             if name not in names:
                 raise UnknownNameError(
@@ -219,7 +227,6 @@ class _Reading:
         self, importer: Importer, proto: Any, free: list[Any], env: dict[str, Value]
     ) -> dict[str, Tensor]:
         """Inputs of the graph for those of the model."""
-        used = {name for node in proto.graph.node for name in node.input}
         inputs = {}
         for position, each in enumerate(free, 1):
             if each.name in self._values:
@@ -234,7 +241,6 @@ class _Reading:
             made = graph_input(shape, kind, each.name)
             importer.inputs[made] = each.name
             env[each.name] = inputs[each.name] = made
-        del used
         return inputs
 
     def _value(self, each: Any) -> Array:
@@ -262,13 +268,15 @@ class _Reading:
             shape = tuple(int(n) for n in given)
         elif not tensor.HasField("shape"):
             raise ShapeError(
-                f"{self._where}: input {each.name[:80]!r} has no shape, got {shown(self._shapes)}, expected its shape by its name in "
-                "shapes"
+                f"{self._where}: input {each.name[:80]!r} has no shape, got {shown(self._shapes)}, "
+                "expected its shape by its name in shapes"
             )
         else:
             shape = tuple(self._extent(each.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
         if any(not 0 <= extent < 1 << 40 for extent in shape):
-            raise ShapeError(f"{self._where}: input {each.name[:80]!r} has a wrong shape, got {list(shape)}, expected 0 or more")
+            raise ShapeError(
+                f"{self._where}: input {each.name[:80]!r} has a wrong shape, got {list(shape)}, expected 0 or more"
+            )
         return shape, dtype_of(tensor.elem_type)
 
     def _extent(self, name: str, axis: int, dim: Any) -> int:
@@ -278,8 +286,8 @@ class _Reading:
         if not isinstance(given, (int, np.integer)):
             symbol = dim.dim_param or "?"
             raise ShapeError(
-                f"{self._where}: input {name[:80]!r} has a symbolic dimension, got {symbol!r:.80} at axis {axis}, expected a "
-                f"number for it in shapes"
+                f"{self._where}: input {name[:80]!r} has a symbolic dimension, got {symbol!r:.80} at axis "
+                f"{axis}, expected a number for it in shapes"
             )
         return int(given)
 
@@ -289,15 +297,17 @@ class _Reading:
         gaps = [*self._gaps, *importer.gaps]
         if gaps:
             error = unsupported_ops(self._where, gaps)
-            error.needed = tuple(dict.fromkeys(importer.needed))
-            raise error
+            needed = tuple(dict.fromkeys(importer.needed))
+            raise with_needed(error, needed)
 
     def _outputs(self, importer: Importer, proto: Any, results: list[Value]) -> dict[str, Tensor]:
         """Outputs of the graph for those of the model."""
         outputs: dict[str, Tensor] = {}
         for each, value in zip(proto.graph.output, results, strict=True):
             if each.name in outputs:
-                raise GraphError(f"{self._where}: two outputs of one name, got {each.name[:80]!r}, expected different names")
+                raise GraphError(
+                    f"{self._where}: two outputs of one name, got {each.name[:80]!r}, expected different names"
+                )
             try:
                 outputs[each.name] = tensor_of(importer, value, list(outputs.values()))
             except NotSupportedError as error:
@@ -311,10 +321,13 @@ class _Reading:
 def tensors_of(env: Mapping[str, Value]) -> dict[str, Tensor]:
     """The tensors among values, by name."""
     return {
-        name: value.tensor if isinstance(value, Weight) else value
+        name: t
         for name, value in env.items()
-        if isinstance(value, Tensor) or (isinstance(value, Weight) and value.tensor is not None)
+        if isinstance(t := value.tensor if isinstance(value, Weight) else value, Tensor)
     }
 
 
-_ = (AttributeValueError, UnsupportedOpsError)
+def with_needed(error: UnsupportedOpsError, inputs: tuple[str, ...]) -> UnsupportedOpsError:
+    """An error that says which inputs must have values when the model is read."""
+    error.needed = inputs  # type: ignore[attr-defined]
+    return error

@@ -54,7 +54,9 @@ class OnnxModel(Summarised):
         self.ir, self.graph = ir, graph
         self.inputs, self.outputs, self.tensors = dict(inputs), dict(outputs), dict(tensors)
         self.variables: dict[str, Variable] = {each.name: made for each, made in weights}
-        self.weights: dict[str, Tensor] = {each.name: each.tensor for each, _ in weights if each.tensor is not None}
+        self.weights: dict[str, Tensor] = {
+            each.name: each.tensor for each, _ in weights if each.tensor is not None
+        }
         self.input_streams: dict[str, HostToDeviceStream] = {}
         self.output_streams: dict[str, DeviceToHostStream] = {}
         self._session: Session | None = None
@@ -84,8 +86,8 @@ class OnnxModel(Summarised):
                 loaded[name] = ops.host_load(stream)
             results = self.call(loaded).outputs
             for (name, t), result in zip(self.outputs.items(), results, strict=True):
-                stream = self.output_streams[name] = d2h_stream(t.shape, t.dtype, name)
-                ops.host_store(stream, result)
+                stored = self.output_streams[name] = d2h_stream(t.shape, t.dtype, name)
+                ops.host_store(stored, result)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Run the main graph once, on data by input name: a row for each replica where there are several.
@@ -97,7 +99,9 @@ class OnnxModel(Summarised):
         given = read_mapping("run", "inputs", inputs)
         self._check_names("run", given)
         if not self.output_streams:
-            raise SessionError("run: model without streams, got streams=False, expected load(..., streams=True)")
+            raise SessionError(
+                "run: model without streams, got streams=False, expected load(..., streams=True)"
+            )
         if self._session is None:
             self._session = Session(self.ir)
         with self._session as session:

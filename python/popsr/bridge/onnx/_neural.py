@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx import _attention, _convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal
+from popsr.bridge.onnx import (
+    _convolutions,
+    _einsum,
+    _quantise,
+    _recurrent,
+    _resize,
+    _samples,
+)
 from popsr.bridge.onnx._indexing import rows_at
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
@@ -14,7 +21,7 @@ from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_FAMILIES = (_attention, _convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal)
+_FAMILIES = (_convolutions, _einsum, _quantise, _recurrent, _resize, _samples)
 
 # Products
 
@@ -40,9 +47,9 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 @rule("Gemm", since=1)
 def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
-    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
-    a = moved(a, (1, 0)) if node.int("transA", 0) else a
-    b = moved(b, (1, 0)) if node.int("transB", 0) else b
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    a = moved(a, (1, 0)) if node.integer("transA", 0) else a
+    b = moved(b, (1, 0)) if node.integer("transB", 0) else b
     made = product(a, b)
     made = made if alpha == 1.0 else ops.mul(made, node.like(alpha, made))
     if c is None or beta == 0.0:
@@ -51,8 +58,8 @@ def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
 
 
 @rule("Det", since=11)
-def _det(node: Node, t: Tensor) -> Tensor:
-    """By the rule of Leibniz for matrices of up to 3 rows, else by elimination without exchanges of rows."""
+def _det(_node: Node, t: Tensor) -> Tensor:
+    """By the rule of Leibniz."""
     n = t.shape[-1]
     if n > 3:
         raise NotSupportedError(f"{n} rows")
@@ -90,16 +97,18 @@ def _per_channel(t: Tensor, like: Tensor) -> Tensor:
 
 
 @rule("BatchNormalization", since=9)
-def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
-    epsilon = node.float("epsilon", 1e-5)
+def _batch_norm(
+    node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> list[Tensor]:
+    epsilon = node.number("epsilon", 1e-5)
     scale, bias = (_per_channel(cast(each, t.dtype), t) for each in (scale, bias))
-    if not node.int("training_mode", 0):
+    if not node.integer("training_mode", 0):
         wide_mean, wide_var = (_per_channel(cast(each, t.dtype), t) for each in (mean, var))
         factor = ops.mul(scale, ops.rsqrt(ops.add(wide_var, node.like(epsilon, t))))
         return [ops.add(ops.mul(ops.sub(t, wide_mean), factor), bias)]
     axes = [0, *range(2, t.rank)]
     normal, own, _ = _normalised(node, t, axes, epsilon)
-    share = node.float("momentum", 0.9)
+    share = node.number("momentum", 0.9)
     own_mean = cast(reshaped(own, mean.shape), mean.dtype)
     own_var = cast(ops.var(t, axes, False, 0.0), var.dtype)
     running = [
@@ -111,15 +120,15 @@ def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor
 
 @rule("InstanceNormalization", since=1)
 def _instance_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    normal, _, _ = _normalised(node, t, list(range(2, t.rank)), node.float("epsilon", 1e-5))
+    normal, _, _ = _normalised(node, t, list(range(2, t.rank)), node.number("epsilon", 1e-5))
     return ops.add(ops.mul(normal, _per_channel(scale, t)), _per_channel(bias, t))
 
 
 @rule("LayerNormalization", since=17)
 def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None) -> list[Tensor]:
     """Narrow floats are normalised as float32, as ``stash_type`` says."""
-    axes = list(range(node.int("axis", -1) % t.rank, t.rank))
-    epsilon = node.float("epsilon", 1e-5)
+    axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
+    epsilon = node.number("epsilon", 1e-5)
     if not node.wants(1) and not node.wants(2) and len(axes) == 1 and bias is not None and scale.rank == 1:
         return [ops.layer_norm(t, scale, bias, epsilon)]
     wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
@@ -130,25 +139,25 @@ def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None
 
 @rule("RMSNormalization", since=23)
 def _rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
-    axes = list(range(node.int("axis", -1) % t.rank, t.rank))
+    axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
     wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
     square = ops.mean(ops.square(wide), axes, True)
-    normal = ops.mul(wide, ops.rsqrt(ops.add(square, node.like(node.float("epsilon", 1e-5), wide))))
+    normal = ops.mul(wide, ops.rsqrt(ops.add(square, node.like(node.number("epsilon", 1e-5), wide))))
     return ops.mul(cast(normal, scale.dtype), scale)
 
 
 @rule("GroupNormalization", since=21)
 def _group_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    groups = node.int("num_groups")
+    groups = node.integer("num_groups")
     rows = reshaped(t, (t.shape[0], groups, t.nelms // (t.shape[0] * groups)))
-    normal, _, _ = _normalised(node, rows, [2], node.float("epsilon", 1e-5))
+    normal, _, _ = _normalised(node, rows, [2], node.number("epsilon", 1e-5))
     return ops.add(ops.mul(reshaped(normal, t.shape), _per_channel(scale, t)), _per_channel(bias, t))
 
 
 @rule("LpNormalization", since=1)
 def _lp_norm(node: Node, t: Tensor) -> Tensor:
     """Zeros stay zeros."""
-    axis, p = [node.int("axis", -1) % t.rank], node.int("p", 2)
+    axis, p = [node.integer("axis", -1) % t.rank], node.integer("p", 2)
     length = (ops.l1 if p == 1 else ops.l2)(t, axis, True)
     zero = node.like(0, length)
     return ops.div(t, ops.where(ops.equal(length, zero), node.like(1, length), length))
@@ -157,14 +166,14 @@ def _lp_norm(node: Node, t: Tensor) -> Tensor:
 @rule("LRN")
 def _lrn(node: Node, t: Tensor) -> Tensor:
     """Over the mean of squares of neighbour channels."""
-    size, before = node.int("size"), (node.int("size") - 1) // 2
+    size, before = node.integer("size"), (node.integer("size") - 1) // 2
     window = [1] * t.rank
     low, high = [0] * t.rank, [0] * t.rank
     window[1], low[1], high[1] = size, before, size - 1 - before
     sums = ops.reduce_window(ops.square(t), window, low=low, high=high, reduction="sum")
-    scaled = ops.mul(sums, node.like(node.float("alpha", 1e-4) / size, t))
-    base = ops.add(scaled, node.like(node.float("bias", 1.0), t))
-    return ops.div(t, ops.pow(base, node.like(node.float("beta", 0.75), t)))
+    scaled = ops.mul(sums, node.like(node.number("alpha", 1e-4) / size, t))
+    base = ops.add(scaled, node.like(node.number("bias", 1.0), t))
+    return ops.div(t, ops.pow(base, node.like(node.number("beta", 0.75), t)))
 
 
 # Losses
@@ -187,7 +196,7 @@ def _likelihood(node: Node, logs: Tensor, target: Tensor, weight: Tensor | None)
     rows = moved(logs, (0, *range(2, logs.rank), 1))
     kept: Tensor | None = None
     if node.has("ignore_index"):
-        kept = ops.not_equal(labels, node.like(node.int("ignore_index"), labels))
+        kept = ops.not_equal(labels, node.like(node.integer("ignore_index"), labels))
         labels = ops.where(kept, labels, node.like(0, labels))
     flat = reshaped(rows, (labels.nelms, classes))
     chosen = reshaped(rows_at(flat, reshaped(labels, (labels.nelms,)), 1), labels.shape)
@@ -219,7 +228,7 @@ def _dropout(node: Node, value: Value, ratio: Value = None, training: Value = No
     if training is None or not node.known(training, "training_mode").any() or part == 0.0:
         return [t, _mask(node, t)]
     ones = expanded(node.like(1, t), t.shape)
-    seed = node.constant(np.array([node.int("seed", 0), node.position], np.uint32), dtypes.uint32)
+    seed = node.constant(np.array([node.integer("seed", 0), node.position], np.uint32), dtypes.uint32)
     kept = ops.dropout(ones, seed, part)
     return [ops.mul(t, kept), ops.not_equal(kept, node.like(0, kept))]
 

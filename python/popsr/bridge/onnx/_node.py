@@ -48,7 +48,9 @@ Value = Any
 
 
 class Reader(Protocol):
-    """The importer as rules see it."""
+    """The importer as rules see it; ``unroll``: each pass of a loop is read in place."""
+
+    unroll: bool
 
     def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
         """A constant of the current graph."""
@@ -101,11 +103,11 @@ class Node:
         """True if the attribute is given."""
         return name in self.attributes
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
         return int(self._attribute(name, "i", default))
 
-    def float(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """A number, with the value of its 32 bits."""
         return float(self._attribute(name, "f", default))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from popsr import dtypes, ops
 from popsr.bridge.onnx._casts import converted
 from popsr.bridge.onnx._convolutions import convolved
@@ -21,7 +20,7 @@ def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
     """A scale or zero point in the shape that broadcasts to the operand: of all, of an axis, or of blocks of it."""
     if parameter.nelms == 1 and parameter.rank <= 1:
         return reshaped(parameter, ())
-    axis, block = node.int("axis", 1) % t.rank, node.int("block_size", 0)
+    axis, block = node.integer("axis", 1) % t.rank, node.integer("block_size", 0)
     if parameter.rank == 1:
         return reshaped(parameter, tuple(parameter.nelms if i == axis else 1 for i in range(t.rank)))
     if not block:
@@ -39,7 +38,7 @@ def _quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) 
     if zero is not None:
         kind = zero.dtype
     else:
-        kind = dtype_of(node.int("output_dtype")) if node.int("output_dtype", 0) else dtypes.uint8
+        kind = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else dtypes.uint8
     wide = cast(t, dtypes.float32) if not is_float(t.dtype) else t
     quotient = ops.div(cast(wide, scale.dtype), _along(node, scale, t))
     return _quantised(node, quotient, None if zero is None else _along(node, zero, t), kind)
@@ -56,7 +55,7 @@ def _quantised(node: Node, quotient: Tensor, zero: Tensor | None, kind: dtypes.d
 
 @rule("DequantizeLinear", since=10)
 def _dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    to = dtype_of(node.int("output_dtype")) if node.int("output_dtype", 0) else scale.dtype
+    to = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else scale.dtype
     wide = converted(node, t, dtypes.float32)
     if zero is not None:
         wide = ops.sub(wide, converted(node, _along(node, zero, t), dtypes.float32))
@@ -73,7 +72,7 @@ def _dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
     return [_quantised(node, ops.div(t, scale), point, dtypes.uint8), scale, point]
 
 
-def _centred(node: Node, t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
+def _centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     """Numbers less their zero point, as 64-bit floats."""
     wide = cast(t, dtypes.float64)
     if zero is None:
@@ -89,7 +88,7 @@ def _centred(node: Node, t: Tensor, zero: Tensor | None, axis: int | None = None
 def _matmul_integer(
     node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
-    made = ops.matmul(_centred(node, a, a_zero, -2), _centred(node, b, b_zero, -1))
+    made = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
     return ops.cast(made, dtypes.int32)
 
 
@@ -97,22 +96,20 @@ def _matmul_integer(
 def _conv_integer(
     node: Node, t: Tensor, weight: Tensor, zero: Tensor | None = None, weight_zero: Tensor | None = None
 ) -> Tensor:
-    return ops.cast(
-        convolved(node, _centred(node, t, zero), _centred(node, weight, weight_zero, 0)), dtypes.int32
-    )
+    return ops.cast(convolved(node, _centred(t, zero), _centred(weight, weight_zero, 0)), dtypes.int32)
 
 
 @rule("QLinearMatMul", since=10)
 def _qlinear_matmul(node: Node, *operands: Tensor) -> Tensor:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = operands
-    sums = ops.matmul(_centred(node, a, a_zero, -2), _centred(node, b, b_zero, -1))
+    sums = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
     return _requantised(node, sums, (a_scale, b_scale), scale, zero)
 
 
 @rule("QLinearConv", since=10)
 def _qlinear_conv(node: Node, *operands: Any) -> Tensor:
     t, t_scale, t_zero, weight, w_scale, w_zero, scale, zero = operands[:8]
-    sums = convolved(node, _centred(node, t, t_zero), _centred(node, weight, w_zero, 0))
+    sums = convolved(node, _centred(t, t_zero), _centred(weight, w_zero, 0))
     if len(operands) > 8 and operands[8] is not None:
         bias = cast(operands[8], dtypes.float64)
         sums = ops.add(sums, reshaped(bias, (bias.nelms, *(1,) * (t.rank - 2))))
@@ -134,5 +131,3 @@ def _requantised(
 
 def _scalar(t: Tensor) -> Tensor:
     return reshaped(t, ()) if t.nelms == 1 else t
-
-

@@ -49,7 +49,7 @@ _EMPTY = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
 def over_axes(node: Node, t: Tensor, axes: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """The axes of a reduction; None where it leaves the operand as it is."""
     if not axes:
-        return None if node.int("noop_with_empty_axes", 0) else tuple(range(t.rank))
+        return None if node.integer("noop_with_empty_axes", 0) else tuple(range(t.rank))
     return tuple(axis % t.rank for axis in axes)
 
 
@@ -59,8 +59,8 @@ def _reduction(name: str, function: Function) -> Callable[..., Tensor]:
         given = axes_operand(node, None if axes is None else node.known(axes, "axes"))
         along = over_axes(node, t, given)
         if along is None:
-            return _single(node, name, t)
-        keep = bool(node.int("keepdims", 1))
+            return _single(name, t)
+        keep = bool(node.integer("keepdims", 1))
         if not t.nelms and name in _EMPTY:
             return _extreme_of_none(node, name, t, along, keep)
         if name in _OF_FLOATS and not is_float(t.dtype):
@@ -70,7 +70,7 @@ def _reduction(name: str, function: Function) -> Callable[..., Tensor]:
     return reduce
 
 
-def _single(node: Node, name: str, t: Tensor) -> Tensor:
+def _single(name: str, t: Tensor) -> Tensor:
     """Without axes each element is reduced alone."""
     if name in ("ReduceL1", "ReduceL2"):
         return ops.abs(t)
@@ -111,12 +111,14 @@ def _cumprod(node: Node, value: Value, axis: Value) -> Tensor:
     return _scan(node, value, axis, ops.cumprod, 1)
 
 
-def _scan(node: Node, value: Value, axis: Value, function: Callable[[Tensor, int], Tensor], neutral: int) -> Tensor:
+def _scan(
+    node: Node, value: Value, axis: Value, function: Callable[[Tensor, int], Tensor], neutral: int
+) -> Tensor:
     t = node.tensor(value)
     along = node.known_int(axis, "axis") % t.rank
-    back = bool(node.int("reverse", 0))
+    back = bool(node.integer("reverse", 0))
     t = ops.reverse(t, [along]) if back else t
-    if node.int("exclusive", 0):
+    if node.integer("exclusive", 0):
         low = [int(i == along) for i in range(t.rank)]
         high = [-n for n in low]
         t = ops.pad(t, low, high, value=node.like(neutral, t))
@@ -129,12 +131,12 @@ def _scan(node: Node, value: Value, axis: Value, function: Callable[[Tensor, int
 
 @rule("Softmax", since=13)
 def _softmax(node: Node, t: Tensor) -> Tensor:
-    return ops.softmax(t, node.int("axis", -1))
+    return ops.softmax(t, node.integer("axis", -1))
 
 
 @rule("LogSoftmax", since=13)
 def _log_softmax(node: Node, t: Tensor) -> Tensor:
-    return ops.log_softmax(t, node.int("axis", -1))
+    return ops.log_softmax(t, node.integer("axis", -1))
 
 
 @rule("Softmax", since=1)
@@ -149,7 +151,7 @@ def _log_softmax_1(node: Node, t: Tensor) -> Tensor:
 
 def _of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor]) -> Tensor:
     """Of opset 12 and before: over all axes from one on."""
-    axis = node.int("axis", 1) % max(t.rank, 1)
+    axis = node.integer("axis", 1) % max(t.rank, 1)
     count = int(np.prod(t.shape[axis:], dtype=np.int64))
     rows = reshaped(t, (t.nelms // max(count, 1), count))
     return reshaped(function(rows, 1), t.shape)
@@ -157,7 +159,7 @@ def _of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor]) -
 
 @rule("Hardmax", since=13)
 def _hardmax(node: Node, t: Tensor) -> Tensor:
-    axis = node.int("axis", -1) % t.rank
+    axis = node.integer("axis", -1) % t.rank
     return _first_greatest(node, t, axis)
 
 

@@ -29,15 +29,15 @@ def _upsample(node: Node, value: Value, scales: Value = None) -> Tensor:
 
 
 @rule("Resize", since=10, kind="raw")
-def _resize(
-    node: Node, value: Value, roi: Value = None, scales: Value = None, sizes: Value = None
-) -> Tensor:
+def _resize(node: Node, value: Value, roi: Value = None, scales: Value = None, sizes: Value = None) -> Tensor:
     t = node.tensor(value)
     if node.opset == 10:
         roi, scales = None, roi
     axes = [axis % t.rank for axis in node.ints("axes", tuple(range(t.rank)))]
     factors, extents = _factors(node, t, axes, scales, sizes)
-    coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
+    coordinates = node.text(
+        "coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric"
+    )
     crop = None
     if coordinates == "tf_crop_and_resize":
         crop = [float(n) for n in node.known(roi, "roi")]
@@ -91,7 +91,7 @@ def _axis(
         t = _weighted(node, t, axis, weights)
     if outside.any():
         shape = [-1 if i == axis else 1 for i in range(t.rank)]
-        filling = node.like(node.float("extrapolation_value", 0.0), t)
+        filling = node.like(node.number("extrapolation_value", 0.0), t)
         t = ops.where(node.constant(outside.reshape(shape), dtypes.bool), filling, t)
     return t
 
@@ -111,7 +111,7 @@ def _positions(
     if coordinates == "pytorch_half_pixel":
         return np.asarray((i + 0.5) / scale - 0.5) if extent > 1 else np.zeros(extent)
     if coordinates == "align_corners":
-        return np.asarray(i * (have - 1) / (extent - 1)) if extent > 1 else np.zeros(extent)
+        return np.asarray(i * (have - 1) / (have * scale - 1)) if extent > 1 else np.zeros(extent)
     if coordinates == "asymmetric":
         return np.asarray(i / scale)
     if coordinates == "tf_crop_and_resize" and crop is not None:
@@ -136,7 +136,7 @@ def _kernel(node: Node, mode: str) -> tuple[Callable[[Array], Array], int]:
     """The weight of a distance, and the greatest distance that has one."""
     if mode == "linear":
         return lambda d: np.maximum(1 - np.abs(d), 0), 1
-    a = node.float("cubic_coeff_a", -0.75)
+    a = node.number("cubic_coeff_a", -0.75)
 
     def cubic(distance: Array) -> Array:
         d = np.abs(distance)
@@ -152,15 +152,15 @@ def _kernel(node: Node, mode: str) -> tuple[Callable[[Array], Array], int]:
 def _weights(node: Node, have: int, places: Array, scale: float, mode: str) -> Array:
     """``[result, operand]``: the weights of the neighbours of each place; those outside count for the edge."""
     kernel, reach = _kernel(node, mode)
-    shrink = min(scale, 1.0) if node.int("antialias", 0) else 1.0
+    shrink = min(scale, 1.0) if node.integer("antialias", 0) else 1.0
     radius = math.ceil(reach / shrink) + 1
     weights = np.zeros((len(places), have))
     for number, place in enumerate(places):
         near = np.arange(math.floor(place) - radius, math.floor(place) + radius + 1)
         part = kernel((near - place) * shrink)
-        if node.int("exclude_outside", 0):
+        if node.integer("exclude_outside", 0):
             part = np.where((near >= 0) & (near < have), part, 0.0)
-        if shrink != 1.0 or node.int("exclude_outside", 0):
+        if shrink != 1.0 or node.integer("exclude_outside", 0):
             part = part / part.sum()
         np.add.at(weights[number], np.clip(near, 0, have - 1), part)
     return weights

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MODEL_DOMAIN", "RULES", "NotSupportedError", "Rule", "ValueNeededError", "add_rule", "find_rule", "rule"]
+__all__ = [
+    "MODEL_DOMAIN",
+    "RULES",
+    "NotSupportedError",
+    "Rule",
+    "ValueNeededError",
+    "add_rule",
+    "find_rule",
+    "rule",
+]
 
 MODEL_DOMAIN = ""
 """The domain of ONNX's own ops; ``ai.onnx`` is another name of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -35,7 +36,7 @@ def _size(_node: Node, value: Value) -> Array:
 
 
 @rule("Constant", kind="raw")
-def _constant(node: Node) -> Array:
+def _constant(_node: Node) -> Array:
     """Only what folding leaves: texts and sparse tensors."""
     raise NotSupportedError("of a text or a sparse tensor")
 
@@ -49,19 +50,22 @@ def _constant_of_shape(node: Node, shape: Value) -> Tensor:
 
 @rule("Range", since=11, kind="raw")
 def _range(node: Node, start: Value, limit: Value, delta: Value) -> Array:
-    first, end, step = (node.known(each, what) for each, what in zip((start, limit, delta), ("start", "limit", "delta"), strict=True))
+    first, end, step = (
+        node.known(each, what)
+        for each, what in zip((start, limit, delta), ("start", "limit", "delta"), strict=True)
+    )
     low, high, by = (each.reshape(-1)[0] for each in (first, end, step))
     count = max(0, math.ceil((float(high) - float(low)) / float(by)))
     if count > 1 << 24:
         raise NotSupportedError(f"{count} elements")
-    return (np.arange(count, dtype=first.dtype) * by + low).astype(first.dtype)
+    return np.asarray((np.arange(count, dtype=first.dtype) * by + low).astype(first.dtype))
 
 
 @rule("EyeLike", since=9, kind="raw")
 def _eye_like(node: Node, value: Value) -> Array:
     rows, columns = shape_of(value)
-    kind = dtype_of(node.int("dtype")) if node.has("dtype") else node.tensor(value).dtype
-    return np.eye(rows, columns, node.int("k", 0)).astype(kind.as_numpy())
+    kind = dtype_of(node.integer("dtype")) if node.has("dtype") else node.tensor(value).dtype
+    return np.eye(rows, columns, node.integer("k", 0)).astype(kind.as_numpy())
 
 
 @rule("Identity", kind="raw")
@@ -76,12 +80,12 @@ def _identity(_node: Node, value: Value) -> Value:
 def _reshape(node: Node, value: Value, shape: Value = None) -> Tensor:
     t = node.tensor(value)
     wanted = node.ints("shape") if shape is None else node.known_ints(shape, "shape")
-    return reshaped(t, reshaped_extents(t.shape, wanted, bool(node.int("allowzero", 0))))
+    return reshaped(t, reshaped_extents(t.shape, wanted, bool(node.integer("allowzero", 0))))
 
 
 @rule("Flatten")
 def _flatten(node: Node, t: Tensor) -> Tensor:
-    axis = node.int("axis", 1)
+    axis = node.integer("axis", 1)
     axis += t.rank if axis < 0 else 0
     return reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
 
@@ -94,7 +98,11 @@ def _axes(node: Node, axes: Value) -> tuple[int, ...] | None:
 def _squeeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     t = node.tensor(value)
     given = _axes(node, axes)
-    cut = {i for i, extent in enumerate(t.shape) if extent == 1} if given is None else {a % t.rank for a in given}
+    cut = (
+        {i for i, extent in enumerate(t.shape) if extent == 1}
+        if given is None
+        else {a % t.rank for a in given}
+    )
     if any(t.shape[axis] != 1 for axis in cut):
         raise ValueError(f"axes {sorted(cut)} of {list(t.shape)}")
     return reshaped(t, tuple(extent for axis, extent in enumerate(t.shape) if axis not in cut))
@@ -139,26 +147,28 @@ def _transpose(node: Node, t: Tensor) -> Tensor:
 
 @rule("Concat")
 def _concat(node: Node, *parts: Tensor) -> Tensor:
-    axis = node.int("axis", 1)
+    axis = node.integer("axis", 1)
     full = [part for part in parts if part.nelms] or list(parts[:1])
     return full[0] if len(full) == 1 else ops.concat(full, axis)
 
 
 @rule("Split", kind="raw")
 def _split(node: Node, value: Value, sizes: Value = None) -> list[Tensor]:
-    t, axis = node.tensor(value), node.int("axis", 0)
+    t, axis = node.tensor(value), node.integer("axis", 0)
     axis %= t.rank
-    parts = node.int("num_outputs", len(node.proto.output))
+    parts = node.integer("num_outputs", len(node.proto.output))
     each = -(-t.shape[axis] // parts)
     given = node.ints("split", ()) if sizes is None else node.known_ints(sizes, "split")
     lengths = list(given) or [max(0, min(each, t.shape[axis] - each * i)) for i in range(parts)]
     if sum(lengths) != t.shape[axis] or len(lengths) < len(node.proto.output):
         raise ValueError(f"{t.shape[axis]} elements split in {lengths}")
     ends = np.cumsum([0, *lengths])
-    return [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
 
 
-def cut(t: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
+def cut(
+    t: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Tensor:
     """``slice`` with the bounds of Python, of any step."""
     for axis, part in enumerate(slices_of(t.shape, starts, ends, axes, steps)):
         if part == slice(None):
@@ -179,7 +189,9 @@ def cut(t: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[in
 
 
 @rule("Slice", since=10, kind="raw")
-def _slice(node: Node, value: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Tensor:
+def _slice(
+    node: Node, value: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None
+) -> Tensor:
     t = node.tensor(value)
     first, last = node.known_ints(starts, "starts"), node.known_ints(ends, "ends")
     along = tuple(range(len(first))) if axes is None else node.known_ints(axes, "axes")
@@ -205,10 +217,7 @@ def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, ax
     mode = node.text("mode", "constant")
     if mode != "constant":
         return _mirrored(node, t, low, high, mode)
-    if filling is None:
-        one = node.like(node.float("value", 0.0), t)
-    else:
-        one = reshaped(node.tensor(filling), ())
+    one = node.like(node.number("value", 0.0), t) if filling is None else reshaped(node.tensor(filling), ())
     return ops.pad(t, low, high, value=one)
 
 
@@ -249,7 +258,7 @@ def _center_crop_pad(node: Node, value: Value, shape: Value) -> Tensor:
 
 @rule("DepthToSpace")
 def _depth_to_space(node: Node, t: Tensor) -> Tensor:
-    b = node.int("blocksize")
+    b = node.integer("blocksize")
     n, c, h, w = t.shape
     if node.text("mode", "DCR") == "DCR":
         t = moved(reshaped(t, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
@@ -260,9 +269,10 @@ def _depth_to_space(node: Node, t: Tensor) -> Tensor:
 
 @rule("SpaceToDepth")
 def _space_to_depth(node: Node, t: Tensor) -> Tensor:
-    b = node.int("blocksize")
+    b = node.integer("blocksize")
     n, c, h, w = t.shape
-    t = moved(reshaped(t, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    t = moved(reshaped(t, (n, c, h // b, b, w // b, b)), order)
     return reshaped(t, (n, c * b * b, h // b, w // b))
 
 
@@ -271,7 +281,7 @@ def _trilu(node: Node, value: Value, k: Value = None) -> Tensor:
     t = node.tensor(value)
     diagonal = 0 if k is None else node.known_int(k, "k")
     rows, columns = t.shape[-2:]
-    upper = bool(node.int("upper", 1))
+    upper = bool(node.integer("upper", 1))
     kept = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     mask = kept >= diagonal if upper else kept <= diagonal
     return ops.where(node.constant(mask, dtypes.bool), t, node.like(0, t))
@@ -281,12 +291,10 @@ def _trilu(node: Node, value: Value, k: Value = None) -> Tensor:
 def _reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
     """Element i of a sequence of length n is that at n - 1 - i, for i < n."""
     t, length = node.tensor(value), cast(node.tensor(lengths), dtypes.int32)
-    batch, time = node.int("batch_axis", 1), node.int("time_axis", 0)
+    batch, time = node.integer("batch_axis", 1), node.integer("time_axis", 0)
     t = moved(t, (batch, time, *range(2, t.rank)))
     number = node.constant(np.arange(t.shape[1], dtype=np.int32)[None, :], dtypes.int32)
     count = reshaped(length, (length.nelms, 1))
     back = ops.sub(ops.sub(count, node.constant(1, dtypes.int32)), number)
     places = ops.where(ops.less(number, count), back, expanded(number, back.shape))
     return moved(_indexing.rows_at(t, places, 1), (batch, time, *range(2, t.rank)))
-
-

@@ -23,7 +23,7 @@ def _of_all(operands: Sequence[Tensor], width: int, update: Callable[..., Sequen
 
 
 def _regularised(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    return ops.add(ops.mul(x, node.like(node.float("norm_coefficient", 0.0), x)), g)
+    return ops.add(ops.mul(x, node.like(node.number("norm_coefficient", 0.0), x)), g)
 
 
 def _mixed(node: Node, old: Tensor, new: Tensor, share: float) -> Tensor:
@@ -32,13 +32,13 @@ def _mixed(node: Node, old: Tensor, new: Tensor, share: float) -> Tensor:
 
 @rule("Adagrad", domain=_DOMAIN)
 def _adagrad(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> list[Tensor]:
-    decay = ops.mul(cast(count, rate.dtype), node.like(node.float("decay_factor", 0.0), rate))
+    decay = ops.mul(cast(count, rate.dtype), node.like(node.number("decay_factor", 0.0), rate))
     step = reshaped(ops.div(rate, ops.add(decay, node.like(1, rate))), ())
 
     def update(x: Tensor, g: Tensor, h: Tensor) -> list[Tensor]:
         g = _regularised(node, x, g)
         h = ops.add(h, ops.square(g))
-        scale = ops.add(ops.sqrt(h), node.like(node.float("epsilon", 1e-6), h))
+        scale = ops.add(ops.sqrt(h), node.like(node.number("epsilon", 1e-6), h))
         return [ops.sub(x, ops.div(ops.mul(step, g), scale)), h]
 
     return _of_all(operands, 3, update)
@@ -46,9 +46,9 @@ def _adagrad(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> list
 
 @rule("Momentum", domain=_DOMAIN)
 def _momentum(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> list[Tensor]:
-    alpha = node.float("alpha")
+    alpha = node.number("alpha")
     step = reshaped(rate, ())
-    beta = node.like(node.float("beta"), step)
+    beta = node.like(node.number("beta"), step)
     first = ops.equal(reshaped(count, ()), node.like(0, count))
     share = ops.where(first, node.like(1, step), beta)
 
@@ -64,8 +64,8 @@ def _momentum(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> lis
 
 @rule("Adam", domain=_DOMAIN)
 def _adam(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> list[Tensor]:
-    alpha, beta = node.float("alpha", 0.9), node.float("beta", 0.999)
-    after = node.float("norm_coefficient_post", 0.0)
+    alpha, beta = node.number("alpha", 0.9), node.number("beta", 0.999)
+    after = node.number("norm_coefficient_post", 0.0)
     step, number = reshaped(rate, ()), cast(reshaped(count, ()), rate.dtype)
     one = node.like(1, step)
     left = [ops.sub(one, ops.pow(node.like(share, step), number)) for share in (alpha, beta)]
@@ -75,7 +75,7 @@ def _adam(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> list[Te
     def update(x: Tensor, g: Tensor, v: Tensor, h: Tensor) -> list[Tensor]:
         g = _regularised(node, x, g)
         v, h = _mixed(node, v, g, alpha), _mixed(node, h, ops.square(g), beta)
-        scale = ops.add(ops.sqrt(h), node.like(node.float("epsilon", 1e-6), h))
+        scale = ops.add(ops.sqrt(h), node.like(node.number("epsilon", 1e-6), h))
         new = ops.sub(x, ops.div(ops.mul(step, v), scale))
         return [new if after == 0.0 else ops.mul(new, node.like(1 - after, new)), v, h]
 

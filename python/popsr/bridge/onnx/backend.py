@@ -53,7 +53,8 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
         while True:
             key = tuple(
                 (name, value.shape, value.tobytes() if name in self._fixed else None)
-                if isinstance(value, np.ndarray) else name
+                if isinstance(value, np.ndarray)
+                else name
                 for name, value in data.items()
             )
             if key in self._read:
@@ -95,7 +96,7 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
         node: Any,
         inputs: Any,
         device: str = "CPU",
-        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,  # noqa: ARG003 - of the interface
         **options: Any,
     ) -> tuple[Array, ...]:
         """Run one node once. Options: ``opset_version``."""
@@ -119,7 +120,9 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
     @classmethod
     def _check_device(cls, device: str) -> None:
         if not cls.supports_device(device):
-            raise AttributeValueError(f"bridge.onnx.backend: device is not there, got {shown(device)}, expected CPU")
+            raise AttributeValueError(
+                f"bridge.onnx.backend: device is not there, got {shown(device)}, expected CPU"
+            )
 
 
 def _array(value: Any) -> Any:
