@@ -17,7 +17,7 @@ from popsr.streams import HostToDeviceStream
 
 __all__ = ["prove", "read_step", "step_of"]
 
-_FRAMEWORKS = ("jax", "torch")
+_FRAMEWORKS = ("jax", "torch", "onnx")
 
 
 def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: Any) -> Proof:
@@ -27,8 +27,8 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
 
     Args:
         step: a step that was read by ``popsr.bridge.jax`` or ``popsr.bridge.torch``; a function of JAX or PyTorch, a
-            program of ``torch.export`` or a graph of ``make_fx``, which are read here; or an ``Ir``, whose variables
-            are the state.
+            program of ``torch.export``, a graph of ``make_fx`` or a model of ONNX, which are read here; or an ``Ir``,
+            whose variables are the state.
         args: arguments that a function is traced with; of a function of PyTorch the first is the model, and the next
             its optimiser or None.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
@@ -74,7 +74,7 @@ def read_step(where: str, step: Any, *args: Any, **options: Any) -> BridgedStep:
                 return read
     raise ArgumentTypeError(
         f"{where}: step cannot be read, got {shown(step)}, expected a BridgedStep, an Ir, a function of JAX, a program "
-        "of torch.export or a graph of make_fx"
+        "of torch.export, a graph of make_fx or a model of ONNX"
     )
 
 

@@ -11,9 +11,10 @@ from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._prove import accepts, import_step, prove
 from popsr.bridge.onnx._rules import RULES
 
-__all__ = ["OnnxModel", "load", "op_types"]
+__all__ = ["OnnxModel", "accepts", "import_step", "load", "op_types", "prove"]
 
 
 def op_types() -> dict[str, tuple[int, ...]]:

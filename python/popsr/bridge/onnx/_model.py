@@ -11,8 +11,6 @@ from popsr import ops
 from popsr._host.arguments import read_mapping
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
-from popsr.bridge._proof import Proof
-from popsr.bridge._prove import prove as prove_step
 from popsr.bridge.onnx._node import Weight
 from popsr.context import in_sequence
 from popsr.errors import SessionError, UnknownNameError
@@ -107,10 +105,6 @@ class OnnxModel(Summarised):
         with self._session as session:
             stored = session.run({self.input_streams[name]: given[name] for name in self.inputs})
         return {name: stored[stream] for name, stream in self.output_streams.items()}
-
-    def prove(self) -> Proof:
-        """Prove which variables stay equal on which replicas; see ``popsr.prove``."""
-        return prove_step(self.ir)
 
     def _check_names(self, where: str, given: Mapping[str, Any]) -> None:
         if given.keys() != self.inputs.keys():

@@ -130,7 +130,8 @@ def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None
     axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
     epsilon = node.number("epsilon", 1e-5)
     if not node.wants(1) and not node.wants(2) and len(axes) == 1 and bias is not None and scale.rank == 1:
-        return [ops.layer_norm(t, scale, bias, epsilon)]
+        rows = reshaped(t, (t.nelms // t.shape[-1], t.shape[-1]))
+        return [reshaped(ops.layer_norm(rows, scale, bias, epsilon), t.shape)]
     wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
     normal, mean, deviation = _normalised(node, wide, axes, epsilon)
     made = ops.mul(cast(normal, t.dtype), scale)

@@ -18,7 +18,7 @@ from popsr.bridge.onnx._model import OnnxModel
 from popsr.errors import AttributeValueError, UnsupportedOpsError
 from popsr.io._onnx_format import require_onnx
 
-__all__ = ["PopsrBackend", "PopsrBackendRep", "prepare", "run_model", "run_node", "supports_device"]
+__all__ = ["PopsrBackend", "PopsrBackendRep", "array_of", "prepare", "run_model", "run_node", "supports_device"]
 
 Array = np.ndarray[Any, Any]
 onnx = require_onnx("bridge.onnx.backend")
@@ -43,7 +43,7 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
             raise AttributeValueError(
                 f"bridge.onnx.backend: too many inputs, got {len(values)}, expected {shown(self._names)}"
             )
-        data = {name: _array(value) for name, value in zip(self._names, values, strict=False)}
+        data = {name: array_of(value) for name, value in zip(self._names, values, strict=False)}
         model = self._model_of(data)
         stored = model.run({name: data[name] for name in model.inputs})
         return tuple(stored[each.name] for each in self._model.graph.output)
@@ -125,7 +125,7 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
             )
 
 
-def _array(value: Any) -> Any:
+def array_of(value: Any) -> Any:
     """An array; of a ``TensorProto`` its elements. Sequences and what is left out stay."""
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)

@@ -1,0 +1,41 @@
+"""Proofs about programs that hold a model of ONNX."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from popsr.bridge._proof import Proof
+from popsr.bridge._prove import step_of
+from popsr.bridge._step import BridgedStep
+from popsr.bridge.onnx._load import load
+from popsr.bridge.onnx._model import OnnxModel
+
+__all__ = ["accepts", "import_step", "prove"]
+
+
+def prove(model: Any, *, stochastic_rounding: bool = False, **options: Any) -> Proof:
+    """Prove which variables stay bitwise equal on which replicas, with the names of ONNX's nodes as places.
+
+    Args:
+        model: a model that ``load`` read, with what was added to its program, such as a training step; or a path or a
+            ``ModelProto``, which is read here.
+        stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
+        options: of ``load``, for a model that is read here.
+    Returns:
+        The proof; see ``popsr.prove``.
+    Raises:
+        Error: as ``load`` raises.
+    """
+    return import_step(model, **options).prove(stochastic_rounding=stochastic_rounding)
+
+
+def accepts(step: Any) -> bool:
+    """True for a model that ``load`` read, and for a ``ModelProto``."""
+    onnx = sys.modules.get("onnx")
+    return isinstance(step, OnnxModel) or (onnx is not None and isinstance(step, onnx.ModelProto))
+
+
+def import_step(step: Any, **options: Any) -> BridgedStep:
+    """The program of a model as a step: its variables are states, its inputs data."""
+    return step_of((step if isinstance(step, OnnxModel) else load(step, **options)).ir)
