@@ -78,7 +78,10 @@ def resnet() -> Trained:
     net.output(net.add("SoftmaxCrossEntropyLoss", [scores, labels], "loss"))
 
     def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
-        return {"x": rng.normal(size=(batch, 3, 8, 8)).astype(np.float32), "labels": rng.integers(0, 10, batch)}
+        return {
+            "x": rng.normal(size=(batch, 3, 8, 8)).astype(np.float32),
+            "labels": rng.integers(0, 10, batch),
+        }
 
     return Trained(net.model(), _resnet_loss, data)
 
@@ -151,7 +154,9 @@ def _linear(net: Net, name: str, h: str, have: int, wide: int) -> str:
 
 
 def _attention(net: Net, name: str, h: str) -> str:
-    qkv = net.add("Split", [_linear(net, f"{name}.c_attn", h, _WIDTH, 3 * _WIDTH)], f"{name}/split", outputs=3, axis=2)
+    qkv = net.add(
+        "Split", [_linear(net, f"{name}.c_attn", h, _WIDTH, 3 * _WIDTH)], f"{name}/split", outputs=3, axis=2
+    )
     shape = net.ints(0, 0, _HEADS, _WIDTH // _HEADS)
     q, k, v = (net.add("Reshape", [f"{qkv}{i or ''}", shape]) for i in range(3))
     q, v = (net.add("Transpose", [each], perm=[0, 2, 1, 3]) for each in (q, v))

@@ -44,7 +44,13 @@ class Net:
         return self.add("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
 
     def add(
-        self, op_type: str, inputs: Sequence[str], name: str = "", outputs: int = 1, domain: str = "", **attributes: Any
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        name: str = "",
+        outputs: int = 1,
+        domain: str = "",
+        **attributes: Any,
     ) -> str:
         """A node; the name of its first result."""
         name = name or f"{op_type.lower()}{len(self.nodes)}"

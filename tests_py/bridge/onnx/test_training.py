@@ -61,7 +61,9 @@ def losses_of_torch(trained: Trained, weights: Mapping[str, Any], rate: float) -
     for batch in data_of(trained):
         optimiser.zero_grad()
         parts = [
-            trained.loss(parameters, {k: torch.tensor(v[r * BATCH : (r + 1) * BATCH]) for k, v in batch.items()})
+            trained.loss(
+                parameters, {k: torch.tensor(v[r * BATCH : (r + 1) * BATCH]) for k, v in batch.items()}
+            )
             for r in range(REPLICAS)
         ]
         loss = sum(parts) / REPLICAS

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from popsr._lazy import lazy_attributes, names_only
 from popsr._text.entry_points import add_entry_points, entry_point
 from popsr._text.suggestions import unknown_attribute
+from popsr.bridge.onnx._export import export
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._prove import accepts, import_step, prove
 from popsr.bridge.onnx._rules import RULES
 
-__all__ = ["OnnxModel", "accepts", "import_step", "load", "op_types", "prove"]
+__all__ = ["OnnxModel", "accepts", "export", "import_step", "load", "op_types", "prove"]
 
 
 def op_types() -> dict[str, tuple[int, ...]]:

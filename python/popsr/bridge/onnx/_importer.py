@@ -13,7 +13,7 @@ from popsr._program.gaps import Gap, merged_gaps
 from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
-from popsr.bridge.onnx._rules import NotSupportedError, Rule, ValueNeededError, find_rule
+from popsr.bridge.onnx._rules import RULES, NotSupportedError, Rule, ValueNeededError, find_rule
 from popsr.bridge.onnx._types import Array, array_of, code_of
 from popsr.context import gcg, location
 from popsr.errors import AttributeValueError, DTypeError, Error, GraphError, UnsupportedError
@@ -250,7 +250,7 @@ class Importer:
         domain = domain_of(proto)
         function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
         attributes = self._given(proto)
-        if function is not None:
+        if function is not None and (domain, op_type) not in RULES:
             return self._call(function, operands, attributes, proto.output)
         opset = self._opsets.get(domain)
         if opset is None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from popsr import ops
 from popsr._host.arguments import read_mapping
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
+from popsr.bridge.onnx._types import Array
 from popsr.context import in_sequence
 from popsr.errors import SessionError, UnknownNameError
 from popsr.graph import Graph
@@ -34,6 +33,7 @@ class OnnxModel(Summarised):
         outputs: outputs of the graph by ONNX's name.
         variables: variables of the main graph by the name of their initializer.
         weights: inputs of the graph that variables are passed to, by the name of their initializer.
+        initial: initial values of the variables, by the name of their initializer.
         tensors: tensors of the graph by ONNX's name; values that are known when the model is read are not among them.
         input_streams: streams of the main graph that inputs are loaded from.
         output_streams: streams of the main graph that outputs are stored to.
@@ -55,6 +55,7 @@ class OnnxModel(Summarised):
         self.weights: dict[str, Tensor] = {
             each.name: each.tensor for each, _ in weights if each.tensor is not None
         }
+        self.initial: dict[str, Array] = {each.name: each.array for each, _ in weights}
         self.input_streams: dict[str, HostToDeviceStream] = {}
         self.output_streams: dict[str, DeviceToHostStream] = {}
         self._session: Session | None = None
@@ -87,7 +88,7 @@ class OnnxModel(Summarised):
                 stored = self.output_streams[name] = d2h_stream(t.shape, t.dtype, name)
                 ops.host_store(stored, result)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the main graph once, on data by input name: a row for each replica where there are several.
 
         Raises:

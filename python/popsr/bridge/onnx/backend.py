@@ -18,7 +18,15 @@ from popsr.bridge.onnx._model import OnnxModel
 from popsr.errors import AttributeValueError, UnsupportedOpsError
 from popsr.io._onnx_format import require_onnx
 
-__all__ = ["PopsrBackend", "PopsrBackendRep", "array_of", "prepare", "run_model", "run_node", "supports_device"]
+__all__ = [
+    "PopsrBackend",
+    "PopsrBackendRep",
+    "array_of",
+    "prepare",
+    "run_model",
+    "run_node",
+    "supports_device",
+]
 
 Array = np.ndarray[Any, Any]
 onnx = require_onnx("bridge.onnx.backend")
