@@ -41,7 +41,10 @@ def merged_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     return tuple(Gap(op, location, count) for (op, location), count in counts.items())
 
 
-def unsupported_ops(where: str, gaps: Iterable[Gap]) -> UnsupportedOpsError:
+_CONSERVATIVE = "unsupported='conservative' proves what it can without them"
+
+
+def unsupported_ops(where: str, gaps: Iterable[Gap], advice: str = _CONSERVATIVE) -> UnsupportedOpsError:
     """The error about ops without a counterpart: the first few in its text, all in its notes."""
     found = merged_gaps(gaps)
     kinds = list(dict.fromkeys(gap.op for gap in found))
@@ -50,7 +53,7 @@ def unsupported_ops(where: str, gaps: Iterable[Gap]) -> UnsupportedOpsError:
     more = f" and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
     error = UnsupportedOpsError(
         f"{where}: {len(kinds)} kind{'' if len(kinds) == 1 else 's'} of op without a counterpart, got {named}{more}, "
-        "expected supported ops; unsupported='conservative' proves what it can without them"
+        f"expected supported ops; {advice}"
     )
     error.gaps = found
     for gap in found:

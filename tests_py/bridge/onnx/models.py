@@ -45,10 +45,10 @@ def mlp() -> Trained:
     net.output(net.add("SoftmaxCrossEntropyLoss", [scores, labels], "loss"))
 
     def loss(w: Weights, data: Mapping[str, Any]) -> Any:
-        import torch.nn.functional as F
+        from torch.nn import functional
 
-        h = F.linear(data["x"], w["fc1.weight"], w["fc1.bias"]).relu()
-        return F.cross_entropy(F.linear(h, w["fc2.weight"], w["fc2.bias"]), data["labels"])
+        h = functional.linear(data["x"], w["fc1.weight"], w["fc1.bias"]).relu()
+        return functional.cross_entropy(functional.linear(h, w["fc2.weight"], w["fc2.bias"]), data["labels"])
 
     def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
         return {"x": rng.normal(size=(batch, 12)).astype(np.float32), "labels": rng.integers(0, 5, batch)}
@@ -98,19 +98,23 @@ def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: in
 
 
 def _resnet_loss(w: Weights, data: Mapping[str, Any]) -> Any:
-    import torch.nn.functional as F
+    from torch.nn import functional
 
     def conv_norm(name: str, t: Any, stride: int) -> Any:
         kernel = w[f"{name}.conv"]
-        h = F.conv2d(t, kernel, stride=stride, padding=kernel.shape[-1] // 2)
-        return F.batch_norm(h, None, None, w[f"{name}.scale"], w[f"{name}.shift"], training=True, eps=1e-5)
+        h = functional.conv2d(t, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+        return functional.batch_norm(
+            h, None, None, w[f"{name}.scale"], w[f"{name}.shift"], training=True, eps=1e-5
+        )
 
     h = conv_norm("stem", data["x"], 1).relu()
     for i, (_, stride) in enumerate(_STAGES):
         name = f"layer{i + 1}"
         b = conv_norm(f"{name}.1", conv_norm(f"{name}.0", h, stride).relu(), 1)
         h = (b + (h if stride == 1 else conv_norm(f"{name}.down", h, stride))).relu()
-    return F.cross_entropy(F.linear(h.mean((2, 3)), w["fc.weight"], w["fc.bias"]), data["labels"])
+    return functional.cross_entropy(
+        functional.linear(h.mean((2, 3)), w["fc.weight"], w["fc.bias"]), data["labels"]
+    )
 
 
 _WIDTH, _HEADS, _LENGTH, _WORDS = 32, 4, 8, 40
@@ -182,10 +186,10 @@ def _feed_forward(net: Net, name: str, h: str) -> str:
 
 def _gpt2_loss(w: Weights, data: Mapping[str, Any]) -> Any:
     import torch
-    import torch.nn.functional as F
+    from torch.nn import functional
 
     def norm(name: str, t: Any) -> Any:
-        return F.layer_norm(t, (_WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
+        return functional.layer_norm(t, (_WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
 
     def linear(name: str, t: Any) -> Any:
         return t @ w[f"{name}.weight"] + w[f"{name}.bias"]
@@ -199,9 +203,11 @@ def _gpt2_loss(w: Weights, data: Mapping[str, Any]) -> Any:
         scores = (q @ k.transpose(2, 3)) / (_WIDTH // _HEADS) ** 0.5
         mixed = torch.where(mask, scores, torch.tensor(-1e9)).softmax(-1) @ v
         h = h + linear(f"h.{i}.attn.c_proj", mixed.transpose(1, 2).reshape(batch, _LENGTH, _WIDTH))
-        wide = F.gelu(linear(f"h.{i}.mlp.c_fc", norm(f"h.{i}.ln_2", h)))
+        wide = functional.gelu(linear(f"h.{i}.mlp.c_fc", norm(f"h.{i}.ln_2", h)))
         h = h + linear(f"h.{i}.mlp.c_proj", wide)
-    return F.cross_entropy((norm("ln_f", h) @ w["wte"].T).reshape(-1, _WORDS), data["labels"].reshape(-1))
+    return functional.cross_entropy(
+        (norm("ln_f", h) @ w["wte"].T).reshape(-1, _WORDS), data["labels"].reshape(-1)
+    )
 
 
 MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2}

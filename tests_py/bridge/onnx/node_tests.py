@@ -85,7 +85,8 @@ def _reason(name: str, error: Exception) -> str:
         if found := _UNTYPED.search(first):
             return f"element type {found[1] or found[2]}"
         if first.startswith(("input", "output")):
-            return f"{first.split('(')[1].split(' instead')[0].removeprefix('of a ').rstrip(')')} at the edge of a model"
+            kind = first.split("(")[1].split(" instead")[0].removeprefix("of a ").rstrip(")")
+            return f"{kind} at the edge of a model"
         op, _, case = first.partition(" ")
         return f"`{op}` {case.strip('()')}".strip() if case else f"`{op}` has no rule"
     for begin, reason in _OTHER_VALUES.items():

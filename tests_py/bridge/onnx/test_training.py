@@ -17,7 +17,7 @@ from popsr.transforms import autodiff
 pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.onnx.models import MODELS, Trained
+from tests_py.bridge.onnx.models import MODELS, Trained  # noqa: E402
 
 REPLICAS, BATCH, STEPS = 2, 4, 20
 RATES = {"mlp": 0.05, "resnet": 0.01, "gpt2": 0.05}

@@ -81,7 +81,7 @@ class _Writing:
         self._body(graph)
         outputs = [self._output(t) for t in graph.outputs]
         if self._gaps:
-            raise unsupported_ops(self._where, self._gaps)
+            raise unsupported_ops(self._where, self._gaps, "the notes name all of them")
         helper = self._onnx.helper
         made = helper.make_graph(
             [*self._fixed, *self._nodes],
@@ -114,14 +114,16 @@ class _Writing:
                 )
             if value.shape != t.shape:
                 raise ShapeError(
-                    f"{self._where}: weight {shown(name)} does not fit, got {list(value.shape)}, expected {list(t.shape)}"
+                    f"{self._where}: weight {shown(name)} does not fit, got {list(value.shape)}, expected "
+                    f"{list(t.shape)}"
                 )
             self._add(name, value.astype(t.dtype.as_numpy()))
 
     def _add(self, name: str, value: Array) -> None:
-        self._initializers[name] = self._onnx.numpy_helper.from_array(
-            np.ascontiguousarray(value).reshape(value.shape), name
-        )
+        self._initializers[name] = self._tensor(value, name)
+
+    def _tensor(self, value: Array, name: str | None = None) -> Any:
+        return self._onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
 
     # Ops
 
@@ -227,11 +229,9 @@ class _Writing:
             self._functions[op_type] = None
         results = list(self._results if outputs is None else outputs)
         place = self._op.location.rpartition(":")[0] if self._op is not None else ""
-        self._nodes.append(
-            self._onnx.helper.make_node(
-                op_type, list(inputs), results, place.rpartition("/")[2] or None, domain=domain, **attributes
-            )
-        )
+        name = place.rpartition("/")[2] or None
+        made = self._onnx.helper.make_node(op_type, list(inputs), results, name, domain=domain, **attributes)
+        self._nodes.append(made)
         return results[0]
 
     def _function(self, name: str) -> Any:

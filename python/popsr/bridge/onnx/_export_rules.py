@@ -106,7 +106,7 @@ def _export(*kinds: str) -> Callable[[Export], Export]:
 
 
 def _named(op_type: str, domain: str = "") -> Export:
-    return lambda out, op, inputs: out.node(op_type, inputs, domain=domain)
+    return lambda out, _op, inputs: out.node(op_type, inputs, domain=domain)
 
 
 EXPORTS.update({kind: _named(op_type) for kind, op_type in _SAME.items()})
@@ -215,7 +215,8 @@ def _reshape(out: Writer, op: Op, inputs: list[str]) -> None:
 @_export("transpose")
 def _transpose(out: Writer, op: Op, inputs: list[str]) -> None:
     order = op.attributes["permutation"]
-    out.node("Transpose", inputs, **({} if order is None else {"perm": list(order)}))
+    rank = len(op.outputs[0].shape)
+    out.node("Transpose", inputs, perm=list(range(rank))[::-1] if order is None else list(order))
 
 
 @_export("expand")
@@ -236,15 +237,10 @@ def _slice(out: Writer, op: Op, inputs: list[str]) -> None:
     axes = list(attrs["axis"] if attrs["axis"] is not None else range(t.rank))
     count = len(axes)
     steps = list(attrs["step"] or [1] * count)
-    greatest = 1 << 62
-    begins = [
-        (0 if by > 0 else greatest) if n is None else n
-        for n, by in zip(attrs["start"] or [None] * count, steps, strict=True)
-    ]
-    ends = [
-        (greatest if by > 0 else -greatest) if n is None else n
-        for n, by in zip(attrs["stop"] or [None] * count, steps, strict=True)
-    ]
+    far = 1 << 62
+    starts, stops = ((attrs[name] or [None] * count) for name in ("start", "stop"))
+    begins = [(0 if by > 0 else far) if n is None else n for n, by in zip(starts, steps, strict=True)]
+    ends = [(far if by > 0 else -far) if n is None else n for n, by in zip(stops, steps, strict=True)]
     slices_of(t.shape, begins, ends, axes, steps)
     out.node("Slice", [*inputs, *(out.constant(each) for each in (begins, ends, axes, steps))])
 

@@ -146,17 +146,20 @@ def slices_of(
 
 def _slice(node: Node, data: Array, *operands: Array | None) -> Array:
     if node.opset < 10:
-        starts, ends = node.ints("starts"), node.ints("ends")
-        axes, steps = node.ints("axes", tuple(range(len(starts)))), (1,) * len(starts)
-    else:
-        starts, ends, given, by = (
-            None if each is None else tuple(int(n) for n in each) for each in (*operands, None, None)[:4]
-        )
-        if starts is None or ends is None:
-            raise ValueError("no bounds")
-        axes = tuple(range(len(starts))) if given is None else given
-        steps = (1,) * len(starts) if by is None else by
-    return data[tuple(slices_of(data.shape, starts, ends, axes, steps))]
+        begins, ends = node.ints("starts"), node.ints("ends")
+        return _cut(data, begins, ends, node.ints("axes", tuple(range(len(begins)))), (1,) * len(begins))
+    given = [None if each is None else tuple(int(n) for n in each) for each in (*operands, None, None)[:4]]
+    starts, stops, axes, steps = given
+    if starts is None or stops is None:
+        raise ValueError("no bounds")
+    along = tuple(range(len(starts))) if axes is None else axes
+    return _cut(data, starts, stops, along, (1,) * len(starts) if steps is None else steps)
+
+
+def _cut(
+    data: Array, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Array:
+    return np.asarray(data[tuple(slices_of(data.shape, starts, ends, axes, steps))])
 
 
 def _concat(node: Node, *parts: Array) -> Array:

@@ -16,15 +16,22 @@ from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._rules import RULES, NotSupportedError, Rule, ValueNeededError, find_rule
 from popsr.bridge.onnx._types import Array, array_of, code_of
 from popsr.context import gcg, location
-from popsr.errors import AttributeValueError, DTypeError, Error, GraphError, UnsupportedError
+from popsr.errors import (
+    AttributeValueError,
+    DTypeError,
+    Error,
+    GraphError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.tensor import Tensor, Variable, constant, variable
 
 __all__ = ["MAX_NODES", "Importer"]
 
-MAX_NODES = 1 << 18
-"""Nodes that are read, those of functions and repeated graphs counted each time."""
+MAX_NODES = 1 << 16
+"""Nodes that are read beside 16 for each node of the graph; those of functions and loops are counted each time."""
 MAX_DEPTH = 32
 """Graphs and functions inside each other."""
 _MAX_SHARED = 64
@@ -63,7 +70,7 @@ class Importer:
         self.unroll = unroll
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
-        self._nodes = 0
+        self._left = MAX_NODES
         self._stack: list[Any] = []
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
@@ -147,7 +154,7 @@ class Importer:
 
     def run(self, graph: Graph, proto: Any, values: dict[str, Value]) -> list[Value]:
         """The results of the model's graph, for values of its inputs and initializers."""
-        self._graph = graph
+        self._graph, self._left = graph, MAX_NODES + 16 * len(proto.node)
         return self._body(proto.node, [each.name for each in proto.output], values)
 
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
@@ -188,10 +195,11 @@ class Importer:
 
     def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
         for position, proto in enumerate(nodes, 1):
-            self._nodes += 1
-            if self._nodes > MAX_NODES:
+            self._left -= 1
+            if self._left < 0:
                 raise GraphError(
-                    f"{self._where}: too many nodes, got more than {MAX_NODES}, expected at most so many"
+                    f"{self._where}: functions and loops of too many nodes, got more than {MAX_NODES} beside 16 for "
+                    "each node of the graph, expected at most so many"
                 )
             self._node(proto, position, values)
         try:
@@ -238,6 +246,11 @@ class Importer:
             if str(error).startswith(self._where):
                 raise
             raise type(error)(f"{self._where}: {_named(proto, position)}: {error}") from error
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"{self._where}: {_named(proto, position)} needs too much memory, got shapes of its operands, expected "
+                "smaller ones"
+            ) from None
         except _MALFORMED as error:
             raise AttributeValueError(
                 f"{self._where}: {_named(proto, position)} is malformed, got {shown(str(error))}, expected a node as "

@@ -11,7 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import rule
-from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
@@ -61,7 +61,7 @@ def _corners(node: Node, indices: Tensor, axis: int) -> Tensor:
         if each == axis:
             part = indices
         else:
-            line = np.arange(indices.shape[each]).reshape(
+            line = counting(indices.shape[each]).reshape(
                 [-1 if i == each else 1 for i in range(indices.rank)]
             )
             part = expanded(node.constant(line, indices.dtype), indices.shape)
@@ -158,7 +158,7 @@ def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = Non
     t, rows = node.tensor(value), node.tensor(update)
     axis = node.integer("axis", -2) % t.rank
     count, extent, batch = rows.shape[axis], t.shape[axis], t.shape[0]
-    number = node.constant(np.arange(count)[None, :], dtypes.int64)
+    number = node.constant(counting(count)[None, :], dtypes.int64)
     if places is None:
         at = expanded(number, (batch, count))
     else:
@@ -168,7 +168,7 @@ def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = Non
     order = (0, axis, *(i for i in range(1, t.rank) if i != axis))
     back = sorted(range(t.rank), key=lambda i: order[i])
     wide = moved(t, order)
-    sample = expanded(node.constant(np.arange(batch)[:, None, None], dtypes.int64), (batch, count, 1))
+    sample = expanded(node.constant(counting(batch)[:, None, None], dtypes.int64), (batch, count, 1))
     made = ops.scatter_general(
         wide,
         ops.concat([sample, reshaped(at, (batch, count, 1))], 2),
@@ -191,7 +191,7 @@ def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     whole = cast(where, dtypes.int64)
     whole = _counted(node, whole, count)
     shape = (*where.shape[:axis], 1, *where.shape[axis:])
-    line = np.arange(count).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    line = counting(count).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     pair = node.tensor(values)
     off, on = (reshaped(part, ()) for part in ops.split(pair, [1, 1], 0))
     hot = ops.equal(reshaped(whole, shape), node.constant(line, dtypes.int64))
@@ -231,7 +231,7 @@ def _topk_1(node: Node, t: Tensor) -> list[Tensor]:
 def _top(node: Node, t: Tensor, k: int) -> list[Tensor]:
     """The first of a stable sort; equal ones are in the order of their indices."""
     axis, largest = node.integer("axis", -1) % t.rank, bool(node.integer("largest", 1))
-    number = np.arange(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
+    number = counting(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
     places = expanded(node.constant(number, dtypes.int64), t.shape)
     made = ops.sort(t, places, axis=axis, descending=largest)
     return [ops.slice(each, 0, k, 1, axis) if k < t.shape[axis] else each for each in made]

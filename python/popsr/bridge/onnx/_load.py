@@ -122,7 +122,7 @@ class _Reading:
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
             env: dict[str, Value] = {each: self._initial(each, array) for each, array in arrays.items()}
-            inputs = self._inputs(importer, proto, names, env)
+            inputs = self._inputs(importer, names, env)
             results = importer.run(graph, proto.graph, env)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
@@ -223,9 +223,7 @@ class _Reading:
                 )
         return free
 
-    def _inputs(
-        self, importer: Importer, proto: Any, free: list[Any], env: dict[str, Value]
-    ) -> dict[str, Tensor]:
+    def _inputs(self, importer: Importer, free: list[Any], env: dict[str, Value]) -> dict[str, Tensor]:
         """Inputs of the graph for those of the model."""
         inputs = {}
         for position, each in enumerate(free, 1):
@@ -296,7 +294,7 @@ class _Reading:
     def _refuse(self, importer: Importer) -> None:
         gaps = [*self._gaps, *importer.gaps]
         if gaps:
-            error = unsupported_ops(self._where, gaps)
+            error = unsupported_ops(self._where, gaps, "the notes name all nodes")
             needed = tuple(dict.fromkeys(importer.needed))
             raise with_needed(error, needed)
 

@@ -86,7 +86,7 @@ def _centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
 
 @rule("MatMulInteger", since=10)
 def _matmul_integer(
-    node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
+    _node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
     made = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
     return ops.cast(made, dtypes.int32)

@@ -10,7 +10,7 @@ from popsr import dtypes, ops
 from popsr.bridge.onnx._folding import axes_operand
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import add_rule, rule
-from popsr.bridge.onnx._tensors import expanded, reshaped
+from popsr.bridge.onnx._tensors import counting, expanded, reshaped
 from popsr.tensor import Tensor
 
 __all__ = ["over_axes"]
@@ -169,6 +169,6 @@ def _hardmax_1(node: Node, t: Tensor) -> Tensor:
 
 
 def _first_greatest(node: Node, t: Tensor, axis: int) -> Tensor:
-    line = np.arange(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
+    line = counting(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
     found = cast(ops.argmax(t, axis, True), dtypes.int64)
     return cast(ops.equal(found, node.constant(line, dtypes.int64)), t.dtype)

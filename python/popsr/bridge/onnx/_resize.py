@@ -10,7 +10,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import moved
+from popsr.bridge.onnx._tensors import counting, moved
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
@@ -81,6 +81,7 @@ def _axis(
     """One axis resized."""
     if scale == 1.0 and extent == t.shape[axis] and crop in (None, (0.0, 1.0)):
         return t
+    counting(extent, t.shape[axis] if mode != "nearest" else 1)
     places = _positions(t.shape[axis], extent, scale, coordinates, crop)
     outside = (places < 0) | (places > t.shape[axis] - 1) if crop is not None else np.zeros(extent, bool)
     if mode == "nearest":

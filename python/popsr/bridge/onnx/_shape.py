@@ -13,7 +13,7 @@ from popsr.bridge.onnx import _indexing, _reduce
 from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import expanded, moved, reshaped, shape_of
+from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
 from popsr.bridge.onnx._types import Array, dtype_of
 from popsr.tensor import Tensor
 
@@ -64,6 +64,7 @@ def _range(node: Node, start: Value, limit: Value, delta: Value) -> Array:
 @rule("EyeLike", since=9, kind="raw")
 def _eye_like(node: Node, value: Value) -> Array:
     rows, columns = shape_of(value)
+    counting(rows, columns)
     kind = dtype_of(node.integer("dtype")) if node.has("dtype") else node.tensor(value).dtype
     return np.eye(rows, columns, node.integer("k", 0)).astype(kind.as_numpy())
 
@@ -226,7 +227,8 @@ def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mo
     for axis, (before, after) in enumerate(zip(low, high, strict=True)):
         if not before and not after:
             continue
-        extent, places = t.shape[axis], np.arange(-before, t.shape[axis] + after)
+        extent = t.shape[axis]
+        places = counting(extent + before + after) - before
         if mode == "edge":
             places = np.clip(places, 0, extent - 1)
         elif mode == "wrap":
@@ -282,7 +284,7 @@ def _trilu(node: Node, value: Value, k: Value = None) -> Tensor:
     diagonal = 0 if k is None else node.known_int(k, "k")
     rows, columns = t.shape[-2:]
     upper = bool(node.integer("upper", 1))
-    kept = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    kept = counting(columns, rows)[None, :] - counting(rows)[:, None]
     mask = kept >= diagonal if upper else kept <= diagonal
     return ops.where(node.constant(mask, dtypes.bool), t, node.like(0, t))
 
@@ -293,7 +295,7 @@ def _reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
     t, length = node.tensor(value), cast(node.tensor(lengths), dtypes.int32)
     batch, time = node.integer("batch_axis", 1), node.integer("time_axis", 0)
     t = moved(t, (batch, time, *range(2, t.rank)))
-    number = node.constant(np.arange(t.shape[1], dtype=np.int32)[None, :], dtypes.int32)
+    number = node.constant(counting(t.shape[1])[None, :], dtypes.int32)
     count = reshaped(length, (length.nelms, 1))
     back = ops.sub(ops.sub(count, node.constant(1, dtypes.int32)), number)
     places = ops.where(ops.less(number, count), back, expanded(number, back.shape))

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from popsr import ops
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
-__all__ = ["expanded", "moved", "reshaped", "shape_of"]
+__all__ = ["counting", "expanded", "moved", "reshaped", "shape_of"]
+
+
+_MAX_KNOWN = 1 << 26
+"""Elements of the greatest array that is made when a model is read."""
+
+
+def counting(extent: int, columns: int = 1) -> Array:
+    """The numbers from 0 to an extent; so many that an array of them and ``columns`` can be made."""
+    if extent * columns > _MAX_KNOWN:
+        raise NotSupportedError(f"{extent * columns} elements that are known when the model is read")
+    return np.arange(extent)
 
 
 def reshaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:

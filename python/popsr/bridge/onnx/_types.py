@@ -65,4 +65,6 @@ def array_of(tensor: Any) -> Array:
     kind = numpy_type(tensor.data_type)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise NotSupportedError("data in another file, of a model that was not given as a path")
+    if any(extent < 0 for extent in tensor.dims):
+        raise ValueError(f"shape {list(tensor.dims)}")
     return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(kind, copy=False)
