@@ -29,6 +29,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from popsr.bridge.onnx import export, load  # noqa: E402
+from popsr.io._wire import delimited  # noqa: E402
 from tests_py.bridge.onnx.net import Net  # noqa: E402
 
 
@@ -312,6 +313,15 @@ def test_files(tmp_path: Path) -> None:
         load(tmp_path / "none.onnx")
     with pytest.raises(OSError, match="cannot read"):
         load(tmp_path)
+
+
+def test_files_of_many_fields_are_refused_before_they_become_messages(tmp_path: Path) -> None:
+    """Two bytes of a file can become hundreds of a message."""
+    nodes = b"\x0a\x00" * (1 << 21)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08\x08" + delimited(7, len(nodes)) + nodes)
+    with pytest.raises(CheckpointError, match=r"^bridge\.onnx\.load: .* has too many protobuf fields"):
+        load(path)
 
 
 def test_data_in_other_files_is_read_only_when_asked(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_losses_are_those_of_torch(name: str) -> None:
     assert popsr.prove(model.ir).ok
     losses = []
     with popsr.Session(model.ir) as session:
-        initial = {name: session.get_tensor_data(each)[0].copy() for name, each in model.variables.items()}
+        initial = {name: session.get_tensor_data(each).copy() for name, each in model.variables.items()}
         for batch in data_of(trained):
             rows = {streams[k]: v.reshape(REPLICAS, BATCH, *v.shape[1:]) for k, v in batch.items()}
             losses.append(float(np.mean(session.run(rows)[streams["loss"]])))

@@ -21,7 +21,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "shown"), PROGRAMS)
 def test_programs_print_what_is_shown(program: Any, shown: Any, tmp_path: Path) -> None:
-    for package in ("torch", "jax"):
+    for package in ("torch", "jax", "onnx"):
         if f"import {package}" in program:
             pytest.importorskip(package)
     (tmp_path / "program.py").write_text(program)

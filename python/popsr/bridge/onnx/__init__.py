@@ -15,13 +15,21 @@ from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._prove import accepts, import_step, prove
 from popsr.bridge.onnx._rules import RULES
 
-__all__ = ["OnnxModel", "accepts", "export", "import_step", "load", "op_types", "prove"]
+__all__ = ["OnnxModel", "accepts", "export", "import_step", "load", "op_types", "prove", "rule_files"]
 
 
 def op_types() -> dict[str, tuple[int, ...]]:
     """Op types that have a rule, with the opsets that rules begin at; of other domains as ``domain.op``."""
     return {
         (f"{domain}." if domain else "") + op_type: tuple(sorted(row.since for row in rows))
+        for (domain, op_type), rows in sorted(RULES.items())
+    }
+
+
+def rule_files() -> dict[str, str]:
+    """Op types that have a rule, with the file of the latest one."""
+    return {
+        (f"{domain}." if domain else "") + op_type: rows[0].module
         for (domain, op_type), rows in sorted(RULES.items())
     }
 

@@ -49,14 +49,13 @@ def export(graph: Graph | OnnxModel, *, weights: Mapping[str, Any] | None = None
         names = {t: name for name, t in (*graph.inputs.items(), *graph.weights.items())}
         names.update((t, name) for name, t in graph.outputs.items())
         given = {**{name: graph.initial[name] for name in graph.weights}, **given}
-        graph = graph.graph
+        name, graph = graph.name, graph.graph
     elif isinstance(graph, Graph):
-        names = {t: t.name for t in graph.inputs}
+        name, names = graph.name.partition("_subgraph(")[0], {t: t.name for t in graph.inputs}
     else:
         raise ArgumentTypeError(f"{where}: not a graph, got {shown(graph)}, expected a Graph or an OnnxModel")
-    return _Writing(onnx, where, names, {name: np.asarray(value) for name, value in given.items()}).write(
-        graph
-    )
+    arrays = {each: np.asarray(value) for each, value in given.items()}
+    return _Writing(onnx, where, names, arrays).write(graph, name)
 
 
 class _Writing:
@@ -75,7 +74,7 @@ class _Writing:
         self._op: Op | None = None
         self._results: list[str] = []
 
-    def write(self, graph: Graph) -> Any:
+    def write(self, graph: Graph, name: str) -> Any:
         inputs = [each for each in graph.inputs if self._names[each] not in self._weights]
         self._add_weights(graph)
         self._body(graph)
@@ -85,9 +84,9 @@ class _Writing:
         helper = self._onnx.helper
         made = helper.make_graph(
             [*self._fixed, *self._nodes],
-            graph.name or "graph",
+            name or "graph",
             [self._info(self._names[t], t) for t in inputs],
-            [self._info(name, t) for name, t in zip(outputs, graph.outputs, strict=True)],
+            [self._info(each, t) for each, t in zip(outputs, graph.outputs, strict=True)],
             list(self._initializers.values()),
         )
         imports = [helper.make_opsetid("", OPSET)]
@@ -98,7 +97,7 @@ class _Writing:
             opset_imports=imports,
             ir_version=_IR_VERSION,
             producer_name=f"{PRODUCER}.bridge",
-            functions=[self._function(name) for name in self._functions],
+            functions=[self._function(each) for each in self._functions],
         )
 
     def _info(self, name: str, t: Tensor) -> Any:

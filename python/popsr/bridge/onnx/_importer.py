@@ -26,6 +26,7 @@ from popsr.errors import (
 )
 from popsr.graph import Graph
 from popsr.ir import Ir
+from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, constant, variable
 
 __all__ = ["MAX_NODES", "Importer"]
@@ -53,6 +54,7 @@ class Importer:
         opsets: version of each domain.
         functions: the model's own functions by domain, name and overload.
         unroll: read each pass of a loop in place, so that gradients go through it.
+        groups: the replicas that share a weight, by its name.
     """
 
     def __init__(
@@ -63,11 +65,12 @@ class Importer:
         opsets: Mapping[str, int],
         functions: Mapping[Any, Any],
         unroll: bool = False,
+        groups: Mapping[str, ReplicaGrouping] | None = None,
     ) -> None:
         """Without any node read."""
         self._onnx, self._ir, self._where = onnx, ir, where
         self._opsets, self._functions = dict(opsets), functions
-        self.unroll = unroll
+        self.unroll, self._groups = unroll, {} if groups is None else groups
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self._left = MAX_NODES
@@ -111,7 +114,8 @@ class Importer:
         if weight.tensor is None:
             kind = dtypes.dtype.as_dtype(weight.array.dtype)
             with self._ir.main_graph, location(weight.name or "initializer", 1):
-                made = variable(weight.array, kind, weight.name, retrieval_mode="all_replicas")
+                grouping = self._groups.get(weight.name) or self._ir.replica_grouping()
+                made = variable(rows_of(weight.array, grouping), kind, weight.name, replica_grouping=grouping)
             assert self._graph is not None
             with self._graph:
                 weight.tensor = graph_input(made.shape, kind, weight.name)
@@ -438,6 +442,13 @@ def type_of(value: Value) -> dtypes.dtype:
         return value.dtype
     array = value.array if isinstance(value, Weight) else value
     return dtypes.dtype.as_dtype(array.dtype)
+
+
+def rows_of(value: Array, grouping: ReplicaGrouping) -> Array:
+    """A value for each group, where there are several."""
+    if grouping.num_groups == 1:
+        return value
+    return np.ascontiguousarray(np.broadcast_to(value, (grouping.num_groups, *value.shape)))
 
 
 def tensor_of(importer: Importer, value: Value, taken: Sequence[Tensor]) -> Tensor:

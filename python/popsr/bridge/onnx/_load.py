@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import read_choice, read_flag, read_int, read_mapping, read_path
+from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_mapping, read_path
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx import _control, _elementwise, _neural, _shape
+from popsr.bridge.onnx._fields import count_fields
 from popsr.bridge.onnx._importer import NONE, Importer, domain_of, tensor_of
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._node import Value, Weight
@@ -31,10 +32,12 @@ from popsr.errors import (
     UnsupportedError,
     UnsupportedOpsError,
 )
+from popsr.io._checkpoint import Checkpoint
 from popsr.io._onnx_format import require_onnx
-from popsr.io._onnx_read import load_onnx
+from popsr.io._onnx_read import open_onnx
 from popsr.io._open_file import OpenFile
 from popsr.ir import Ir
+from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
 __all__ = ["load"]
@@ -56,6 +59,7 @@ def load(
     external_data: bool = False,
     streams: bool = True,
     unroll: bool = False,
+    groups: Mapping[str, ReplicaGrouping] | None = None,
 ) -> OnnxModel:
     """Read an ONNX model as a program.
 
@@ -73,6 +77,7 @@ def load(
         streams: run the graph in the main graph. False for training: see ``OnnxModel.call``.
         unroll: passes of loops and recurrent layers are ops one after another, so that gradients go through them.
             Default: a graph that repeats, at which gradients stop.
+        groups: by the name of a weight, the replicas that share it. Default: all do. Groups start with equal values.
     Returns:
         The program with its graph, inputs, outputs and variables by ONNX's names.
     Raises:
@@ -84,7 +89,7 @@ def load(
     """
     where = "bridge.onnx.load"
     onnx = require_onnx(where)
-    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data, unroll)
+    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data, unroll, groups)
     return reading.read(model, read_flag(f"{where}: streams", streams))
 
 
@@ -101,6 +106,7 @@ class _Reading:
         weights: Any,
         external_data: bool,
         unroll: bool,
+        groups: Any,
     ) -> None:
         self._onnx, self._where = onnx, where
         self._replicas = read_int(f"{where}: replicas", replicas, 1)
@@ -110,13 +116,28 @@ class _Reading:
         self._weights = read_choice(where, "weights", weights, ("variables", "constants"))
         self._external = read_flag(f"{where}: external_data", external_data)
         self._unroll = read_flag(f"{where}: unroll", unroll)
+        self._groups = {} if groups is None else dict(read_mapping(where, "groups", groups))
+        for name, grouping in self._groups.items():
+            read_a(f"{where}: groups of {shown(name)}", grouping, ReplicaGrouping)
         self._gaps: list[Gap] = []
 
     def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
         ir = Ir(self._replicas)
+        for each in self._groups:
+            if each not in arrays:
+                raise UnknownNameError(
+                    f"{self._where}: groups of what is not an initializer, got {shown(each)}, expected one of "
+                    f"{shown(list(arrays))}"
+                )
         importer = Importer(
-            self._onnx, ir, self._where, self._opsets(proto), self._functions(proto), self._unroll
+            self._onnx,
+            ir,
+            self._where,
+            self._opsets(proto),
+            self._functions(proto),
+            self._unroll,
+            self._groups,
         )
         graph = ir.create_empty_graph(name)
         with ir.main_graph, in_sequence(), graph, in_sequence():
@@ -126,7 +147,7 @@ class _Reading:
             results = importer.run(graph, proto.graph, env)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
-        made = OnnxModel(ir, graph, inputs, outputs, importer.weights, tensors_of(env))
+        made = OnnxModel(name, ir, graph, inputs, outputs, importer.weights, tensors_of(env))
         if streams:
             made.add_streams()
         return made
@@ -142,10 +163,18 @@ class _Reading:
                 f"{self._where}: model is not a model, got {shown(model)}, expected a path or a ModelProto"
             )
         path = read_path(self._where, model)
-        proto = self._parsed(path)
-        if not self._external:
-            self._refuse_external(proto)
-        return proto, dict(load_onnx(path).items()), path.stem
+        with OpenFile(self._where, path) as file:
+            count_fields(self._onnx, file)
+        arrays = self._stored(path)
+        return self._parsed(path), arrays, path.stem
+
+    def _stored(self, path: Path) -> dict[str, Array]:
+        """The initializers of a file, whose structure is checked before memory is taken for data."""
+        with open_onnx(self._where, path) as stored:
+            for each in stored.tensors.values():
+                if each.location is not None and not self._external:
+                    raise self._elsewhere(each.name)
+            return dict(Checkpoint(stored).items())
 
     def _parsed(self, path: Path) -> Any:
         with OpenFile(self._where, path) as file:
@@ -155,18 +184,17 @@ class _Reading:
             except Exception as error:
                 raise file.bad(f"is not an ONNX model, got {shown(str(error))}") from None
 
-    def _refuse_external(self, proto: Any) -> None:
-        for each in proto.graph.initializer:
-            if each.data_location == self._onnx.TensorProto.EXTERNAL:
-                raise UnsupportedError(
-                    f"{self._where}: initializer {each.name[:80]!r} has its data in another file, got "
-                    "external_data=False, expected external_data=True or a model that holds its data"
-                )
+    def _elsewhere(self, name: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self._where}: initializer {name[:80]!r} has its data in another file, got external_data=False, expected "
+            "external_data=True and a path, or a model that holds its data"
+        )
 
     def _arrays(self, proto: Any) -> dict[str, Array]:
-        self._refuse_external(proto)
         arrays = {}
         for position, each in enumerate(proto.graph.initializer, 1):
+            if each.data_location == self._onnx.TensorProto.EXTERNAL:
+                raise self._elsewhere(each.name)
             if each.name in arrays:
                 raise CheckpointError(f"{self._where}: two initializers of one name, got {each.name[:80]!r}")
             try:

@@ -27,6 +27,7 @@ class OnnxModel(Summarised):
     """A model that was read from ONNX; made by ``popsr.bridge.onnx.load``.
 
     Attributes:
+        name: name of the model, of its file or of its graph.
         ir: the program.
         graph: the model's nodes. Its inputs are the model's, then the weights.
         inputs: inputs of the graph by ONNX's name.
@@ -41,6 +42,7 @@ class OnnxModel(Summarised):
 
     def __init__(
         self,
+        name: str,
         ir: Ir,
         graph: Graph,
         inputs: Mapping[str, Tensor],
@@ -49,7 +51,7 @@ class OnnxModel(Summarised):
         tensors: Mapping[str, Tensor],
     ) -> None:
         """A model without streams."""
-        self.ir, self.graph = ir, graph
+        self.name, self.ir, self.graph = name, ir, graph
         self.inputs, self.outputs, self.tensors = dict(inputs), dict(outputs), dict(tensors)
         self.variables: dict[str, Variable] = {each.name: made for each, made in weights}
         self.weights: dict[str, Tensor] = {
@@ -115,7 +117,7 @@ class OnnxModel(Summarised):
 
     def __repr__(self) -> str:
         return line(
-            f"OnnxModel[{self.graph.name}: {self.ir.replication_factor} replicas {len(self.graph.ops)} ops "
+            f"OnnxModel[{self.name}: {self.ir.replication_factor} replicas {len(self.graph.ops)} ops "
             f"{len(self.inputs)} inputs {len(self.variables)} variables {len(self.outputs)} outputs]"
         )
 
