@@ -210,4 +210,86 @@ def _gpt2_loss(w: Weights, data: Mapping[str, Any]) -> Any:
     )
 
 
-MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2}
+def bert() -> Trained:
+    """Two layers of BERT with a mask of the padding; norms are single ops, as exporters wrote them before opset 17."""
+    net = Net("bert", seed=4)
+    tokens = net.input("tokens", ["N", _LENGTH], TensorProto.INT64)
+    mask = net.input("mask", ["N", _LENGTH], TensorProto.INT64)
+    labels = net.input("labels", ["N"], TensorProto.INT64)
+    net.normal("words", (_WORDS, _WIDTH))
+    net.normal("places", (_LENGTH, _WIDTH))
+    h = _old_norm(net, "norm", net.add("Add", [net.add("Gather", ["words", tokens]), "places"]))
+    one, low = (net.constant(np.array(value, np.float32)) for value in (1.0, -10000.0))
+    wide = net.add("Unsqueeze", [net.add("Cast", [mask], to=TensorProto.FLOAT), net.ints(1, 2)])
+    bias = net.add("Mul", [net.add("Sub", [one, wide]), low])
+    for i in range(2):
+        mixed = _bert_attention(net, f"layer.{i}.attention", h, bias)
+        h = _old_norm(net, f"layer.{i}.norm1", net.add("Add", [h, mixed]))
+        h = _old_norm(net, f"layer.{i}.norm2", net.add("Add", [h, _feed_forward(net, f"layer.{i}", h)]))
+    first = net.add("Gather", [h, net.constant(np.array(0))], axis=1)
+    pooled = net.add("Tanh", [_linear(net, "pooler", first, _WIDTH, _WIDTH)])
+    scores = _linear(net, "classifier", pooled, _WIDTH, 3)
+    net.output(net.add("SoftmaxCrossEntropyLoss", [scores, labels], "loss"))
+
+    def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
+        lengths = rng.integers(2, _LENGTH + 1, batch)
+        return {
+            "tokens": rng.integers(0, _WORDS, (batch, _LENGTH)),
+            "mask": (np.arange(_LENGTH) < lengths[:, None]).astype(np.int64),
+            "labels": rng.integers(0, 3, batch),
+        }
+
+    return Trained(net.model(13), _bert_loss, data)
+
+
+def _old_norm(net: Net, name: str, h: str) -> str:
+    net.weight(f"{name}.weight", np.ones(_WIDTH, np.float32))
+    net.weight(f"{name}.bias", np.zeros(_WIDTH, np.float32))
+    centred = net.add("Sub", [h, net.add("ReduceMean", [h], axes=[-1])])
+    two, epsilon = (net.constant(np.array(value, np.float32)) for value in (2.0, 1e-5))
+    variance = net.add("ReduceMean", [net.add("Pow", [centred, two])], axes=[-1])
+    deviation = net.add("Sqrt", [net.add("Add", [variance, epsilon])])
+    scaled = net.add("Mul", [net.add("Div", [centred, deviation]), f"{name}.weight"])
+    return net.add("Add", [scaled, f"{name}.bias"], name)
+
+
+def _bert_attention(net: Net, name: str, h: str, bias: str) -> str:
+    shape = net.ints(0, 0, _HEADS, _WIDTH // _HEADS)
+    q, k, v = (
+        net.add("Reshape", [_linear(net, f"{name}.{part}", h, _WIDTH, _WIDTH), shape])
+        for part in ("q", "k", "v")
+    )
+    q, v = (net.add("Transpose", [each], perm=[0, 2, 1, 3]) for each in (q, v))
+    scores = net.add("MatMul", [q, net.add("Transpose", [k], perm=[0, 2, 3, 1])], f"{name}/scores")
+    root = net.constant(np.array(np.sqrt(_WIDTH // _HEADS), np.float32))
+    weights = net.add("Softmax", [net.add("Add", [net.add("Div", [scores, root]), bias])], axis=-1)
+    mixed = net.add("Transpose", [net.add("MatMul", [weights, v])], perm=[0, 2, 1, 3])
+    return _linear(net, f"{name}.out", net.add("Reshape", [mixed, net.ints(0, 0, _WIDTH)]), _WIDTH, _WIDTH)
+
+
+def _bert_loss(w: Weights, data: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    def norm(name: str, t: Any) -> Any:
+        return functional.layer_norm(t, (_WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
+
+    def linear(name: str, t: Any) -> Any:
+        return t @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    h = norm("norm", w["words"][data["tokens"]] + w["places"])
+    batch = h.shape[0]
+    bias = (1.0 - data["mask"].float())[:, None, None, :] * -10000.0
+    for i in range(2):
+        name = f"layer.{i}.attention"
+        parts = [linear(f"{name}.{part}", h).reshape(batch, _LENGTH, _HEADS, -1) for part in ("q", "k", "v")]
+        q, k, v = (each.transpose(1, 2) for each in parts)
+        weights = ((q @ k.transpose(2, 3)) / (_WIDTH // _HEADS) ** 0.5 + bias).softmax(-1)
+        mixed = (weights @ v).transpose(1, 2).reshape(batch, _LENGTH, _WIDTH)
+        h = norm(f"layer.{i}.norm1", h + linear(f"{name}.out", mixed))
+        wide = functional.gelu(linear(f"layer.{i}.c_fc", h))
+        h = norm(f"layer.{i}.norm2", h + linear(f"layer.{i}.c_proj", wide))
+    scores = linear("classifier", linear("pooler", h[:, 0]).tanh())
+    return functional.cross_entropy(scores, data["labels"])
+
+
+MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2, "bert": bert}

@@ -19,7 +19,7 @@ from popsr.errors import Error, UnsupportedOpsError
 
 __all__ = ["Outcome", "outcome", "table"]
 
-# What is compared and is not close, by the beginning of the test's name.
+# Reasons why values are not close, by the beginning of the test's name.
 _OTHER_VALUES = {
     "test_attention_": "narrow floats: each product and sum of the expected values is rounded to them in NumPy",
     "test_training_dropout": "random bits of NumPy's generator",

@@ -240,7 +240,7 @@ def test_older_opsets_mean_the_same() -> None:
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     edges = ((0, 0), (0, 0), (1, 0))
     exps = np.exp(x - x.max((1, 2), keepdims=True))
-    cases = [
+    cases: list[tuple[str, dict[str, Any], int, Any, Any]] = [
         ("Squeeze", {"axes": [0]}, 11, x[:1], x[0]),
         ("Unsqueeze", {"axes": [1]}, 11, x, x[:, None]),
         ("Slice", {"starts": [1], "ends": [3], "axes": [2]}, 9, x, x[:, :, 1:3]),

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from tests_py.bridge.onnx.models import MODELS, Trained  # noqa: E402
 
 REPLICAS, BATCH, STEPS = 2, 4, 20
-RATES = {"mlp": 0.05, "resnet": 0.01, "gpt2": 0.05}
+RATES = {"mlp": 0.05, "resnet": 0.01, "gpt2": 0.05, "bert": 0.05}
 
 
 def training(model: OnnxModel, rate: float, *, mean: bool = True) -> Mapping[str, Any]:

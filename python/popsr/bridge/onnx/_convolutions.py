@@ -20,7 +20,7 @@ __all__ = ["convolved"]
 
 
 class Windows(NamedTuple):
-    """Where the windows of a convolution or pool lie; a number for each spatial axis."""
+    """Places of the windows of a convolution or pool; a number for each spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

@@ -159,6 +159,11 @@ def _integer_power(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return power
 
 
+@rule("Pow", since=1)
+def _pow_1(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return _aligned(ops.pow)(node, a, b)
+
+
 @rule("BitShift", since=11)
 def _bit_shift(node: Node, a: Tensor, amount: Tensor) -> Tensor:
     if node.text("direction") == "LEFT":

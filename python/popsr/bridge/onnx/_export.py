@@ -188,7 +188,7 @@ class _Writing:
         made = {out for node in self._nodes for out in node.output}
         return {name for name in self._names.values() if name not in made}
 
-    # What exports call
+    # Calls of exports
 
     def _unused(self, stem: str) -> str:
         name, number = stem, 1

@@ -262,7 +262,7 @@ def _gather(out: Writer, op: Op, inputs: list[str]) -> None:
 
 @_export("gather_general")
 def _gather_general(out: Writer, op: Op, inputs: list[str]) -> None:
-    """Where the corner counts along the axes after the batch, and the window is all of those after it."""
+    """The corner counts along the axes after the batch, and the window is all of the axes after those."""
     batch = _batch_of(op)
     out.node("GatherND", inputs, batch_dims=batch)
 

@@ -36,7 +36,7 @@ MAX_NODES = 1 << 16
 MAX_DEPTH = 32
 """Graphs and functions inside each other."""
 _MAX_SHARED = 64
-_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 NONE = Missing()
 
@@ -210,7 +210,7 @@ class Importer:
             return [values[name] if name else None for name in outputs]
         except KeyError as error:
             raise GraphError(
-                f"{self._where}: output that no node makes, got {error.args[0]!r:.80}, expected a result of a node"
+                f"{self._where}: output that no node makes, got {shown(error.args[0])}, expected a result of a node"
             ) from None
 
     def _node(self, proto: Any, position: int, values: dict[str, Value]) -> None:
@@ -222,7 +222,7 @@ class Importer:
             except KeyError as error:
                 raise GraphError(
                     f"{self._where}: {_named(proto, position)} reads what no earlier node makes, got "
-                    f"{error.args[0]!r:.80}, expected nodes in an order without cycles"
+                    f"{shown(error.args[0])}, expected nodes in an order without cycles"
                 ) from None
             if any(value is NONE for value in operands):
                 results: list[Value] = [NONE] * len(proto.output)
@@ -408,7 +408,7 @@ class _Depth:
     def __enter__(self) -> None:
         if self._name != "graph" and self._name in self._stack:
             raise GraphError(
-                f"{self._where}: function that calls itself, got {self._name[1]!r:.80}, expected none"
+                f"{self._where}: function that calls itself, got {shown(self._name[1])}, expected none"
             )
         if len(self._stack) >= MAX_DEPTH:
             raise GraphError(
@@ -432,7 +432,7 @@ def place_of(proto: Any) -> str:
 
 
 def _named(proto: Any, position: int) -> str:
-    name = f" {proto.name[:80]!r}" if proto.name else ""
+    name = f" {shown(proto.name)}" if proto.name else ""
     return f"node{name} ({proto.op_type[:80]}) at position {position}"
 
 

@@ -39,7 +39,7 @@ def _gather(node: Node, value: Value, indices: Value) -> Tensor:
 
 
 def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """What lies at indices along an axis, for each place of the axes before it; the axes after it stay."""
+    """Rows at indices along an axis, for each place of the axes before it; the axes after it stay."""
     batch = list(range(axis))
     rest = t.rank - axis - 1
     return ops.gather_general(

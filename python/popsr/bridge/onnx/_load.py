@@ -186,7 +186,7 @@ class _Reading:
 
     def _elsewhere(self, name: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{self._where}: initializer {name[:80]!r} has its data in another file, got external_data=False, expected "
+            f"{self._where}: initializer {shown(name)} has its data in another file, got external_data=False, expected "
             "external_data=True and a path, or a model that holds its data"
         )
 
@@ -196,14 +196,16 @@ class _Reading:
             if each.data_location == self._onnx.TensorProto.EXTERNAL:
                 raise self._elsewhere(each.name)
             if each.name in arrays:
-                raise CheckpointError(f"{self._where}: two initializers of one name, got {each.name[:80]!r}")
+                raise CheckpointError(
+                    f"{self._where}: two initializers of one name, got {shown(each.name)}, expected one of each"
+                )
             try:
                 arrays[each.name] = array_of(each)
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"initializer ({error})", f"{each.name}:{position}"))
             except (ValueError, TypeError, OverflowError, MemoryError) as error:
                 raise CheckpointError(
-                    f"{self._where}: initializer contradicts itself, got {each.name[:80]!r}: {error!s:.200}"
+                    f"{self._where}: initializer contradicts itself, got {shown(each.name)}: {error!s:.200}"
                 ) from None
         if proto.graph.sparse_initializer:
             self._gaps.append(Gap("sparse initializer", f"{proto.graph.name}:1"))
@@ -279,7 +281,7 @@ class _Reading:
                 return value
             if value.dtype != kind:
                 raise DTypeError(
-                    f"{self._where}: value of {each.name[:80]!r} has another type, got {value.dtype}, expected {kind}"
+                    f"{self._where}: value of {shown(each.name)} has another type, got {value.dtype}, expected {kind}"
                 )
         return value
 
@@ -294,14 +296,14 @@ class _Reading:
             shape = tuple(int(n) for n in given)
         elif not tensor.HasField("shape"):
             raise ShapeError(
-                f"{self._where}: input {each.name[:80]!r} has no shape, got {shown(self._shapes)}, "
+                f"{self._where}: input {shown(each.name)} has no shape, got {shown(self._shapes)}, "
                 "expected its shape by its name in shapes"
             )
         else:
             shape = tuple(self._extent(each.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
         if any(not 0 <= extent < 1 << 40 for extent in shape):
             raise ShapeError(
-                f"{self._where}: input {each.name[:80]!r} has a wrong shape, got {list(shape)}, expected 0 or more"
+                f"{self._where}: input {shown(each.name)} has a wrong shape, got {list(shape)}, expected 0 or more"
             )
         return shape, dtype_of(tensor.elem_type)
 
@@ -312,7 +314,7 @@ class _Reading:
         if not isinstance(given, (int, np.integer)):
             symbol = dim.dim_param or "?"
             raise ShapeError(
-                f"{self._where}: input {name[:80]!r} has a symbolic dimension, got {symbol!r:.80} at axis "
+                f"{self._where}: input {shown(name)} has a symbolic dimension, got {shown(symbol)} at axis "
                 f"{axis}, expected a number for it in shapes"
             )
         return int(given)
@@ -332,7 +334,7 @@ class _Reading:
         for each, value in zip(proto.graph.output, results, strict=True):
             if each.name in outputs:
                 raise GraphError(
-                    f"{self._where}: two outputs of one name, got {each.name[:80]!r}, expected different names"
+                    f"{self._where}: two outputs of one name, got {shown(each.name)}, expected different names"
                 )
             try:
                 outputs[each.name] = tensor_of(importer, value, list(outputs.values()))

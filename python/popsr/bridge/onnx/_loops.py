@@ -24,7 +24,7 @@ Step = Callable[[Index, list[Tensor], list[Any]], Sequence[Tensor]]
 def repeated(
     node: Node, times: int, carried: Sequence[Tensor], outer: Sequence[Any], step: Step
 ) -> list[Tensor]:
-    """What is carried after all passes.
+    """The values that are carried, after all passes.
 
     Args:
         node: the node that loops.

@@ -96,7 +96,7 @@ def _per_channel(t: Tensor, like: Tensor) -> Tensor:
     return reshaped(t, (t.nelms, *(1,) * (like.rank - 2)))
 
 
-@rule("BatchNormalization", since=9)
+@rule("BatchNormalization", since=7)
 def _batch_norm(
     node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> list[Tensor]:

@@ -43,10 +43,35 @@ def _resize(node: Node, value: Value, roi: Value = None, scales: Value = None, s
         crop = [float(n) for n in node.known(roi, "roi")]
     mode = node.text("mode", "nearest")
     nearest = node.text("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor")
+    if crop is None and _is_one_op(node, t, mode, coordinates, axes, factors, extents):
+        scale_of = dict(zip(axes, factors, strict=True))
+        every = [scale_of.get(axis, 1.0) for axis in range(t.rank)]
+        return ops.interpolate(t, every, mode, nearest, coordinates)  # type: ignore[arg-type]
     for i, axis in enumerate(axes):
         part = None if crop is None else (crop[i], crop[len(axes) + i])
         t = _axis(node, t, axis, extents[i], factors[i], mode, coordinates, nearest, part)
     return t
+
+
+def _is_one_op(
+    node: Node,
+    t: Tensor,
+    mode: str,
+    coordinates: str,
+    axes: Sequence[int],
+    factors: Sequence[float],
+    extents: Sequence[int],
+) -> bool:
+    """True where ``interpolate`` has the meaning of the node."""
+    plain = not node.integer("antialias", 0) and not node.integer("exclude_outside", 0)
+    same = all(
+        math.floor(t.shape[axis] * scale) == extent
+        and (coordinates != "align_corners" or extent == t.shape[axis] * scale)
+        for axis, scale, extent in zip(axes, factors, extents, strict=True)
+    )
+    cubic = mode != "cubic" or node.number("cubic_coeff_a", -0.75) == -0.75
+    known = coordinates in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    return is_float(t.dtype) and plain and same and cubic and known and min(extents, default=1) > 0
 
 
 def _factors(
@@ -100,7 +125,7 @@ def _axis(
 def _positions(
     have: int, extent: int, scale: float, coordinates: str, crop: tuple[float, float] | None
 ) -> Array:
-    """Where the elements of the result lie among those of the operand."""
+    """Positions of the elements of the result among those of the operand."""
     i = np.arange(extent, dtype=np.float64)
     if coordinates == "half_pixel":
         return np.asarray((i + 0.5) / scale - 0.5)
