@@ -25,6 +25,7 @@ TITLES = {
     "recurrent": "recurrent layers",
     "quantise": "quantised numbers",
     "einsum": "Einstein sums",
+    "signal": "Fourier transforms",
     "control": "branches, loops, sequences",
     "training": "`ai.onnx.preview.training`",
     "export_rules": "`ai.popsr`",

@@ -12,6 +12,7 @@ from popsr.bridge.onnx import (
     _recurrent,
     _resize,
     _samples,
+    _signal,
 )
 from popsr.bridge.onnx._indexing import rows_at
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
@@ -21,7 +22,7 @@ from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_FAMILIES = (_convolutions, _einsum, _quantise, _recurrent, _resize, _samples)
+_FAMILIES = (_convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal)
 
 # Products
 
