@@ -28,7 +28,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from popsr.bridge.onnx import export, load  # noqa: E402
+from popsr.bridge.onnx import _importer, export, load  # noqa: E402
 from popsr.io._wire import delimited  # noqa: E402
 from tests_py.bridge.onnx.net import Net  # noqa: E402
 
@@ -234,8 +234,9 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
+def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, kind, text = REFUSED[case]
+    monkeypatch.setattr(_importer, "MAX_NODES", 1 << 12)  # reached sooner
     with pytest.raises(kind, match=re.escape(text)) as found:
         load(model)
     assert "\n" not in str(found.value)
@@ -317,7 +318,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_files_of_many_fields_are_refused_before_they_become_messages(tmp_path: Path) -> None:
     """Two bytes of a file can become hundreds of a message."""
-    nodes = b"\x0a\x00" * (1 << 21)
+    nodes = b"\x0a\x00" * (1 << 20 | 1 << 16)
     path = tmp_path / "m.onnx"
     path.write_bytes(b"\x08\x08" + delimited(7, len(nodes)) + nodes)
     with pytest.raises(CheckpointError, match=r"^bridge\.onnx\.load: .* has too many protobuf fields"):
