@@ -15,6 +15,7 @@ from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._shape import cut
 from popsr.bridge.onnx._tensors import expanded, reshaped
+from popsr.bridge.onnx._types import array_of
 from popsr.errors import DTypeError, ShapeError
 from popsr.tensor import Tensor
 
@@ -108,11 +109,13 @@ def _loop(node: Node, count: Value, condition: Value, *carried: Value) -> list[V
 
 
 def _always_goes_on(body: Any) -> bool:
-    """True if the condition of the next pass is that of this one."""
+    """True if the condition of the next pass is that of this one, or a constant."""
     name = body.output[0].name
     made = {out: each for each in body.node for out in each.output}
-    while name in made and made[name].op_type == "Identity":
+    while name in made and made[name].op_type in ("Identity", "Cast"):
         name = made[name].input[0]
+    if name in made and made[name].op_type == "Constant":
+        return any(each.name == "value" and array_of(each.t).all() for each in made[name].attribute)
     return bool(name == body.input[1].name)
 
 
