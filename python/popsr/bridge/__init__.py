@@ -1,12 +1,12 @@
 """Training steps of other frameworks, read as programs of popsr to be proved and run.
 
-``popsr.bridge.jax`` and ``popsr.bridge.torch`` read steps. Each is a package that imports its framework in functions
-only, and has, beside its public functions,
+``popsr.bridge.jax`` and ``popsr.bridge.torch`` read steps, ``popsr.bridge.onnx`` models. Each is a package that imports
+its framework in functions only, and has, beside its public functions,
 
 - ``accepts(step) -> bool``: true for what it can read. It is asked when the framework is imported already;
 - ``import_step(step, *args, unsupported="error", **options) -> BridgedStep``, which ``popsr.prove`` calls.
 
-Both build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal values, new
+Those of steps build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal values, new
 values of states, results, and ``unsupported`` for an op that popsr lacks. Around what a line of the user's program
 makes stands ``with popsr.location(file, line):``.
 """
@@ -40,7 +40,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = entry_point(
-        lazy_attributes(__name__, ("jax", "torch"), {}, unknown_attribute(__name__, __all__))
+        lazy_attributes(__name__, ("jax", "onnx", "torch"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)

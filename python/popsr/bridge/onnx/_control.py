@@ -59,14 +59,9 @@ def _closed(node: Node, name: str, proto: Any, values: Sequence[Value]) -> tuple
     def body(inner: list[Value]) -> Sequence[Value]:
         own, rest = inner[: len(values)], inner[len(values) :]
         scope = dict(zip(outer, rest, strict=True))
-        results = node.reader.subgraph(proto, scope, own)
-        return [_tensor_result(node, each) for each in results]
+        return [node.tensor(each) for each in node.reader.subgraph(proto, scope, own)]
 
     return node.reader.make_graph(name, [*values, *outer.values()], body)
-
-
-def _tensor_result(node: Node, value: Value) -> Tensor:
-    return node.tensor(value)
 
 
 def _free_values(proto: Any, scope: Mapping[str, Value]) -> dict[str, Value]:

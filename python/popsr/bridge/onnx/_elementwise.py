@@ -53,6 +53,7 @@ _BINARY: dict[str, tuple[int, Callable[[Tensor, Tensor], Tensor]]] = {
     "BitwiseAnd": (18, ops.bitwise_and),
     "BitwiseOr": (18, ops.bitwise_or),
     "BitwiseXor": (18, ops.bitwise_xor),
+    "Div": (7, ops.div),
     "Equal": (7, ops.equal),
     "Greater": (7, ops.greater),
     "GreaterOrEqual": (12, ops.greater_equal),
@@ -64,10 +65,6 @@ _BINARY: dict[str, tuple[int, Callable[[Tensor, Tensor], Tensor]]] = {
     "Xor": (7, ops.logical_xor),
 }
 """Op types of two operands that are one op; of opset 6 and before they broadcast by an attribute."""
-
-
-def _div(a: Tensor, b: Tensor) -> Tensor:
-    return ops.div(a, b)
 
 
 def _aligned(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Tensor, Tensor], Tensor]:
@@ -84,7 +81,7 @@ def _aligned(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Te
 
 for _name, (_since, _one) in _UNARY.items():
     add_rule(_name, _one, _since, "plain", module=__name__)
-for _name, (_since, _two) in {**_BINARY, "Div": (7, _div)}.items():
+for _name, (_since, _two) in _BINARY.items():
     add_rule(_name, _two, _since, "plain", module=__name__)
     if _since == 7:
         add_rule(_name, _aligned(_two), 1, "node", module=__name__)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._folding import slices_of
 from popsr.bridge.onnx._rules import NotSupportedError, add_rule
 from popsr.bridge.onnx._types import code_of
 from popsr.op import Op
@@ -241,7 +240,6 @@ def _slice(out: Writer, op: Op, inputs: list[str]) -> None:
     starts, stops = ((attrs[name] or [None] * count) for name in ("start", "stop"))
     begins = [(0 if by > 0 else far) if n is None else n for n, by in zip(starts, steps, strict=True)]
     ends = [(far if by > 0 else -far) if n is None else n for n, by in zip(stops, steps, strict=True)]
-    slices_of(t.shape, begins, ends, axes, steps)
     out.node("Slice", [*inputs, *(out.constant(each) for each in (begins, ends, axes, steps))])
 
 

@@ -13,9 +13,11 @@ from popsr._program.gaps import Gap, merged_gaps
 from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
+from popsr.bridge.onnx._places import Depth, domain_of, named, place_of
 from popsr.bridge.onnx._rules import RULES, NotSupportedError, Rule, ValueNeededError, find_rule
-from popsr.bridge.onnx._types import Array, array_of, code_of
-from popsr.context import gcg, location
+from popsr.bridge.onnx._types import array_of, code_of
+from popsr.bridge.onnx._values import Values
+from popsr.context import location
 from popsr.errors import (
     AttributeValueError,
     DTypeError,
@@ -27,29 +29,25 @@ from popsr.errors import (
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable, constant, variable
+from popsr.tensor import Tensor
 
-__all__ = ["MAX_NODES", "Importer"]
+__all__ = ["MAX_NODES", "NONE", "Importer"]
 
 MAX_NODES = 1 << 16
 """Nodes that are read beside 16 for each node of the graph; those of functions and loops are counted each time."""
-MAX_DEPTH = 32
-"""Graphs and functions inside each other."""
-_MAX_SHARED = 64
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 NONE = Missing()
+"""The result of each node that cannot be read."""
 
 
-class Importer:
+class Importer(Values):
     """Reads graphs of ONNX into a graph of popsr.
-
-    A value is a tensor, an array that is known when the model is read (constants, shapes, and what follows from them),
-    a ``Weight`` that becomes a variable when an op reads it, a sequence of these, or None.
 
     Args:
         onnx: the onnx package.
         ir: the program.
+        graph: the model's graph.
         where: the call of the user, for messages.
         opsets: version of each domain.
         functions: the model's own functions by domain, name and overload.
@@ -61,104 +59,27 @@ class Importer:
         self,
         onnx: Any,
         ir: Ir,
+        graph: Graph,
         where: str,
         opsets: Mapping[str, int],
         functions: Mapping[Any, Any],
+        *,
         unroll: bool = False,
-        groups: Mapping[str, ReplicaGrouping] | None = None,
+        groups: Mapping[str, ReplicaGrouping],
     ) -> None:
         """Without any node read."""
-        self._onnx, self._ir, self._where = onnx, ir, where
+        super().__init__(ir, graph, groups)
+        self._onnx, self._where, self.unroll = onnx, where, unroll
         self._opsets, self._functions = dict(opsets), functions
-        self.unroll, self._groups = unroll, {} if groups is None else groups
-        self._constants: dict[tuple[object, ...], Tensor] = {}
-        self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
+        self._attributes: Mapping[str, Any] = {}
         self._left = MAX_NODES
         self._stack: list[Any] = []
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
-        self.inputs: dict[Tensor, str] = {}
-        self.weights: list[tuple[Weight, Variable]] = []
-        self._attributes: Mapping[str, Any] = {}
-        self._graph: Graph | None = None
 
-    # Values
-
-    def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
-        """A constant of the current graph; small ones are made once."""
-        if value.size > _MAX_SHARED:
-            return constant(np.ascontiguousarray(value), dtype)
-        key = (gcg()._id, dtype, value.shape, value.dtype, value.tobytes())
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = constant(np.ascontiguousarray(value).reshape(value.shape), dtype)
-        return found
-
-    def tensor(self, value: Value) -> Tensor:
-        """A value as a tensor of the current graph."""
-        if isinstance(value, Tensor):
-            return value
-        if isinstance(value, Weight):
-            return self._weight(value)
-        if not isinstance(value, np.ndarray):
-            raise NotSupportedError("of a sequence" if isinstance(value, tuple) else "without an operand")
-        key = (gcg()._id, id(value))
-        found = self._known.get(key)
-        if found is None:
-            kind = dtypes.dtype.as_dtype(value.dtype)
-            found = self._known[key] = value, self.constant(value, kind)
-        return found[1]
-
-    def _weight(self, weight: Weight) -> Tensor:
-        """The input of the model's graph for a weight, whose variable is made when the first op reads it."""
-        if weight.tensor is None:
-            kind = dtypes.dtype.as_dtype(weight.array.dtype)
-            with self._ir.main_graph, location(weight.name or "initializer", 1):
-                grouping = self._groups.get(weight.name) or self._ir.replica_grouping()
-                made = variable(rows_of(weight.array, grouping), kind, weight.name, replica_grouping=grouping)
-            assert self._graph is not None
-            with self._graph:
-                weight.tensor = graph_input(made.shape, kind, weight.name)
-            self.weights.append((weight, made))
-        return weight.tensor
-
-    def known(self, value: Value, what: str) -> Array:
-        """The elements of a value when the model is read.
-
-        Raises:
-            ValueNeededError: it is a tensor.
-        """
-        if isinstance(value, np.ndarray):
-            return value
-        if isinstance(value, Weight):
-            return value.array
-        if isinstance(value, Tensor):
-            raise ValueNeededError(f"its {what} is not known when the model is read", self._origins(value))
-        raise NotSupportedError(f"without {what}")
-
-    def _origins(self, t: Tensor) -> list[str]:
-        """Inputs of the model that a tensor depends on; none where it depends on a weight or on another graph."""
-        core, names, todo, seen = self._ir._core, dict[str, None](), [t._id], set[int]()
-        inputs = {tensor._id: name for tensor, name in self.inputs.items()}
-        while todo:
-            id_ = todo.pop()
-            if id_ in seen:
-                continue
-            seen.add(id_)
-            producer = core.tensor(id_).producer
-            if id_ in inputs:
-                names[inputs[id_]] = None
-            elif producer is not None:
-                todo += [each for each in core.op_inputs(producer) if each is not None]
-            elif core.tensor(id_).kind != "constant":
-                return []
-        return list(names)
-
-    # Graphs
-
-    def run(self, graph: Graph, proto: Any, values: dict[str, Value]) -> list[Value]:
+    def run(self, proto: Any, values: dict[str, Value]) -> list[Value]:
         """The results of the model's graph, for values of its inputs and initializers."""
-        self._graph, self._left = graph, MAX_NODES + 16 * len(proto.node)
+        self._left = MAX_NODES + 16 * len(proto.node)
         return self._body(proto.node, [each.name for each in proto.output], values)
 
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
@@ -194,8 +115,8 @@ class Importer:
                 graph_output(out)
         return graph, tensors
 
-    def _inside(self, name: Any) -> _Depth:
-        return _Depth(self._stack, name, self._where)
+    def _inside(self, name: Any) -> Depth:
+        return Depth(self._stack, name, self._where)
 
     def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
         for position, proto in enumerate(nodes, 1):
@@ -221,7 +142,7 @@ class Importer:
                 operands = [values[name] if name else None for name in proto.input]
             except KeyError as error:
                 raise GraphError(
-                    f"{self._where}: {_named(proto, position)} reads what no earlier node makes, got "
+                    f"{self._where}: {named(proto, position)} reads what no earlier node makes, got "
                     f"{shown(error.args[0])}, expected nodes in an order without cycles"
                 ) from None
             if any(value is NONE for value in operands):
@@ -249,15 +170,15 @@ class Importer:
         except Error as error:
             if str(error).startswith(self._where):
                 raise
-            raise type(error)(f"{self._where}: {_named(proto, position)}: {error}") from error
+            raise type(error)(f"{self._where}: {named(proto, position)}: {error}") from error
         except MemoryError:
             raise OutOfMemoryError(
-                f"{self._where}: {_named(proto, position)} needs too much memory, got shapes of its operands, expected "
+                f"{self._where}: {named(proto, position)} needs too much memory, got shapes of its operands, expected "
                 "smaller ones"
             ) from None
         except _MALFORMED as error:
             raise AttributeValueError(
-                f"{self._where}: {_named(proto, position)} is malformed, got {shown(str(error))}, expected a node as "
+                f"{self._where}: {named(proto, position)} is malformed, got {shown(str(error))}, expected a node as "
                 "ONNX defines it"
             ) from error
 
@@ -395,63 +316,3 @@ class Importer:
     def merged(self) -> tuple[Gap, ...]:
         """The gaps, those of one op and place as one."""
         return merged_gaps(self.gaps)
-
-
-class _Depth:
-    """A graph or function inside others: not too deep, and no function inside itself."""
-
-    __slots__ = ("_name", "_stack", "_where")
-
-    def __init__(self, stack: list[Any], name: Any, where: str) -> None:
-        self._stack, self._name, self._where = stack, name, where
-
-    def __enter__(self) -> None:
-        if self._name != "graph" and self._name in self._stack:
-            raise GraphError(
-                f"{self._where}: function that calls itself, got {shown(self._name[1])}, expected none"
-            )
-        if len(self._stack) >= MAX_DEPTH:
-            raise GraphError(
-                f"{self._where}: graphs and functions inside each other, got more than {MAX_DEPTH}, expected at "
-                "most so many"
-            )
-        self._stack.append(self._name)
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.pop()
-
-
-def domain_of(proto: Any) -> str:
-    """The domain of a node or an import; that of ONNX's own ops has two names."""
-    return "" if proto.domain == "ai.onnx" else str(proto.domain)
-
-
-def place_of(proto: Any) -> str:
-    """The file of a node's location: its name, or its op type."""
-    return proto.name or proto.op_type or "node"
-
-
-def _named(proto: Any, position: int) -> str:
-    name = f" {shown(proto.name)}" if proto.name else ""
-    return f"node{name} ({proto.op_type[:80]}) at position {position}"
-
-
-def type_of(value: Value) -> dtypes.dtype:
-    """Element type of a tensor, a known array or a weight."""
-    if isinstance(value, Tensor):
-        return value.dtype
-    array = value.array if isinstance(value, Weight) else value
-    return dtypes.dtype.as_dtype(array.dtype)
-
-
-def rows_of(value: Array, grouping: ReplicaGrouping) -> Array:
-    """A value for each group, where there are several."""
-    if grouping.num_groups == 1:
-        return value
-    return np.ascontiguousarray(np.broadcast_to(value, (grouping.num_groups, *value.shape)))
-
-
-def tensor_of(importer: Importer, value: Value, taken: Sequence[Tensor]) -> Tensor:
-    """A value as an output of the current graph, which no other output and no input is."""
-    t = importer.tensor(value)
-    return ops.identity(t) if t in taken or t in gcg().inputs or not isinstance(value, Tensor) else t

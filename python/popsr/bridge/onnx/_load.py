@@ -16,9 +16,10 @@ from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx import _control, _elementwise, _neural, _shape
 from popsr.bridge.onnx._fields import count_fields
-from popsr.bridge.onnx._importer import NONE, Importer, domain_of, tensor_of
+from popsr.bridge.onnx._importer import NONE, Importer
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._node import Value, Weight
+from popsr.bridge.onnx._places import domain_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array, array_of, dtype_of
 from popsr.context import in_sequence
@@ -130,21 +131,16 @@ class _Reading:
                     f"{self._where}: groups of what is not an initializer, got {shown(each)}, expected one of "
                     f"{shown(list(arrays))}"
                 )
-        importer = Importer(
-            self._onnx,
-            ir,
-            self._where,
-            self._opsets(proto),
-            self._functions(proto),
-            self._unroll,
-            self._groups,
-        )
         graph = ir.create_empty_graph(name)
+        opsets, functions = self._opsets(proto), self._functions(proto)
+        importer = Importer(
+            self._onnx, ir, graph, self._where, opsets, functions, unroll=self._unroll, groups=self._groups
+        )
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
             env: dict[str, Value] = {each: self._initial(each, array) for each, array in arrays.items()}
             inputs = self._inputs(importer, names, env)
-            results = importer.run(graph, proto.graph, env)
+            results = importer.run(proto.graph, env)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
         made = OnnxModel(name, ir, graph, inputs, outputs, importer.weights, tensors_of(env))
@@ -337,7 +333,7 @@ class _Reading:
                     f"{self._where}: two outputs of one name, got {shown(each.name)}, expected different names"
                 )
             try:
-                outputs[each.name] = tensor_of(importer, value, list(outputs.values()))
+                outputs[each.name] = importer.output(value, list(outputs.values()))
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"output ({error})", f"{each.name}:{len(outputs) + 1}"))
         self._refuse(importer)

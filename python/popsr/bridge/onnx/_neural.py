@@ -33,17 +33,15 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """``matmul``; of integers as 64-bit floats, which hold sums of up to 53 bits."""
+    """``matmul``; exact for whole numbers, narrow ones as 64-bit floats, which hold their sums."""
     if is_float(a.dtype):
         return ops.matmul(a, b)
-    if a.dtype.as_numpy().itemsize > 2:
-        a64, b64 = (reshaped(t, t.shape) for t in (a, b))
-        if a64.rank < 2 or b64.rank < 2:
-            raise NotSupportedError(f"vectors of {a.dtype.name}")
-        left = reshaped(a64, (*a64.shape, 1))
-        right = reshaped(b64, (*b64.shape[:-2], 1, *b64.shape[-2:]))
-        return ops.sum(ops.mul(left, right), [-2], False)
-    return cast(ops.matmul(cast(a, dtypes.float64), cast(b, dtypes.float64)), a.dtype)
+    if a.dtype.as_numpy().itemsize <= 2:
+        return cast(ops.matmul(cast(a, dtypes.float64), cast(b, dtypes.float64)), a.dtype)
+    if a.rank < 2 or b.rank < 2:
+        raise NotSupportedError(f"vectors of {a.dtype.name}")
+    left, right = reshaped(a, (*a.shape, 1)), reshaped(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    return ops.sum(ops.mul(left, right), [-2], False)
 
 
 @rule("Gemm", since=1)

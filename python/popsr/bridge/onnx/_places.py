@@ -1,0 +1,52 @@
+"""Names of nodes in messages, and how deep graphs and functions are in each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popsr._text.shown import shown
+from popsr.errors import GraphError
+
+__all__ = ["MAX_DEPTH", "Depth", "domain_of", "named", "place_of"]
+
+MAX_DEPTH = 32
+"""Graphs and functions inside each other."""
+
+
+class Depth:
+    """A graph or function inside others: not too deep, and no function inside itself."""
+
+    __slots__ = ("_name", "_stack", "_where")
+
+    def __init__(self, stack: list[Any], name: Any, where: str) -> None:
+        self._stack, self._name, self._where = stack, name, where
+
+    def __enter__(self) -> None:
+        if self._name != "graph" and self._name in self._stack:
+            raise GraphError(
+                f"{self._where}: function that calls itself, got {shown(self._name[1])}, expected none"
+            )
+        if len(self._stack) >= MAX_DEPTH:
+            raise GraphError(
+                f"{self._where}: graphs and functions inside each other, got more than {MAX_DEPTH}, expected at "
+                "most so many"
+            )
+        self._stack.append(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.pop()
+
+
+def domain_of(proto: Any) -> str:
+    """The domain of a node or an import; that of ONNX's own ops has two names."""
+    return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+def place_of(proto: Any) -> str:
+    """The file of a node's location: its name, or its op type."""
+    return proto.name or proto.op_type or "node"
+
+
+def named(proto: Any, position: int) -> str:
+    name = f" {shown(proto.name)}" if proto.name else ""
+    return f"node{name} ({proto.op_type[:80]}) at position {position}"
