@@ -6,9 +6,9 @@ its framework in functions only, and has, beside its public functions,
 - ``accepts(step) -> bool``: true for what it can read. It is asked when the framework is imported already;
 - ``import_step(step, *args, unsupported="error", **options) -> BridgedStep``, which ``popsr.prove`` calls.
 
-Those of steps build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal values, new
-values of states, results, and ``unsupported`` for an op that popsr lacks. Around what a line of the user's program
-makes stands ``with popsr.location(file, line):``.
+The readers of steps build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal
+values, new values of states, results, and ``unsupported`` for an op that popsr lacks. Around what a line of the user's
+program makes stands ``with popsr.location(file, line):``.
 """
 
 from typing import TYPE_CHECKING
