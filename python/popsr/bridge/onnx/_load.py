@@ -143,9 +143,9 @@ class _Reading:
             results = importer.run(proto.graph, env)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
-        made = OnnxModel(name, ir, graph, inputs, outputs, importer.weights, tensors_of(env))
+        made = OnnxModel._of(name, ir, graph, inputs, outputs, importer.weights, tensors_of(env))
         if streams:
-            made.add_streams()
+            made._add_streams()
         return made
 
     # The message

@@ -12,7 +12,7 @@ from popsr._text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
 from popsr.bridge.onnx._types import Array
 from popsr.context import in_sequence
-from popsr.errors import SessionError, UnknownNameError
+from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.ops.control import CallSiteInfo
@@ -40,8 +40,25 @@ class OnnxModel(Summarised):
         output_streams: streams of the main graph that outputs are stored to.
     """
 
-    def __init__(
-        self,
+    name: str
+    ir: Ir
+    graph: Graph
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    variables: dict[str, Variable]
+    weights: dict[str, Tensor]
+    initial: dict[str, Array]
+    tensors: dict[str, Tensor]
+    input_streams: dict[str, HostToDeviceStream]
+    output_streams: dict[str, DeviceToHostStream]
+    _session: Session | None
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("OnnxModel: cannot be constructed, expected popsr.bridge.onnx.load")
+
+    @classmethod
+    def _of(
+        cls,
         name: str,
         ir: Ir,
         graph: Graph,
@@ -49,18 +66,16 @@ class OnnxModel(Summarised):
         outputs: Mapping[str, Tensor],
         weights: Sequence[tuple[Weight, Variable]],
         tensors: Mapping[str, Tensor],
-    ) -> None:
+    ) -> OnnxModel:
         """A model without streams."""
+        self = cls.__new__(cls)
         self.name, self.ir, self.graph = name, ir, graph
         self.inputs, self.outputs, self.tensors = dict(inputs), dict(outputs), dict(tensors)
-        self.variables: dict[str, Variable] = {each.name: made for each, made in weights}
-        self.weights: dict[str, Tensor] = {
-            each.name: each.tensor for each, _ in weights if each.tensor is not None
-        }
-        self.initial: dict[str, Array] = {each.name: each.array for each, _ in weights}
-        self.input_streams: dict[str, HostToDeviceStream] = {}
-        self.output_streams: dict[str, DeviceToHostStream] = {}
-        self._session: Session | None = None
+        self.variables = {each.name: made for each, made in weights}
+        self.weights = {each.name: each.tensor for each, _ in weights if each.tensor is not None}
+        self.initial = {each.name: each.array for each, _ in weights}
+        self.input_streams, self.output_streams, self._session = {}, {}, None
+        return self
 
     def call(self, inputs: Mapping[str, Tensor]) -> CallSiteInfo:
         """Append a call of the graph with the model's variables.
@@ -78,7 +93,7 @@ class OnnxModel(Summarised):
         bound.update({self.weights[name]: variable for name, variable in self.variables.items()})
         return ops.call_with_info(self.graph, inputs_dict=bound)
 
-    def add_streams(self) -> None:
+    def _add_streams(self) -> None:
         """Append to the main graph: load all inputs, call the graph, store all outputs."""
         with self.ir.main_graph, in_sequence():
             loaded = {}

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from popsr._host.arguments import read_items, read_text
 from popsr._lazy import names_only
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
-from popsr.errors import AttributeValueError, UnsupportedOpsError
+from popsr.errors import ArgumentTypeError, AttributeValueError, UnsupportedOpsError
 from popsr.io._onnx_format import require_onnx
 
 __all__ = [
     "PopsrBackend",
     "PopsrBackendRep",
-    "array_of",
     "prepare",
     "run_model",
     "run_node",
@@ -29,7 +30,8 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-onnx = require_onnx("bridge.onnx.backend")
+_WHERE = "bridge.onnx.backend"
+onnx = require_onnx(_WHERE)
 _base = __import__("onnx.backend.base", fromlist=["Backend"])
 
 
@@ -38,6 +40,10 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
 
     def __init__(self, model: Any) -> None:
         """Nothing is read before shapes are known."""
+        if not isinstance(model, onnx.ModelProto):
+            raise ArgumentTypeError(
+                f"{_WHERE}: model is not a ModelProto, got {shown(model)}, expected a ModelProto"
+            )
         given = {each.name for each in model.graph.initializer}
         self._model = model
         self._names = [each.name for each in model.graph.input if each.name not in given]
@@ -46,10 +52,10 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
 
     def run(self, inputs: Any, **_options: Any) -> tuple[Array, ...]:
         """The outputs for arrays in the order of the inputs."""
-        values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        values = [inputs] if isinstance(inputs, np.ndarray) else list(read_items(_WHERE, "inputs", inputs))
         if len(values) > len(self._names):
             raise AttributeValueError(
-                f"bridge.onnx.backend: too many inputs, got {len(values)}, expected {shown(self._names)}"
+                f"{_WHERE}: too many inputs, got {len(values)}, expected {shown(self._names)}"
             )
         data = {name: array_of(value) for name, value in zip(self._names, values, strict=False)}
         model = self._model_of(data)
@@ -108,11 +114,21 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
         **options: Any,
     ) -> tuple[Array, ...]:
         """Run one node once. Options: ``opset_version``."""
-        arrays = [np.asarray(value) for value in (inputs.values() if isinstance(inputs, dict) else inputs)]
+        if not isinstance(node, onnx.NodeProto):
+            raise ArgumentTypeError(
+                f"{_WHERE}: node is not a NodeProto, got {shown(node)}, expected a NodeProto"
+            )
+        given_values = inputs.values() if isinstance(inputs, dict) else inputs
+        arrays = [_numbers(value) for value in read_items(_WHERE, "inputs", given_values)]
+        names = [name for name in node.input if name]
+        if len(names) != len(arrays):
+            raise AttributeValueError(
+                f"{_WHERE}: wrong number of inputs, got {len(arrays)}, expected {shown(names)}"
+            )
         helper = onnx.helper
         given = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-            for name, value in zip([name for name in node.input if name], arrays, strict=True)
+            for name, value in zip(names, arrays, strict=True)
         ]
         results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "node", given, results)
@@ -123,26 +139,49 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """True for the CPU."""
-        return device.split(":")[0] == "CPU"
+        return read_text(f"{_WHERE}: device", device).split(":")[0] == "CPU"
 
     @classmethod
     def _check_device(cls, device: str) -> None:
         if not cls.supports_device(device):
-            raise AttributeValueError(
-                f"bridge.onnx.backend: device is not there, got {shown(device)}, expected CPU"
-            )
+            raise AttributeValueError(f"{_WHERE}: device is not there, got {shown(device)}, expected CPU")
 
 
 def array_of(value: Any) -> Any:
     """An array; of a ``TensorProto`` its elements. Sequences and what is left out stay."""
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
-    return value if isinstance(value, list) or value is None else np.asarray(value)
+    return value if isinstance(value, list) or value is None else _numbers(value)
 
 
-prepare = PopsrBackend.prepare
-run_model = PopsrBackend.run_model
-run_node = PopsrBackend.run_node
-supports_device = PopsrBackend.supports_device
+def _numbers(value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except Exception:
+        raise ArgumentTypeError(
+            f"{_WHERE}: input is not an array, got {shown(value)}, expected numbers"
+        ) from None
+
+
+def prepare(model: Any, device: str = "CPU", **options: Any) -> PopsrBackendRep:
+    """A model that runs on arrays; see ``PopsrBackend``."""
+    return PopsrBackend.prepare(model, device, **options)
+
+
+def run_model(model: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+    """Run a model once; see ``PopsrBackend``."""
+    return PopsrBackend.run_model(model, inputs, device, **options)
+
+
+def run_node(node: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+    """Run one node once; see ``PopsrBackend``."""
+    return PopsrBackend.run_node(node, inputs, device, **options)
+
+
+def supports_device(device: str) -> bool:
+    """True for the CPU."""
+    return PopsrBackend.supports_device(device)
+
 
 __dir__ = names_only(__all__)
+add_entry_points(__name__)
