@@ -6,6 +6,7 @@
 
 #include "popsr/analysis/gradients/gradient_flow.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -294,6 +295,10 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
       return fmt::format("{} rounds with other random numbers on replicas {} and {}", op->def->name, node.r,
                          node.s);
     case RootKind::kDivergence:
+      if (const Op* loop = while_loop_of(ir, conditional->graph)) {
+        return fmt::format("replicas {} and {} may leave {} at different times: its condition '{}' differs",
+                           node.r, node.s, loop->def->name, name(ir, condition_of(ir, *loop)));
+      }
       return fmt::format("replicas {} and {} may take different branches of {}: its condition '{}' differs",
                          node.r, node.s, conditional->def->name, name(ir, conditional->inputs[0]));
     case RootKind::kPosition:

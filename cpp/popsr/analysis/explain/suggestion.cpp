@@ -7,6 +7,7 @@
 #include "popsr/analysis/explain/explain.h"
 #include "popsr/analysis/gradients/gradient_advice.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -115,6 +116,12 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   if (root == RootKind::kDivergence) {
     const Op& conditional = *explanation.conditional;
     const PartitionId fact = explainer.flow().fact(explainer.condition(path.back().value.frame, conditional));
+    if (const Op* loop = while_loop_of(ir, conditional.graph)) {
+      const TensorId asked = condition_of(ir, *loop);
+      return fmt::format("make its condition equal: {} in graph '{}' of {}",
+                         collective_text(ir, asked, fact, wanted_fact(ir, path)),
+                         ir.graph(ir.tensor(asked).graph).name, root_place);
+    }
     return fmt::format("make its condition equal: {} before {}",
                        collective_text(ir, conditional.inputs[0], fact, wanted_fact(ir, path)), root_place);
   }

@@ -9,6 +9,7 @@
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/stream_positions.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -204,6 +205,7 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   for (const CallSite& site : sites.at(*other)) {
     if (!ops.contains(site)) b = site.first;
   }
+  if (asks_first(ir, ir.op(a)) || asks_first(ir, ir.op(b))) return;  // the loop's other calls ask it, too
   const Context& here = facts.context(contexts[0]);
   const Context& there = facts.context(*other);
   Lint lint{.code = 4,

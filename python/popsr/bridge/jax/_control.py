@@ -183,8 +183,6 @@ def _while(equation: Equation) -> Result:
     body_consts = equation.values[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
     carry = equation.values[params["cond_nconsts"] + params["body_nconsts"] :]
     times = trip_count(params["cond_jaxpr"], params["body_jaxpr"], cond_consts, body_consts, carry)
-    if times is None:
-        raise NotSupportedError("a trip count that depends on data")
     if times == 0:
         return list(carry)
     start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
@@ -194,4 +192,14 @@ def _while(equation: Equation) -> Result:
         return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
 
     graph, inputs = _graph(equation, "while", [*start, *body_consts], body)
-    return list(ops.repeat(graph, times, *inputs))
+    if times is not None:
+        return list(ops.repeat(graph, times, *inputs))
+
+    def condition(inner: list[Value]) -> Sequence[Value]:
+        return equation.importer.closed(
+            params["cond_jaxpr"], [*inner[len(start) :], *inner[: len(start)]]
+        )
+
+    asked, asked_inputs = _graph(equation, "while_condition", [*start, *cond_consts], condition)
+    of_condition = dict(zip(asked.inputs[len(start) :], asked_inputs[len(start) :], strict=True))
+    return list(ops.while_loop(asked, graph, *inputs, inputs_dict=of_condition))
