@@ -67,9 +67,7 @@ def while_loop(
         >>> evaluate(doubled, [1.0, 3.0])
         [array([ 64., 192.], dtype=float32)]
     """
-    most = (
-        None if max_iterations is None else read_int(f"{_WHERE}: max_iterations", max_iterations, 1, 2**63 - 1)
-    )
+    most = None if max_iterations is None else read_int(f"{_WHERE}: max_iterations", max_iterations, 1)
     for name, graph in (("cond", cond), ("body", body)):
         if not isinstance(graph, Graph):
             raise ArgumentTypeError(f"{_WHERE}: {name} is not a Graph, got {shown(graph)}")
@@ -82,6 +80,7 @@ def while_loop(
     shared = given[: max(0, len(cond.inputs) - len(of_cond))]
     tested, modified_by_cond = _bind_graph(_WHERE, "cond", cond, (shared,), of_cond, True)
     own = tested[len(shared) :]  # of the condition alone
+    _check_given([*zip(given, body.inputs, strict=True), *zip(tested, cond.inputs, strict=True)])
     modified += [i if i < len(shared) else i - len(shared) + len(given) for i in modified_by_cond]
     graph = _iteration(cond, body, len(shared), set(modified))
     go_on = call(cond, tested)[0]
@@ -113,9 +112,21 @@ def _check_carried(body: Graph) -> None:
         )
     for before, after in zip(body.inputs, body.outputs, strict=False):
         if after.dtype != before.dtype:
-            raise DTypeError(f"{_WHERE}: loop-carried dtypes differ, got {shown(after)}, expected {shown(before)}")
+            raise DTypeError(
+                f"{_WHERE}: loop-carried dtypes differ, got {shown(after)}, expected {shown(before)}"
+            )
         if after.shape != before.shape or after.meta_shape != before.meta_shape:
-            raise ShapeError(f"{_WHERE}: loop-carried shapes differ, got {shown(after)}, expected {shown(before)}")
+            raise ShapeError(
+                f"{_WHERE}: loop-carried shapes differ, got {shown(after)}, expected {shown(before)}"
+            )
+
+
+def _check_given(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    for t, wanted in pairs:
+        if t.dtype != wanted.dtype:
+            raise DTypeError(f"{_WHERE}: dtype of input differs, got {shown(t)}, expected {shown(wanted)}")
+        if t.shape != wanted.shape:
+            raise ShapeError(f"{_WHERE}: shape of input differs, got {shown(t)}, expected {shown(wanted)}")
 
 
 def _iteration(cond: Graph, body: Graph, shared: int, modified: set[int]) -> Graph:

@@ -16,19 +16,15 @@ std::optional<std::int64_t> counted_iterations(const Op& op) {
   return op.get(kCount);
 }
 
-const Op* while_loop_of(const Ir& ir, GraphId iteration) {
+Asked asked_by(const Ir& ir, const Op& conditional) {
   for (const OpId id : ir.ops_with_graphs()) {
     const Op& op = ir.op(id);
-    if (asks_condition(op) && op.get(kGraph) == iteration) return &op;
+    if (!asks_condition(op) || op.get(kGraph) != conditional.graph) continue;
+    const OpId producer = ir.tensor(op.inputs[0]).uses.producer;
+    const bool called = producer != kNone && ir.op(producer).def->program.control == Control::kCall;
+    return {&op, called ? ir.graph(ir.op(producer).get(kGraph)).outputs[0] : op.inputs[0]};
   }
-  return nullptr;
-}
-
-TensorId condition_of(const Ir& ir, const Op& while_loop) {
-  const OpId producer = ir.tensor(while_loop.inputs[0]).uses.producer;
-  if (producer == kNone || ir.op(producer).def->program.control != Control::kCall)
-    return while_loop.inputs[0];
-  return ir.graph(ir.op(producer).get(kGraph)).outputs[0];
+  return {&conditional, conditional.inputs[0]};
 }
 
 bool asks_first(const Ir& ir, const Op& call) {

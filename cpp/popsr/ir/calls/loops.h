@@ -20,11 +20,13 @@ bool asks_condition(const Op& op);
 /// Iterations of a loop that counts them; nullopt for other ops.
 std::optional<std::int64_t> counted_iterations(const Op& op);
 
-/// The while_loop whose iteration the graph is; null for other graphs.
-const Op* while_loop_of(const Ir& ir, GraphId iteration);
-
-/// Result of the graph that is called for a while_loop's condition, or what the loop is given instead.
-TensorId condition_of(const Ir& ir, const Op& while_loop);
+/// Who asks a conditional's condition: a while_loop whose iteration it is, else itself. The condition is what the
+/// graph of the loop's condition gives.
+struct Asked {
+  const Op* by = nullptr;
+  TensorId condition = kNone;
+};
+Asked asked_by(const Ir& ir, const Op& conditional);
 
 /// True for the call that asks a while_loop's condition before its first iteration.
 bool asks_first(const Ir& ir, const Op& call);

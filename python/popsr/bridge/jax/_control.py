@@ -186,20 +186,35 @@ def _while(equation: Equation) -> Result:
     if times == 0:
         return list(carry)
     start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
+    if times is not None:
+        cond_consts = []
+    first, last = len(start), len(start) + len(cond_consts)
+    mapped = params["cond_jaxpr"].out_avals[0].shape != ()
+
+    def condition(inner: list[Value]) -> Tensor:
+        found = equation.importer.closed(params["cond_jaxpr"], [*inner[first:last], *inner[:first]])
+        return equation.importer.tensor(found[0])
 
     def body(inner: list[Value]) -> Sequence[Value]:
-        found = equation.importer.closed(params["body_jaxpr"], [*inner[len(start) :], *inner[: len(start)]])
-        return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+        found = equation.importer.closed(params["body_jaxpr"], [*inner[last:], *inner[:first]])
+        new = [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+        if not mapped:
+            return new
+        goes_on, old = condition(inner), map(equation.importer.tensor, inner)
+        return [_chosen(goes_on, ours, before) for ours, before in zip(new, old, strict=False)]
 
-    graph, inputs = _graph(equation, "while", [*start, *body_consts], body)
+    def asked(inner: list[Value]) -> Sequence[Value]:
+        held = condition(inner)
+        return [ops.cast(ops.max(ops.cast(held, dtypes.uint8)), dtypes.bool) if mapped else held]
+
+    graph, inputs = _graph(equation, "while", [*start, *cond_consts, *body_consts], body)
     if times is not None:
         return list(ops.repeat(graph, times, *inputs))
+    cond, _ = _graph(equation, "while_condition", [*start, *cond_consts], asked)
+    return list(ops.while_loop(cond, graph, *inputs))
 
-    def condition(inner: list[Value]) -> Sequence[Value]:
-        return equation.importer.closed(
-            params["cond_jaxpr"], [*inner[len(start) :], *inner[: len(start)]]
-        )
 
-    asked, asked_inputs = _graph(equation, "while_condition", [*start, *cond_consts], condition)
-    of_condition = dict(zip(asked.inputs[len(start) :], asked_inputs[len(start) :], strict=True))
-    return list(ops.while_loop(asked, graph, *inputs, inputs_dict=of_condition))
+def _chosen(goes_on: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """The new value where a loop that is mapped over elements goes on."""
+    mask = ops.reshape(goes_on, (*goes_on.shape, *[1] * (new.rank - goes_on.rank)))
+    return ops.where(mask if mask.shape == new.shape else ops.expand(mask, new.shape), new, old)
