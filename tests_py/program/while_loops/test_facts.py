@@ -102,13 +102,13 @@ def test_a_loop_whose_trip_count_differs_is_explained_by_its_condition() -> None
     v = Values()
     (t,) = v.loop(v.pairs, lambda x: (x + 1,), v.equal)
     text = str(analyze(v.ir).explain(t, 0, 2))
-    name = r"'<lambda>_subgraph\(\d\)/greater_out'"
+    name = r"'Values\.loop\.<lambda>_subgraph\(\d\)/greater_out'"
     assert re.search(
         rf"\nroot: \S+:\d+: replicas 0 and 2 may leave while_loop at different times: its condition {name} differs\n",
         text,
     )
     assert re.search(
-        rf"make its condition equal: replicated_broadcast\({name}, 0, .*\) in graph '<lambda>_subgraph\(\d\)' of ",
+        rf"make its condition equal: replicated_broadcast\({name}, 0, .*\) in graph 'Values\.loop\.<lambda>_subgraph\(\d\)' of ",
         text,
     )
 
