@@ -181,10 +181,10 @@ def test_streams_move_on_where_the_loop_goes_on(mode: dict[str, Any]) -> None:
         got = session.get_tensor_data(out)
     expected = []
     for r, times in enumerate(TRIPS):
-        total = 0
+        made_of = 0
         for i in range(times):
-            total = total * 100 + int(numbers[i % 3, r])
-        expected.append(np.int64(total).astype(np.int32))
+            made_of = made_of * 100 + int(numbers[i % 3, r])
+        expected.append(np.int64(made_of).astype(np.int32))
     np.testing.assert_array_equal(got, expected)
 
 
@@ -205,9 +205,12 @@ def test_collectives_need_all_members_or_none(mode: dict[str, Any]) -> None:
     sums = x.sum(1)
     np.testing.assert_array_equal(made, np.stack([sums[0] * 2, sums[0] * 2, sums[1], sums[1]]))
     m = program([1, 1, 2, 1])
-    with popsr.Session(m.ir, **mode) as session, pytest.raises(
-        errors.ReplicaError,
-        match=r"^replicated_all_reduce: .* got \{2\} of group \{2,3\} .* condition 'countdown_subgraph\(\d\)/",
+    with (
+        popsr.Session(m.ir, **mode) as session,
+        pytest.raises(
+            errors.ReplicaError,
+            match=r"^replicated_all_reduce: .* got \{2\} of group \{2,3\} .* condition 'countdown_subgraph\(\d\)/",
+        ),
     ):
         m.io.run(session)
 

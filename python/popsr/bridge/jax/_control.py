@@ -178,38 +178,52 @@ def _with_row(t: Tensor, place: Tensor, row: Tensor) -> Tensor:
 @rule("while", raw=True)
 def _while(equation: Equation) -> Result:
     """A loop of a trip count that follows from its text; else one that asks its condition."""
-    params = equation.params
-    cond_consts = equation.values[: params["cond_nconsts"]]
-    body_consts = equation.values[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
-    carry = equation.values[params["cond_nconsts"] + params["body_nconsts"] :]
+    params, values = equation.params, equation.values
+    first, last = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    cond_consts, body_consts, carry = values[:first], values[first:last], values[last:]
     times = trip_count(params["cond_jaxpr"], params["body_jaxpr"], cond_consts, body_consts, carry)
     if times == 0:
         return list(carry)
     start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
-    if times is not None:
-        cond_consts = []
+    if times is None:
+        return _while_loop(equation, start, cond_consts, body_consts)
+    graph, inputs = _graph(
+        equation,
+        "while",
+        [*start, *body_consts],
+        lambda inner: _pass(equation, inner[: len(start)], inner[len(start) :]),
+    )
+    return list(ops.repeat(graph, times, *inputs))
+
+
+def _pass(equation: Equation, state: Sequence[Value], consts: Sequence[Value]) -> list[Tensor]:
+    found = equation.importer.closed(equation.params["body_jaxpr"], [*consts, *state])
+    return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+
+
+def _while_loop(
+    equation: Equation, start: Sequence[Tensor], cond_consts: Sequence[Value], body_consts: Sequence[Value]
+) -> list[Value]:
+    """A loop that asks its condition; of one that is mapped over elements, each element's."""
+    importer, jaxpr = equation.importer, equation.params["cond_jaxpr"]
     first, last = len(start), len(start) + len(cond_consts)
-    mapped = params["cond_jaxpr"].out_avals[0].shape != ()
+    mapped = jaxpr.out_avals[0].shape != ()
 
     def condition(inner: list[Value]) -> Tensor:
-        found = equation.importer.closed(params["cond_jaxpr"], [*inner[first:last], *inner[:first]])
-        return equation.importer.tensor(found[0])
-
-    def body(inner: list[Value]) -> Sequence[Value]:
-        found = equation.importer.closed(params["body_jaxpr"], [*inner[last:], *inner[:first]])
-        new = [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
-        if not mapped:
-            return new
-        goes_on, old = condition(inner), map(equation.importer.tensor, inner)
-        return [_chosen(goes_on, ours, before) for ours, before in zip(new, old, strict=False)]
+        return importer.tensor(importer.closed(jaxpr, [*inner[first:last], *inner[:first]])[0])
 
     def asked(inner: list[Value]) -> Sequence[Value]:
         held = condition(inner)
         return [ops.cast(ops.max(ops.cast(held, dtypes.uint8)), dtypes.bool) if mapped else held]
 
+    def body(inner: list[Value]) -> Sequence[Value]:
+        new = _pass(equation, inner[:first], inner[last:])
+        if not mapped:
+            return new
+        goes_on, old = condition(inner), map(importer.tensor, inner[:first])
+        return [_chosen(goes_on, ours, before) for ours, before in zip(new, old, strict=True)]
+
     graph, inputs = _graph(equation, "while", [*start, *cond_consts, *body_consts], body)
-    if times is not None:
-        return list(ops.repeat(graph, times, *inputs))
     cond, _ = _graph(equation, "while_condition", [*start, *cond_consts], asked)
     return list(ops.while_loop(cond, graph, *inputs))
 

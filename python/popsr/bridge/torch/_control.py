@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import popsr
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr._program.create_graph import graph_input, graph_output
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules import Gap, Site
+from popsr.context import gir
 from popsr.graph import Graph
 from popsr.tensor import Tensor
 
@@ -80,7 +80,7 @@ def _graph(
     """A graph of a graph module, and the tensors to call it with; numbers that are known stay known in it."""
     given = [value.tensor if isinstance(value, Scalar) else value for value in values]
     tensors = [value for value in given if isinstance(value, Tensor)]
-    graph = popsr.gir().create_empty_graph(name)
+    graph = gir().create_empty_graph(name)
     with graph:
         inputs = iter([graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)])
         inner = [next(inputs) if isinstance(value, Tensor) else value for value in given]
