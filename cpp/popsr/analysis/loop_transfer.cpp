@@ -1,6 +1,6 @@
 // Transfer of a loop. The first iterations are followed one by one, so that the facts after the last one are
-// its own; the body is compiled once, so that inside it only what holds in all iterations is claimed. The last
-// iteration of a loop that asks a condition may be any: after it, too, only what holds in all is claimed.
+// its own; the body is compiled once, so that inside it only what holds in all iterations is claimed. Any
+// iteration of a while_loop may be its last: after it, too, only what holds in all of them is claimed.
 #include <algorithm>
 #include <set>
 #include <utility>

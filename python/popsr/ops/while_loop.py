@@ -50,14 +50,14 @@ def while_loop(
             OutOfRangeError. Default: any number.
     Returns:
         The outputs of the last iteration; the first inputs where none ran.
-    Raises:
-        ValueError: as for ``repeat``, ``max_iterations`` is below 1, or the condition has several elements.
-        TypeError: as for ``repeat``, or the condition is not bool.
     Facts:
         dtypes: all
         gradient: error
         replicas: as in the graphs it runs
         rounding: by the ops of the graphs it runs
+    Raises:
+        ValueError: as for ``repeat``, ``max_iterations`` is below 1, or the condition has several elements.
+        TypeError: as for ``repeat``, or the condition is not bool.
     Example:
         >>> def doubled(t):
         ...     ir = popsr.gir()

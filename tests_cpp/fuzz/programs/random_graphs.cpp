@@ -89,8 +89,7 @@ void RandomGraphs::close_repeat() {
       done.carried);
 }
 
-/// Of the conditions that are carried the first is the next one to be asked, so that no loop has more than three
-/// iterations.
+/// The first condition that is carried is asked next: no loop has more than three iterations.
 void RandomGraphs::close_while() {
   const GraphId body = frame().graph;
   const std::vector<TensorId> inputs = ir().graph(body).inputs;

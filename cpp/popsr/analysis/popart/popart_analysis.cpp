@@ -154,7 +154,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_local(const Op& op) const {
 }
 
 /// A loop is a call here: its body is walked once, whatever the count.
-/// What a while_loop leaves is only equal when all that it is given is, and its body keeps it so.
+/// Results of a while_loop are equal only when all its operands are, and its body keeps them equal.
 PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   const std::vector<bool> in = inputs_of(op);
   Ends ends = propagate(op.get(kGraph), in);

@@ -20,8 +20,8 @@ bool asks_condition(const Op& op);
 /// Iterations of a loop that counts them; nullopt for other ops.
 std::optional<std::int64_t> counted_iterations(const Op& op);
 
-/// Who asks a conditional's condition: a while_loop whose iteration it is, else itself. The condition is what the
-/// graph of the loop's condition gives.
+/// The op that asks a conditional's condition: a while_loop whose iteration it is, else itself. The condition
+/// of a loop is the output of the graph that is called for it.
 struct Asked {
   const Op* by = nullptr;
   TensorId condition = kNone;

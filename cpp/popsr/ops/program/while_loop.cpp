@@ -1,5 +1,6 @@
-// while_loop: a loop that goes on while the first value that it carries holds on some replica that runs it. Each
-// replica has a loop of its own when the graph is a conditional on that value, as popsr.ops.while_loop makes it.
+// while_loop: a loop that goes on while the first value that it carries holds on some replica that runs it.
+// Each replica has a loop of its own when the graph is a conditional on that value; popsr.ops.while_loop makes
+// such graphs.
 #include "popsr/base/error.h"
 #include "popsr/ir/calls/loops.h"
 #include "popsr/ops/program/callee.h"
@@ -8,7 +9,7 @@
 namespace popsr {
 namespace {
 
-/// What is carried first says whether there is another iteration.
+/// The first carried value says whether there is another iteration.
 std::vector<OutputDef> infer_while_loop(const InferContext& context) {
   const std::int64_t most = context.find(kMaxIterations).value_or(1);
   if (most < 1) {
