@@ -1,6 +1,6 @@
 // while_loop: a loop that goes on while the first value that it carries holds on some replica that runs it.
-// Each replica has a loop of its own when the graph is a conditional on that value; popsr.ops.while_loop makes
-// such graphs.
+// Each replica has a loop of its own when the graph is a conditional on that value, as the graphs are that
+// popsr.ops.while_loop makes.
 #include "popsr/base/error.h"
 #include "popsr/ir/calls/loops.h"
 #include "popsr/ops/program/callee.h"
