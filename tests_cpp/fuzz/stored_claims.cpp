@@ -1,6 +1,7 @@
 #include "fuzz/stored_claims.h"
 
 #include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr::test {
@@ -36,7 +37,7 @@ void StoredClaims::walk(ContextId id) {
         walk(facts.callee);
         break;
       case Control::kRepeat:
-        for (std::int64_t pass = op.get(Attr<std::int64_t>{"count"}); pass > 0; --pass) walk(facts.callee);
+        for (std::int64_t pass = counted_iterations(op).value_or(1); pass > 0; --pass) walk(facts.callee);
         break;
       case Control::kConditional:
         for (const CalledGraph& branch : called_graphs(facts_.ir(), op)) drop(branch.graph);

@@ -23,6 +23,8 @@ constexpr Term mix(Term hash, std::uint64_t next, Rest... rest) {
 }
 
 constexpr Term kSource = 1, kZero = 2, kElement = 3, kApplied = 4, kTensor = 5, kPart = 6;
+/// Loops that ask a condition end there at the latest: whether it holds is drawn, so some never end.
+constexpr std::int64_t kMostIterations = 5;
 /// Tensors of more elements are not viewed.
 constexpr std::int64_t kMaxElements = 8;
 
@@ -185,9 +187,10 @@ void Herbrand::add_bodies(Step& step) {
 void Herbrand::set_kind(Step& step) {
   const Op& op = *step.op;
   const std::string_view name = op.def->name;
-  if (name == "call" || name == "repeat" || name == "conditional") {
-    step.kind = name == "call" ? Kind::kCall : name == "repeat" ? Kind::kRepeat : Kind::kConditional;
+  if (name == "call" || name == "repeat" || name == "while_loop" || name == "conditional") {
+    step.kind = name == "call" ? Kind::kCall : name == "conditional" ? Kind::kConditional : Kind::kRepeat;
     if (name == "repeat") step.count = op.get(Attr<std::int64_t>{"count"});
+    if (name == "while_loop") step.count = kMostIterations, step.asks = true;
     return add_bodies(step);
   }
   if (name.starts_with("remote_")) {
@@ -537,6 +540,7 @@ bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask 
     for (std::size_t i = 0; i < carried; ++i) {
       copy(inner, *code.outputs[i], base, *step.out[i], active);
     }
+    if (step.asks && holding(base, *step.out[0], active) == 0) break;
   }
   for (const std::uint32_t i : body.modified) {
     if (i < carried) {
@@ -550,10 +554,15 @@ bool Herbrand::run_repeat(const Step& step, std::size_t base, PathId path, Mask 
   return true;
 }
 
-bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, Mask active) {
+/// The replicas on which a condition holds.
+Mask Herbrand::holding(std::size_t base, const Cells& condition, Mask active) {
   Mask holds = 0;
-  each(active,
-       [&](std::size_t r) { holds |= (mix(seed_, term(base, *step.in[0], r)) & 1) != 0 ? bit(r) : 0; });
+  each(active, [&](std::size_t r) { holds |= (mix(seed_, term(base, condition, r)) & 1) != 0 ? bit(r) : 0; });
+  return holds;
+}
+
+bool Herbrand::run_conditional(const Step& step, std::size_t base, PathId path, Mask active) {
+  const Mask holds = holding(base, *step.in[0], active);
   const Mask fails = active & ~holds;
   if (holds != 0 && !run_call(step, step.bodies[0], base, path, holds)) return false;
   return fails == 0 || run_call(step, step.bodies[1], base, path, fails);

@@ -114,7 +114,8 @@ class Herbrand {
     std::vector<std::uint64_t> number = {};  ///< Of a group, of a source plus one, or members of a scan.
     std::uint64_t root = 0;
     StreamId stream = {};
-    std::int64_t count = 0;
+    std::int64_t count = 0;  ///< Iterations at most.
+    bool asks = false;       ///< Ends earlier, where the first output holds nowhere.
     std::vector<Body> bodies = {};
   };
   struct Code {
@@ -152,6 +153,7 @@ class Herbrand {
   Term local_term(const Step& step, std::size_t base, std::size_t replica);
   bool run_call(const Step& step, const Body& body, std::size_t base, PathId path, Mask active);
   bool run_repeat(const Step& step, std::size_t base, PathId path, Mask active);
+  Mask holding(std::size_t base, const Cells& condition, Mask active);
   bool run_conditional(const Step& step, std::size_t base, PathId path, Mask active);
   void copy_back(const Step& step, const Body& body, std::size_t base, std::size_t inner, Mask active);
   void show_results(const Step& step, std::size_t base, PathId path, Mask active);

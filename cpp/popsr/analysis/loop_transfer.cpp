@@ -1,10 +1,12 @@
 // Transfer of a loop. The first iterations are followed one by one, so that the facts after the last one are
-// its own; the body is compiled once, so that inside it only what holds in all iterations is claimed.
+// its own; the body is compiled once, so that inside it only what holds in all iterations is claimed. Any
+// iteration of a while_loop may be its last: after it, too, only what holds in all of them is claimed.
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "popsr/analysis/context_solver.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -83,8 +85,9 @@ ContextId ContextSolver::fixpoint(const Op& op, GraphId body, ContextEntry entry
 
 std::optional<ContextSolver::Iterations> ContextSolver::follow(const Op& op, GraphId body,
                                                                ContextEntry& entry) {
-  const auto count =
-      has_fault(SolverFault::kOneIteration) ? std::size_t{1} : static_cast<std::size_t>(op.get(kCount));
+  const auto count = has_fault(SolverFault::kOneIteration)
+                         ? std::size_t{1}
+                         : static_cast<std::size_t>(counted_iterations(op).value());
   const std::size_t most = followed_iterations(analysis_.loops_.of(body));
   std::vector<ContextEntry> entries{entry};
   std::vector<ContextId> contexts;
@@ -117,7 +120,7 @@ OpFacts ContextSolver::transfer_repeat(const Op& op) {
   OpFacts facts;
   const CalledGraph called = called_graphs(ir_, op)[0];
   const auto carried = static_cast<std::uint32_t>(op.outputs.size());
-  if (op.get(kCount) == 0) {
+  if (counted_iterations(op) == 0) {
     for (std::uint32_t k = 0; k < carried; ++k) {
       facts.outputs.push_back(read(op.inputs[k]));
       if (Pieces pieces = memory_.pieces(op.inputs[k]); !pieces.empty())
@@ -129,7 +132,8 @@ OpFacts ContextSolver::transfer_repeat(const Op& op) {
   std::erase_if(entry.truths, [&](const auto& known) {
     return known.first < carried || analysis_.written_.by_call(op, known.first);
   });
-  std::optional<Iterations> iterations = follow(op, called.graph, entry);
+  const bool follows = !asks_condition(op) || has_fault(SolverFault::kOneIteration);
+  std::optional<Iterations> iterations = follows ? follow(op, called.graph, entry) : std::nullopt;
   if (!iterations) {
     const ContextId all = fixpoint(op, called.graph, entry);
     iterations = {all, all};

@@ -4,6 +4,7 @@
 
 #include "popsr/analysis/explain/dataflow.h"
 #include "popsr/effects/remote_access.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {
@@ -114,7 +115,7 @@ void StateReads::visit_remote(Walk& walk, const Op& op) const {
 /// of which less is known to be 0.
 StateReads::Summary StateReads::of_loop(const Op& op, GraphId body, std::vector<bool> zeros) {
   Summary result = of(body, zeros);
-  if (op.get(kCount) == 1) return result;
+  if (counted_iterations(op) == 1) return result;
   const auto after = [](const Summary& pass) {
     std::vector<bool> left = pass.zeros;
     std::copy(pass.zero_outputs.begin(), pass.zero_outputs.end(),

@@ -49,6 +49,7 @@ from popsr.ops.shape import *
 from popsr.ops.softmax import *
 from popsr.ops.sort import *
 from popsr.ops.transcendental import *
+from popsr.ops.while_loop import *
 
 __all__ = ["collectives", "var_updates"]
 __all__ += sorted(

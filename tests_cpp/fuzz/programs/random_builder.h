@@ -26,7 +26,7 @@ class RandomBuilder {
 
   /// A graph that is being written.
   struct Frame {
-    enum class Kind : std::uint8_t { kMain, kCall, kRepeat, kThen, kElse };
+    enum class Kind : std::uint8_t { kMain, kCall, kRepeat, kWhile, kThen, kElse };
     Kind kind = Kind::kMain;
     GraphId graph = kMainGraph;
     std::array<std::vector<TensorId>, kPools> pools = {};

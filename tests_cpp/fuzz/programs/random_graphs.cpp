@@ -15,6 +15,11 @@ void RandomGraphs::open(std::size_t kind) {
   std::vector<TensorId> carried;
   if (kind < 10) {
     inner.kind = Frame::Kind::kCall;
+  } else if (kind < 13) {
+    inner.kind = Frame::Kind::kWhile;
+    inner.condition = condition();
+    carried = {condition(), condition()};
+    for (std::size_t left = below(3); left > 0; --left) carried.push_back(any());
   } else if (kind < 20) {
     inner.kind = Frame::Kind::kRepeat;
     static constexpr std::int64_t kCounts[] = {2, 3, 4, 1, 3, 0};
@@ -29,7 +34,9 @@ void RandomGraphs::open(std::size_t kind) {
   for (const TensorId t : carried) {
     const Tensor outer = ir().tensor(t);
     inner.arguments.push_back(t);
-    inner.pools[kValues].push_back(ir().add_input(inner.graph, "carried", outer.type, outer.meta_shape));
+    const Pool pool =
+        inner.kind == Frame::Kind::kWhile && inner.arguments.size() <= 2 ? kConditions : kValues;
+    inner.pools[pool].push_back(ir().add_input(inner.graph, "carried", outer.type, outer.meta_shape));
   }
   inner.carried = carried.size();
   frames_.push_back(std::move(inner));
@@ -46,6 +53,7 @@ void RandomGraphs::close() {
       return close_conditional();
     default:
       frames_.back() = std::move(done);
+      if (frame().kind == Frame::Kind::kWhile) return close_while();
       return frame().kind == Frame::Kind::kRepeat ? close_repeat() : close_call();
   }
 }
@@ -79,6 +87,58 @@ void RandomGraphs::close_repeat() {
   Frame done = leave();
   run("repeat", {{"graph", done.graph}, {"count", done.count}}, done.arguments, {callables_.back()},
       done.carried);
+}
+
+/// The first condition that is carried is asked next: no loop has more than three iterations.
+void RandomGraphs::close_while() {
+  const GraphId body = frame().graph;
+  const std::vector<TensorId> inputs = ir().graph(body).inputs;
+  const auto both = [this](TensorId a, TensorId b) {
+    return ir().op(p_.emit("logical_and", {a, b})).outputs[0];
+  };
+  ir().add_output(body, inputs[0]);
+  ir().add_output(body, both(inputs[1], condition()));
+  const TensorId opposite = ir().op(p_.emit("logical_not", {inputs[1]})).outputs[0];
+  ir().add_output(body, both(inputs[1], opposite));
+  for (std::size_t i = 2; i < frame().carried; ++i) {
+    ir().add_output(body, last_like(inputs[i], frame().pools[kValues]).value_or(inputs[i]));
+  }
+  Frame done = leave();
+  const Callable iteration = iteration_of(callables_.back(), done.carried);
+  callables_.push_back(iteration);
+  std::vector<TensorId> arguments = done.arguments;
+  arguments.insert(arguments.begin(), done.condition);
+  run("while_loop", {{"graph", iteration.graph}}, arguments, {iteration}, 1 + done.carried);
+}
+
+/// A conditional that runs the body where its first input holds.
+RandomGraphs::Callable RandomGraphs::iteration_of(const Callable& body, std::size_t carried) {
+  const GraphId end = ir().create_graph("end"), iteration = ir().create_graph("iteration");
+  const auto add = [this](GraphId graph, const TensorType& type, const Shape& meta_shape) {
+    return ir().add_input(graph, "in", type, meta_shape);
+  };
+  Callable result{iteration, {false}};
+  ir().add_output(end, add(end, kCondition, {}));
+  std::vector<TensorId> arguments{add(iteration, kCondition, {})}, of_end = arguments;
+  const std::vector<TensorId> inputs = ir().graph(body.graph).inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor input = ir().tensor(inputs[i]);
+    arguments.push_back(add(iteration, input.type, input.meta_shape));
+    result.written.push_back(body.written[i]);
+    if (i >= carried) continue;
+    ir().add_output(end, add(end, input.type, input.meta_shape));
+    of_end.push_back(arguments.back());
+  }
+  const std::size_t given = arguments.size();
+  arguments.insert(arguments.end(), of_end.begin(), of_end.end());
+  p_.at = iteration;
+  const OpId op = p_.emit("conditional", arguments, {{"then_branch", body.graph}, {"else_branch", end}});
+  for (std::uint32_t i = 1; i < given; ++i) {
+    if (body.written[i - 1]) GraphEditor(ir()).mark_modified(op, i);
+  }
+  for (const TensorId t : ir().op(op).outputs) ir().add_output(iteration, t);
+  p_.at = frame().graph;
+  return result;
 }
 
 std::optional<TensorId> RandomGraphs::last_like(TensorId t, const std::vector<TensorId>& from) {

@@ -43,6 +43,8 @@ class RandomGraphs : public RandomEveryOp {
  private:
   void close_call();
   void close_repeat();
+  void close_while();
+  Callable iteration_of(const Callable& body, std::size_t carried);
   void open_else(Frame then_branch);
   void close_conditional();
   std::optional<TensorId> last_like(TensorId t, const std::vector<TensorId>& from);

@@ -162,6 +162,14 @@ def _control(rng: np.random.Generator, pool: list[Any]) -> Any:
         lambda: lax.scan(lambda c, r: (tamed(c * r), r + c), x[0], y, reverse=True)[1],
         lambda: lax.scan(lambda c, _: (tamed(lax.psum(c, axis) + y), None), x, None, length=3)[0],
         lambda: lax.fori_loop(0, 3, lambda k, c: tamed(c + k.astype(c.dtype)), x),
+        lambda: lax.while_loop(
+            lambda c: (c[0] < i[0, 0]) & (c[0] < 4), lambda c: (c[0] + 1, tamed(c[1] + y)), (0, x)
+        )[1],
+        lambda: lax.while_loop(
+            lambda c: lax.pmax(c[0], ("a", "b")) < 3,
+            lambda c: (c[0] + 1, tamed(lax.psum(c[1], axis))),
+            (i[0, 0] % 3, x),
+        )[1],
         lambda: jax.checkpoint(lambda a: tamed(a * 3))(x),
         lambda: jax.jit(lambda a, b: tamed(a + 2 * b))(x, y),
         lambda: lax.map(lambda r: r + r[0], x),

@@ -554,6 +554,7 @@ def _control() -> list[Row]:
     import jax
     import jax.numpy as jnp
     from jax import lax
+    from jax.sharding import PartitionSpec as P
 
     a = floats(4, 3)
 
@@ -603,6 +604,53 @@ def _control() -> list[Row]:
                 lambda c: c[1] > 3, lambda c: (c[0] + c[0], c[1] - 1), (x, jnp.int32(9))
             ),
             (ints(3),),
+        ),
+        Row(
+            "while",
+            lambda x: lax.while_loop(lambda c: c.sum() < 900, lambda c: c * 2 + 1, x),
+            (ints(3, low=1),),
+        ),
+        Row(
+            "while",
+            lambda x, n: lax.while_loop(
+                lambda c: (c[0] != 1) & (c[2] < n),
+                lambda c: (jnp.where(c[0] % 2 == 0, c[0] // 2, 3 * c[0] + 1), c[1] + x, c[2] + 1),
+                (jnp.int32(27), x, jnp.int32(0)),
+            ),
+            (ints(3), np.int32(200)),
+        ),
+        Row(
+            "while",
+            lambda x: jax.vmap(lambda r: lax.while_loop(lambda c: c < 90, lambda c: c * 2 + 1, r))(x),
+            (ints(5, low=1),),
+        ),
+        Row(
+            "while",
+            lambda x: lax.while_loop(
+                lambda c: c[0] > 0,
+                lambda c: (
+                    c[0] - 1,
+                    lax.while_loop(lambda d: d.sum() < 40, lambda d: d + c[0], c[1]) - 30,
+                ),
+                (x[0], x),
+            ),
+            (ints(3, low=1),),
+        ),
+        Row(
+            "while",
+            lambda x: lax.while_loop(
+                lambda c: lax.psum(c.sum(), "a") < 900, lambda c: c * 2 + lax.pmax(c, "a"), x
+            ),
+            (ints(4, 3, low=1),),
+            {"a": 4},
+            (P("a"), P("a")),
+        ),
+        Row(
+            "while",
+            lambda x: lax.while_loop(lambda c: c.sum() < 900, lambda c: c * 2 + 1, x),
+            (ints(4, 3, low=1),),
+            {"a": 4},
+            (P("a"), P("a")),
         ),
         Row("closed_call", _closed_call, (a,)),
         Row("custom_vmap_call", _custom_vmap, (a,)),

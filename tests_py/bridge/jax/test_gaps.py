@@ -111,25 +111,6 @@ def test_complex_numbers_are_gaps() -> None:
     assert from_jax(f, W, X, unsupported="conservative", **CUT).prove().ok
 
 
-def looped(w: Any, x: Any) -> Any:
-    agreed = jax.lax.pmax(x.sum(), "data")
-    w = jax.lax.while_loop(lambda c: c.sum() < agreed, lambda c: c * 2, w)
-    return w, agreed
-
-
-def looped_of_data(w: Any, x: Any) -> Any:
-    w = jax.lax.while_loop(lambda c: c.sum() < x.sum(), lambda c: c * 2, w)
-    return w, jax.lax.pmax(x.sum(), "data")
-
-
-def test_a_loop_whose_trip_count_depends_on_data_is_a_gap() -> None:
-    with pytest.raises(UnsupportedOpsError, match=r"while \(a trip count that depends on data\)"):
-        from_jax(looped, W, X, **CUT)
-    assert from_jax(looped, W, X, unsupported="conservative", **CUT).prove().ok
-    drifting = from_jax(looped_of_data, W, X, unsupported="conservative", **CUT).prove().drifting
-    assert [each.path for each in drifting] == ["w"]
-
-
 def test_complex_numbers_inside_of_a_loop_are_gaps() -> None:
     def f(w: Any, x: Any) -> Any:
         w, _ = jax.lax.scan(lambda c, _: (jnp.fft.fft(c).real, None), w, None, length=3)

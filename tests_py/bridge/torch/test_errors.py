@@ -17,7 +17,6 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as functional  # noqa: E402
-from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
@@ -91,21 +90,6 @@ def test_conservative_steps_are_proved_and_not_run() -> None:
     assert made.prove().gaps == made.gaps
     with pytest.raises(UnsupportedOpsError):
         made.run()
-
-
-class Branches(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-
-def test_branches_of_a_program() -> None:
-    program = torch.export.export(Branches(), (X,))
-    with pytest.raises(UnsupportedOpsError, match="cond"):
-        bridge.from_export(program, replicas=2)
-    made = bridge.from_export(program, replicas=2, equal="x", unsupported="conservative")
-    assert (
-        str(made.prove().facts.partition(made.results[0].tensor)) == "{0}{1}"
-    )  # a branch may have collectives
 
 
 def of_rank(model: Any, x: Any) -> Any:

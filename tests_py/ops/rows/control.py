@@ -35,6 +35,23 @@ def _repeat(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor) -> Any:
     return fn(popsr.gir().create_graph(body, x, y), 3, x, y)
 
 
+def _while_loop(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor) -> Any:
+    def cond(a: popsr.Tensor) -> popsr.Tensor:
+        return popsr.ops.less(popsr.ops.max(a), popsr.constant(9, a.dtype))
+
+    def body(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
+        return popsr.ops.add(popsr.ops.add(a, b), popsr.constant(1, a.dtype))
+
+    ir = popsr.gir()
+    return fn(ir.create_graph(cond, x), ir.create_graph(body, x, y), x, y)
+
+
+def _counted(a: Array, b: Array) -> Array:
+    while a.max() < 9:
+        a = a + b + 1
+    return a
+
+
 def _conditional(fn: Callable[..., Any], x: popsr.Tensor, y: popsr.Tensor, condition: popsr.Tensor) -> Any:
     def then_branch(a: popsr.Tensor, b: popsr.Tensor) -> popsr.Tensor:
         return popsr.ops.sub(b, a)
@@ -97,6 +114,12 @@ def _others() -> dict[str, Row]:
             grad="stops",
             python_only=("inputs_dict",),
             renamed={"count": "repeat_count"},
+        ),
+        "while_loop": _row(
+            Case(small((3,), (3,)), _counted, dtypes=(*FLOATS, *INTS), call=_while_loop),
+            grad="throws",
+            python_only=("cond", "inputs_dict"),
+            renamed={"graph": "body"},
         ),
         "conditional": _row(
             *(

@@ -416,6 +416,12 @@ def targets() -> list[Target]:
 
 _Given = Callable[[World], dict[str, Any]]
 _CALL: _Given = lambda w: {"graph": w.graph, "inputs": (w.x, w.y)}  # noqa: E731 - rows of a table
+_WHILE_LOOP: _Given = lambda w: {  # noqa: E731
+    "cond": popsr.gir().create_graph(lambda x: popsr.ops.less(popsr.ops.max(x), popsr.constant(9.0)), w.x),
+    "body": w.graph,
+    "inputs": (w.x, w.y),
+    "max_iterations": 3,
+}
 _REPEAT: _Given = lambda w: {"graph": w.graph, "repeat_count": 2, "inputs": (w.x, w.y)}  # noqa: E731
 _CONDITIONAL: _Given = lambda w: {  # noqa: E731
     "cond": w.flags[0, 0],
@@ -439,6 +445,7 @@ _GIVEN: dict[str, _Given] = {
     "call_with_info": _CALL,
     "repeat": _REPEAT,
     "repeat_with_info": _REPEAT,
+    "while_loop": _WHILE_LOOP,
     "conditional": _CONDITIONAL,
     "conditional_with_info": _CONDITIONAL,
     "remote_load": lambda w: {"remote_buffer": w.buffer, "offset": 1},

@@ -6,6 +6,7 @@
 
 #include "popsr/analysis/gradients/gradient_flow.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -276,6 +277,7 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
   const Ir& ir = flow.ir();
   const Op* op = flow.writer(node.value);
   const std::string& tensor = name(ir, node.value.storage);
+  const Asked asked = conditional == nullptr ? Asked{} : asked_by(ir, *conditional);
   switch (*explanation.root) {
     case RootKind::kStream:
       return rows_text(flow.facts(), *op);
@@ -294,13 +296,15 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
       return fmt::format("{} rounds with other random numbers on replicas {} and {}", op->def->name, node.r,
                          node.s);
     case RootKind::kDivergence:
-      return fmt::format("replicas {} and {} may take different branches of {}: its condition '{}' differs",
-                         node.r, node.s, conditional->def->name, name(ir, conditional->inputs[0]));
+      return fmt::format("replicas {} and {} may {} {}{}: its condition '{}' differs", node.r, node.s,
+                         asked.by == conditional ? "take different branches of" : "leave",
+                         asked.by->def->name, asked.by == conditional ? "" : " at different times",
+                         name(ir, asked.condition));
     case RootKind::kPosition:
       return fmt::format(
           "replicas {} and {} may be at different elements of stream '{}', which {} at {} lets some skip",
-          node.r, node.s, stream_name(ir, *op), conditional->def->name,
-          place_text(ir, conditional->origin.location));
+          node.r, node.s, stream_name(ir, *op), asked.by->def->name,
+          place_text(ir, asked.by->origin.location));
     case RootKind::kUndeclared:
       return fmt::format("{} declares no partition rule, so nothing is proved of its results", op->def->name);
   }

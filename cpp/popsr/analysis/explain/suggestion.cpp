@@ -7,6 +7,7 @@
 #include "popsr/analysis/explain/explain.h"
 #include "popsr/analysis/gradients/gradient_advice.h"
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -109,12 +110,19 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
         root_place);
   }
   if (root == RootKind::kPosition) {
-    return fmt::format("load the stream outside of {} at {}", explanation.conditional->def->name,
+    return fmt::format("load the stream outside of {} at {}",
+                       asked_by(ir, *explanation.conditional).by->def->name,
                        place_text(ir, explanation.conditional->origin.location));
   }
   if (root == RootKind::kDivergence) {
     const Op& conditional = *explanation.conditional;
     const PartitionId fact = explainer.flow().fact(explainer.condition(path.back().value.frame, conditional));
+    const Asked asked = asked_by(ir, conditional);
+    if (asked.by != &conditional) {
+      return fmt::format("make its condition equal: {} in graph '{}' of {}",
+                         collective_text(ir, asked.condition, fact, wanted_fact(ir, path)),
+                         ir.graph(ir.tensor(asked.condition).graph).name, root_place);
+    }
     return fmt::format("make its condition equal: {} before {}",
                        collective_text(ir, conditional.inputs[0], fact, wanted_fact(ir, path)), root_place);
   }

@@ -9,6 +9,7 @@
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/stream_positions.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -45,12 +46,12 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
   if (!group) return std::nullopt;
   const OpId diverging = facts.diverging_op(context, group->partition(ir.partitions()));
   if (diverging == kNone) return std::nullopt;
-  const Op& conditional = ir.op(diverging);
+  const Asked asked = asked_by(ir, ir.op(diverging));
   const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
   const std::string cause =
       fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
-                  conditional.def->name, place_text(ir, conditional.origin.location),
-                  name(ir, conditional.inputs[0]), blocks_text(ir.partitions(), context.exec));
+                  asked.by->def->name, place_text(ir, asked.by->origin.location), name(ir, asked.condition),
+                  blocks_text(ir.partitions(), context.exec));
   const std::string what =
       moves_stream(op)
           ? fmt::format("{} moves on in its stream, but {}: replicas that skip it stay behind the others",
@@ -204,6 +205,7 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   for (const CallSite& site : sites.at(*other)) {
     if (!ops.contains(site)) b = site.first;
   }
+  if (asks_first(ir, ir.op(a)) || asks_first(ir, ir.op(b))) return;  // the loop's other calls ask it, too
   const Context& here = facts.context(contexts[0]);
   const Context& there = facts.context(*other);
   Lint lint{.code = 4,

@@ -7,6 +7,7 @@
 #include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -153,8 +154,18 @@ PopartAnalysis::Results PopartAnalysis::transfer_local(const Op& op) const {
 }
 
 /// A loop is a call here: its body is walked once, whatever the count.
+/// Results of a while_loop are equal only when all its operands are, and its body keeps them equal.
 PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
-  const Ends ends = propagate(op.get(kGraph), inputs_of(op));
+  const std::vector<bool> in = inputs_of(op);
+  Ends ends = propagate(op.get(kGraph), in);
+  const auto all = [](const std::vector<bool>& equal) {
+    return std::ranges::find(equal, false) == equal.end();
+  };
+  if (asks_condition(op) && !(all(in) && all(ends.outputs))) {
+    ends = propagate(op.get(kGraph), std::vector<bool>(in.size(), false));
+    ends.outputs.assign(ends.outputs.size(), false);
+    ends.inputs.assign(ends.inputs.size(), false);
+  }
   Results results{.outputs = ends.outputs};
   for (const std::uint32_t i : op.call.modified) results.modified.emplace_back(i, ends.inputs[i]);
   return results;

@@ -46,4 +46,28 @@ std::vector<OutputDef> outputs_of(const InferContext& context, const Graph& grap
   return outputs;
 }
 
+void check_carried(const InferContext& context) {
+  const Graph& graph = callee(context);
+  if (graph.inputs.size() < graph.outputs.size()) {
+    raise<GraphError>(
+        "{}: graph '{}' has fewer inputs than outputs, got {} and {}, expected an input per output",
+        context.name(), graph.name, graph.inputs.size(), graph.outputs.size());
+  }
+  const std::vector<OutputDef> outputs = outputs_of(context, graph);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& carried = context.ir.tensor(graph.inputs[i]);
+    const std::string& output = context.ir.tensor(graph.outputs[i]).name;
+    if (outputs[i].type.dtype != carried.type.dtype) {
+      raise<DTypeError>("{}: loop-carried dtypes differ, got {} from output '{}', expected {} of input '{}'",
+                        context.name(), to_string(outputs[i].type), output, to_string(carried.type),
+                        carried.name);
+    }
+    if (outputs[i].type.shape != carried.type.shape || outputs[i].meta_shape != carried.meta_shape) {
+      raise<ShapeError>("{}: loop-carried shapes differ, got {} from output '{}', expected {} of input '{}'",
+                        context.name(), to_string(outputs[i].type), output, to_string(carried.type),
+                        carried.name);
+    }
+  }
+}
+
 }  // namespace popsr

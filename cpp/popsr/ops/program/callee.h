@@ -17,4 +17,8 @@ void check_argument(const InferContext& context, const Graph& graph, std::size_t
 /// Outputs of a call of the graph.
 std::vector<OutputDef> outputs_of(const InferContext& context, const Graph& graph);
 
+/// Of a loop: output i of the graph becomes input i of the next iteration, the remaining inputs are the same
+/// in every iteration.
+void check_carried(const InferContext& context);
+
 }  // namespace popsr

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -29,7 +30,7 @@ const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Repli
     group.push_back(r);
     if (mask.takes[r] != 0) present.push_back(r);
   }
-  const Tensor& condition = ir.tensor(conditional.inputs[0]);
+  const Tensor& condition = ir.tensor(asked_by(ir, conditional).condition);
   raise<ReplicaError>(
       "{}: replicas of one group disagree about taking part, got {} of group {{{}}} at {} because of "
       "condition '{}' at {}, expected all or none",

@@ -69,6 +69,7 @@ class Executor {
   kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
 
   ActiveReplicas active() const { return active_replicas(mask_); }
+  const Ir& ir() const { return facts_.ir(); }
   ThreadPool& pool() { return pool_; }
   ThreadPool& serial() { return serial_; }  ///< For kernels that run beside each other.
   HostIo& io() { return *io_; }

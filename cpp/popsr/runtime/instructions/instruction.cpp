@@ -50,7 +50,7 @@ std::int64_t active_blocks(const Instruction& instruction, ActiveReplicas active
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
                    IdVector<StreamId, std::int64_t>& reads) {
   for (const Instruction& instruction : instructions) {
-    std::visit(Overloaded{[&](const Loop& loop) { count_streams(loop.body, times * loop.count, reads); },
+    std::visit(Overloaded{[&](const Loop& loop) { count_streams(loop.body, times * loop.known(), reads); },
                           [&](const Merged& merged) { count_streams(merged.parts, times, reads); },
                           [&](const Conditional& conditional) {
                             IdVector<StreamId, std::int64_t> other = reads;

@@ -1,6 +1,7 @@
-// A loop: its body runs `count` times, each time with noise keys of its own.
+// A loop: its body runs `count` times, or while a condition holds, each time with noise keys of its own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,11 +16,17 @@ struct Instruction;
 
 struct Loop {
   std::vector<Instruction> body;  ///< One iteration.
-  std::int64_t count = 0;
-  PathId path_end = {};  ///< Paths Instruction::path..path_end-1 lie inside.
+  std::int64_t count = 0;         ///< Iterations; with conditions at most.
+  PathId path_end = {};           ///< Paths Instruction::path..path_end-1 lie inside.
+  /// By replica; after an iteration there is another one while one of them holds. Empty: the loop counts.
+  std::vector<const std::byte*> conditions = {};
+
+  /// Iterations that are known before the loop runs.
+  std::int64_t known() const { return conditions.empty() ? count : 1; }
 };
 
-void build_loop(PlanBuilder& builder, const lowered::Loop& loop, Instruction& instruction);
+void build_loop(PlanBuilder& builder, const LoweredOp& op, const lowered::Loop& loop,
+                Instruction& instruction);
 inline void prepare(Loop&, const Instruction&, Executor&) {}
 void execute(Loop& work, const Instruction& instruction, Executor& executor);
 std::string describe(const Loop& work, const Instruction& instruction, const Ir& ir);

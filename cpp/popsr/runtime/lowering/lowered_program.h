@@ -84,9 +84,10 @@ struct FusedAccumulation {
   std::vector<AccumulationStep> steps = {};
 };
 
+/// A loop that asks a condition has it as `in`.
 struct Loop {
   std::vector<LoweredOp> body;  ///< One iteration.
-  std::int64_t count = 0;
+  std::int64_t count = 0;       ///< Iterations; of a loop that asks a condition at most.
   PathId path_end = {};  ///< Paths LoweredOp::path..path_end-1 lie inside: their keys change each iteration.
 };
 

@@ -1,6 +1,7 @@
 #include "popsr/runtime/lowering/lowering.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <unordered_set>
@@ -12,6 +13,7 @@
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/calls/inlined_size.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -283,7 +285,7 @@ class Lowering {
   void lower_repeat(const Op& op, const FactView& facts, Frame& frame, PathId path,
                     std::vector<LoweredOp>& ops) {
     const std::size_t carried = op.outputs.size();
-    const auto count = op.get(kCount);
+    const std::optional<std::int64_t> count = counted_iterations(op);
     for (std::size_t i = 0; i < carried; ++i) {
       const BufferId to = new_buffer(op.outputs[i]);
       const PartitionId entry = count == 0 ? facts.outputs[i] : facts_.context(facts.callee).inputs[i];
@@ -293,11 +295,17 @@ class Lowering {
     if (count == 0) return;
     const PathId call = new_path(path, PathNode::Kind::kLoop, op.call.index);
     const PathId iteration = new_path(call, PathNode::Kind::kIteration, 0);
+    LoweredOp looped{.op = &op, .path = iteration};
     lowered::Loop loop;
-    loop.count = count;
+    loop.count = count.value_or(std::numeric_limits<std::int64_t>::max());
+    if (asks_condition(op)) {
+      loop.count = op.find(kMaxIterations).value_or(loop.count);
+      looped.in = {frame[ir_.tensor(op.outputs[0]).index]};
+    }
     loop.body = lower_body(op, facts_.context(facts.callee), frame, path, iteration, ops);
     loop.path_end = program_.paths.next();
-    ops.push_back({.op = &op, .path = iteration, .form = std::move(loop)});
+    looped.form = std::move(loop);
+    ops.push_back(std::move(looped));
     for (const std::uint32_t i : op.call.modified) {
       if (i >= carried) continue;
       const BufferId from = frame[ir_.tensor(op.outputs[i]).index];

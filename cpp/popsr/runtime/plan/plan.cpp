@@ -92,7 +92,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
 void Plan::count_iterations() {
   for (Instruction& instruction : instructions_) {
     const auto* const loop = std::get_if<Loop>(&instruction.work);
-    if (loop == nullptr) continue;
+    if (loop == nullptr || !loop->conditions.empty()) continue;
     instruction.iterations = 1;
     iterations_ += loop->count;
   }

@@ -21,7 +21,7 @@ std::vector<Instruction> PlanBuilder::build(const std::vector<LoweredOp>& ops) {
 Instruction PlanBuilder::build(const LoweredOp& op) {
   Instruction instruction{.op = op.op, .path = op.path};
   if (const auto* const loop = op.as<lowered::Loop>()) {
-    build_loop(*this, *loop, instruction);
+    build_loop(*this, op, *loop, instruction);
     return instruction;
   }
   instruction.heavy = bytes_moved(op) >= LookTimer::kHeavy;

@@ -178,20 +178,57 @@ def _with_row(t: Tensor, place: Tensor, row: Tensor) -> Tensor:
 @rule("while", raw=True)
 def _while(equation: Equation) -> Result:
     """A loop of a trip count that follows from its text; else one that asks its condition."""
-    params = equation.params
-    cond_consts = equation.values[: params["cond_nconsts"]]
-    body_consts = equation.values[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
-    carry = equation.values[params["cond_nconsts"] + params["body_nconsts"] :]
+    params, values = equation.params, equation.values
+    first, last = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    cond_consts, body_consts, carry = values[:first], values[first:last], values[last:]
     times = trip_count(params["cond_jaxpr"], params["body_jaxpr"], cond_consts, body_consts, carry)
-    if times is None:
-        raise NotSupportedError("a trip count that depends on data")
     if times == 0:
         return list(carry)
     start = [_as(equation, value, aval) for value, aval in zip(carry, equation.results, strict=True)]
+    if times is None:
+        return _while_loop(equation, start, cond_consts, body_consts)
+    graph, inputs = _graph(
+        equation,
+        "while",
+        [*start, *body_consts],
+        lambda inner: _pass(equation, inner[: len(start)], inner[len(start) :]),
+    )
+    return list(ops.repeat(graph, times, *inputs))
+
+
+def _pass(equation: Equation, state: Sequence[Value], consts: Sequence[Value]) -> list[Tensor]:
+    found = equation.importer.closed(equation.params["body_jaxpr"], [*consts, *state])
+    return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+
+
+def _while_loop(
+    equation: Equation, start: Sequence[Tensor], cond_consts: Sequence[Value], body_consts: Sequence[Value]
+) -> list[Value]:
+    """A loop that asks its condition; of one that is mapped over elements, each element's."""
+    importer, jaxpr = equation.importer, equation.params["cond_jaxpr"]
+    first, last = len(start), len(start) + len(cond_consts)
+    mapped = jaxpr.out_avals[0].shape != ()
+
+    def condition(inner: list[Value]) -> Tensor:
+        return importer.tensor(importer.closed(jaxpr, [*inner[first:last], *inner[:first]])[0])
+
+    def asked(inner: list[Value]) -> Sequence[Value]:
+        held = condition(inner)
+        return [ops.cast(ops.max(ops.cast(held, dtypes.uint8)), dtypes.bool) if mapped else held]
 
     def body(inner: list[Value]) -> Sequence[Value]:
-        found = equation.importer.closed(params["body_jaxpr"], [*inner[len(start) :], *inner[: len(start)]])
-        return [_as(equation, value, aval) for value, aval in zip(found, equation.results, strict=True)]
+        new = _pass(equation, inner[:first], inner[last:])
+        if not mapped:
+            return new
+        goes_on, old = condition(inner), map(importer.tensor, inner[:first])
+        return [_chosen(goes_on, ours, before) for ours, before in zip(new, old, strict=True)]
 
-    graph, inputs = _graph(equation, "while", [*start, *body_consts], body)
-    return list(ops.repeat(graph, times, *inputs))
+    graph, inputs = _graph(equation, "while", [*start, *cond_consts, *body_consts], body)
+    cond, _ = _graph(equation, "while_condition", [*start, *cond_consts], asked)
+    return list(ops.while_loop(cond, graph, *inputs))
+
+
+def _chosen(goes_on: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """The new value where a loop that is mapped over elements goes on."""
+    mask = ops.reshape(goes_on, (*goes_on.shape, *[1] * (new.rank - goes_on.rank)))
+    return ops.where(mask if mask.shape == new.shape else ops.expand(mask, new.shape), new, old)

@@ -148,6 +148,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     running_node = core._current_autograd_node
 
     class Watcher(TorchDispatchMode):
+        supports_higher_order_operators = True  # branches and loops are recorded as they stand
+
         def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
             super().__init__()
             self._groups = groups

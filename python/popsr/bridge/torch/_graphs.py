@@ -11,6 +11,7 @@ from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import functional
+from popsr.bridge.torch._control import is_dynamic
 from popsr.bridge.torch._decompositions import decompositions
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
@@ -60,7 +61,7 @@ def from_export(
         raise ArgumentTypeError(
             f"{where}: program is not one of torch.export, got {shown(program)}, expected an ExportedProgram"
         )
-    if program.range_constraints:
+    if program.range_constraints and is_dynamic(program.graph_module):
         raise UnsupportedError(
             f"{where}: the program has dynamic shapes, got {sorted(map(str, program.range_constraints))}, expected "
             "an export without dynamic_shapes"

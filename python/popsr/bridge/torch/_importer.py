@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from popsr.bridge.torch import (
     _scalars,
     _shape,
 )
+from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node
 from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
@@ -137,6 +139,8 @@ class Importer:
         if name == "getitem" and table is PYTHON_RULES:
             return args[0][args[1]]
         found = table.get(name)
+        if getattr(node.target, "namespace", None) == "higher_order" and name in CONTROL:
+            found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
         site = Site(node.meta.get("val"), self._grouping, self._random_seed)
@@ -149,6 +153,10 @@ class Importer:
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
             error.add_note(f"while reading {node.target} of torch")
             raise
+
+    def _inner(self, module: Any, inputs: Sequence[Any]) -> Any:
+        """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
+        return Importer(self._builder, self._grouping, no_seed).run(module, inputs)
 
     def _gap(self, node: Any, what: str, operands: Any) -> Any:
         """Stand-ins for the results of a node."""

@@ -70,7 +70,9 @@ def _compare_node(
             raise _different(first, node, rank, where, f"{first.target} and {node.target}")
     if first.op == "get_attr":
         values = [getattr(each.module, node.target) for each, node in zip(recorded, nodes, strict=True)]
-        if any(not _same(value, values[0]) for value in values):
+        if hasattr(values[0], "graph"):
+            _compare_inner(values, recorded, merged, where)
+        elif any(not _same(value, values[0]) for value in values):
             placeholder = _placeholder(merged, values)
             merged.numbers[placeholder] = merged.numbers[first]
             first.replace_all_uses_with(placeholder)
@@ -83,6 +85,21 @@ def _compare_node(
     rank = next(r for r, each in enumerate(plain) if each != plain[0])
     if not _vary(nodes, numbers, merged):
         raise _different(first, nodes[rank], rank, where, f"{plain[0]!s:.80} and {plain[rank]!s:.80}")
+
+
+def _compare_inner(modules: Sequence[Any], recorded: Sequence[Recorded], merged: Merged, where: str) -> None:
+    """Compare the graphs of a branch or loop, to which nothing can be given that differs."""
+    inner = [Recorded(module, each.groups) for module, each in zip(modules, recorded, strict=True)]
+    graphs = [list(module.graph.nodes) for module in modules]
+    numbers = [{node: i for i, node in enumerate(nodes)} for nodes in graphs]
+    found = Merged(modules[0], groupings=merged.groupings, numbers=numbers[0])
+    for together in zip(*graphs, strict=False):
+        _compare_node(together, numbers, inner, found, where)
+        if found.varying or len({len(nodes) for nodes in graphs}) > 1:
+            first = together[0]
+            raise _different(
+                first, together[-1], len(graphs) - 1, where, "a branch that differs between them"
+            )
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -19,6 +19,14 @@ def _sum(t: Operands) -> popsr.Graph:
     return t.ir.create_graph(lambda x: ops.sum(x), popsr.TensorSpec((2,), F32))
 
 
+def _less(t: Operands) -> popsr.Graph:
+    return t.ir.create_graph(lambda x: ops.less(ops.max(x), popsr.constant(9.0)), popsr.TensorSpec((2,), F32))
+
+
+def _each_less(t: Operands) -> popsr.Graph:
+    return t.ir.create_graph(lambda x: ops.less(x, popsr.constant(9.0)), popsr.TensorSpec((2,), F32))
+
+
 def _bool(t: Operands, *shape: int) -> popsr.Tensor:
     return t(*shape, kind=popsr.bool)
 
@@ -41,6 +49,64 @@ REFUSALS: list[Refusal] = [
         r"repeat: repeat_count is not an int, got 'x'",
     ),
     Refusal("shape", lambda t: ops.repeat(_relu(t), 2, t(3)), Shape, r"repeat: shape of .* got f32\[3\]"),
+    Refusal(
+        "no-cond",
+        lambda t: ops.while_loop(t(2), _relu(t), t(2)),
+        Argument,
+        r"while_loop: cond is not a Graph",
+    ),
+    Refusal(
+        "no-body", lambda t: ops.while_loop(_less(t), 3, t(2)), Argument, r"while_loop: body is not a Graph"
+    ),
+    Refusal(
+        "floats",
+        lambda t: ops.while_loop(_sum(t), _relu(t), t(2)),
+        DType,
+        r"while_loop: the condition has the wrong dtype, got .*float32.*, expected bool",
+    ),
+    Refusal(
+        "two-values",
+        lambda t: ops.while_loop(_each_less(t), _relu(t), t(2)),
+        Shape,
+        r"while_loop: the condition is not one value",
+    ),
+    Refusal(
+        "no-condition",
+        lambda t: ops.while_loop(t.ir.create_graph(lambda: None), _relu(t), t(2)),
+        Graph,
+        r"while_loop: cond has not one output, got 0",
+    ),
+    Refusal(
+        "carried",
+        lambda t: ops.while_loop(_less(t), _sum(t), t(2)),
+        Shape,
+        r"while_loop: loop-carried shapes differ, got .*\(\).*, expected .*\(2,\)",
+    ),
+    Refusal(
+        "carried-dtype",
+        lambda t: ops.while_loop(_less(t), _each_less(t), t(2)),
+        DType,
+        r"while_loop: loop-carried dtypes differ, got .*bool.*, expected .*float32",
+    ),
+    Refusal(
+        "outputs",
+        lambda t: ops.while_loop(_less(t), t.ir.create_graph(lambda: popsr.ops.init((2,), F32)), t(2)),
+        Graph,
+        r"while_loop: body has fewer inputs than outputs, got 0 and 1",
+    ),
+    Refusal(
+        "count",
+        lambda t: ops.while_loop(_less(t), _relu(t), t(2), max_iterations=0),
+        Attr,
+        r"while_loop: max_iterations: got 0, expected an int from 1",
+    ),
+    Refusal("missing", lambda t: ops.while_loop(_less(t), _relu(t)), Graph, r"while_loop: Not enough inputs"),
+    Refusal(
+        "shape", lambda t: ops.while_loop(_less(t), _relu(t), t(3)), Shape, r"while_loop: shape of input"
+    ),
+    Refusal(
+        "dtype", lambda t: ops.while_loop(_less(t), _relu(t), t.i(2)), DType, r"while_loop: dtype of input"
+    ),
     Refusal(
         "floats",
         lambda t: ops.conditional(t(), _relu(t), _relu(t), [t(2)], [t(2)]),

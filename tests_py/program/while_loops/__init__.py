@@ -1,0 +1,1 @@
+"""``conditional``: branches, masks, gradients, collectives inside."""
