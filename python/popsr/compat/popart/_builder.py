@@ -18,7 +18,7 @@ from popsr.compat.popart._node_attributes import NodeAttributes
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
 from popsr.compat.popart._settings import InputSettings, replication_of, settings_of, write_replication, write_settings
 from popsr.compat.popart._signatures import Signature, debug_name
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, UnknownNameError
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
 from popsr.io._onnx_format import ONNX_TYPES, require_onnx
 from popsr.replicas import VariableSettings
 
@@ -339,11 +339,13 @@ class Builder(NodeAttributes):
             model = self._onnx.shape_inference.infer_shapes(model)
         found = {each.name: each for each in (*model.graph.value_info, *model.graph.output)}
         for each in graph.output:
-            if each.name in self._known and self._known[each.name] is not None:
-                info = self._known[each.name]
-                each.CopyFrom(self._onnx.helper.make_tensor_value_info(each.name, _code("Builder", info.dataType()), info.shape()))
-            elif each.name in found:
+            if each.name in found and found[each.name].HasField("type"):
                 each.CopyFrom(found[each.name])
+                continue
+            with contextlib.suppress(Error):
+                info = self._info("Builder", each.name)
+                code = _code("Builder", info.dataType())
+                each.CopyFrom(self._onnx.helper.make_tensor_value_info(each.name, code, info.shape()))
 
     def saveModelProto(self, filename: str | os.PathLike[str]) -> None:
         """Write the model to a file."""

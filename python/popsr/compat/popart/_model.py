@@ -119,8 +119,7 @@ def read_graph(
     model.CopyFrom(proto)
     _as_inputs(model, weights, replicas, shapes)
     _choose_outputs(where, model, list(outputs))
-    if training:
-        _seed_dropout(model)
+    _rename(model, training)
     constants: dict[str, Array] = {}
     while True:
         try:
@@ -220,22 +219,28 @@ def _graphs(node: Any) -> Iterator[Any]:
         yield from each.graphs
 
 
-def _seed_dropout(model: Any) -> None:
-    """Let nodes with random results read a seed, which the session feeds."""
-    onnx, count = require_onnx("Session"), 0
+def _rename(model: Any, training: bool) -> None:
+    """Let rules of ai.graphcore read nodes whose meaning depends on the session.
+
+    Dropout reads a seed in training, which the session feeds; BatchNormalization of versions before 14 is in training
+    mode where it has several results.
+    """
+    onnx, dropouts, renamed = require_onnx("Session"), 0, 0
+    version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 14)
     todo = [model.graph]
     while todo:
         for node in todo.pop().node:
             todo += _graphs(node)
-            if node.op_type == "Dropout" and node.domain in ("", "ai.onnx"):
+            own = node.domain in ("", "ai.onnx")
+            if own and version < 14 and node.op_type == "BatchNormalization":
+                node.domain, renamed = DOMAIN, renamed + 1
+            if own and training and version < 12 and node.op_type == "Dropout":
                 node.domain = DOMAIN
-            if node.domain == DOMAIN and node.op_type in ("Dropout", "ShapedDropout"):
+            if training and node.domain == DOMAIN and node.op_type in ("Dropout", "ShapedDropout"):
                 node.input.append(SEED)
-                node.attribute.append(onnx.helper.make_attribute("number", count))
-                count += 1
-    if count:
+                node.attribute.append(onnx.helper.make_attribute("number", dropouts))
+                dropouts += 1
+    if dropouts:
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-        if all(each.domain != DOMAIN for each in model.opset_import):
-            model.opset_import.add(domain=DOMAIN, version=1)
-
-
+    if (dropouts or renamed) and all(each.domain != DOMAIN for each in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)
