@@ -5,6 +5,7 @@ Results are those of onnx's reference evaluator, except where it has a later ver
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -120,6 +121,28 @@ def _batch_norm(x: Array, scale: Array, bias: Array, mean: Array, var: Array) ->
     return np.asarray((x - mean) / np.sqrt(var + 1e-5) * scale + bias)
 
 
+def _lrn(x: Array) -> Array:
+    square = np.pad(x * x, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    sums = square[:, :-2] + square[:, 1:-1] + square[:, 2:]
+    return np.asarray(x / (1 + 1e-4 / 3 * sums) ** 0.75)
+
+
+def _regions(*arrays: Array) -> Array:
+    """Places are not moved by half a pixel, which version 16 made the default."""
+    onnx = importlib.import_module("onnx")
+    importlib.import_module("onnx.reference")
+    node = onnx.helper.make_node(
+        "RoiAlign", ["x", "rois", "batch"], ["y"], output_height=2, output_width=2, sampling_ratio=2,
+        coordinate_transformation_mode="output_half_pixel",
+    )
+    kinds = [onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64]
+    inputs = [onnx.helper.make_tensor_value_info(n, k, a.shape) for n, k, a in zip(node.input, kinds, arrays, strict=True)]
+    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.helper.make_tensor_value_info("y", 1, None)])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 16)], ir_version=8)
+    feeds = dict(zip(node.input, arrays, strict=True))
+    return np.asarray(onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0])
+
+
 def _doubled(x: Array, *_: Array) -> Array:
     return x.repeat(2, 2).repeat(2, 3)
 
@@ -194,12 +217,13 @@ def _neural() -> Iterator[Row]:
     yield Row("instancenormalization", norm[:3])
     yield Row("meanvariancenormalization", (IMAGE,), since=9)
     yield Row("lpnormalization", (MATRIX,), (), {"axis": 1})
-    yield Row("lrn", (_floats(4, 3, 2, 2),), (3,))
+    yield Row("lrn", (_floats(4, 3, 2, 2),), (3,), expected=_lrn)
     yield Row("dropout", (F,), (1,), {"ratio": 0.3}, since=7)
     yield Row("maxunpool", (np.array([[[[1, 2], [3, 4]]]], np.float32), np.array([[[[5, 7], [13, 15]]]], np.int64)),
               ([2, 2],), {"strides": [2, 2]}, since=9)
     regions = (_above(0.0, 1, 1, 6, 6), np.array([[0, 0, 4, 4]], np.float32), _ints(0))
-    yield Row("roialign", regions, (), {"output_height": 2, "output_width": 2, "sampling_ratio": 2}, since=10)
+    yield Row("roialign", regions, (), {"output_height": 2, "output_width": 2, "sampling_ratio": 2}, since=10,
+              expected=_regions)
     gates = {"gru": 3, "lstm": 4, "rnn": 1}
     for name, count in gates.items():
         operands = (_floats(3, 2, 4), _floats(1, 5 * count, 4), _floats(1, 5 * count, 5), _floats(1, 10 * count))

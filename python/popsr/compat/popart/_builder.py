@@ -339,7 +339,7 @@ class Builder(NodeAttributes):
             model = self._onnx.shape_inference.infer_shapes(model)
         found = {each.name: each for each in (*model.graph.value_info, *model.graph.output)}
         for each in graph.output:
-            if each.name in found and found[each.name].HasField("type"):
+            if each.name in found and found[each.name].type.WhichOneof("value") is not None:
                 each.CopyFrom(found[each.name])
                 continue
             with contextlib.suppress(Error):

@@ -32,7 +32,7 @@ def _reduced(node: Node, t: Tensor) -> Tensor:
 
 @_graphcore("L1")
 def _l1(node: Node, t: Tensor) -> Tensor:
-    size = ops.mul(ops.abs(t), node.like(node.float("lambda"), t))
+    size = ops.mul(ops.abs(t), node.like(node.number("lambda"), t))
     return _reduced(node, size)
 
 
@@ -45,9 +45,9 @@ def _identity_loss(node: Node, t: Tensor) -> Tensor:
 @_graphcore("Nll")
 def _nll(node: Node, probs: Tensor, labels: Tensor) -> Tensor:
     words = {"Mean": "mean", "Sum": "sum", "NoReduction": "none"}
-    ignored = node.int("ignoreIndex") if node.has("ignoreIndex") else None
+    ignored = node.integer("ignoreIndex") if node.has("ignoreIndex") else None
     reduction: Any = words[node.text("reduction", "Mean")]
-    return ops.nll_loss(probs, labels, ignored, reduction, bool(node.int("inputIsLogProbability", 0)))
+    return ops.nll_loss(probs, labels, ignored, reduction, bool(node.integer("inputIsLogProbability", 0)))
 
 
 _LEAST = -1e30  # stands for the logarithm of 0: its differences are numbers
@@ -61,7 +61,7 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
     """
     logs = cast(logs, dtypes.float32)
     steps, batch, classes = logs.shape
-    labels, blank = _with_blanks(node, cast(targets, dtypes.int32)), node.int("blank", 0)
+    labels, blank = _with_blanks(node, cast(targets, dtypes.int32)), node.integer("blank", 0)
     width = labels.shape[1]
     first = node.constant(np.arange(batch).reshape(-1, 1) * classes, dtypes.int32)
     places = ops.reshape(ops.add(labels, first), (batch * width,))
@@ -85,7 +85,7 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
     last = ops.logical_or(ops.equal(place, twice), ops.equal(place, ops.sub(twice, node.like(1, twice))))
     loss = ops.negate(ops.logsumexp(ops.where(last, alpha, least), 1))
     loss = ops.where(ops.greater(loss, node.like(1e29, loss)), node.like(
-        0.0 if node.int("zeroInfinity", 0) else math.inf, loss), loss)
+        0.0 if node.integer("zeroInfinity", 0) else math.inf, loss), loss)
     if node.text("reduction", "Mean") == "Mean":
         loss = ops.div(loss, ops.maximum(cast(ops.reshape(ends, (batch,)), loss.dtype), node.like(1, loss)))
     return _reduced(node, loss)
@@ -93,7 +93,7 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
 
 def _with_blanks(node: Node, targets: Tensor) -> Tensor:
     batch, count = targets.shape
-    blank = node.constant(np.full((batch, count, 1), node.int("blank", 0)), dtypes.int32)
+    blank = node.constant(np.full((batch, count, 1), node.integer("blank", 0)), dtypes.int32)
     pairs = ops.concat([blank, ops.reshape(targets, (batch, count, 1))], 2)
     return ops.concat([ops.reshape(pairs, (batch, 2 * count)), ops.slice(ops.reshape(blank, (batch, count)), [0], [1], axis=[1])], 1)
 
@@ -122,7 +122,7 @@ def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor
         return [reuse("BatchNormalization", 9, node, t, scale, bias, mean, var)[0]]
     axes, shape = [0, *range(2, t.rank)], (1, mean.nelms, *(1,) * (t.rank - 2))
     own_mean, own_var = ops.mean(t, axes, True), ops.var(t, axes, True, 0.0)
-    epsilon, share = node.float("epsilon", 1e-5), node.float("momentum", 0.9)
+    epsilon, share = node.number("epsilon", 1e-5), node.number("momentum", 0.9)
     factor = ops.mul(ops.rsqrt(ops.add(own_var, node.like(epsilon, own_var))), ops.reshape(scale, shape))
     made = ops.add(ops.mul(ops.sub(t, own_mean), factor), ops.reshape(bias, shape))
     own = [ops.reshape(cast(each, mean.dtype), mean.shape) for each in (own_mean, own_var)]
@@ -136,7 +136,7 @@ def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor
 @_graphcore("GroupNormalization")
 def _group_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> list[Tensor]:
     """The result, and mean and 1 / standard deviation of each group."""
-    groups, epsilon = node.int("num_groups"), node.float("epsilon", 1e-5)
+    groups, epsilon = node.integer("num_groups"), node.number("epsilon", 1e-5)
     made = ops.group_norm(t, scale, bias, groups, epsilon)
     rows = ops.reshape(t, (t.shape[0] * groups, t.nelms // (t.shape[0] * groups)))
     var = ops.var(rows, 1, False, 0.0)
@@ -144,13 +144,13 @@ def _group_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> list[Tens
 
 
 def _own_seed(node: Node, seed: Tensor) -> Tensor:
-    return ops.create_random_seed(seed, node.constant(node.int("number"), dtypes.uint32))
+    return ops.create_random_seed(seed, node.constant(node.integer("number"), dtypes.uint32))
 
 
 @_graphcore("Dropout")
 def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
     """Of ONNX, in a training session."""
-    kept = ops.dropout(ops.expand(node.like(1, t), t.shape), _own_seed(node, seed), node.float("ratio", 0.5))
+    kept = ops.dropout(ops.expand(node.like(1, t), t.shape), _own_seed(node, seed), node.number("ratio", 0.5))
     mask = ops.not_equal(kept, node.like(0, kept))
     return [ops.mul(t, kept), mask if node.opset >= 10 or node.wants(1) else t]
 
@@ -159,7 +159,7 @@ def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
 def _shaped_dropout(node: Node, t: Tensor, seed: Tensor | None = None) -> Tensor:
     if seed is None:
         return ops.identity(t)
-    return ops.shaped_dropout(t, _own_seed(node, seed), node.ints("shape"), node.float("ratio", 0.5))
+    return ops.shaped_dropout(t, _own_seed(node, seed), node.ints("shape"), node.number("ratio", 0.5))
 
 
 # Layers
@@ -188,7 +188,7 @@ def _lstm(
         cell = ops.add(ops.mul(forget, cell), ops.mul(take, ops.tanh(gates[2])))
         out = ops.mul(give, ops.tanh(cell))
         outs.append(ops.reshape(out, (1, batch, hidden)))
-    return [ops.concat(outs, 0) if node.int("outputFullSequence", 1) else out, cell]
+    return [ops.concat(outs, 0) if node.integer("outputFullSequence", 1) else out, cell]
 
 
 @_graphcore("MultiConv")
@@ -215,7 +215,7 @@ def _ints(text: str) -> tuple[int, ...]:
 @_graphcore("SplineBasis")
 def _spline_basis(node: Node, places: Tensor, sizes: Tensor, is_open: Tensor) -> list[Tensor]:
     """B-spline bases at places in [0, 1]^D, and the indices of their control points; Fey et al. 2018."""
-    degree, (edges, dims) = node.int("degree", 1), places.shape
+    degree, (edges, dims) = node.integer("degree", 1), places.shape
     count = (degree + 1) ** dims
     basis = ops.expand(node.like(1, places), (edges, count))
     index = node.constant(np.zeros((edges, count)), dtypes.int32)

@@ -78,26 +78,26 @@ def _remainder(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @_graphcore("Scale")
 def _scale(node: Node, t: Tensor) -> Tensor:
-    return ops.mul(t, node.like(node.float("scale"), t))
+    return ops.mul(t, node.like(node.number("scale"), t))
 
 
 @_graphcore("ScaledAdd")
 def _scaled_add(node: Node, a: Tensor, b: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Tensor:
-    first: Any = node.float("scale0", 1.0) if x is None else x
-    second: Any = node.float("scale1", 1.0) if y is None else y
+    first: Any = node.number("scale0", 1.0) if x is None else x
+    second: Any = node.number("scale1", 1.0) if y is None else y
     return ops.scaled_add(a, b, first, second)
 
 
 @_graphcore("IncrementMod")
 def _increment_mod(node: Node, t: Tensor) -> Tensor:
-    return ops.increment_mod(t, node.float("increment"), node.float("modulus"))
+    return ops.increment_mod(t, node.number("increment"), node.number("modulus"))
 
 
 @_graphcore("NormalizeImage")
 def _normalize_image(node: Node, t: Tensor, offsets: Tensor, scales: Tensor) -> Tensor:
     """The last axis has channels; three of them become four, the last of zeros."""
     made = cast(t, offsets.dtype)
-    made = ops.mul(ops.sub(ops.mul(made, node.like(node.float("scale", 1.0), made)), offsets), scales)
+    made = ops.mul(ops.sub(ops.mul(made, node.like(node.number("scale", 1.0), made)), offsets), scales)
     if made.shape[-1] != 3:
         return made
     return ops.concat([made, ops.init((*made.shape[:-1], 1), made.dtype)], made.rank - 1)
@@ -139,7 +139,7 @@ def _init(node: Node) -> Tensor:
     from popsr.bridge.onnx._types import dtype_of
 
     kind = "undef" if node.text("init_type") == "NoInit" else "zero"
-    return ops.init(node.ints("shape"), dtype_of(node.int("data_type")), init_type=kind)
+    return ops.init(node.ints("shape"), dtype_of(node.integer("data_type")), init_type=kind)
 
 
 @_graphcore("PrintTensor")
@@ -148,12 +148,12 @@ def _print_tensor(node: Node, t: Tensor) -> Tensor:
     return ops.print_tensor(
         t,
         node.text("title", "") or node.proto.input[0],
-        print_gradient=bool(node.int("print_gradient", 1)),
-        summarise_threshold=node.int("summariseThreshold", 1000),
-        edge_items=node.int("edgeItems", 3),
-        max_line_width=node.int("maxLineWidth", 75),
-        digits=node.int("digits", 8),
-        float_format=words[node.int("floatFormat", 0)],  # type: ignore[arg-type]
+        print_gradient=bool(node.integer("print_gradient", 1)),
+        summarise_threshold=node.integer("summariseThreshold", 1000),
+        edge_items=node.integer("edgeItems", 3),
+        max_line_width=node.integer("maxLineWidth", 75),
+        digits=node.integer("digits", 8),
+        float_format=words[node.integer("floatFormat", 0)],  # type: ignore[arg-type]
         separator=node.text("separator", " "),
         open_bracket=node.text("openBracket", "["),
         close_bracket=node.text("closeBracket", "]"),
@@ -169,7 +169,7 @@ def _call(node: Node, *operands: Value) -> list[Value]:
 
 
 def _slices(node: Node) -> tuple[list[int], list[int], bool]:
-    return list(node.ints("axes")), list(node.ints("sizes")), bool(node.int("noOverlap", 0))
+    return list(node.ints("axes")), list(node.ints("sizes")), bool(node.integer("noOverlap", 0))
 
 
 @_graphcore("DynamicSlice")
@@ -199,7 +199,7 @@ def _dynamic_zero(node: Node, t: Tensor, index: Tensor) -> Tensor:
 
 @_graphcore("GroupedGather")
 def _grouped_gather(node: Node, t: Tensor, indices: Tensor) -> Tensor:
-    return ops.groupedgather(t, indices, node.int("axis", 0), node.int("group_size", 1))
+    return ops.groupedgather(t, indices, node.integer("axis", 0), node.integer("group_size", 1))
 
 
 @_graphcore("ScatterReduce")
@@ -210,7 +210,7 @@ def _scatter_reduce(node: Node, t: Tensor, indices: Tensor, initial: Tensor | No
 @_graphcore("GroupedScatterReduce")
 def _grouped_scatter(node: Node, t: Tensor, indices: Tensor, initial: Tensor | None = None) -> Tensor:
     axis, size, broadcast = _scattered(node, t)
-    groups = node.int("group_size", 1)
+    groups = node.integer("group_size", 1)
     return ops.grouped_scatter_reduce(t, indices, _reduction(node), initial, axis, size, groups, broadcast)
 
 
@@ -222,7 +222,7 @@ def _reduction(node: Node) -> Any:
 
 
 def _scattered(node: Node, t: Tensor) -> tuple[int, int, bool]:
-    return node.int("axis", -1) % t.rank, node.int("axis_size"), bool(node.int("enable_index_broadcast", 1))
+    return node.integer("axis", -1) % t.rank, node.integer("axis_size"), bool(node.integer("enable_index_broadcast", 1))
 
 
 @_graphcore("SequenceSlice")
@@ -235,7 +235,7 @@ def _sequence_slice(node: Node, source: Tensor, target: Tensor, *entries: Tensor
     found = ops.gather(source, ops.sum(wanted, 1), 0)
     written = ops.greater(ops.sum(cast(inside, dtypes.int32), 1), node.constant(0, dtypes.int32))
     written = ops.reshape(written, (target.shape[0], *(1,) * (target.rank - 1)))
-    rest = ops.init(target.shape, target.dtype) if node.int("zeroUnused", 0) else target
+    rest = ops.init(target.shape, target.dtype) if node.integer("zeroUnused", 0) else target
     return ops.where(written, found, rest)
 
 
@@ -245,15 +245,15 @@ def _sequence_slice(node: Node, source: Tensor, target: Tensor, *entries: Tensor
 @_graphcore("Bucketize")
 def _bucketize(node: Node, t: Tensor, boundaries: Tensor) -> Tensor:
     """The number of boundaries below, or with ``right`` not above, each element."""
-    compare = ops.less_equal if node.int("right", 0) else ops.less
+    compare = ops.less_equal if node.integer("right", 0) else ops.less
     below = compare(boundaries, ops.reshape(t, (*t.shape, 1)))
     return ops.sum(cast(below, dtypes.int32), t.rank)
 
 
 @_graphcore("Sort")
 def _sort(node: Node, t: Tensor) -> list[Tensor]:
-    axis = node.int("axis", -1) % t.rank
-    return list(_ordered(node, t, axis, bool(node.int("descending", 0))))
+    axis = node.integer("axis", -1) % t.rank
+    return list(_ordered(node, t, axis, bool(node.integer("descending", 0))))
 
 
 def _ordered(node: Node, t: Tensor, axis: int, descending: bool) -> tuple[Tensor, ...]:
@@ -270,7 +270,7 @@ def _reduce_median(node: Node, t: Tensor) -> list[Tensor]:
     kept = tuple(t.shape[axis] for axis in others)
     count = math.prod(t.shape[axis] for axis in axes)
     rows = ops.reshape(ops.transpose(t, (*others, *axes)), (math.prod(kept), count))
-    shape = tuple(1 if i in axes else n for i, n in enumerate(t.shape)) if node.int("keepdims", 1) else kept
+    shape = tuple(1 if i in axes else n for i, n in enumerate(t.shape)) if node.integer("keepdims", 1) else kept
     middle = (count - 1) // 2
     found = _ordered(node, rows, 1, False)
     return [ops.reshape(ops.slice(each, [middle], [middle + 1], axis=[1]), shape) for each in found]
