@@ -64,6 +64,7 @@ class Builder(NodeAttributes):
         self._opset: int | None = None
         self._known: dict[str, TensorInfo | None] = {}
         self._prefix = ""
+        self._captured: list[str] = []
         if modelProtoOrFilename is not None:
             self._go_on_from(_model.parse_model("Builder", modelProtoOrFilename)[0])
         given = read_mapping("Builder", "opsets", opsets)
@@ -213,6 +214,7 @@ class Builder(NodeAttributes):
                 f"addInputTensorFromParentGraph: no graph around this one has it, got {shown(tensorId)}, expected an id "
                 "of the builder that made this one"
             )
+        self._captured.append(tensorId)
         return tensorId
 
     def addInitializedInputTensor(self, initVal: Any, *settings: Any, **named: Any) -> str:
@@ -324,28 +326,29 @@ class Builder(NodeAttributes):
         return bytes(model.SerializeToString())
 
     def _complete(self) -> Any:
-        """A copy of the model that imports ONNX's ops also where it has none of them."""
+        """A model of this graph alone, with inputs for tensors of the graphs around it."""
         model = self._onnx.ModelProto()
         model.CopyFrom(self._root._model)
+        model.graph.CopyFrom(self._graph)
+        for name in dict.fromkeys(self._captured):
+            assert self._parent is not None
+            model.graph.input.append(self._parent._described(name))
         if all(each.domain for each in model.opset_import):
             model.opset_import.add(domain="", version=self._root._opset or DEFAULT_OPSET)
         return model
 
+    def _described(self, name: str) -> Any:
+        """Name, element type and shape of a tensor as ONNX has them."""
+        if name not in self._known and self._parent is not None:
+            return self._parent._described(name)
+        info = self._info("Builder", name)
+        return self._onnx.helper.make_tensor_value_info(name, _code("Builder", info.dataType()), info.shape())
+
     def _describe_outputs(self, graph: Any) -> None:
-        """Element types and shapes of outputs, which ONNX asks for, where they can be inferred."""
-        model = self._complete()
-        model.graph.CopyFrom(graph)
-        with contextlib.suppress(Exception):
-            model = self._onnx.shape_inference.infer_shapes(model)
-        found = {each.name: each for each in (*model.graph.value_info, *model.graph.output)}
+        """Element types and shapes of outputs, which ONNX asks for, where they are known."""
         for each in graph.output:
-            if each.name in found and found[each.name].type.WhichOneof("value") is not None:
-                each.CopyFrom(found[each.name])
-                continue
             with contextlib.suppress(Error):
-                info = self._info("Builder", each.name)
-                code = _code("Builder", info.dataType())
-                each.CopyFrom(self._onnx.helper.make_tensor_value_info(each.name, code, info.shape()))
+                each.CopyFrom(self._described(each.name))
 
     def saveModelProto(self, filename: str | os.PathLike[str]) -> None:
         """Write the model to a file."""
