@@ -74,7 +74,9 @@ def factor_of(texts: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not re.fullmatch("[1-9][0-9]{0,5}", text) or int(text) > MAX_REPLICAS:
-        raise CheckpointError(f"model: wrong {_FACTOR}, got {shown_name(text, 40)}, expected 1 to {MAX_REPLICAS}")
+        raise CheckpointError(
+            f"model: wrong {_FACTOR}, got {shown_name(text, 40)}, expected 1 to {MAX_REPLICAS}"
+        )
     return int(text)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ class Row(NamedTuple):
     arrays: tuple[Array, ...]
     expected: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    named: dict[str, Any] = {}
+    named: Mapping[str, Any] = MappingProxyType({})
     tolerance: float = 1e-5
 
 
@@ -57,7 +58,9 @@ def _elementwise() -> Iterator[Row]:
     yield Row("fmod", (F, G), np.fmod)
     yield Row("remainder", (F, G), np.mod, tolerance=1e-4)
     yield Row("remainder", INTS, np.mod)
-    yield Row("round", (np.array([0.5, 1.5, -2.5, 0.4], np.float32),), lambda x: np.array([1, 2, -3, 0], np.float32))
+    yield Row(
+        "round", (np.array([0.5, 1.5, -2.5, 0.4], np.float32),), lambda x: np.array([1, 2, -3, 0], np.float32)
+    )
     yield Row("nearbyint", (np.array([0.5, 1.5, -2.5, 0.4], np.float32),), np.rint)
     yield Row("swish", (F,), lambda x: x * _sigmoid(x))
     yield Row("gelu", (F,), _gelu, tolerance=1e-4)
@@ -75,8 +78,12 @@ def _elementwise() -> Iterator[Row]:
     yield Row("bitwisexnor", UNSIGNED, lambda a, b: ~(a ^ b))
     yield Row("bitwisenot", UNSIGNED[:1], np.invert)
     yield Row("copyvarupdate", (F, G), lambda a, b: b)
-    yield Row("normalize_image", (np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3), _floats(3), _floats(3)),
-              lambda x, o, s: np.pad((x * np.float32(0.5) - o) * s, ((0, 0),) * 3 + ((0, 1),)), (0.5,))
+    yield Row(
+        "normalize_image",
+        (np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3), _floats(3), _floats(3)),
+        lambda x, o, s: np.pad((x * np.float32(0.5) - o) * s, ((0, 0),) * 3 + ((0, 1),)),
+        (0.5,),
+    )
 
 
 def _shapes() -> Iterator[Row]:
@@ -84,32 +91,73 @@ def _shapes() -> Iterator[Row]:
     yield Row("reverse", (F,), lambda x: x[::-1, :, ::-1], ([0, 2],))
     yield Row("slice", (F,), lambda x: x[0:2, 1:3], ([2, 3], [0, 1], [0, 1]))
     yield Row("subsample", (F,), lambda x: x[:, ::2, ::3], ([1, 2, 3],))
-    yield Row("depthtospace", (np.arange(8, dtype=np.float32).reshape(1, 4, 1, 2),),
-              lambda x: np.array([[[[0, 2, 1, 3], [4, 6, 5, 7]]]], np.float32), (2, "CRD"))
-    yield Row("init", (), lambda: np.zeros((2, 3), np.float32), ([2, 3], popart.DataType.FLOAT, popart.InitType.Zero, 1))
+    yield Row(
+        "depthtospace",
+        (np.arange(8, dtype=np.float32).reshape(1, 4, 1, 2),),
+        lambda x: np.array([[[[0, 2, 1, 3], [4, 6, 5, 7]]]], np.float32),
+        (2, "CRD"),
+    )
+    yield Row(
+        "init",
+        (),
+        lambda: np.zeros((2, 3), np.float32),
+        ([2, 3], popart.DataType.FLOAT, popart.InitType.Zero, 1),
+    )
     index = np.array([1], np.uint32)
     yield Row("dynamicslice", (ROWS4, index), lambda x, i: x[1:3], ([0], [2]))
-    yield Row("dynamicupdate", (ROWS4, index, _floats(2, 3)), lambda x, i, u: np.concatenate([x[:1], u, x[3:]]), ([0], [2]))
-    yield Row("dynamicadd", (ROWS4, index, _floats(2, 3)),
-              lambda x, i, u: np.concatenate([x[:1], x[1:3] + u, x[3:]]), ([0], [2]))
-    yield Row("dynamiczero", (ROWS4, index), lambda x, i: np.concatenate([x[:1], 0 * x[1:3], x[3:]]), ([0], [2]))
+    yield Row(
+        "dynamicupdate",
+        (ROWS4, index, _floats(2, 3)),
+        lambda x, i, u: np.concatenate([x[:1], u, x[3:]]),
+        ([0], [2]),
+    )
+    yield Row(
+        "dynamicadd",
+        (ROWS4, index, _floats(2, 3)),
+        lambda x, i, u: np.concatenate([x[:1], x[1:3] + u, x[3:]]),
+        ([0], [2]),
+    )
+    yield Row(
+        "dynamiczero", (ROWS4, index), lambda x, i: np.concatenate([x[:1], 0 * x[1:3], x[3:]]), ([0], [2])
+    )
     grouped = _floats(2, 4), np.array([[1, 1], [0, 3]], np.int32)
     yield Row("groupedgather", grouped, lambda x, i: np.take_along_axis(x, i, 1), (1, 2))
     to = np.array([0, 2, 0, 1], np.int32)
     yield Row("scatterreduce", (ROWS4, to), lambda x, i: np.stack([x[0] + x[2], x[3], x[1]]), (3, 0))
-    yield Row("scatterreduce", (ROWS4, to), lambda x, i: np.stack([np.maximum(x[0], x[2]), x[3], x[1]]), (3, 0),
-              {"reduction": popart.ScatterReduction.Max})
-    yield Row("groupedscatterreduce", (ROWS4.reshape(2, 2, 3), np.array([[0, 0], [1, 0]], np.int32)),
-              lambda x, i: np.stack([[x[0].sum(0), 0 * x[0, 0]], [x[1, 1], x[1, 0]]]), (2, 1), {"group_size": 2})
+    yield Row(
+        "scatterreduce",
+        (ROWS4, to),
+        lambda x, i: np.stack([np.maximum(x[0], x[2]), x[3], x[1]]),
+        (3, 0),
+        {"reduction": popart.ScatterReduction.Max},
+    )
+    yield Row(
+        "groupedscatterreduce",
+        (ROWS4.reshape(2, 2, 3), np.array([[0, 0], [1, 0]], np.int32)),
+        lambda x, i: np.stack([[x[0].sum(0), 0 * x[0, 0]], [x[1, 1], x[1, 0]]]),
+        (2, 1),
+        {"group_size": 2},
+    )
     entries = [np.array(each, np.uint32) for each in ([2, 1], [0, 3], [1, 0])]
-    yield Row("sequenceslice", (ROWS4, ROWS4 + 9, *entries),
-              lambda s, t, *_: np.stack([s[3], s[0], s[1], t[3]]))
-    yield Row("sequenceslice", (ROWS4, ROWS4 + 9, *entries),
-              lambda s, t, *_: np.stack([s[3], s[0], s[1], 0 * t[3]]), (1,))
+    yield Row(
+        "sequenceslice", (ROWS4, ROWS4 + 9, *entries), lambda s, t, *_: np.stack([s[3], s[0], s[1], t[3]])
+    )
+    yield Row(
+        "sequenceslice",
+        (ROWS4, ROWS4 + 9, *entries),
+        lambda s, t, *_: np.stack([s[3], s[0], s[1], 0 * t[3]]),
+        (1,),
+    )
     bounds = np.array([0.0, 1.0], np.float32)
-    yield Row("bucketize", (np.array([-1, 0, 0.5, 1, 2], np.float32), bounds), lambda x, b: np.searchsorted(b, x))
-    yield Row("bucketize", (np.array([-1, 0, 0.5, 1, 2], np.float32), bounds),
-              lambda x, b: np.searchsorted(b, x, "right"), (1,))
+    yield Row(
+        "bucketize", (np.array([-1, 0, 0.5, 1, 2], np.float32), bounds), lambda x, b: np.searchsorted(b, x)
+    )
+    yield Row(
+        "bucketize",
+        (np.array([-1, 0, 0.5, 1, 2], np.float32), bounds),
+        lambda x, b: np.searchsorted(b, x, "right"),
+        (1,),
+    )
     yield Row("sort", (F,), lambda x: (np.sort(x, 1), np.argsort(x, 1, kind="stable")), (1,))
     yield Row("sort", (F,), lambda x: (-np.sort(-x, 2), np.argsort(-x, 2, kind="stable")), (-1, 1))
     yield Row("reducemedian", (_floats(2, 5),), lambda x: (np.median(x, 1), np.argsort(x, 1)[:, 2]), ([1], 0))
@@ -156,14 +204,22 @@ def _losses() -> Iterator[Row]:
         yield Row("l1loss", (F,), lambda x, f=reduce: f(abs(x) * np.float32(0.1)), (0.1,), named)
         yield Row("identityloss", (F,), lambda x, f=reduce: f(x), (), named)
         yield Row("nllloss", (PROBS, LABELS), lambda p, y, f=reduce: f(_nll(p, y)), (), named)
-    yield Row("nllloss", (PROBS, LABELS), lambda p, y: _nll(p, y)[[0, 2]].mean(), (popart.ReductionType.Mean, 2))
+    yield Row(
+        "nllloss", (PROBS, LABELS), lambda p, y: _nll(p, y)[[0, 2]].mean(), (popart.ReductionType.Mean, 2)
+    )
     none, total = popart.ReductionType.NoReduction, popart.ReductionType.Sum
     yield Row("ctcloss", CTC, _ctc, (none,), tolerance=1e-4)
     yield Row("ctcloss", CTC, lambda *each: _ctc(*each).sum(), (total,), tolerance=1e-4)
     yield Row("ctcloss", CTC, lambda *each: (_ctc(*each) / each[3]).mean(), tolerance=1e-4)
     short = (*CTC[:2], np.array([1, 3, 2], np.uint32), CTC[3])
-    yield Row("ctcloss", short, lambda *each: np.where(np.isinf(_ctc(*each)), 0, _ctc(*each)), (none,),
-              {"zeroInfinity": True}, 1e-4)
+    yield Row(
+        "ctcloss",
+        short,
+        lambda *each: np.where(np.isinf(_ctc(*each)), 0, _ctc(*each)),
+        (none,),
+        {"zeroInfinity": True},
+        1e-4,
+    )
 
 
 def _norm(x: Array, axes: tuple[int, ...]) -> Array:
@@ -226,8 +282,12 @@ def _neural() -> Iterator[Row]:
     table = places, np.array([3, 4], np.int32), np.array([1, 0], np.uint8)
     yield Row("splinebasis", table, _spline_basis, (1,))
     basis, index = _spline_basis(*table)
-    yield Row("splineweighting", (_floats(5, 2), _floats(12, 2, 3), basis, index),
-              lambda x, w, b, i: np.einsum("es,ei,esio->eo", b, x, w[i]), tolerance=1e-4)
+    yield Row(
+        "splineweighting",
+        (_floats(5, 2), _floats(12, 2, 3), basis, index),
+        lambda x, w, b, i: np.einsum("es,ei,esio->eo", b, x, w[i]),
+        tolerance=1e-4,
+    )
 
 
 ROWS: list[Row] = [row for family in (_elementwise, _shapes, _losses, _neural) for row in family()]

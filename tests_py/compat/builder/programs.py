@@ -30,7 +30,11 @@ class Linear:
     def __init__(self, initial: Any, settings: Any = None) -> None:
         self.initial = np.asarray(initial)
         rows = () if settings is None else (settings,)
-        groups = self.initial.ndim - 1 if settings is not None and settings.getGroupCount(2) > 1 else self.initial.ndim
+        groups = (
+            self.initial.ndim - 1
+            if settings is not None and settings.getGroupCount(2) > 1
+            else self.initial.ndim
+        )
         shape = list(self.initial.shape[self.initial.ndim - groups :])
         self.builder = popart.Builder()
         self.x = self.builder.addInputTensor(popart.TensorInfo(self.initial.dtype, shape), "x")

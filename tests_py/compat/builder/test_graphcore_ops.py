@@ -20,7 +20,7 @@ REFUSED = {"abort", "ctcbeamsearchdecoder", "packedDataBlock"}
 
 
 def run(builder: Any, outputs: list[str], arrays: dict[str, Any], options: Any = None) -> list[Any]:
-    """What an inference session returns for outputs."""
+    """Results of an inference session for outputs."""
     for each in outputs:
         builder.addOutputTensor(each)
     session = popart.InferenceSession(
@@ -62,12 +62,17 @@ def test_sessions_compute_what_numpy_computes(row: Row) -> None:
 
 def test_convolutions_together() -> None:
     builder, rng = popart.Builder(), np.random.default_rng(0)
-    data = [rng.normal(size=(1, 2, 5, 5)).astype(np.float32), rng.normal(size=(1, 2, 6, 6)).astype(np.float32)]
+    data = [
+        rng.normal(size=(1, 2, 5, 5)).astype(np.float32),
+        rng.normal(size=(1, 2, 6, 6)).astype(np.float32),
+    ]
     weights = [rng.normal(size=(3, 2, 3, 3)).astype(np.float32) for _ in data]
     ids = [builder.addInputTensor(popart.TensorInfo(each)) for each in data]
     kept = [builder.addInitializedInputTensor(each) for each in weights]
     pairs = [list(pair) for pair in zip(ids, kept, strict=True)]
-    together = builder.aiGraphcore.multiconv(pairs, pads=[[1, 1, 1, 1], [0, 0, 0, 0]], strides=[[1, 1], [2, 2]])
+    together = builder.aiGraphcore.multiconv(
+        pairs, pads=[[1, 1, 1, 1], [0, 0, 0, 0]], strides=[[1, 1], [2, 2]]
+    )
     alone = [
         builder.aiOnnx.conv(pairs[0], pads=[1, 1, 1, 1]),
         builder.aiOnnx.conv(pairs[1], strides=[2, 2]),
@@ -91,7 +96,11 @@ def test_calls_run_a_graph_of_its_own() -> None:
 
 COLLECTIVES: dict[str, tuple[Any, Any, Any]] = {
     "add": ({}, None, lambda x: np.stack([x.sum(0)] * 4)),
-    "mean": ({"collectiveOperator": popart.CollectiveOperator.Mean}, None, lambda x: np.stack([x.mean(0)] * 4)),
+    "mean": (
+        {"collectiveOperator": popart.CollectiveOperator.Mean},
+        None,
+        lambda x: np.stack([x.mean(0)] * 4),
+    ),
     "local": ({"collectiveOperator": popart.CollectiveOperator.Local}, None, lambda x: x),
     "max of pairs": (
         {"collectiveOperator": popart.CollectiveOperator.Max},
@@ -107,7 +116,9 @@ def test_collectives(name: str) -> None:
     named, group, expected = COLLECTIVES[name]
     builder, data = popart.Builder(), np.arange(8, dtype=np.float32).reshape(4, 2)
     x = builder.addInputTensor("FLOAT", [2], "x")
-    y = builder.aiGraphcore.replicatedallreduce([x], **named, **({} if group is None else {"commGroup": group}))
+    y = builder.aiGraphcore.replicatedallreduce(
+        [x], **named, **({} if group is None else {"commGroup": group})
+    )
     options = popart.SessionOptions()
     options.enableReplicatedGraphs, options.replicatedGraphCount = True, 4
     np.testing.assert_array_equal(run(builder, [y], {x: data}, options)[0], expected(data))

@@ -34,7 +34,10 @@ ANCHORS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 def test_anchors_by_return_type(name: str) -> None:
     kind, chosen = ANCHORS[name]
     program, x = Linear(np.array([1.0, 2.0], np.float32)), _data()
-    gradient, inner = popart.reservedGradientPrefix() + program.w, popart.reservedGradientPrefix() + program.product
+    gradient, inner = (
+        popart.reservedGradientPrefix() + program.w,
+        popart.reservedGradientPrefix() + program.product,
+    )
     updated, total = popart.reservedUpdatedVarPrefix() + program.w, popart.reservedAccumPrefix() + program.w
     ids = [program.loss, program.product, program.w, program.x, gradient, inner, updated, total]
     session = program.session(
@@ -77,7 +80,7 @@ def test_data_by_callbacks() -> None:
     session = program.session(batches=BATCHES, replicas=REPLICAS, micro=MICRO)
     wanted = program.step(session, x)[program.loss]
     again = program.session(batches=BATCHES, replicas=REPLICAS, micro=MICRO)
-    rows, found, done = iter(x.reshape(-1, 2)), [], []
+    rows, found, done = iter(x.reshape(-1, 2)), list[Any](), list[str]()
 
     def output(id_: str) -> Any:
         found.append(np.zeros((), np.float32))
@@ -153,7 +156,11 @@ def test_dropout_is_for_training() -> None:
     loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
     gradient = popart.reservedGradientPrefix() + w
     session = popart.TrainingSession(
-        builder.getModelProto(), popart.DataFlow(2, [y, gradient]), loss, popart.ConstSGD(0.0), DEVICE,
+        builder.getModelProto(),
+        popart.DataFlow(2, [y, gradient]),
+        loss,
+        popart.ConstSGD(0.0),
+        DEVICE,
         userOptions=options_of(2),
     )
     session.prepareDevice()
@@ -182,8 +189,10 @@ def test_batch_norm_trains_and_keeps_running_moments() -> None:
     builder, rng = popart.Builder(), np.random.default_rng(0)
     data = rng.normal(2.0, 3.0, (4, 2, 3, 3)).astype(np.float32)
     x = builder.addInputTensor(popart.TensorInfo(data), "x")
-    kept = {name: builder.addInitializedInputTensor(np.full(2, float(v), np.float32), name)
-            for name, v in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1))}
+    kept = {
+        name: builder.addInitializedInputTensor(np.full(2, float(v), np.float32), name)
+        for name, v in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1))
+    }
     y, mean, var, *_ = builder.aiOnnx.batchnormalization([x, *kept.values()], 5, momentum=0.75)
     builder.aiGraphcore.copyvarupdate([kept["mean"], mean])
     builder.aiGraphcore.copyvarupdate([kept["var"], var])
@@ -205,7 +214,9 @@ def test_batch_norm_trains_and_keeps_running_moments() -> None:
 
 def test_narrow_weights_train() -> None:
     program = Linear(np.array([1.0, 2.0], np.float16))
-    session = program.session(popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.5, True)}), micro=2)
+    session = program.session(
+        popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.5, True)}), micro=2
+    )
     program.step(session, np.ones((2, 2), np.float16))
     np.testing.assert_array_equal(program.weight(session), np.array([0.0, 1.0], np.float16))
 
@@ -239,12 +250,18 @@ def _with_loss_scaling() -> popart.SessionOptions:
 P = Linear(np.ones(2, np.float32))
 X = np.ones(2, np.float32)
 BAD_SESSIONS: dict[str, Callable[[], Any]] = {
-    "TrainingSession: no tensor of the model's main graph, got 'nothing'": lambda: P.session(anchors=["nothing"]),
+    "TrainingSession: no such tensor in the main graph, got 'nothing'": lambda: P.session(
+        anchors=["nothing"]
+    ),
     "TrainingSession: anchor without a gradient, got 'Accum___x'": lambda: P.session(anchors=["Accum___x"]),
     "TrainingSession: no such anchor, got 'UpdatedVar___x'": lambda: P.session(anchors=["UpdatedVar___x"]),
     "TrainingSession: replicated graphs are off": lambda: P.session(options=_options(replicatedGraphCount=2)),
-    "TrainingSession: replicas of other processes": lambda: P.session(options=_options(globalReplicaOffset=1)),
-    "TrainingSession: gradient accumulation is off": lambda: P.session(options=_options(accumulationFactor=2)),
+    "TrainingSession: replicas of other processes": lambda: P.session(
+        options=_options(globalReplicaOffset=1)
+    ),
+    "TrainingSession: gradient accumulation is off": lambda: P.session(
+        options=_options(accumulationFactor=2)
+    ),
     "TrainingSession: automaticLossScalingSettings": lambda: P.session(options=_with_loss_scaling()),
     "TrainingSession: accumulationAndReplicationReductionType": lambda: P.session(
         options=_options(accumulationAndReplicationReductionType=popart.ReductionType.NoReduction)
@@ -254,8 +271,12 @@ BAD_SESSIONS: dict[str, Callable[[], Any]] = {
     "TrainingSession: optimizer is not": lambda: P.session(3),
     "InferenceSession: fnModel is missing": lambda: popart.InferenceSession(),
     "InferenceSession: deviceInfo is missing": lambda: popart.InferenceSession(b"", popart.DataFlow(1, [])),
-    "InferenceSession: fnModel is not a model of ONNX": lambda: popart.InferenceSession(b"x", popart.DataFlow(1), DEVICE),
-    "InferenceSession: fnModel is not a model, got 3": lambda: popart.InferenceSession(3, popart.DataFlow(1), DEVICE),
+    "InferenceSession: fnModel is not a model of ONNX": lambda: popart.InferenceSession(
+        b"x", popart.DataFlow(1), DEVICE
+    ),
+    "InferenceSession: fnModel is not a model, got 3": lambda: popart.InferenceSession(
+        3, popart.DataFlow(1), DEVICE
+    ),
     "InferenceSession: no gradients, got anchor": lambda: popart.InferenceSession(
         P.builder.getModelProto(), popart.DataFlow(1, ["Gradient___w"]), DEVICE
     ),
@@ -298,7 +319,9 @@ BAD_RUNS: dict[str, Callable[[], Any]] = {
     "run: programs by handle": lambda: P.session().run("other", popart.PyStepIO({}, {})),
     "run: no device is prepared": lambda: _early(False),
     "run: no weights on the device": lambda: _early(True),
-    "resetHostWeights: weight of another model, got 'v'": lambda: P.session().resetHostWeights(_other_model()),
+    "resetHostWeights: weight of another model, got 'v'": lambda: P.session().resetHostWeights(
+        _other_model()
+    ),
     "resetHostWeights: not a model, got 3": lambda: P.session().resetHostWeights(3),  # type: ignore[arg-type]
     "getInfo: no such tensor, got 'y'": lambda: P.session().getInfo("y"),
     "saveExecutable: no device": lambda: P.session().saveExecutable("x"),  # type: ignore[attr-defined]

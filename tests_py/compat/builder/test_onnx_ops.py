@@ -23,9 +23,10 @@ def _record(version: int, row: Row) -> tuple[Any, list[str], dict[str, Any]]:
     ids, arrays = [], {}
     for i, array in enumerate(row.arrays):
         value = np.asarray(array)
-        if i and value.dtype == np.int64 and row.method not in ("scatter", "maxunpool") or row.method in (
-            "constantofshape", "range", "nonzero", "compress", "resize", "upsample"
-        ) and (i or row.method not in ("resize", "upsample", "compress")):
+        if (i and value.dtype == np.int64 and row.method not in ("scatter", "maxunpool")) or (
+            row.method in ("constantofshape", "range", "nonzero", "compress", "resize", "upsample")
+            and (i or row.method not in ("resize", "upsample", "compress"))
+        ):
             ids.append(builder.addInitializedInputTensor(value, f"w{i}"))
         else:
             ids.append(builder.addInputTensor(popart.TensorInfo(value), f"x{i}"))
@@ -56,5 +57,3 @@ def test_sessions_compute_what_onnx_computes(version: int, row: Row) -> None:
     for id_, expected in zip(outputs, wanted, strict=True):
         assert anchors[id_].dtype == expected.dtype
         np.testing.assert_allclose(anchors[id_], expected, rtol=row.tolerance, atol=row.tolerance)
-
-

@@ -62,7 +62,7 @@ def _adam(mode: popart.AdamMode, decay_mode: popart.WeightDecayMode) -> Case:
         x = x + decay * w if plain else x
         ratio = 1.0
         if mode in (popart.AdamMode.Lamb, popart.AdamMode.LambNoBias):
-            ratio = min(np.linalg.norm(w), most) / np.linalg.norm(x)
+            ratio = float(min(float(np.linalg.norm(w)), most) / np.linalg.norm(x))
         return w - rate * ratio * x
 
     values = {
@@ -82,7 +82,9 @@ def _adaptive(mode: popart.AdaptiveMode, momentum: float) -> Case:
 
     def rule(w: Array, g: Array, s: State) -> Array:
         square = s.get("a", 0)
-        s["a"] = square + g * g if mode == popart.AdaptiveMode.AdaGrad else alpha * square + (1 - alpha) * g * g
+        s["a"] = (
+            square + g * g if mode == popart.AdaptiveMode.AdaGrad else alpha * square + (1 - alpha) * g * g
+        )
         if mode == popart.AdaptiveMode.AdaDelta:
             x = g * np.sqrt(s.get("x", 0) + eps) / np.sqrt(s["a"] + eps)
             s["x"] = alpha * s.get("x", 0) + (1 - alpha) * x * x
@@ -158,7 +160,11 @@ def test_values_of_one_weight() -> None:
     optimizer = popart.SGD({"defaultLearningRate": (0.5, True)})
     optimizer.insertSpecific("w", {"learningRate": (0.25, False), "weightDecay": (0.0, True)})
     session = popart.TrainingSession(
-        builder.getModelProto(), popart.DataFlow(1, []), loss, optimizer, popart.DeviceManager().createCpuDevice()
+        builder.getModelProto(),
+        popart.DataFlow(1, []),
+        loss,
+        optimizer,
+        popart.DeviceManager().createCpuDevice(),
     )
     session.prepareDevice()
     session.weightsFromHost()
@@ -175,7 +181,9 @@ def test_gradients_are_clipped_by_their_norm() -> None:
     program.step(session, np.array([3.0, 4.0], np.float32))
     np.testing.assert_allclose(program.weight(session), [-1.5, -2.0], rtol=1e-6)
     with pytest.raises(errors.UnknownNameError, match="clipWeights of what has no gradient, got 'v'"):
-        program.session(popart.ConstSGD(1.0, clip_norm_settings=[popart.ClipNormSettings.clipWeights(["v"], 1.0)]))
+        program.session(
+            popart.ConstSGD(1.0, clip_norm_settings=[popart.ClipNormSettings.clipWeights(["v"], 1.0)])
+        )
 
 
 def test_states_are_saved_and_go_on(tmp_path: Any) -> None:
@@ -193,7 +201,9 @@ def test_states_are_saved_and_go_on(tmp_path: Any) -> None:
 
 
 BAD: dict[str, Callable[[], Any]] = {
-    "SGD: unknown value, got 'defaultLearnRate', expected 'defaultLearningRate'": lambda: popart.SGD({"defaultLearnRate": 1}),
+    "SGD: unknown value, got 'defaultLearnRate', expected 'defaultLearningRate'": lambda: popart.SGD(
+        {"defaultLearnRate": 1}
+    ),
     "SGD: defaultLearningRate is not a number, got str 'x'": lambda: popart.SGD({"defaultLearningRate": "x"}),
     "SGD: defaultLearningRate is not a value": lambda: popart.SGD({"defaultLearningRate": (1, True, 2)}),
     "Adam: mode is not": lambda: popart.Adam({}, "Adam"),  # type: ignore[arg-type]

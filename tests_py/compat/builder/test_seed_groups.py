@@ -39,7 +39,9 @@ CASES = [
     (replicas, kind, size)
     for replicas in (2, 4, 16)
     for kind in (Kind.All, Kind.Consecutive, Kind.Orthogonal, Kind.Ungrouped)
-    for size in ((0,) if kind in (Kind.All, Kind.Ungrouped) else [n for n in (1, 2, 4, 8, 16) if n <= replicas])
+    for size in (
+        (0,) if kind in (Kind.All, Kind.Ungrouped) else [n for n in (1, 2, 4, 8, 16) if n <= replicas]
+    )
 ]
 NAMES = [f"{replicas}-{kind.name}-{size}" for replicas, kind, size in CASES]
 
@@ -101,7 +103,9 @@ def test_groups_are_initialised_trained_read_and_restored(
     groups = _groups(kind, replicas, size)
     assert [list(each) for each in settings.groups(replicas)] == groups
     assert settings.getGroupCount(replicas) == len(groups)
-    assert [settings.getGroupRepresentative(replicas, i) for i in range(len(groups))] == [g[0] for g in groups]
+    assert [settings.getGroupRepresentative(replicas, i) for i in range(len(groups))] == [
+        g[0] for g in groups
+    ]
     returned = replicas if mode == ALL else len(groups)
     assert settings.numReplicasReturningVariable(replicas) == returned
 
@@ -111,7 +115,11 @@ def test_groups_are_initialised_trained_read_and_restored(
     session = program.session()
 
     def as_read(values: Any) -> Any:
-        order = [next(i for i, g in enumerate(groups) if r in g) for r in range(replicas)] if mode == ALL else slice(None)
+        order = (
+            [next(i for i, g in enumerate(groups) if r in g) for r in range(replicas)]
+            if mode == ALL
+            else slice(None)
+        )
         chosen = values[order]
         return chosen if returned > 1 else chosen[0]
 
@@ -123,7 +131,7 @@ def test_groups_are_initialised_trained_read_and_restored(
         losses = program.train(session, x)
         per_replica = rows[[next(i for i, g in enumerate(groups) if r in g) for r in range(replicas)]]
         np.testing.assert_array_equal(losses, (per_replica * x).sum((1, 2, 3)))
-        rows = rows - np.float32(RATE) * np.stack([x[g].sum(0) for g in groups])
+        rows = np.asarray(rows - RATE * np.stack([x[g].sum(0) for g in groups]), np.float32)
         np.testing.assert_array_equal(read(session, buffer_shape), as_read(rows))
 
     path = tmp_path / "after.onnx"
@@ -173,9 +181,9 @@ def test_the_replication_factor_is_embedded() -> None:
     assert builder.getTensorShape(program.w) == [2, *SHAPE]
     builder.embedReplicationFactor(4)
     assert builder.getTensorShape(program.w) == list(SHAPE)
-    assert {each.key: each.value for each in onnx.ModelProto.FromString(builder.getModelProto()).metadata_props} == {
-        "__replicationFactor": "4"
-    }
+    assert {
+        each.key: each.value for each in onnx.ModelProto.FromString(builder.getModelProto()).metadata_props
+    } == {"__replicationFactor": "4"}
     program.session()
     program.replicas = 8
     with pytest.raises(errors.ReplicaError, match="made for 4 replicas, got 8"):
@@ -208,8 +216,12 @@ def test_buffers_of_another_size_are_refused(mode: Any, rows: int) -> None:
 
 
 def test_models_of_another_grouping_are_refused(tmp_path: Path) -> None:
-    pairs = Program(4, np.zeros((2, *SHAPE), np.float32), popart.VariableSettings(popart.CommGroup(Kind.Consecutive, 2)))
-    alone = Program(4, np.zeros((4, *SHAPE), np.float32), popart.VariableSettings(popart.CommGroup(Kind.Ungrouped)))
+    pairs = Program(
+        4, np.zeros((2, *SHAPE), np.float32), popart.VariableSettings(popart.CommGroup(Kind.Consecutive, 2))
+    )
+    alone = Program(
+        4, np.zeros((4, *SHAPE), np.float32), popart.VariableSettings(popart.CommGroup(Kind.Ungrouped))
+    )
     pairs.session().modelToHost(tmp_path / "pairs.onnx")
     with pytest.raises(errors.ShapeError, match="shapes differ for 'w'"):
         alone.session().resetHostWeights(tmp_path / "pairs.onnx")

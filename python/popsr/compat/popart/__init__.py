@@ -48,6 +48,7 @@ from popsr._session.devices import (
 )
 from popsr._text.suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library
+from popsr.compat.popart._builder import Builder
 from popsr.compat.popart._errors import (
     popart_exception,
     popart_internal_exception,
@@ -58,21 +59,6 @@ from popsr.compat.popart._errors import (
     poplar_runtime_error,
 )
 from popsr.compat.popart._logging import Logger, getLogger
-from popsr.compat.popart._builder import Builder
-from popsr.compat.popart._node_attributes import RecomputeType
-from popsr.compat.popart._optimisers import (
-    SGD,
-    Adam,
-    AdamMode,
-    Adaptive,
-    AdaptiveMode,
-    ClipNormSettings,
-    ConstSGD,
-    Optimizer,
-    OptimizerValue,
-    SGDAccumulatorAndMomentum,
-    WeightDecayMode,
-)
 from popsr.compat.popart._names import (
     CollectiveOperator,
     InitType,
@@ -88,8 +74,27 @@ from popsr.compat.popart._names import (
     reservedStepPrefix,
     reservedUpdatedVarPrefix,
 )
+from popsr.compat.popart._node_attributes import RecomputeType
+from popsr.compat.popart._optimisers import (
+    SGD,
+    Adam,
+    AdamMode,
+    Adaptive,
+    AdaptiveMode,
+    ClipNormSettings,
+    ConstSGD,
+    Optimizer,
+    OptimizerValue,
+    SGDAccumulatorAndMomentum,
+    WeightDecayMode,
+)
 from popsr.compat.popart._sessions import InferenceSession, TrainingSession
-from popsr.compat.popart._settings import ExchangeStrategy, InputSettings, ReplicatedStreamMode, VariableSettings
+from popsr.compat.popart._settings import (
+    ExchangeStrategy,
+    InputSettings,
+    ReplicatedStreamMode,
+    VariableSettings,
+)
 from popsr.compat.popart._shapes import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
 from popsr.compat.popart._version import versionString
@@ -107,6 +112,7 @@ from popsr.tensorlocation import (
 )
 
 __all__ = [
+    "SGD",
     "AccumulateOuterFragmentSchedule",
     "AccumulateOuterFragmentSettings",
     "Adam",
@@ -165,7 +171,6 @@ __all__ = [
     "ReplicatedCollectivesSettings",
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
-    "SGD",
     "SGDAccumulatorAndMomentum",
     "ScatterReduction",
     "Session",

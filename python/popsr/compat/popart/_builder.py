@@ -9,14 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping, read_path, read_text
-from popsr._popart.types import DataType, TensorInfo
+from popsr._host.arguments import (
+    is_a,
+    read_choice,
+    read_int,
+    read_items,
+    read_mapping,
+    read_path,
+    read_text,
+)
 from popsr._lazy import LazyModule
+from popsr._popart.types import DataType, TensorInfo
 from popsr._text.shown import shown
-from popsr.compat.popart._graphcore_ops import DOMAIN, GraphcoreOps
+from popsr.compat.popart._graphcore_ops import GraphcoreOps
 from popsr.compat.popart._node_attributes import NodeAttributes
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
-from popsr.compat.popart._settings import InputSettings, replication_of, settings_of, write_replication, write_settings
+from popsr.compat.popart._settings import (
+    InputSettings,
+    replication_of,
+    settings_of,
+    write_replication,
+    write_settings,
+)
 from popsr.compat.popart._signatures import Signature, debug_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
 from popsr.io._onnx_format import ONNX_TYPES, require_onnx
@@ -46,7 +60,10 @@ class Builder(NodeAttributes):
     """
 
     def __init__(
-        self, modelProtoOrFilename: Any = None, opsets: Mapping[str, int] | None = None, builderCore: Any = None
+        self,
+        modelProtoOrFilename: Any = None,
+        opsets: Mapping[str, int] | None = None,
+        builderCore: Any = None,
     ) -> None:
         """An empty model.
 
@@ -129,12 +146,10 @@ class Builder(NodeAttributes):
         """Add the node of a call of an op's method; its only id, or all."""
         bound = signature.bind(args, named)
         root = self._root
-        if domain == "":
-            if root._opset not in (None, version):
-                raise AttributeValueError(
-                    f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as of this "
-                    "builder"
-                )
+        if domain == "" and root._opset not in (None, version):
+            raise AttributeValueError(
+                f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as before"
+            )
         node = self._onnx.helper.make_node(signature.op_type, [], [], domain=domain)
         node.attribute.extend(bound.attributes)
         outputs = self._append(signature.where, node, bound.inputs, bound.outputs, bound.name)
@@ -186,7 +201,9 @@ class Builder(NodeAttributes):
         info = given.pop(0) if given and is_a(given[0], TensorInfo) else None
         if info is None:
             if len(given) < 2:
-                raise ArgumentTypeError(f"{where}: no shape, got {shown(given)}, expected a TensorInfo, or dtype and shape")
+                raise ArgumentTypeError(
+                    f"{where}: no shape, got {shown(given)}, expected a TensorInfo, or dtype and shape"
+                )
             info = TensorInfo(given.pop(0), given.pop(0))
         settings = given.pop(0) if given and is_a(given[0], InputSettings) else InputSettings()
         if len(given) > 1:
@@ -209,10 +226,12 @@ class Builder(NodeAttributes):
     def addInputTensorFromParentGraph(self, tensorId: str) -> str:
         """Let a subgraph read a tensor of the graph around it."""
         parent = self._parent
-        if parent is None or not parent._knows(read_text("addInputTensorFromParentGraph: tensorId", tensorId)):
+        if parent is None or not parent._knows(
+            read_text("addInputTensorFromParentGraph: tensorId", tensorId)
+        ):
             raise UnknownNameError(
-                f"addInputTensorFromParentGraph: no graph around this one has it, got {shown(tensorId)}, expected an id "
-                "of the builder that made this one"
+                f"addInputTensorFromParentGraph: no such tensor, got {shown(tensorId)}, expected an id of the builder "
+                "that made this one"
             )
         self._captured.append(tensorId)
         return tensorId
@@ -233,7 +252,9 @@ class Builder(NodeAttributes):
         groups = given.pop(0) if given and is_a(given[0], VariableSettings) else None
         if not is_a(initVal, (np.ndarray, np.generic)) or len(given) > 1:
             got = shown(given) if is_a(initVal, np.ndarray) else shown(initVal)
-            raise ArgumentTypeError(f"{where}: wrong arguments, got {got}, expected an array, VariableSettings and a name")
+            raise ArgumentTypeError(
+                f"{where}: wrong arguments, got {got}, expected an array, VariableSettings and a name"
+            )
         value = np.ascontiguousarray(initVal).reshape(np.shape(initVal))
         id_ = self._unique(debug_name(where, given[0] if given else "") or "init_input")
         info = TensorInfo(value.dtype, value.shape)
@@ -313,7 +334,7 @@ class Builder(NodeAttributes):
     # The model
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
-        """Let the model say how many replicas there are: outer dimensions of initial values are then known as groups."""
+        """Let the model say how many replicas there are; outer dimensions of initial values are then groups."""
         replicas = read_int("embedReplicationFactor: replicationFactor", replicationFactor, 1)
         for each in self._graph.initializer:
             settings_of(each).shapeOnReplica(tuple(each.dims), replicas, each.name)
@@ -361,7 +382,9 @@ class Builder(NodeAttributes):
         wanted = read_items(where, "ids", ids, kind="ids")
         for id_ in wanted:
             if id_ not in by_name:
-                raise UnknownNameError(f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}")
+                raise UnknownNameError(
+                    f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}"
+                )
         with path.open("wb") as file:
             for id_ in wanted:
                 each = by_name[id_]
@@ -394,8 +417,7 @@ class Builder(NodeAttributes):
         return id in self.getTrainableTensorIds()
 
     def getTensorShape(self, id: str) -> list[int]:
-        """Shape of a tensor on a replica; initializers with groups have their outer dimension until
-        ``embedReplicationFactor`` is called."""
+        """Shape of a tensor; initializers have their dimension of groups until ``embedReplicationFactor``."""
         return self._info("getTensorShape", id).shape()
 
     def getTensorDtypeString(self, id: str) -> str:
@@ -410,7 +432,9 @@ class Builder(NodeAttributes):
                 assert info is not None
                 if replicas is None:
                     return info
-                return TensorInfo(info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_))
+                return TensorInfo(
+                    info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_)
+                )
         known = self._known[id_]
         if known is None:
             known = self._known[id_] = _model.describe(where, self._complete(), id_)
@@ -436,5 +460,7 @@ def _code(where: str, kind: DataType) -> int:
     names = {"FLOAT8_143": "FLOAT8E4M3FNUZ", "FLOAT8_152": "FLOAT8E5M2FNUZ"}
     name = names.get(kind.name, kind.name)
     if name not in ONNX_TYPES:
-        raise DTypeError(f"{where}: ONNX has no tensors of this type, got {kind.name}, expected one of numbers or BOOL")
+        raise DTypeError(
+            f"{where}: ONNX has no tensors of this type, got {kind.name}, expected one of numbers or BOOL"
+        )
     return int(require_onnx(where).TensorProto.DataType.Value(name))

@@ -1,4 +1,4 @@
-"""The ops of domain ai.graphcore as methods of a Builder: the one table of their names, inputs, outputs and attributes."""
+"""The ops of ai.graphcore as methods of a Builder: the table of their names, inputs, outputs and attributes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ bucketize             Bucketize             2    1    i:right=0
 call                  Call                  0-*  1-*  G:callee
 copyvarupdate         CopyVarUpdate         2    1    -
 ctcbeamsearchdecoder  CtcBeamSearchDecoder  2    3    i:blank=0 i:beam_width=100 i:top_paths=1
-ctcloss               Ctc                   4    1    w:reduction=Mean i:blank=0 w:outDataType=UNDEFINED i:zeroInfinity=0
+ctcloss               Ctc                   4    1    w:reduction=Mean i:blank=0 w:outDataType=UNDEFINED
+    i:zeroInfinity=0
 depthtospace          DepthToSpace          1    1    i:blocksize s:mode=DCR
 detach                Detach                1    1    -
 dynamicadd            DynamicAdd            3    1    I:axes I:sizes i:noOverlap=0
@@ -44,7 +45,8 @@ fmod                  Fmod                  2    1    -
 gelu                  Gelu                  1    1    -
 geluerf               GeluErf               1    1    -
 groupedgather         GroupedGather         2    1    i:axis=0 i:group_size=1
-groupedscatterreduce  GroupedScatterReduce  2-3  1    i:axis_size i:axis=-1 w:reduction=Sum i:group_size=1 i:enable_index_broadcast=1
+groupedscatterreduce  GroupedScatterReduce  2-3  1    i:axis_size i:axis=-1 w:reduction=Sum i:group_size=1
+    i:enable_index_broadcast=1
 groupnormalization    GroupNormalization    3    3    i:num_groups f:epsilon=1e-5
 identityloss          IdentityLoss          1    1    w:reduction=Mean
 incrementmod          IncrementMod          1    1    f:increment f:modulus
@@ -52,13 +54,17 @@ init                  Init                  0    1    I:shape t:data_type w:init
 l1loss                L1                    1    1    f:lambda w:reduction=Mean
 log1p                 Log1p                 1    1    -
 lstm                  LSTM                  2-4  2    i:outputFullSequence=1
-multiconv             MultiConv             2-*  1-*  II:dilations= II:inDilations= II:pads= II:outPads= II:strides= F:availableMemoryProportions= S:partialsTypes= s:planType= i:perConvReservedTiles= f:cycleBackOff= I:enableConvDithering= I:convInputs=
+multiconv             MultiConv             2-*  1-*  II:dilations= II:inDilations= II:pads= II:outPads=
+    II:strides= F:availableMemoryProportions= S:partialsTypes= s:planType= i:perConvReservedTiles=
+    f:cycleBackOff= I:enableConvDithering= I:convInputs=
 nearbyint             NearbyInt             1    1    -
 nllloss               Nll                   2    1    w:reduction=Mean i:ignoreIndex= i:inputIsLogProbability=0
 nop                   Nop                   1    1    -
 normalize_image       NormalizeImage        3    1    f:scale=1.0
-packedDataBlock       PackedDataBlock       3-*  1    I:maxSequenceLengths i:resultSize i:callbackBatchSize G:callback
-printtensor           PrintTensor           1    1    i:print_gradient=1 s:title= i:summariseThreshold=1000 i:edgeItems=3 i:maxLineWidth=75 i:digits=8 i:floatFormat=0 s:separator= s:openBracket= s:closeBracket=
+packedDataBlock       PackedDataBlock       3-*  1    I:maxSequenceLengths i:resultSize i:callbackBatchSize
+    G:callback
+printtensor           PrintTensor           1    1    i:print_gradient=1 s:title= i:summariseThreshold=1000
+    i:edgeItems=3 i:maxLineWidth=75 i:digits=8 i:floatFormat=0 s:separator= s:openBracket= s:closeBracket=
 reducemedian          ReduceMedian          1    2    I:axes= i:keepdims=1
 remainder             Remainder             2    1    -
 replicatedallreduce   ReplicatedAllReduce   1    1    w:collectiveOperator=Add g:commGroup=
@@ -68,7 +74,8 @@ reverse               Reverse               1    1    I:dimensions
 round                 Round                 1    1    -
 scale                 Scale                 1    1    f:scale
 scaledadd             ScaledAdd             2-4  1    f:scale0=1.0 f:scale1=1.0
-scatterreduce         ScatterReduce         2-3  1    i:axis_size i:axis=-1 w:reduction=Sum i:enable_index_broadcast=1
+scatterreduce         ScatterReduce         2-3  1    i:axis_size i:axis=-1 w:reduction=Sum
+    i:enable_index_broadcast=1
 sequenceslice         SequenceSlice         5    1    i:zeroUnused=0
 shapeddropout         ShapedDropout         1    1    I:shape f:ratio=0.5
 slice                 Slice                 1    1    I:ends I:starts I:axes=
@@ -108,7 +115,9 @@ class GraphcoreOps:
         lists = [read_items(where, "args", each, kind="ids") for each in read_items(where, "args", args)]
         flat = [id_ for each in lists for id_ in each]
         named["convInputs"] = [len(each) for each in lists]
-        made = self._builder._add(signatures()["multiconv"], (flat, len(lists), *attributes), named, DOMAIN, 1)
+        made = self._builder._add(
+            signatures()["multiconv"], (flat, len(lists), *attributes), named, DOMAIN, 1
+        )
         return [made] if isinstance(made, str) else made
 
     def __dir__(self) -> list[str]:
@@ -119,7 +128,7 @@ class GraphcoreOps:
 def signatures() -> dict[str, Signature]:
     """The methods."""
     found = {}
-    for row in _TABLE.strip().splitlines():
+    for row in _TABLE.strip().replace("\n    ", " ").splitlines():
         name, op_type, inputs, outputs, *attributes = row.split()
         made = tuple(_attribute(text) for text in attributes if text != "-")
         found[name] = Signature(f"aiGraphcore.{name}", op_type, made, _extent(inputs), _extent(outputs))

@@ -12,10 +12,15 @@ from popsr._host.arguments import is_a, read_path
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
-from popsr.compat.popart import _graphcore_rules
 from popsr.compat.popart._graphcore_ops import DOMAIN
 from popsr.compat.popart._settings import replication_of, settings_of
-from popsr.errors import ArgumentTypeError, CheckpointError, ReplicaError, UnknownNameError, UnsupportedOpsError
+from popsr.errors import (
+    ArgumentTypeError,
+    CheckpointError,
+    ReplicaError,
+    UnknownNameError,
+    UnsupportedOpsError,
+)
 from popsr.io import load_onnx
 from popsr.io._onnx_format import require_onnx
 from popsr.replicas import VariableSettings
@@ -60,13 +65,17 @@ def parse_model(where: str, model: Any) -> tuple[Any, dict[str, Array]]:
         path = read_path(where, model)
         arrays, model = dict(load_onnx(path).items()), path.read_bytes()
     if not is_a(model, bytes):
-        raise ArgumentTypeError(f"{where}: fnModel is not a model, got {shown(model)}, expected its bytes or file")
+        raise ArgumentTypeError(
+            f"{where}: fnModel is not a model, got {shown(model)}, expected its bytes or file"
+        )
     try:
         proto = onnx.ModelProto.FromString(model)
     except Exception:
         proto = onnx.ModelProto()
     if not proto.HasField("graph"):
-        raise CheckpointError(f"{where}: fnModel is not a model of ONNX, got {len(model)} bytes, expected a model")
+        raise CheckpointError(
+            f"{where}: fnModel is not a model of ONNX, got {len(model)} bytes, expected a model"
+        )
     for each in proto.graph.initializer:
         if each.name not in arrays:
             arrays[each.name] = _array(where, onnx, each)
@@ -76,11 +85,15 @@ def parse_model(where: str, model: Any) -> tuple[Any, dict[str, Array]]:
 def _array(where: str, onnx: Any, initializer: Any) -> Array:
     name = initializer.name
     if initializer.data_location == onnx.TensorProto.EXTERNAL:
-        raise CheckpointError(f"{where}: data of {name!r:.80} in another file, got bytes, expected the model's file name")
+        raise CheckpointError(
+            f"{where}: data of {shown(name)} in another file, got bytes, expected the model's file name"
+        )
     try:
         return np.asarray(onnx.numpy_helper.to_array(initializer))
     except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{where}: initializer contradicts itself, got {name!r:.80}: {error!s:.100}") from None
+        raise CheckpointError(
+            f"{where}: initializer contradicts itself, got {shown(name)}: {error!s:.100}"
+        ) from None
 
 
 def weights_of(where: str, proto: Any, arrays: Mapping[str, Array], replicas: int) -> dict[str, Weight]:
@@ -92,9 +105,12 @@ def weights_of(where: str, proto: Any, arrays: Mapping[str, Array], replicas: in
     embedded = replication_of(proto)
     if embedded not in (None, replicas):
         raise ReplicaError(
-            f"{where}: the model was made for {embedded} replicas, got {replicas}, expected replicatedGraphCount {embedded}"
+            f"{where}: the model was made for {embedded} replicas, got {replicas}, expected replicatedGraphCount "
+            f"{embedded}"
         )
-    return {each.name: Weight(each.name, arrays[each.name], settings_of(each)) for each in proto.graph.initializer}
+    return {
+        each.name: Weight(each.name, arrays[each.name], settings_of(each)) for each in proto.graph.initializer
+    }
 
 
 def read_graph(
@@ -114,7 +130,6 @@ def read_graph(
         UnknownNameError: no node makes a tensor that is asked for.
         UnsupportedOpsError: nodes without a counterpart.
     """
-    _graphcore_rules.register()
     model = type(proto)()
     model.CopyFrom(proto)
     _as_inputs(model, weights, replicas, shapes)
@@ -137,21 +152,18 @@ def describe(where: str, proto: Any, name: str) -> TensorInfo:
     Raises:
         Error: as ``read_graph``, or the tensor is a sequence.
     """
-    onnx = require_onnx(where)
-    model = type(proto)()
-    model.CopyFrom(proto)
-    replicas = replication_of(proto) or 1
-    arrays = {each.name: onnx.numpy_helper.to_array(each) for each in proto.graph.initializer}
-    plain = replication_of(proto) is None
-    weights = {
-        each.name: Weight(each.name, arrays[each.name], VariableSettings() if plain else settings_of(each))
-        for each in proto.graph.initializer
-    }
-    made = read_graph(where, model, weights, [name], replicas, {}, False).model.outputs[name]
+    onnx, replicas = require_onnx(where), replication_of(proto)
+    weights = {}
+    for each in proto.graph.initializer:
+        settings = VariableSettings() if replicas is None else settings_of(each)
+        weights[each.name] = Weight(each.name, _array(where, onnx, each), settings)
+    made = read_graph(where, proto, weights, [name], replicas or 1, {}, False).model.outputs[name]
     return TensorInfo(made.dtype, made.shape)
 
 
-def _as_inputs(model: Any, weights: Mapping[str, Weight], replicas: int, shapes: Mapping[str, TensorInfo]) -> None:
+def _as_inputs(
+    model: Any, weights: Mapping[str, Weight], replicas: int, shapes: Mapping[str, TensorInfo]
+) -> None:
     """Put inputs in place of initializers, with the shape on a replica, and give untyped inputs a type."""
     onnx, graph = require_onnx("Session"), model.graph
     free = [each for each in graph.input if each.name not in weights]
@@ -176,7 +188,7 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
     for name in outputs:
         if name not in known:
             raise UnknownNameError(
-                f"{where}: no tensor of the model's main graph, got {shown(name)}, expected one of {shown(sorted(known))}"
+                f"{where}: no such tensor in the main graph, got {shown(name)}, expected one of {shown(sorted(known))}"
             )
     effects = [node for node in graph.node if node.domain == DOMAIN and node.op_type in _EFFECTS]
     updates = [node.output[0] for node in effects if node.op_type == "CopyVarUpdate"]
@@ -190,17 +202,17 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
         if name in makers:
             kept.add(id(makers[name]))
             todo += _reads(makers[name])
-    nodes = [node for node in graph.node if id(node) in kept]
-    inputs = [each for each in graph.input if each.name in seen]
-    del graph.output[:]
-    for name in dict.fromkeys([*outputs, *updates]):
-        graph.output.add(name=name)
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
-    taken = [type(each).FromString(each.SerializeToString()) for each in inputs]
-    del graph.input[:]
-    graph.input.extend(taken)
+    rest = {
+        "node": [node for node in graph.node if id(node) in kept],
+        "input": [each for each in graph.input if each.name in seen],
+        "output": [
+            require_onnx(where).ValueInfoProto(name=name) for name in dict.fromkeys([*outputs, *updates])
+        ],
+    }
+    parts = type(graph)(**rest)  # a copy: what is taken away is no longer valid
+    for field in rest:
+        graph.ClearField(field)
+    graph.MergeFrom(parts)
 
 
 def _reads(node: Any) -> list[str]:

@@ -68,9 +68,13 @@ def signatures(version: int) -> dict[str, Signature]:
 def _signature(schema: Any, version: int) -> Signature:
     name = schema.name.lower()
     name = f"logical_{name}" if name in _KEYWORDS else name
-    attributes = [_attribute(schema.name, each) for each in schema.attributes.values() if each.name not in _LEFT_OUT]
+    attributes = [
+        _attribute(schema.name, each) for each in schema.attributes.values() if each.name not in _LEFT_OUT
+    ]
     attributes.sort(key=lambda each: (each.default is not REQUIRED, each.name))
-    attributes += [_attribute(schema.name, each) for each in schema.attributes.values() if each.name == "auto_pad"]
+    attributes += [
+        _attribute(schema.name, each) for each in schema.attributes.values() if each.name == "auto_pad"
+    ]
     most = (1 << 16) if schema.max_input > (1 << 16) else schema.max_input
     outputs = (max(1, schema.min_output), min(1 << 16, schema.max_output))
     where = f"aiOnnxOpset{version}.{name}"

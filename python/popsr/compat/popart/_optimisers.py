@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from popsr._host.arguments import is_a, read_a, read_bool, read_items, read_mapping, read_number, read_text
 from popsr._host.choices import Choices
@@ -73,7 +73,9 @@ class ClipNormSettings:
     def __init__(self, weightIds: Iterable[str] | None, maxNorm: float) -> None:
         """Settings; without ids all weights."""
         where = "ClipNormSettings"
-        self.weightIds = None if weightIds is None else list(read_items(where, "weightIds", weightIds, kind="ids"))
+        self.weightIds = (
+            None if weightIds is None else list(read_items(where, "weightIds", weightIds, kind="ids"))
+        )
         self.maxNorm = read_number(f"{where}: maxNorm", maxNorm)
         if not self.maxNorm > 0:
             raise AttributeValueError(f"{where}: maxNorm: got {self.maxNorm}, expected a number above 0")
@@ -101,10 +103,12 @@ class Optimizer:
         clip_norm_settings: see ``ClipNormSettings``.
     """
 
-    _defaults: dict[str, float] = {}
+    _defaults: ClassVar[dict[str, float]] = {}
     """By name in lower camel case, as ``insertSpecific`` takes it."""
 
-    def __init__(self, values: Mapping[str, Any], clip_norm_settings: Iterable[ClipNormSettings] = ()) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], clip_norm_settings: Iterable[ClipNormSettings] = ()
+    ) -> None:
         """An optimiser.
 
         Raises:
@@ -112,10 +116,15 @@ class Optimizer:
             ArgumentTypeError: a value of another type.
         """
         self._where = type(self).__name__
-        names = {_default_name(name): name for name in self._defaults}
-        names["lossScaling"] = "lossScaling"
-        self._values = {name: OptimizerValue(value, True) for name, value in self._defaults.items()}
-        self._values.setdefault("lossScaling", OptimizerValue(1.0, True))
+        names = {f"default{name[0].upper()}{name[1:]}": name for name in self._defaults}
+        names |= {
+            name: name
+            for name in ("lossScaling", "maxWeightNorm")
+            if name in (*self._defaults, "lossScaling")
+        }
+        self._values = {
+            name: OptimizerValue(value) for name, value in {**self._defaults, "lossScaling": 1.0}.items()
+        }
         for key, value in read_mapping(self._where, "values", values).items():
             if key == "nesterov":
                 continue
@@ -130,7 +139,7 @@ class Optimizer:
         if key not in names:
             close = nearest(key, names) if is_a(key, str) else ""
             raise UnknownNameError(
-                f"{self._where}: unknown value, got {shown(key)}, expected {close or f'one of {chr(44).join(names)}'}"
+                f"{self._where}: unknown value, got {shown(key)}, expected {close or shown(list(names))}"
             )
         return names[key]
 
@@ -143,10 +152,6 @@ class Optimizer:
             for key, value in read_mapping(where, "values", values).items()
         }
         self._specific.setdefault(read_text(f"{where}: id", id), {}).update(read)
-
-    def getLossScalingVal(self) -> float:
-        """The factor of the loss's gradient."""
-        return self._values["lossScaling"].val
 
     def value(self, name: str, id: str) -> OptimizerValue:
         """A value for a weight."""
@@ -166,15 +171,13 @@ class Optimizer:
         return found
 
     def structure(self) -> tuple[Any, ...]:
-        """What may not change."""
-        fixed = {name: value.val for name, value in self._values.items() if value.isConst}
-        fixed |= {
-            f"{name} of {id_}": value.val
-            for id_, values in self._specific.items()
-            for name, value in values.items()
-            if value.isConst
-        }
-        return self._where, sorted(fixed.items()), sorted(self.numbers()), [each._key() for each in self._clips], self._form()
+        """The parts that may not change."""
+        scopes = {"": self._values, **self._specific}
+        fixed = [
+            (id_, n, v.val) for id_, values in scopes.items() for n, v in sorted(values.items()) if v.isConst
+        ]
+        clips = [each._key() for each in self._clips]
+        return self._where, fixed, sorted(self.numbers()), clips, self._form()
 
     def _form(self) -> tuple[Any, ...]:
         """The options that choose a formula."""
@@ -184,11 +187,12 @@ class Optimizer:
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum.
 
-    For the gradient g, divided by ``lossScaling``: v becomes ``momentum * v + (1 - dampening) * (g + weightDecay * w)``,
-    and w ``w - learningRate * v``; with ``nesterov``, ``w - learningRate * (g + weightDecay * w + momentum * v)``.
+    For the gradient g, divided by ``lossScaling``: v becomes ``momentum * v + (1 - dampening) * (g + weightDecay *
+    w)``, and w ``w - learningRate * v``; with ``nesterov``, ``w - learningRate * (g + weightDecay * w + momentum *
+    v)``.
     """
 
-    _defaults = {
+    _defaults: ClassVar[dict[str, float]] = {
         "learningRate": 0.1,
         "weightDecay": 0.0,
         "momentum": 0.0,
@@ -227,14 +231,18 @@ class ConstSGD(SGD):
         clip_norm_settings: Sequence[ClipNormSettings] = (),
     ) -> None:
         """See ``SGD``."""
-        given = {"defaultLearningRate": learning_rate, "defaultWeightDecay": weight_decay, "lossScaling": loss_scaling}
+        given = {
+            "defaultLearningRate": learning_rate,
+            "defaultWeightDecay": weight_decay,
+            "lossScaling": loss_scaling,
+        }
         super().__init__(given, clip_norm_settings)
 
 
 class Adam(Optimizer):
     """Adam, AdaMax and LAMB, as ``popsr.ops.var_updates.adam_updater`` and its kin compute them."""
 
-    _defaults = {
+    _defaults: ClassVar[dict[str, float]] = {
         "learningRate": 1e-3,
         "weightDecay": 0.0,
         "beta1": 0.9,
@@ -255,7 +263,7 @@ class Adam(Optimizer):
         scaled_optimizer_state: bool = False,
     ) -> None:
         """See ``Optimizer``."""
-        super().__init__(_without_max_norm(values), clip_norm_settings)
+        super().__init__(values, clip_norm_settings)
         self.mode = read_a("Adam: mode", mode, AdamMode)
         self.decay = read_a("Adam: weight_decay_mode", weight_decay_mode, WeightDecayMode)
         read_a("Adam: accum_type", accum_type, DataType)
@@ -270,7 +278,7 @@ class Adam(Optimizer):
 class Adaptive(Optimizer):
     """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0."""
 
-    _defaults = {
+    _defaults: ClassVar[dict[str, float]] = {
         "learningRate": 1e-3,
         "weightDecay": 0.0,
         "alpha": 0.99,
@@ -303,21 +311,11 @@ class Adaptive(Optimizer):
         return self.mode, self.decay, tuple(self.types), self.eps_in_root
 
 
-def _default_name(name: str) -> str:
-    return f"default{name[0].upper()}{name[1:]}"
-
-
-def _without_max_norm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``maxWeightNorm`` has no ``default`` in its name."""
-    given = dict(read_mapping("Adam", "values", values))
-    if "maxWeightNorm" in given:
-        given["defaultMaxWeightNorm"] = given.pop("maxWeightNorm")
-    return given
-
-
 def _value(what: str, value: Any) -> OptimizerValue:
     if is_a(value, (tuple, list)):
         if len(value) != 2:
-            raise ArgumentTypeError(f"{what} is not a value, got {shown(value)}, expected a number and a bool")
+            raise ArgumentTypeError(
+                f"{what} is not a value, got {shown(value)}, expected a number and a bool"
+            )
         return OptimizerValue(read_number(what, value[0]), read_bool(what, value[1]))
     return OptimizerValue(read_number(what, value), True)

@@ -40,7 +40,7 @@ class Training:
     """
 
     def __init__(self, loss: str, optimizer: Optimizer, mean: bool) -> None:
-        """What a training session has beside an inference session."""
+        """A training session beside an inference session."""
         self.loss, self.optimizer, self.mean = loss, optimizer, mean
 
     @staticmethod
@@ -83,7 +83,7 @@ class Program:
         """Write the program.
 
         Raises:
-            UnknownNameError: an anchor that is no tensor of the model, or has no gradient.
+            UnknownNameError: an anchor is not a tensor of the model, or has no gradient.
             Error: as ``popsr.bridge.onnx.load`` and ``popsr.transforms.autodiff``.
         """
         self._where, self._anchors, self._training = where, list(anchors), training
@@ -119,7 +119,7 @@ class Program:
             held: Tensors = {**self.variables, **self.states, **self.scalars}
             _looped(self.ir, self._batches, [], held, self._batch)
 
-    # What the program holds
+    # Gradients and variables
 
     def _check_updates(self) -> None:
         for name in self._updates:
@@ -134,11 +134,13 @@ class Program:
         graph, loss = self.model.graph, self.model.outputs[training.loss]
         if loss.nelms != 1:
             raise ShapeError(
-                f"{self._where}: loss is not one number, got {training.loss!r} of shape {list(loss.shape)}, expected a "
+                f"{self._where}: loss is not one number, got {shown(training.loss)} of shape {list(loss.shape)}, expected a "
                 "loss that is reduced, as by identityloss"
             )
         reached = _reached(self.ir, loss)
-        wanted = {name: t for name, t in self.model.inputs.items() if name in self.variables and t._id in reached}
+        wanted = {
+            name: t for name, t in self.model.inputs.items() if name in self.variables and t._id in reached
+        }
         asked = {name[len(GRADIENT) :] for name in self._anchors if name.startswith(GRADIENT)}
         needed = {name: self._tensor(name) for name in asked}
         self._trained = _differentiable(graph, loss, wanted)
@@ -146,7 +148,7 @@ class Program:
         for name in (name[len(ACCUM) :] for name in self._anchors if name.startswith(ACCUM)):
             if name not in self._trained:
                 raise UnknownNameError(
-                    f"{self._where}: anchor without a gradient, got {ACCUM + name!r}, expected a weight that the loss "
+                    f"{self._where}: anchor without a gradient, got {shown(ACCUM + name)}, expected a weight that the loss "
                     "depends on"
                 )
         return autodiff(graph, [loss], list(required)) if required else None
@@ -178,7 +180,8 @@ class Program:
             return []
         sums = _looped(self.ir, self._micro, self._zeros(), held, self._micro_batch)
         reduced = {
-            name: self._reduced(training, name, total) for name, total in zip(self._trained, sums, strict=True)
+            name: self._reduced(training, name, total)
+            for name, total in zip(self._trained, sums, strict=True)
         }
         gradients = self._clipped(training.optimizer, self._unscaled(training.optimizer, held, reduced))
         for name, gradient in gradients.items():
@@ -190,7 +193,7 @@ class Program:
         return []
 
     def _zeros(self) -> list[Tensor]:
-        """Where the sums of several micro batches begin."""
+        """First values of the sums over several micro batches."""
         if self._micro == 1:
             return []
         like = [(self.variables[name].shape, _wide(self.variables[name].dtype)) for name in self._trained]
@@ -198,17 +201,26 @@ class Program:
 
     def _micro_batch(self, sums: Sequence[Tensor], held: Tensors) -> list[Tensor]:
         """One micro batch: the model, its gradients, added to the sums, and the stores of anchors."""
-        given = {name: held[name] if name in self.variables else self._load(name, t) for name, t in self.model.inputs.items()}
-        info = ops.call_with_info(self.model.graph, inputs_dict={self.model.inputs[n]: t for n, t in given.items()})
+        given = {
+            name: held[name] if name in self.variables else self._load(name, t)
+            for name, t in self.model.inputs.items()
+        }
+        info = ops.call_with_info(
+            self.model.graph, inputs_dict={self.model.inputs[n]: t for n, t in given.items()}
+        )
         found = dict(zip(self.model.outputs, info.outputs, strict=False))
         gradients: dict[Tensor, Tensor] = {}
         if self._gradient is not None and self._training is not None:
             loss = self.model.outputs[self._training.loss]
             scale = self._scale(self._training.optimizer, held)
-            first = constant(np.full(loss.shape, scale, loss.dtype.as_numpy()), loss.dtype) if isinstance(scale, float) else (
-                ops.reshape(ops.cast(scale, loss.dtype), loss.shape)
+            first = (
+                constant(np.full(loss.shape, scale, loss.dtype.as_numpy()), loss.dtype)
+                if isinstance(scale, float)
+                else (ops.reshape(ops.cast(scale, loss.dtype), loss.shape))
             )
-            back = ops.call_with_info(self._gradient.graph, first, inputs_dict=self._gradient.inputs_dict(info))
+            back = ops.call_with_info(
+                self._gradient.graph, first, inputs_dict=self._gradient.inputs_dict(info)
+            )
             gradients = dict(zip(self._gradient.outputs, back.outputs, strict=True))
             own = [gradients[self.model.inputs[name]] for name in self._trained]
             wide = [ops.cast(each, _wide(each.dtype)) for each in own]
@@ -216,7 +228,9 @@ class Program:
         for name in self._anchors:
             if name.startswith(GRADIENT):
                 if not gradients:
-                    raise UnknownNameError(f"{self._where}: no gradients, got anchor {name!r}, expected a TrainingSession")
+                    raise UnknownNameError(
+                        f"{self._where}: no gradients, got anchor {shown(name)}, expected a TrainingSession"
+                    )
                 self._store(name, gradients[self._tensor(name[len(GRADIENT) :])])
             elif name in found:
                 self._store(name, found[name])
@@ -259,7 +273,7 @@ class Program:
                 )
         if len({self.variables[name].replica_grouping for name in names}) > 1:
             raise UnsupportedError(
-                f"{self._where}: clipWeights of weights with different groups, got {shown(names)}, expected one grouping"
+                f"{self._where}: clipWeights of different groups, got {shown(names)}, expected weights of one grouping"
             )
         total: Tensor | None = None
         for name in names:
@@ -364,5 +378,3 @@ def _looped(
             graph_output(t)
     bound = {shared[name]: t for name, t in held.items()}
     return list(ops.repeat(graph, count, *carried, inputs_dict=bound))
-
-

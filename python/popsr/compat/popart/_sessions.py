@@ -153,14 +153,18 @@ class _Session:
         values = list(args)
         if isinstance(values and values[0], str) or "programHandle" in named:
             _refuse_handle(named.pop("programHandle", None) or values.pop(0))
-        stepio = named["stepio"] if "stepio" in named else values[0] if values else None
+        stepio: Any = named["stepio"] if "stepio" in named else values[0] if values else None
         kinds = (PyStepIO,) if self._source is None else (PyStepIO, PyStepIOCallback)
         if not is_a(stepio, kinds):
-            raise ArgumentTypeError(f"run: stepio is not a PyStepIO, got {shown(stepio)}, expected a PyStepIO")
+            raise ArgumentTypeError(
+                f"run: stepio is not a PyStepIO, got {shown(stepio)}, expected a PyStepIO"
+            )
         self._require_prepared("run")
         if self._source is not None:
             if not self._is_filled:
-                raise SessionError("run: no weights on the device, got a new session, expected session.weightsFromHost()")
+                raise SessionError(
+                    "run: no weights on the device, got a new session, expected session.weightsFromHost()"
+                )
             self._source.run(self._session, stepio)
             return
         inputs = {self._stream(name): data for name, data in stepio.inputs.items()}
@@ -278,7 +282,9 @@ class _Session:
 
     def _model(self, where: str) -> ModelSource:
         if self._source is None:
-            raise SessionError(f"{where}: a session of a program, got fromIr, expected a session of a model of ONNX")
+            raise SessionError(
+                f"{where}: a session of a program, got fromIr, expected a session of a model of ONNX"
+            )
         return self._source
 
     def getCycleCount(self, id: str = "") -> int:
@@ -387,8 +393,10 @@ _REFUSED = {
 
 
 def _refused(name: str, reason: str) -> Any:
-    def refuse(self: _Session, *args: Any, **named: Any) -> None:
-        raise UnsupportedError(f"{name}: no device, got {shown([*args, *named.values()])}, expected none: {reason}")
+    def refuse(_self: _Session, *args: Any, **named: Any) -> None:
+        raise UnsupportedError(
+            f"{name}: no device, got {shown([*args, *named.values()])}, expected none: {reason}"
+        )
 
     refuse.__name__, refuse.__doc__ = name, f"Refused: {reason}."
     return refuse

@@ -7,6 +7,7 @@ from typing import Any
 from popsr import replicas
 from popsr._host.arguments import is_a
 from popsr._host.choices import Choices
+from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
 from popsr.replicas import CommGroupType, ReplicaGrouping
@@ -57,8 +58,8 @@ class InputSettings:
         for each in settings:
             if not is_a(each, (ReplicatedStreamMode, TileSet, ExchangeStrategy)):
                 raise ArgumentTypeError(
-                    f"InputSettings: no such setting, got {each!r:.80}, expected a ReplicatedStreamMode, or a TileSet and "
-                    "an ExchangeStrategy"
+                    f"InputSettings: no such setting, got {shown(each)}, expected a ReplicatedStreamMode, or a TileSet "
+                    "and an ExchangeStrategy"
                 )
             if isinstance(each, ReplicatedStreamMode):
                 self.mode = each

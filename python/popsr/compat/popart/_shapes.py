@@ -19,20 +19,24 @@ class InputShapeInfo:
 
     def add(self, id: str, info: TensorInfo) -> None:
         """The type and shape of an input."""
-        self._infos[read_text("InputShapeInfo.add: id", id)] = read_a("InputShapeInfo.add: info", info, TensorInfo)
+        self._infos[read_text("InputShapeInfo.add: id", id)] = read_a(
+            "InputShapeInfo.add: info", info, TensorInfo
+        )
 
     def has(self, id: str) -> bool:
         """True if an input was added."""
         return id in self._infos
 
     def get(self, id: str) -> TensorInfo:
-        """What was added.
+        """The type and shape that was added.
 
         Raises:
-            UnknownNameError: nothing was.
+            UnknownNameError: none was.
         """
         if id not in self._infos:
-            raise UnknownNameError(f"InputShapeInfo.get: no such input, got {shown(id)}, expected {shown(self.getAllTensorIds())}")
+            raise UnknownNameError(
+                f"InputShapeInfo.get: no such input, got {shown(id)}, expected {shown(self.getAllTensorIds())}"
+            )
         return self._infos[id]
 
     def getAllTensorIds(self) -> list[str]:

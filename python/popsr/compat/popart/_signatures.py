@@ -1,4 +1,4 @@
-"""Signatures of the methods that add nodes: the list of inputs, the number of outputs, then attributes by ONNX's names."""
+"""Signatures of the methods that add nodes: inputs, number of outputs, attributes by ONNX's names."""
 
 from __future__ import annotations
 
@@ -115,8 +115,12 @@ class Signature(NamedTuple):
         ids = read_items(self.where, "args", value, kind="ids")
         least, most = self.inputs
         if not least <= len(ids) <= most:
-            wanted = f"{least}" if least == most else f"{least} to {most}" if most < _MANY else f"{least} or more"
-            raise AttributeValueError(f"{self.where}: wrong number of inputs, got {len(ids)}, expected {wanted}")
+            wanted = (
+                f"{least}" if least == most else f"{least} to {most}" if most < _MANY else f"{least} or more"
+            )
+            raise AttributeValueError(
+                f"{self.where}: wrong number of inputs, got {len(ids)}, expected {wanted}"
+            )
         return tuple(read_text(f"{self.where}: args", id_) for id_ in ids)
 
 
@@ -161,7 +165,9 @@ def _group(what: str, value: Any) -> list[int]:
         return [int(value.type.value), value.size]
     pair = _many(_int)(what, value)
     if len(pair) != 2:
-        raise AttributeValueError(f"{what} is not a group, got {shown(value)}, expected a CommGroup or [type, size]")
+        raise AttributeValueError(
+            f"{what} is not a group, got {shown(value)}, expected a CommGroup or [type, size]"
+        )
     return list(pair)
 
 
@@ -182,7 +188,9 @@ def _tensor(what: str, value: Any) -> Any:
 
 def _graph(what: str, value: Any) -> Any:
     if not hasattr(value, "_subgraph"):
-        raise ArgumentTypeError(f"{what} is not a builder, got {shown(value)}, expected createSubgraphBuilder()")
+        raise ArgumentTypeError(
+            f"{what} is not a builder, got {shown(value)}, expected createSubgraphBuilder()"
+        )
     return value._subgraph()
 
 

@@ -40,8 +40,18 @@ from popsr.session import Session
 __all__ = ["ModelSource"]
 
 Array = np.ndarray[Any, Any]
-_OF_REPLICATION = ("enableReplicatedGraphs", "replicatedGraphCount", "globalReplicationFactor", "globalReplicaOffset")
-_READ_HERE = (*_OF_REPLICATION, "enableGradientAccumulation", "accumulationFactor", "accumulationAndReplicationReductionType")
+_OF_REPLICATION = (
+    "enableReplicatedGraphs",
+    "replicatedGraphCount",
+    "globalReplicationFactor",
+    "globalReplicaOffset",
+)
+_READ_HERE = (
+    *_OF_REPLICATION,
+    "enableGradientAccumulation",
+    "accumulationFactor",
+    "accumulationAndReplicationReductionType",
+)
 
 
 class ModelSource:
@@ -94,10 +104,16 @@ class ModelSource:
     def _step_arrays(self) -> StepArrays:
         program, modes = self.program, {ReplicatedStreamMode.Broadcast.name}
         broadcast = {
-            each.name for each in self._proto.graph.input if any(entry.value in modes for entry in each.metadata_props)
+            each.name
+            for each in self._proto.graph.input
+            if any(entry.value in modes for entry in each.metadata_props)
         }
         inputs, outputs = (
-            {name: (tuple(stream.shape), stream.dtype.as_numpy()) for name, stream in streams.items() if name != SEED}
+            {
+                name: (tuple(stream.shape), stream.dtype.as_numpy())
+                for name, stream in streams.items()
+                if name != SEED
+            }
             for streams in (program.inputs, program.outputs)
         )
         return StepArrays(self.flow, self.micro, self.replicas, inputs, broadcast, outputs)
@@ -112,7 +128,9 @@ class ModelSource:
         rows = self._arrays.rows(stepio) if fed else {}
         if fed and SEED in self.program.inputs:
             rows[SEED] = self._random_bits()
-        results = session.run({self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False)
+        results = session.run(
+            {self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False
+        )
         self._steps += 1
         self._arrays.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
 
@@ -128,7 +146,7 @@ class ModelSource:
         for name in names:
             if name in self.program.constants:
                 raise UnsupportedError(
-                    f"{where}: {name!r:.80} is part of the program, got a new value, expected a session of a model with it"
+                    f"{where}: {shown(name)} is part of the program, got a new value, expected a model that has it"
                 )
 
     def save(self, session: Session, path: Any) -> None:
@@ -158,7 +176,7 @@ class ModelSource:
         """Set variables from a model, which is bytes or a file.
 
         Raises:
-            UnknownNameError: it has an initializer that is no variable, unless these are ignored.
+            UnknownNameError: an initializer is not a variable, unless these are ignored.
         """
         if is_a(model, bytes):
             with tempfile.TemporaryDirectory() as folder:
@@ -167,15 +185,21 @@ class ModelSource:
                 self.reset(session, path, ignore)
             return
         if not is_a(model, (str, os.PathLike)):
-            raise ArgumentTypeError(f"resetHostWeights: not a model, got {shown(model)}, expected its bytes or file")
+            raise ArgumentTypeError(
+                f"resetHostWeights: not a model, got {shown(model)}, expected its bytes or file"
+            )
         found = dict(load_onnx(model).items())
         known = {**self.program.variables, **self.program.states}
         for name in found:
             if name not in known and not ignore:
                 raise UnknownNameError(
-                    f"resetHostWeights: weight of another model, got {shown(name)}, expected one of {shown(list(known))}"
+                    f"resetHostWeights: weight of another model, got {shown(name)}, expected one of {shown([*known])}"
                 )
-        changed = (n for n, value in self.program.constants.items() if n in found and not np.array_equal(found[n], value))
+        changed = (
+            n
+            for n, value in self.program.constants.items()
+            if n in found and not np.array_equal(found[n], value)
+        )
         self.check_writes("resetHostWeights", changed)
         reset_host_weights(session, model, ignore_missing=True)
 
@@ -196,7 +220,9 @@ class ModelSource:
                 f"{where}: optimisers differ in more than values that may change, got {shown(optimizer.structure())}, "
                 f"expected {shown(self.optimizer.structure())}"
             )
-        numbers = {self.program.scalars[name]: np.float32(value) for name, value in optimizer.numbers().items()}
+        numbers = {
+            self.program.scalars[name]: np.float32(value) for name, value in optimizer.numbers().items()
+        }
         session.write_variables_data(numbers)
         self.optimizer = optimizer
 
@@ -204,7 +230,9 @@ class ModelSource:
         """Type and shape of a tensor on a replica."""
         known = self.tensors()
         if id_ not in known:
-            raise UnknownNameError(f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(sorted(known))}")
+            raise UnknownNameError(
+                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(sorted(known))}"
+            )
         return TensorInfo(known[id_].dtype, known[id_].shape)
 
     def tensors(self) -> Mapping[str, Any]:
@@ -218,7 +246,8 @@ def _replicas(where: str, options: Options) -> int:
     count = int(options.replicatedGraphCount)
     if count > 1 and not options.enableReplicatedGraphs:
         raise ReplicaError(
-            f"{where}: replicated graphs are off, got replicatedGraphCount {count}, expected enableReplicatedGraphs = True"
+            f"{where}: replicated graphs are off, got replicatedGraphCount {count}, expected "
+            "enableReplicatedGraphs = True"
         )
     wanted = {"globalReplicaOffset": 0}
     if options.enableDistributedReplicatedGraphs:
@@ -244,5 +273,3 @@ def _micro_batches(where: str, options: Options) -> int:
             f"{where}: automaticLossScalingSettings, got enabled, expected lossScaling of the optimiser"
         )
     return factor
-
-

@@ -101,8 +101,8 @@ class StepArrays:
             period = flow.art(id_).rp()
             if period and self._batches % period:
                 raise StateError(
-                    f"DataFlow: period of anchor {id_!r:.80}, got EveryN {period} of {self._batches} batches, expected one "
-                    "that divides them"
+                    f"DataFlow: period of anchor {shown(id_)}, got EveryN {period} of {self._batches} batches, expected "
+                    "one that divides them"
                 )
 
     def _shape(self, id_: str) -> tuple[int, ...]:
@@ -141,14 +141,14 @@ class StepArrays:
         shape, kind = self._inputs[id_]
         array = np.asarray(data)
         if array.dtype != kind:
-            raise DTypeError(f"run: dtypes differ for input {id_!r:.80}, got {array.dtype}, expected {kind}")
+            raise DTypeError(f"run: dtypes differ for input {shown(id_)}, got {array.dtype}, expected {kind}")
         copies = 1 if id_ in self._broadcast else self._replicas
         wanted = math.prod(shape) * self._batches * self._micro * copies
         if array.size != wanted or array.shape[array.ndim - len(shape) :] != shape:
             sizes = f"{self._batches} batches of {self._micro} micro batches on {copies} replicas"
             raise ShapeError(
-                f"run: shapes differ for input {id_!r:.80}, got {list(array.shape)}, expected {wanted} elements: {sizes} "
-                f"of {list(shape)}"
+                f"run: shapes differ for input {shown(id_)}, got {list(array.shape)}, expected {wanted} elements: "
+                f"{sizes} of {list(shape)}"
             )
         rows = array.reshape(self._batches * self._micro, copies, *shape)
         whole = np.broadcast_to(rows, (self._batches * self._micro, self._replicas, *shape))
@@ -161,7 +161,7 @@ class StepArrays:
             given = np.asarray(stepio.input(id_, False))
             if given.dtype != kind or given.size != math.prod(shape):
                 raise ShapeError(
-                    f"run: input callback, got {given.dtype} {list(given.shape)} for {id_!r:.80}, expected {kind} "
+                    f"run: input callback, got {given.dtype} {list(given.shape)} for {shown(id_)}, expected {kind} "
                     f"{list(shape)}"
                 )
             rows.append(given.reshape(shape).copy())
@@ -171,15 +171,21 @@ class StepArrays:
     def _check_anchor(self, id_: str, array: Any) -> None:
         shape, kind = self._shape(id_), self._outputs[id_][1]
         if not is_a(array, np.ndarray):
-            raise ArgumentTypeError(f"run: anchor {id_!r:.80} is not an array, got {shown(array)}, expected an array")
+            raise ArgumentTypeError(
+                f"run: anchor {shown(id_)} is not an array, got {shown(array)}, expected an array"
+            )
         if array.dtype != kind:
-            raise DTypeError(f"run: dtypes differ for anchor {id_!r:.80}, got {array.dtype}, expected {kind}")
+            raise DTypeError(
+                f"run: dtypes differ for anchor {shown(id_)}, got {array.dtype}, expected {kind}"
+            )
         if array.shape != shape:
             raise ShapeError(
-                f"run: shapes differ for anchor {id_!r:.80}, got {list(array.shape)}, expected {list(shape)}"
+                f"run: shapes differ for anchor {shown(id_)}, got {list(array.shape)}, expected {list(shape)}"
             )
         if not array.flags.writeable:
-            raise SessionError(f"run: anchor {id_!r:.80} is read-only, got its array, expected one to write to")
+            raise SessionError(
+                f"run: anchor {shown(id_)} is read-only, got its array, expected one to write to"
+            )
 
     def put(self, stepio: Any, results: Mapping[str, Array]) -> None:
         """Write what a run returned into the arrays of anchors."""

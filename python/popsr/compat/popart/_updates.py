@@ -31,7 +31,11 @@ States = dict[str, tuple[tuple[int, ...] | None, dtypes.dtype]]
 def states_of(optimizer: Optimizer, id: str, kind: dtypes.dtype) -> States:
     """The states that an optimiser keeps for a weight."""
     if isinstance(optimizer, SGD):
-        return {"Accl___": (None, _state_type(optimizer.state_type, kind))} if _has(optimizer, "momentum", id) else {}
+        return (
+            {"Accl___": (None, _state_type(optimizer.state_type, kind))}
+            if _has(optimizer, "momentum", id)
+            else {}
+        )
     if isinstance(optimizer, Adam):
         first, second = _state_type(optimizer.first_type, kind), _state_type(optimizer.second_type, kind)
         states: States = {"Accl1___": (None, first), "Accl2___": (None, second)}
@@ -49,7 +53,12 @@ def states_of(optimizer: Optimizer, id: str, kind: dtypes.dtype) -> States:
 
 
 def update(
-    optimizer: Optimizer, id: str, w: Tensor, gradient: Tensor, states: Mapping[str, Tensor], scalars: Mapping[str, Tensor]
+    optimizer: Optimizer,
+    id: str,
+    w: Tensor,
+    gradient: Tensor,
+    states: Mapping[str, Tensor],
+    scalars: Mapping[str, Tensor],
 ) -> None:
     """Append the update of a weight in place.
 
@@ -101,8 +110,8 @@ def _adam(o: Adam, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], 
         var_updates.accumulate_moving_average_square_(second, g, beta2)
         lamb = o.mode in (AdamMode.Lamb, AdamMode.LambNoBias)
         updater = var_updates.lamb_updater if lamb else var_updates.adam_updater
-        betas = (None, None) if count is None else (beta1, beta2)
-        x = updater(first, second, w, count, decay, *betas, value("eps"))
+        betas = {} if count is None else {"beta1": beta1, "beta2": beta2}
+        x = updater(first, second, w, count, decay, **betas, epsilon=value("eps"))
     if o.mode in (AdamMode.Lamb, AdamMode.LambNoBias):
         norms = ops.lamb_square(w), ops.lamb_square(x)
         var_updates.adam_var_update(w, x, *norms, value("learningRate"), value("maxWeightNorm"))

@@ -11,8 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.compat.popart._graphcore_ops import DOMAIN
-from popsr.compat.popart._graphcore_rules import reuse
+from popsr.bridge.onnx.graphcore._basic import DOMAIN, reuse
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -69,23 +68,26 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
         ops.gather(ops.reshape(logs, (steps, batch * classes)), places, 1), (steps, batch, width)
     )
     before = _shifted(node, labels, 2, -1)
-    may_skip = ops.logical_and(
-        ops.not_equal(labels, node.like(blank, labels)), ops.not_equal(labels, before)
-    )
+    may_skip = ops.logical_and(ops.not_equal(labels, node.like(blank, labels)), ops.not_equal(labels, before))
     start = np.where(np.arange(width) < 2, 0.0, _LEAST).reshape(1, width)
     alpha = ops.maximum(ops.add(emitted[0], node.like(start, logs)), node.like(_LEAST, logs))
     least, length = node.like(_LEAST, logs), ops.reshape(cast(lengths, dtypes.int32), (batch, 1))
     for t in range(1, steps):
         skipped = ops.where(may_skip, _shifted(node, alpha, 2, _LEAST), least)
         total = _log_sum(alpha, _shifted(node, alpha, 1, _LEAST), skipped)
-        alpha = ops.where(ops.less(node.like(t, length), length), ops.maximum(ops.add(total, emitted[t]), least), alpha)
+        alpha = ops.where(
+            ops.less(node.like(t, length), length), ops.maximum(ops.add(total, emitted[t]), least), alpha
+        )
     ends = ops.reshape(cast(target_lengths, dtypes.int32), (batch, 1))
     place = node.constant(np.arange(width).reshape(1, width), dtypes.int32)
     twice = ops.add(ends, ends)
     last = ops.logical_or(ops.equal(place, twice), ops.equal(place, ops.sub(twice, node.like(1, twice))))
     loss = ops.negate(ops.logsumexp(ops.where(last, alpha, least), 1))
-    loss = ops.where(ops.greater(loss, node.like(1e29, loss)), node.like(
-        0.0 if node.integer("zeroInfinity", 0) else math.inf, loss), loss)
+    loss = ops.where(
+        ops.greater(loss, node.like(1e29, loss)),
+        node.like(0.0 if node.integer("zeroInfinity", 0) else math.inf, loss),
+        loss,
+    )
     if node.text("reduction", "Mean") == "Mean":
         loss = ops.div(loss, ops.maximum(cast(ops.reshape(ends, (batch,)), loss.dtype), node.like(1, loss)))
     return _reduced(node, loss)
@@ -95,7 +97,13 @@ def _with_blanks(node: Node, targets: Tensor) -> Tensor:
     batch, count = targets.shape
     blank = node.constant(np.full((batch, count, 1), node.integer("blank", 0)), dtypes.int32)
     pairs = ops.concat([blank, ops.reshape(targets, (batch, count, 1))], 2)
-    return ops.concat([ops.reshape(pairs, (batch, 2 * count)), ops.slice(ops.reshape(blank, (batch, count)), [0], [1], axis=[1])], 1)
+    return ops.concat(
+        [
+            ops.reshape(pairs, (batch, 2 * count)),
+            ops.slice(ops.reshape(blank, (batch, count)), [0], [1], axis=[1]),
+        ],
+        1,
+    )
 
 
 def _shifted(node: Node, t: Tensor, by: int, filling: float) -> Tensor:
@@ -116,7 +124,9 @@ def _log_sum(*terms: Tensor) -> Tensor:
 
 
 @_graphcore("BatchNormalization")
-def _batch_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
+def _batch_norm(
+    node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> list[Tensor]:
     """With one result that of running moments; else the batch's, with new running moments and the batch's own."""
     if node.results() == 1:
         return [reuse("BatchNormalization", 9, node, t, scale, bias, mean, var)[0]]
@@ -195,11 +205,15 @@ def _lstm(
 def _multi_conv(node: Node, *operands: Tensor) -> list[Tensor]:
     if any(node.has(name) for name in ("inDilations", "outPads")):
         raise NotSupportedError("with inDilations or outPads")
-    numbers = {name: [_ints(text) for text in node.texts(name, ())] for name in ("strides", "pads", "dilations")}
+    numbers = {
+        name: [_ints(text) for text in node.texts(name, ())] for name in ("strides", "pads", "dilations")
+    }
     found, rest = [], list(operands)
     for i, count in enumerate(node.ints("convInputs")):
         (t, weight, *bias), rest = rest[:count], rest[count:]
-        stride, pads, gaps = (numbers[name][i] if numbers[name] else None for name in ("strides", "pads", "dilations"))
+        stride, pads, gaps = (
+            numbers[name][i] if numbers[name] else None for name in ("strides", "pads", "dilations")
+        )
         made = ops.conv(t, weight, stride, pads, gaps, t.shape[1] // weight.shape[1])
         found.append(ops.add(made, ops.reshape(bias[0], (-1, *(1,) * (t.rank - 2)))) if bias else made)
     return found
@@ -252,8 +266,8 @@ def _spline(node: Node, v: Tensor, degree: int, which: Any) -> Tensor:
     return total
 
 
-@_graphcore("SplineWeighting")
-def _spline_weighting(node: Node, t: Tensor, weight: Tensor, basis: Tensor, index: Tensor) -> Tensor:
+@_graphcore("SplineWeighting", kind="plain")
+def _spline_weighting(t: Tensor, weight: Tensor, basis: Tensor, index: Tensor) -> Tensor:
     """``out[e]`` is the sum over s of ``basis[e, s] * t[e] @ weight[index[e, s]]``."""
     edges, features = t.shape
     chosen = ops.gather(weight, cast(index, dtypes.int32), 0)

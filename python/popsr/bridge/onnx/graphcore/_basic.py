@@ -1,9 +1,8 @@
-"""Rules of ai.graphcore for the importer of ONNX models: arithmetic, shapes, indices, order and collectives."""
+"""Rules of ai.graphcore: arithmetic, shapes, indices, order and collectives."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +12,16 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, add_rule, find_rule, rule
-from popsr.compat.popart._graphcore_ops import DOMAIN
-from popsr.compat.popart._names import CollectiveOperator
+from popsr.bridge.onnx._types import dtype_of
 from popsr.context import gcg
 from popsr.ops.collectives import replicated_all_reduce, replicated_reduce_scatter
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 from popsr.tensor import Tensor
 
-__all__ = ["register"]
+__all__ = ["DOMAIN", "reuse"]
 
+DOMAIN = "ai.graphcore"
 _graphcore = functools.partial(rule, domain=DOMAIN)
-
-
-@functools.cache
-def register() -> None:
-    """Add the rules to the importer's table, once; those of this module are added when it is imported."""
-    importlib.import_module("popsr.compat.popart._graphcore_neural")
 
 
 def _same(t: Tensor) -> Tensor:
@@ -60,7 +53,7 @@ for _name, _function in _PLAIN.items():
 
 
 def reuse(op_type: str, opset: int, node: Node, *operands: Value) -> Any:
-    """What ONNX's rule of an op makes of operands, with the node's attributes."""
+    """The results of ONNX's rule of an op, with the node's attributes."""
     found = find_rule("", op_type, opset)
     assert found is not None
     return found.function(node, *operands)
@@ -136,9 +129,7 @@ def _depth_to_space(node: Node, t: Tensor) -> Tensor:
 
 @_graphcore("Init")
 def _init(node: Node) -> Tensor:
-    from popsr.bridge.onnx._types import dtype_of
-
-    kind = "undef" if node.text("init_type") == "NoInit" else "zero"
+    kind: Any = "undef" if node.text("init_type") == "NoInit" else "zero"
     return ops.init(node.ints("shape"), dtype_of(node.integer("data_type")), init_type=kind)
 
 
@@ -222,7 +213,11 @@ def _reduction(node: Node) -> Any:
 
 
 def _scattered(node: Node, t: Tensor) -> tuple[int, int, bool]:
-    return node.integer("axis", -1) % t.rank, node.integer("axis_size"), bool(node.integer("enable_index_broadcast", 1))
+    return (
+        node.integer("axis", -1) % t.rank,
+        node.integer("axis_size"),
+        bool(node.integer("enable_index_broadcast", 1)),
+    )
 
 
 @_graphcore("SequenceSlice")
@@ -270,7 +265,9 @@ def _reduce_median(node: Node, t: Tensor) -> list[Tensor]:
     kept = tuple(t.shape[axis] for axis in others)
     count = math.prod(t.shape[axis] for axis in axes)
     rows = ops.reshape(ops.transpose(t, (*others, *axes)), (math.prod(kept), count))
-    shape = tuple(1 if i in axes else n for i, n in enumerate(t.shape)) if node.integer("keepdims", 1) else kept
+    shape = (
+        tuple(1 if i in axes else n for i, n in enumerate(t.shape)) if node.integer("keepdims", 1) else kept
+    )
     middle = (count - 1) // 2
     found = _ordered(node, rows, 1, False)
     return [ops.reshape(ops.slice(each, [middle], [middle + 1], axis=[1]), shape) for each in found]
@@ -293,12 +290,12 @@ _OPERATORS = {
     "LogicalAnd": "and",
     "LogicalOr": "or",
     "SquareAdd": "square_add",
+    "Local": None,
 }
 
 
 def _operator(node: Node) -> Any:
-    word = node.text("collectiveOperator", "Add")
-    return _OPERATORS.get(CollectiveOperator[word].name)
+    return _OPERATORS[node.text("collectiveOperator", "Add")]
 
 
 @_graphcore("ReplicatedAllReduce")
