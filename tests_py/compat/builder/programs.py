@@ -72,7 +72,7 @@ class Linear:
         session.run(popart.PyStepIO({self.x: x}, anchors))
         return anchors
 
-    def weight(self, session: popart.TrainingSession, name: str = "w") -> Any:
+    def weight(self, session: popart.TrainingSession | popart.InferenceSession, name: str = "w") -> Any:
         """A variable of the session."""
         session.weightsToHost()
         buffer = np.zeros(session.getInfo(name).shape(), session.getInfo(name).data_type_lcase())

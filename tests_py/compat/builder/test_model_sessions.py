@@ -75,6 +75,18 @@ def test_extents_of_one_are_left_out(counts: tuple[int, int, int]) -> None:
     assert anchors[program.loss].shape == leading
 
 
+def test_arrays_count_by_their_elements() -> None:
+    """Leading extents may be one, and inputs that nothing reads have data or none."""
+    program = Linear(np.array([1.0, 2.0], np.float32))
+    unused = program.builder.addInputTensor("FLOAT", [7], "unused")
+    session = program.session(batches=2, replicas=2)
+    found = np.zeros((4, 1), np.float32)
+    data = np.arange(8, dtype=np.float32)
+    session.run(popart.PyStepIO({program.x: data, unused: np.zeros(28, np.float32)}, {program.loss: found}))
+    first = np.array([1, 2]) @ data.reshape(4, 2)[:2].T
+    np.testing.assert_array_equal(found[:2, 0], first)
+
+
 def test_data_by_callbacks() -> None:
     program, x = Linear(np.array([1.0, 2.0], np.float32)), _data()
     session = program.session(batches=BATCHES, replicas=REPLICAS, micro=MICRO)

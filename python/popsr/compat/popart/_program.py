@@ -134,8 +134,8 @@ class Program:
         graph, loss = self.model.graph, self.model.outputs[training.loss]
         if loss.nelms != 1:
             raise ShapeError(
-                f"{self._where}: loss is not one number, got {shown(training.loss)} of shape {list(loss.shape)}, expected a "
-                "loss that is reduced, as by identityloss"
+                f"{self._where}: loss is not one number, got {shown(training.loss)} of shape {list(loss.shape)}, "
+                "expected a loss that is reduced, as by identityloss"
             )
         reached = _reached(self.ir, loss)
         wanted = {
@@ -148,8 +148,8 @@ class Program:
         for name in (name[len(ACCUM) :] for name in self._anchors if name.startswith(ACCUM)):
             if name not in self._trained:
                 raise UnknownNameError(
-                    f"{self._where}: anchor without a gradient, got {shown(ACCUM + name)}, expected a weight that the loss "
-                    "depends on"
+                    f"{self._where}: anchor without a gradient, got {shown(ACCUM + name)}, expected a weight that "
+                    "the loss depends on"
                 )
         return autodiff(graph, [loss], list(required)) if required else None
 

@@ -116,7 +116,8 @@ class ModelSource:
             }
             for streams in (program.inputs, program.outputs)
         )
-        return StepArrays(self.flow, self.micro, self.replicas, inputs, broadcast, outputs)
+        unused = {each.name for each in self._proto.graph.input} - inputs.keys()
+        return StepArrays(self.flow, self.micro, self.replicas, inputs, broadcast, outputs, unused)
 
     def arrays(self) -> dict[str, Array]:
         """Arrays for all anchors."""

@@ -79,6 +79,7 @@ class StepArrays:
         inputs: shape and NumPy type of each input on a replica.
         broadcast: inputs with one row for all replicas.
         outputs: shape and NumPy type of each anchor on a replica.
+        unused: inputs that nothing reads; data for them is ignored.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class StepArrays:
         inputs: Mapping[str, tuple[tuple[int, ...], Any]],
         broadcast: set[str],
         outputs: Mapping[str, tuple[tuple[int, ...], Any]],
+        unused: set[str],
     ) -> None:
         """Check the return types.
 
@@ -97,12 +99,13 @@ class StepArrays:
         """
         self._flow, self._batches, self._micro, self._replicas = flow, flow.batchesPerStep(), micro, replicas
         self._inputs, self._broadcast, self._outputs = dict(inputs), broadcast, dict(outputs)
+        self._unused = unused
         for id_ in flow.anchors():
             period = flow.art(id_).rp()
             if period and self._batches % period:
                 raise StateError(
-                    f"DataFlow: period of anchor {shown(id_)}, got EveryN {period} of {self._batches} batches, expected "
-                    "one that divides them"
+                    f"DataFlow: period of anchor {shown(id_)}, got EveryN {period} of {self._batches} batches, "
+                    "expected one that divides them"
                 )
 
     def _shape(self, id_: str) -> tuple[int, ...]:
@@ -127,7 +130,8 @@ class StepArrays:
         """
         if isinstance(stepio, PyStepIOCallback):
             return {id_: self._called(stepio, id_) for id_ in self._inputs}
-        _check_ids("inputs", stepio.inputs, self._inputs)
+        given = {id_: data for id_, data in stepio.inputs.items() if id_ not in self._unused}
+        _check_ids("inputs", given, self._inputs)
         _check_ids("anchors", stepio.outputs, dict.fromkeys(self._flow.anchors()))
         for id_, array in stepio.outputs.items():
             self._check_anchor(id_, array)
@@ -144,7 +148,7 @@ class StepArrays:
             raise DTypeError(f"run: dtypes differ for input {shown(id_)}, got {array.dtype}, expected {kind}")
         copies = 1 if id_ in self._broadcast else self._replicas
         wanted = math.prod(shape) * self._batches * self._micro * copies
-        if array.size != wanted or array.shape[array.ndim - len(shape) :] != shape:
+        if array.size != wanted:
             sizes = f"{self._batches} batches of {self._micro} micro batches on {copies} replicas"
             raise ShapeError(
                 f"run: shapes differ for input {shown(id_)}, got {list(array.shape)}, expected {wanted} elements: "
@@ -178,7 +182,7 @@ class StepArrays:
             raise DTypeError(
                 f"run: dtypes differ for anchor {shown(id_)}, got {array.dtype}, expected {kind}"
             )
-        if array.shape != shape:
+        if array.size != math.prod(shape):
             raise ShapeError(
                 f"run: shapes differ for anchor {shown(id_)}, got {list(array.shape)}, expected {list(shape)}"
             )
@@ -194,7 +198,8 @@ class StepArrays:
             whole = results[id_].reshape(self._batches, self._micro, self._replicas, *shape)
             value = self._chosen(id_, whole).reshape(self._shape(id_))
             if not isinstance(stepio, PyStepIOCallback):
-                stepio.outputs[id_][...] = value
+                array = stepio.outputs[id_]
+                array[...] = value.reshape(array.shape)
                 continue
             for each in value.reshape(-1, *shape):
                 stepio.output(id_)[...] = each
