@@ -20,25 +20,99 @@ from tests_py.compat.builder.programs import Linear
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
 
-METHODS = """
-setGraphName addInputTensor addUntypedInputTensor addInputTensorFromParentGraph addInitializedInputTensor addOutputTensor
-_createSubgraphBuilder createSubgraphBuilder saveModelProto saveInitializersExternally customOp addNodeAttribute
-nodeHasAttribute getInt64NodeAttribute getInt64VectorNodeAttribute getFloatNodeAttribute getFloatVectorNodeAttribute
-getStringNodeAttribute getStringVectorNodeAttribute removeNodeAttribute getAllNodeAttributeNames embedReplicationFactor
-getModelProto getInputTensorIds getOutputTensorIds getValueTensorIds getTrainableTensorIds getTensorShape
-getTensorDtypeString isInitializer virtualGraph executionPhase outlineAttributes getExecutionPhase hasExecutionPhase
-recomputeOutput checkpointOutput outputTensorLocation pipelineStage schedulePriority commGroup excludePatterns
-getPipelineStage hasPipelineStage getVirtualGraph hasVirtualGraph setPartialsType getPartialsType
-setAvailableMemoryProportion setEnableConvDithering setSerializeMatMul nameScope getNameScope
-recomputeOutputInBackwardPass getRecomputeOutputInBackwardPass setInplacePreferences
-""".split()
-SESSION_METHODS = """
-initAnchorArrays updateEngineCache compileAndExport saveExecutable saveVariables loadExecutable prepareDevice getRandomSeed
-setRandomSeed getRNGState setRNGState getCycleCount loadEngineAndConnectStreams weightsToHost weightsFromHost readWeights
-writeWeights updateOptimizerFromHost run modelToHost updateExternallySavedTensorLocations getInfo getTensorIds
-getSummaryReport getReport getSerializedGraph resetHostWeights broadcastWeights getIr connectStreamToCallback dataFlow
-replicationFactor accumulationFactor
-""".split()
+METHODS = [
+    "setGraphName",
+    "addInputTensor",
+    "addUntypedInputTensor",
+    "addInputTensorFromParentGraph",
+    "addInitializedInputTensor",
+    "addOutputTensor",
+    "_createSubgraphBuilder",
+    "createSubgraphBuilder",
+    "saveModelProto",
+    "saveInitializersExternally",
+    "customOp",
+    "addNodeAttribute",
+    "nodeHasAttribute",
+    "getInt64NodeAttribute",
+    "getInt64VectorNodeAttribute",
+    "getFloatNodeAttribute",
+    "getFloatVectorNodeAttribute",
+    "getStringNodeAttribute",
+    "getStringVectorNodeAttribute",
+    "removeNodeAttribute",
+    "getAllNodeAttributeNames",
+    "embedReplicationFactor",
+    "getModelProto",
+    "getInputTensorIds",
+    "getOutputTensorIds",
+    "getValueTensorIds",
+    "getTrainableTensorIds",
+    "getTensorShape",
+    "getTensorDtypeString",
+    "isInitializer",
+    "virtualGraph",
+    "executionPhase",
+    "outlineAttributes",
+    "getExecutionPhase",
+    "hasExecutionPhase",
+    "recomputeOutput",
+    "checkpointOutput",
+    "outputTensorLocation",
+    "pipelineStage",
+    "schedulePriority",
+    "commGroup",
+    "excludePatterns",
+    "getPipelineStage",
+    "hasPipelineStage",
+    "getVirtualGraph",
+    "hasVirtualGraph",
+    "setPartialsType",
+    "getPartialsType",
+    "setAvailableMemoryProportion",
+    "setEnableConvDithering",
+    "setSerializeMatMul",
+    "nameScope",
+    "getNameScope",
+    "recomputeOutputInBackwardPass",
+    "getRecomputeOutputInBackwardPass",
+    "setInplacePreferences",
+]
+SESSION_METHODS = [
+    "initAnchorArrays",
+    "updateEngineCache",
+    "compileAndExport",
+    "saveExecutable",
+    "saveVariables",
+    "loadExecutable",
+    "prepareDevice",
+    "getRandomSeed",
+    "setRandomSeed",
+    "getRNGState",
+    "setRNGState",
+    "getCycleCount",
+    "loadEngineAndConnectStreams",
+    "weightsToHost",
+    "weightsFromHost",
+    "readWeights",
+    "writeWeights",
+    "updateOptimizerFromHost",
+    "run",
+    "modelToHost",
+    "updateExternallySavedTensorLocations",
+    "getInfo",
+    "getTensorIds",
+    "getSummaryReport",
+    "getReport",
+    "getSerializedGraph",
+    "resetHostWeights",
+    "broadcastWeights",
+    "getIr",
+    "connectStreamToCallback",
+    "dataFlow",
+    "replicationFactor",
+    "accumulationFactor",
+]
 
 
 def test_the_methods_of_popart_are_there() -> None:
@@ -255,7 +329,7 @@ SHAPES: dict[str, Callable[[Any, str], str]] = {
 def test_nodes_that_do_not_fit_are_named(name: str) -> None:
     builder, x = _started()
     made = SHAPES[name](builder, x)
-    with pytest.raises(errors.Error, match="position 1|at "):
+    with pytest.raises(errors.Error, match=r"position 1|at "):
         popart.InferenceSession(
             builder.getModelProto(), popart.DataFlow(1, [made]), popart.DeviceManager().createCpuDevice()
         )

@@ -106,7 +106,7 @@ class Builder(NodeAttributes):
         """Ops of ONNX, of the version of the model: 10 unless it has another."""
         return OnnxOps(self, self._root._opset or DEFAULT_OPSET)
 
-    def __getattr__(self, name: str) -> OnnxOps:
+    def __getattr__(self, name: str) -> Any:
         version = name.removeprefix("aiOnnxOpset")
         if version == name or version not in map(str, OPSETS):
             raise AttributeError(f"'Builder' object has no attribute {shown(name)}")
@@ -266,6 +266,8 @@ class Builder(NodeAttributes):
         self._known[id_] = info
         return id_
 
+    addInitializedInput = addInitializedInputTensor
+
     def addOutputTensor(self, outputName: str) -> None:
         """Make a tensor an output of the graph."""
         self._require("addOutputTensor", outputName)
@@ -296,7 +298,7 @@ class Builder(NodeAttributes):
         return name in self._known or (self._parent is not None and self._parent._knows(name))
 
     def _require(self, where: str, name: Any) -> None:
-        if name not in self._known:
+        if read_text(f"{where}: id", name) not in self._known:
             raise UnknownNameError(
                 f"{where}: no such tensor, got {shown(name)}, expected one of {shown(list(self._known))}"
             )
@@ -329,7 +331,7 @@ class Builder(NodeAttributes):
 
     def getNameScope(self, name: str = "") -> str:
         """The current prefix, with a name."""
-        return "/".join(part for part in (self._prefix, name) if part)
+        return "/".join(part for part in (self._prefix, read_text("getNameScope: name", name)) if part)
 
     # The model
 

@@ -188,7 +188,7 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
     for name in outputs:
         if name not in known:
             raise UnknownNameError(
-                f"{where}: no such tensor in the main graph, got {shown(name)}, expected one of {shown(sorted(known))}"
+                f"{where}: no such tensor in the main graph, got {shown(name)}, expected one of {shown(list(known))}"
             )
     effects = [node for node in graph.node if node.domain == DOMAIN and node.op_type in _EFFECTS]
     updates = [node.output[0] for node in effects if node.op_type == "CopyVarUpdate"]

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._host.arguments import read_text
+from popsr._host.arguments import read_items, read_text
 from popsr._host.choices import Choices
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, UnknownNameError
@@ -80,8 +80,7 @@ class NodeAttributes:
 
     def _node(self, where: str, names: Any) -> Any:
         """The node that makes a tensor, or all of several."""
-        outputs = [names] if isinstance(names, str) else list(names)
-        found = [self._nodes.get(read_text(f"{where}: nodeOutputNames", name)) for name in outputs]
+        found = [self._nodes.get(name) for name in _ids(where, names)]
         if not found or any(each is None or each is not found[0] for each in found):
             raise UnknownNameError(f"{where}: no such node, got {shown(names)}, expected outputs of one node")
         return found[0]
@@ -89,9 +88,7 @@ class NodeAttributes:
     def _mark(self, node: Any, name: str, value: Any) -> None:
         """Record an attribute of PopART's."""
         self._unmark(node, name)
-        plain = json.dumps(
-            value, default=lambda each: each.name if isinstance(each, enum.Enum) else str(each)
-        )
+        plain = json.dumps(value, default=_plain, skipkeys=True)
         node.metadata_props.add(key=name, value=plain)
 
     def _unmark(self, node: Any, name: str) -> bool:
@@ -126,7 +123,8 @@ class NodeAttributes:
 
     def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Any) -> bool:
         """True if a node has an attribute."""
-        return attributeName in self.getAllNodeAttributeNames(nodeOutputNames)
+        name = read_text("nodeHasAttribute: attributeName", attributeName)
+        return name in self.getAllNodeAttributeNames(nodeOutputNames)
 
     def getAllNodeAttributeNames(self, nodeOutputNames: Any) -> list[str]:
         """Names of a node's attributes."""
@@ -139,9 +137,10 @@ class NodeAttributes:
 
     def checkpointOutput(self, nodeOutputNames: list[str]) -> list[str]:
         """Record that these are kept for the backward pass; returns them."""
-        for name in nodeOutputNames:
+        ids = _ids("checkpointOutput", nodeOutputNames)
+        for name in ids:
             self._mark(self._node("checkpointOutput", name), "__recompute_output", RecomputeType.Checkpoint)
-        return list(nodeOutputNames)
+        return ids
 
     @contextlib.contextmanager
     def _scope(self, name: str, value: Any) -> Iterator[None]:
@@ -153,8 +152,18 @@ class NodeAttributes:
             self._scopes = before
 
 
+def _plain(value: Any) -> str:
+    return value.name if isinstance(value, enum.Enum) else shown(value)
+
+
 def _unknown(where: str, name: str) -> UnknownNameError:
     return UnknownNameError(f"{where}: no such attribute, got {shown(name)}, expected one that the node has")
+
+
+def _ids(where: str, names: Any) -> list[str]:
+    """One id, or several, as a list."""
+    given = [names] if isinstance(names, str) else read_items(where, "nodeOutputNames", names, kind="ids")
+    return [read_text(f"{where}: nodeOutputNames", name) for name in given]
 
 
 def _one(values: list[Any], default: Any) -> Any:
@@ -163,7 +172,7 @@ def _one(values: list[Any], default: Any) -> Any:
 
 def _setter(method: str, name: str) -> Callable[..., None]:
     def record(self: NodeAttributes, nodeOutputNames: Any, *values: Any, **named: Any) -> None:
-        for each in [nodeOutputNames] if isinstance(nodeOutputNames, str) else nodeOutputNames:
+        for each in _ids(method, nodeOutputNames):
             self._mark(self._node(method, each), name, _one([*values, *named.values()], True))
 
     return record
@@ -193,9 +202,9 @@ def _getter(method: str, name: str, default: Any) -> Callable[..., Any]:
 def _typed(method: str, kind: str) -> Callable[..., Any]:
     def get(self: NodeAttributes, attributeName: str, nodeOutputNames: Any) -> Any:
         marks = self._marks(self._node(method, nodeOutputNames))
-        if attributeName not in marks:
+        value = marks.get(read_text(f"{method}: attributeName", attributeName))
+        if value is None:
             raise _unknown(method, attributeName)
-        value = marks[attributeName]
         is_list = isinstance(value, (list, tuple))
         one = value[0] if is_list and value else value
         found = ("str" if isinstance(one, (str, bytes)) else type(one).__name__) + "s" * is_list

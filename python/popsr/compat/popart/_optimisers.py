@@ -211,7 +211,7 @@ class SGD(Optimizer):
         """See ``Optimizer``; ``nesterov`` is a bool, or its pair."""
         super().__init__(values, clip_norm_settings)
         read_a("SGD: accumulatorAndMomentum", accumulatorAndMomentum, SGDAccumulatorAndMomentum)
-        given = values.get("nesterov", False)
+        given = read_mapping("SGD", "values", values).get("nesterov", False)
         self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
         self.state_type = read_a("SGD: accl1_type", accl1_type, DataType)
         read_a("SGD: accum_type", accum_type, DataType)

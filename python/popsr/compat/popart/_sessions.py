@@ -17,7 +17,13 @@ from popsr._text.shown import shown
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._shapes import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
-from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError, UnsupportedError
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    SessionError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from popsr.io import PyWeightsIO, save_onnx
 from popsr.ir import Ir
 from popsr.options import Options
@@ -248,7 +254,12 @@ class _Session:
 
     def setRNGState(self, rngValue: Sequence[int]) -> None:
         """Go on from what ``getRNGState`` returned."""
-        seed, step = read_items("setRNGState", "rngValue", rngValue)
+        state = read_items("setRNGState", "rngValue", rngValue)
+        if len(state) != 2:
+            raise AttributeValueError(
+                f"setRNGState: rngValue: got {shown(state)}, expected a seed and a step"
+            )
+        seed, step = state
         if seed != self.getRandomSeed():
             self.setRandomSeed(seed)
         self._session.step = step

@@ -126,7 +126,8 @@ class Signature(NamedTuple):
 
 def debug_name(where: str, value: Any) -> str:
     """The name of a debugContext, which may be a text or an object with a ``name``."""
-    return read_text(f"{where}: debugContext", getattr(value, "name", value) or "")
+    name = getattr(value, "name", value)
+    return "" if name is None else read_text(f"{where}: debugContext", name)
 
 
 def encode(what: str, attribute: Attribute, value: Any) -> Any:
@@ -137,9 +138,13 @@ def encode(what: str, attribute: Attribute, value: Any) -> Any:
     """
     onnx = require_onnx("Builder")
     kind, read = _READERS[attribute.kind]
-    return onnx.helper.make_attribute(
-        attribute.name, read(what, value), attr_type=getattr(onnx.AttributeProto, kind)
-    )
+    encoded = read(what, value)
+    try:
+        return onnx.helper.make_attribute(
+            attribute.name, encoded, attr_type=getattr(onnx.AttributeProto, kind)
+        )
+    except (ValueError, OverflowError):
+        raise AttributeValueError(f"{what} is out of range, got {shown(value)}, expected 64 bits") from None
 
 
 def _int(what: str, value: Any) -> int:
@@ -183,6 +188,7 @@ def _dtype(what: str, value: Any) -> int:
 def _tensor(what: str, value: Any) -> Any:
     if not isinstance(value, (np.ndarray, np.generic)):
         raise ArgumentTypeError(f"{what} is not an array, got {shown(value)}, expected a NumPy array")
+    read_data_type(what, value.dtype)
     return require_onnx("Builder").numpy_helper.from_array(np.asarray(value))
 
 

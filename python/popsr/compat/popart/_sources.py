@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_int, read_path
+from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text
 from popsr._options.enums import ReductionType
 from popsr._popart.data_flow import DataFlow
 from popsr._popart.types import TensorInfo
@@ -230,9 +230,9 @@ class ModelSource:
     def info(self, where: str, id_: str) -> TensorInfo:
         """Type and shape of a tensor on a replica."""
         known = self.tensors()
-        if id_ not in known:
+        if read_text(f"{where}: id", id_) not in known:
             raise UnknownNameError(
-                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(sorted(known))}"
+                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(list(known))}"
             )
         return TensorInfo(known[id_].dtype, known[id_].shape)
 

@@ -12,7 +12,7 @@ import numpy as np
 from popsr._host.arguments import is_a, read_bool, read_call, read_mapping
 from popsr._popart.data_flow import AnchorReturnTypeId, DataFlow
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, StateError, UnknownNameError
+from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnknownNameError
 
 __all__ = ["PyStepIO", "PyStepIOCallback", "StepArrays"]
 
@@ -100,13 +100,7 @@ class StepArrays:
         self._flow, self._batches, self._micro, self._replicas = flow, flow.batchesPerStep(), micro, replicas
         self._inputs, self._broadcast, self._outputs = dict(inputs), broadcast, dict(outputs)
         self._unused = unused
-        for id_ in flow.anchors():
-            period = flow.art(id_).rp()
-            if period and self._batches % period:
-                raise StateError(
-                    f"DataFlow: period of anchor {shown(id_)}, got EveryN {period} of {self._batches} batches, "
-                    "expected one that divides them"
-                )
+        flow._check_periods()
 
     def _shape(self, id_: str) -> tuple[int, ...]:
         """Shape of an anchor's array."""
