@@ -275,6 +275,21 @@ def _neural() -> Iterator[Row]:
     )
     bytes_ = _rng.integers(0, 255, (2, 3)).astype(np.uint8), _rng.integers(0, 255, (3, 2)).astype(np.uint8)
     yield Row("matmulinteger", bytes_, since=10)
+    yield Row(
+        "convinteger",
+        (
+            _rng.integers(0, 255, (1, 1, 4, 4)).astype(np.uint8),
+            _rng.integers(0, 255, (1, 1, 2, 2)).astype(np.uint8),
+        ),
+        since=10,
+    )
+    scales = np.float32(0.05), np.uint8(128)
+    yield Row(
+        "qlinearmatmul", (bytes_[0], *scales, bytes_[1], *scales, np.float32(0.5), np.uint8(100)), since=10
+    )
+    filters = _rng.integers(0, 255, (2, 1, 2, 2)).astype(np.uint8)
+    picture = _rng.integers(0, 255, (1, 1, 4, 4)).astype(np.uint8)
+    yield Row("qlinearconv", (picture, *scales, filters, *scales, np.float32(0.5), np.uint8(100)), since=10)
     yield Row("dynamicquantizelinear", (F,), since=11)
     yield Row(
         "upsample", (_floats(1, 1, 2, 2),), ([1.0, 1.0, 2.0, 2.0],), since=7, until=8, expected=_doubled

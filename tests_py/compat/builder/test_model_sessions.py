@@ -197,6 +197,35 @@ def test_dropout_is_for_training() -> None:
     np.testing.assert_array_equal(anchors[y], np.ones(1000))
 
 
+def test_random_numbers_differ_by_run_and_replica() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [500], "x")
+    ops = builder.aiOnnx
+    ids = [
+        ops.randomnormal([500], mean=2.0, scale=0.5),
+        ops.randomnormallike([x]),
+        ops.randomuniform([500], low=-1.0, high=3.0),
+        ops.randomuniformlike([x], "FLOAT16"),
+    ]
+    moments = [(2.0, 0.5), (0.0, 1.0), (1.0, 4 / 12**0.5), (0.5, 12**-0.5)]
+    assert builder.getTensorDtypeString(ids[3]) == "float16"
+    session = popart.InferenceSession(
+        builder.getModelProto(), popart.DataFlow(2, ids), DEVICE, userOptions=options_of(2)
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    rows: list[Any] = []
+    for _ in range(2):
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: np.zeros(2000, np.float32)}, anchors))
+        rows.append({id_: anchors[id_].reshape(4, 500) for id_ in ids})
+    for id_, (mean, deviation) in zip(ids, moments, strict=True):
+        values = np.concatenate([each[id_] for each in rows]).astype(np.float64)
+        assert len({row.tobytes() for row in values}) == 8
+        assert abs(values.mean() - mean) < 0.1 * deviation
+        assert abs(values.std() - deviation) < 0.1 * deviation
+
+
 def test_batch_norm_trains_and_keeps_running_moments() -> None:
     builder, rng = popart.Builder(), np.random.default_rng(0)
     data = rng.normal(2.0, 3.0, (4, 2, 3, 3)).astype(np.float32)

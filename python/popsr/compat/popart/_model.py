@@ -30,6 +30,7 @@ __all__ = ["SEED", "Graph", "Weight", "describe", "parse_model", "read_graph", "
 Array = np.ndarray[Any, Any]
 SEED = "__seed"
 """Input of models with dropout: random bits for each micro batch and replica."""
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _EFFECTS = ("CopyVarUpdate", "PrintTensor", "Abort")
 
 
@@ -234,25 +235,24 @@ def _graphs(node: Any) -> Iterator[Any]:
 def _rename(model: Any, training: bool) -> None:
     """Let rules of ai.graphcore read nodes whose meaning depends on the session.
 
-    Dropout reads a seed in training, which the session feeds; BatchNormalization of versions before 14 is in training
-    mode where it has several results.
+    Random numbers, and dropout in training, read a seed, which the session feeds; BatchNormalization of versions before
+    14 is in training mode where it has several results.
     """
-    onnx, dropouts, renamed = require_onnx("Session"), 0, 0
+    onnx, seeds, renamed = require_onnx("Session"), 0, 0
     version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 14)
+    norms, dropouts = ("BatchNormalization",) * (version < 14), ("Dropout",) * (training and version < 12)
     todo = [model.graph]
     while todo:
         for node in todo.pop().node:
             todo += _graphs(node)
-            own = node.domain in ("", "ai.onnx")
-            if own and version < 14 and node.op_type == "BatchNormalization":
+            if node.domain in ("", "ai.onnx") and node.op_type in (*norms, *dropouts, *_RANDOM):
                 node.domain, renamed = DOMAIN, renamed + 1
-            if own and training and version < 12 and node.op_type == "Dropout":
-                node.domain = DOMAIN
-            if training and node.domain == DOMAIN and node.op_type in ("Dropout", "ShapedDropout"):
+            is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
+            if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):
                 node.input.append(SEED)
-                node.attribute.append(onnx.helper.make_attribute("number", dropouts))
-                dropouts += 1
-    if dropouts:
+                node.attribute.append(onnx.helper.make_attribute("number", seeds))
+                seeds += 1
+    if seeds:
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-    if (dropouts or renamed) and all(each.domain != DOMAIN for each in model.opset_import):
+    if renamed and all(each.domain != DOMAIN for each in model.opset_import):
         model.opset_import.add(domain=DOMAIN, version=1)

@@ -11,6 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.graphcore._basic import DOMAIN, reuse
 from popsr.tensor import Tensor
 
@@ -170,6 +171,21 @@ def _shaped_dropout(node: Node, t: Tensor, seed: Tensor | None = None) -> Tensor
     if seed is None:
         return ops.identity(t)
     return ops.shaped_dropout(t, _own_seed(node, seed), node.ints("shape"), node.number("ratio", 0.5))
+
+
+@_graphcore("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+def _random(node: Node, *operands: Tensor) -> Tensor:
+    """Of ONNX, from the seed of a session."""
+    *like, seed = operands
+    kind = dtype_of(node.integer("dtype", 1)) if node.has("dtype") or not like else like[0].dtype
+    shape = like[0].shape if like else node.ints("shape")
+    if node.proto.op_type.startswith("RandomNormal"):
+        return ops.random_normal(
+            _own_seed(node, seed), shape, node.number("mean", 0.0), node.number("scale", 1.0), kind
+        )
+    return ops.random_uniform(
+        _own_seed(node, seed), shape, node.number("low", 0.0), node.number("high", 1.0), kind
+    )
 
 
 # Layers
