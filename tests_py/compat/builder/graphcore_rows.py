@@ -210,6 +210,8 @@ def _losses() -> Iterator[Row]:
     none, total = popart.ReductionType.NoReduction, popart.ReductionType.Sum
     yield Row("ctcloss", CTC, _ctc, (none,), tolerance=1e-4)
     yield Row("ctcloss", CTC, lambda *each: _ctc(*each).sum(), (total,), tolerance=1e-4)
+    narrow = {"outDataType": "FLOAT16"}
+    yield Row("ctcloss", CTC, lambda *each: _ctc(*each).sum().astype(np.float16), (total,), narrow, 1e-2)
     yield Row("ctcloss", CTC, lambda *each: (_ctc(*each) / each[3]).mean(), tolerance=1e-4)
     short = (*CTC[:2], np.array([1, 3, 2], np.uint32), CTC[3])
     yield Row(

@@ -57,6 +57,8 @@ def test_sessions_compute_what_numpy_computes(row: Row) -> None:
     wanted = row.expected(*row.arrays)
     for result, expected in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         assert result.shape == np.shape(expected)
+        if np.asarray(expected).dtype == np.float16:
+            assert result.dtype == np.float16
         np.testing.assert_allclose(result, expected, rtol=row.tolerance, atol=row.tolerance)
 
 

@@ -59,7 +59,8 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
 
     Labels are put between blanks; alpha[s] is the probability of all paths that end at label s.
     """
-    logs = cast(logs, dtypes.float32)
+    given = {"FLOAT": dtypes.float32, "FLOAT16": dtypes.float16}.get(node.text("outDataType", "UNDEFINED"))
+    kind, logs = given or logs.dtype, cast(logs, dtypes.float32)
     steps, batch, classes = logs.shape
     labels, blank = _with_blanks(node, cast(targets, dtypes.int32)), node.integer("blank", 0)
     width = labels.shape[1]
@@ -91,7 +92,7 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
     )
     if node.text("reduction", "Mean") == "Mean":
         loss = ops.div(loss, ops.maximum(cast(ops.reshape(ends, (batch,)), loss.dtype), node.like(1, loss)))
-    return _reduced(node, loss)
+    return cast(_reduced(node, loss), kind)
 
 
 def _with_blanks(node: Node, targets: Tensor) -> Tensor:
