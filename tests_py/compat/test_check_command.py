@@ -80,7 +80,7 @@ MISSING = {
     "an alias of a submodule": ("from popxl import ops as o\no.nope.deeper", ["2: no popxl.ops.nope"]),
     "an op by its module": ("import popxl.ops.add as f\nf.nope", ["2: no popxl.ops.add.nope"]),
     "a name of import *": ("from popxl.ops import *\nadd\nno_such_op(abs)", ["3: no popxl.ops.no_such_op"]),
-    "a name of popart": ("import popart\npopart.Builder()", ["2: no popart.Builder"]),
+    "a name of popart": ("import popart\npopart.Bilder()", ["2: no popart.Bilder"]),
     "a member of an enum": (
         "from popart import CommGroupType as T\nT.All, T.Nope",
         ["2: no popart.CommGroupType.Nope"],

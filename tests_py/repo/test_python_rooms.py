@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "testing": "_text _host _program ops analysis session bridge",
     "_help": "_text package",
     "demo": "_text ops package",
-    "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session addons package",
+    "compat": "_text _host sr _options _program ops transforms analysis _popart _session io session bridge addons "
+    "package",
 }
 # Modules of the package that are PopXL's paths, and the rooms that they belong to.
 ROOM_OF_MODULE = {

@@ -43,7 +43,7 @@ def _without(reason: str, *rows: tuple[str, str, Any]) -> Iterable[Row]:
 
 
 _REPLICATION = "of a program, follows its replication; checked against it when a session is made"
-_ACCUMULATION = "another value is an error: PopXL programs accumulate explicitly"
+_ACCUMULATION = "micro batches of models of ONNX; an error in PopXL programs, which accumulate explicitly"
 _DOT = "when a session is made, each name in `dotChecks` is a file for Graphviz in `logDir`, as by `ir.dot_checkpoint`"
 _CACHE = "accepted: there are no executables to cache"
 
@@ -108,6 +108,10 @@ OPTIONS: tuple[Row, ...] = (
     ),
     Row("enableGradientAccumulation", "bool", False, _ACCUMULATION),
     Row("accumulationFactor", "int from 1", 1, _ACCUMULATION),
+    Row(
+        *("accumulationAndReplicationReductionType", "ReductionType", "Sum"),
+        "of models of ONNX, sum or mean of gradients; PopXL programs write this out",
+    ),
     Row(
         *("syntheticDataMode", "SyntheticDataMode", "Off"),
         "other than Off: streams to the device carry zeros or random numbers, which depend on seed, step and stream",
@@ -212,7 +216,6 @@ OPTIONS: tuple[Row, ...] = (
         ("autoRecomputation", "RecomputationType", "NoRecompute"),
         ("explicitRecomputation", "bool", False),
         ("automaticLossScalingSettings", "AutomaticLossScalingSettings", None),
-        ("accumulationAndReplicationReductionType", "ReductionType", "Sum"),
         ("meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy", "Post"),
         ("decomposeGradSum", "bool", False),
         ("enablePipelining", "bool", False),

@@ -8,7 +8,7 @@ from typing import Any
 from popsr._host.arguments import read_a, read_bool, read_choice, read_int, read_items, read_text
 from popsr._host.choices import Choices
 from popsr._text.shown import shown
-from popsr.errors import AttributeValueError, UnknownNameError
+from popsr.errors import AttributeValueError, StateError, UnknownNameError
 
 __all__ = ["AnchorReturnType", "AnchorReturnTypeId", "DataFlow", "Patterns", "PatternsLevel"]
 
@@ -84,6 +84,7 @@ class DataFlow:
 
         Raises:
             ArgumentTypeError: a value of another type.
+            StateError: the period of an EveryN does not divide the batches.
         """
         self.setBatchesPerStep(batchesPerStep)
         if isinstance(anchorTensors, Mapping):
@@ -95,6 +96,15 @@ class DataFlow:
             read_text("DataFlow: anchorTensors", id_): read_a("DataFlow: return type", kind, AnchorReturnType)
             for id_, kind in given.items()
         }
+        self._check_periods()
+
+    def _check_periods(self) -> None:
+        for id_, kind in self._anchors.items():
+            if kind.rp() and self._batches % kind.rp():
+                raise StateError(
+                    f"DataFlow: period of anchor {shown(id_)}, got EveryN {kind.rp()} of {self._batches} batches, "
+                    "expected one that divides them"
+                )
 
     def batchesPerStep(self) -> int:  # noqa: N802
         """The batches of a step."""

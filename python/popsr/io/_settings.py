@@ -15,7 +15,7 @@ from functools import cached_property
 from popsr import _core
 from popsr._core import MAX_REPLICAS
 from popsr._host.files import shown_name, shown_shape
-from popsr.errors import ReplicaError
+from popsr.errors import CheckpointError, ReplicaError
 from popsr.io._budget import Budget
 from popsr.io._open_file import OpenFile
 from popsr.replicas import (
@@ -35,10 +35,14 @@ __all__ = [
     "SettingsTexts",
     "StoredSettings",
     "check_version",
+    "factor_of",
     "program_text",
     "read_program",
     "refuse_later",
+    "settings_from",
     "settings_text",
+    "settings_text_of",
+    "write_factor",
 ]
 
 VERSION = "popsr.version"
@@ -53,6 +57,61 @@ SettingsTexts = tuple[str | None, ...]
 """The texts that a file has for a tensor under each key of settings; ``SETTINGS_PLACES`` has their order."""
 NO_SETTINGS: SettingsTexts = (None,) * len(_KEYS)
 SETTINGS_PLACES = {key: i for i, key in enumerate(_KEYS)}
+
+
+def write_factor(replication: int) -> dict[str, str]:
+    """Metadata of a file that has this number of replicas."""
+    return {_FACTOR: str(replication)}
+
+
+def factor_of(texts: Mapping[str, str]) -> int | None:
+    """The number of replicas in metadata.
+
+    Raises:
+        CheckpointError: it is not such a number.
+    """
+    text = texts.get(_FACTOR)
+    if text is None:
+        return None
+    if not re.fullmatch("[1-9][0-9]{0,5}", text) or int(text) > MAX_REPLICAS:
+        raise CheckpointError(
+            f"model: wrong {_FACTOR}, got {shown_name(text, 40)}, expected 1 to {MAX_REPLICAS}"
+        )
+    return int(text)
+
+
+def settings_text_of(settings: VariableSettings) -> dict[str, str]:
+    """Metadata of a tensor whose number of replicas is not decided."""
+    mode = {_MODE: settings.retrieval_mode.name}
+    group = settings.comm_group
+    if group is not None:
+        return {_TYPE: group.type.name, _SIZE: str(group.size), **mode}
+    first, *rest = settings.__reduce__()[1]
+    if isinstance(first, ReplicaGrouping):
+        return {**_grouping_text(first), **mode}
+    return {_STRIDE: f"{first},{rest[0]}", **mode}
+
+
+def settings_from(texts: Mapping[str, str]) -> VariableSettings:
+    """Settings of metadata; one group where it has none.
+
+    Raises:
+        CheckpointError: the metadata contradicts itself.
+    """
+    try:
+        mode = VariableRetrievalMode[texts.get(_MODE, "OnePerGroup")]
+        if _ASSIGNMENT in texts:
+            labels = [int(each) for each in texts[_ASSIGNMENT].split(",")]
+            return VariableSettings(ReplicaGrouping.from_assignment(labels), mode)
+        if _STRIDE in texts:
+            stride, size = texts[_STRIDE].split(",")
+            return VariableSettings(int(stride), int(size), mode)
+        group = CommGroup(CommGroupType[texts.get(_TYPE, "All")], int(texts.get(_SIZE, "0")))
+        return VariableSettings(group, mode)
+    except (KeyError, ValueError, ReplicaError) as error:
+        raise CheckpointError(
+            f"model: wrong groups of an initializer, got {shown_name(str(dict(texts)))}, expected groups: {error!s:.80}"
+        ) from None
 
 
 def program_text(replication: int | None, step: int | None) -> dict[str, str]:

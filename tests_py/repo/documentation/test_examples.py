@@ -35,6 +35,12 @@ PRINTED: dict[str, list[str]] = {
         r"loss 2\.75\d+ -> 0\.[56]\d+",
         "losses, weights and velocities within 1e-12: True",
     ],
+    "popart_builder.py": [
+        r"loss \d\.\d\d -> 0\.0000\d\d",
+        "group 0: 1.00, -2.00, 3.00",
+        "group 1: -1.00, 0.50, 2.00",
+        "restored: True",
+    ],
     "two_ipus.py": [
         "hidden is on 0 and y on 1",
         r"refused: matmul: .*",
@@ -89,8 +95,9 @@ def run(example: str, folder: Path, *args: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("example", PRINTED)
 def test_examples_print_what_they_promise(example: str, tmp_path: Path) -> None:
-    if example == "popxl/mnist.py":
-        pytest.importorskip("sklearn")
+    for name, package in {"popxl/mnist.py": "sklearn", "popart_builder.py": "onnx"}.items():
+        if example == name:
+            pytest.importorskip(package)
     result = run(example, tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -48,6 +48,7 @@ from popsr._session.devices import (
 )
 from popsr._text.suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library
+from popsr.compat.popart._builder import Builder
 from popsr.compat.popart._errors import (
     popart_exception,
     popart_internal_exception,
@@ -58,12 +59,49 @@ from popsr.compat.popart._errors import (
     poplar_runtime_error,
 )
 from popsr.compat.popart._logging import Logger, getLogger
-from popsr.compat.popart._sessions import InferenceSession, PyStepIO, TrainingSession
+from popsr.compat.popart._names import (
+    CollectiveOperator,
+    InitType,
+    ScatterReduction,
+    TensorRemapType,
+    reservedAccl1Prefix,
+    reservedAccl2Prefix,
+    reservedAccl3Prefix,
+    reservedAcclPrefix,
+    reservedAccumPrefix,
+    reservedGradientPrefix,
+    reservedLossScalingPrefix,
+    reservedStepPrefix,
+    reservedUpdatedVarPrefix,
+)
+from popsr.compat.popart._node_attributes import RecomputeType
+from popsr.compat.popart._optimisers import (
+    SGD,
+    Adam,
+    AdamMode,
+    Adaptive,
+    AdaptiveMode,
+    ClipNormSettings,
+    ConstSGD,
+    Optimizer,
+    OptimizerValue,
+    SGDAccumulatorAndMomentum,
+    WeightDecayMode,
+)
+from popsr.compat.popart._sessions import InferenceSession, TrainingSession
+from popsr.compat.popart._settings import (
+    ExchangeStrategy,
+    InputSettings,
+    ReplicatedStreamMode,
+    VariableSettings,
+)
+from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
 from popsr.compat.popart._version import versionString
 from popsr.graph import Graph
 from popsr.io import PyWeightsIO
 from popsr.options import Options as SessionOptions
-from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
+from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode
 from popsr.session import Session
 from popsr.tensorlocation import (
     ExecutionContext,
@@ -74,8 +112,13 @@ from popsr.tensorlocation import (
 )
 
 __all__ = [
+    "SGD",
     "AccumulateOuterFragmentSchedule",
     "AccumulateOuterFragmentSettings",
+    "Adam",
+    "AdamMode",
+    "Adaptive",
+    "AdaptiveMode",
     "AnchorReturnType",
     "AnchorReturnTypeId",
     "AutodiffStitchStrategy",
@@ -84,8 +127,12 @@ __all__ = [
     "BatchSerializationMethod",
     "BatchSerializationSettings",
     "BatchSerializationTransformContext",
+    "Builder",
+    "ClipNormSettings",
+    "CollectiveOperator",
     "CommGroup",
     "CommGroupType",
+    "ConstSGD",
     "DataFlow",
     "DataType",
     "DeviceConnectionType",
@@ -93,6 +140,7 @@ __all__ = [
     "DeviceManager",
     "DeviceSelectionCriterion",
     "DeviceType",
+    "ExchangeStrategy",
     "ExecutionContext",
     "ExecutionPhaseIOSchedule",
     "ExecutionPhaseSchedule",
@@ -101,20 +149,30 @@ __all__ = [
     "GradientTensorTrackingMethod",
     "Graph",
     "InferenceSession",
+    "InitType",
+    "InputSettings",
+    "InputShapeInfo",
     "Instrumentation",
     "Logger",
     "MeanReductionStrategy",
     "MergeVarUpdateType",
     "NumIOTiles",
+    "Optimizer",
+    "OptimizerValue",
     "Patterns",
     "PatternsLevel",
     "PyStepIO",
+    "PyStepIOCallback",
     "PyWeightsIO",
     "RecomputationType",
+    "RecomputeType",
     "ReductionType",
     "ReplicaGrouping",
     "ReplicatedCollectivesSettings",
+    "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
+    "SGDAccumulatorAndMomentum",
+    "ScatterReduction",
     "Session",
     "SessionOptions",
     "SubgraphCopyingStrategy",
@@ -123,12 +181,14 @@ __all__ = [
     "TensorInfo",
     "TensorLocation",
     "TensorLocationSettings",
+    "TensorRemapType",
     "TensorStorage",
     "TileSet",
     "TrainingSession",
     "VariableRetrievalMode",
     "VariableSettings",
     "VirtualGraphMode",
+    "WeightDecayMode",
     "getLogger",
     "load_library",
     "popart_exception",
@@ -138,6 +198,15 @@ __all__ = [
     "poplar_exception",
     "poplar_recoverable_runtime_error",
     "poplar_runtime_error",
+    "reservedAccl1Prefix",
+    "reservedAccl2Prefix",
+    "reservedAccl3Prefix",
+    "reservedAcclPrefix",
+    "reservedAccumPrefix",
+    "reservedGradientPrefix",
+    "reservedLossScalingPrefix",
+    "reservedStepPrefix",
+    "reservedUpdatedVarPrefix",
     "versionString",
 ]
 

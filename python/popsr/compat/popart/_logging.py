@@ -30,7 +30,7 @@ class Logger:
         name = read_text("getLogger: name", name)
         self._logger = _ROOT if name in _ALL else _ROOT.getChild(name)
 
-    def setLevel(self, level: str) -> None:  # noqa: N802
+    def setLevel(self, level: str) -> None:
         """Show lines of this level and above, on standard error unless the program configures ``logging``.
 
         Args:
@@ -67,7 +67,7 @@ class Logger:
         self._logger.critical("%s", text)
 
 
-def getLogger(name: str = "") -> Logger:  # noqa: N802
+def getLogger(name: str = "") -> Logger:
     """The logger of a part of PopART; all of popsr's lines are of the one without a name.
 
     Args:

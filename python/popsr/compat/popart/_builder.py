@@ -1,0 +1,468 @@
+"""``popart.Builder``: records a model of ONNX."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from popsr._host.arguments import (
+    is_a,
+    read_choice,
+    read_int,
+    read_items,
+    read_mapping,
+    read_path,
+    read_text,
+)
+from popsr._lazy import LazyModule
+from popsr._popart.types import DataType, TensorInfo
+from popsr._text.shown import shown
+from popsr.compat.popart._graphcore_ops import GraphcoreOps
+from popsr.compat.popart._node_attributes import NodeAttributes
+from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
+from popsr.compat.popart._settings import (
+    InputSettings,
+    replication_of,
+    settings_of,
+    write_replication,
+    write_settings,
+)
+from popsr.compat.popart._signatures import Signature, debug_name
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
+from popsr.io._onnx_format import ONNX_TYPES, require_onnx
+from popsr.replicas import VariableSettings
+
+if TYPE_CHECKING:
+    from popsr.compat.popart import _model
+else:
+    _model = LazyModule("popsr.compat.popart._model")
+
+__all__ = ["Builder", "info_of"]
+
+_IR_VERSION = 10  # the first with metadata of nodes and tensors
+_STREAM_MODE = "__replicatedStreamMode"
+
+
+class Builder(NodeAttributes):
+    """Records ops as nodes of a model of ONNX, which ``getModelProto`` returns and sessions run.
+
+    Ops of ONNX are methods of ``aiOnnx`` and ``aiOnnxOpset6`` to ``aiOnnxOpset11``, PopART's own methods of
+    ``aiGraphcore``. Tensors are ids, which are names of ONNX. Every method that adds something takes a name as its last
+    argument, ``debugContext``.
+
+    Args:
+        modelProtoOrFilename: bytes of a model, or its file, to go on from.
+        opsets: versions of domains, ``{"ai.onnx": 10, "ai.graphcore": 1}``. Default: the version of the first op.
+    """
+
+    def __init__(
+        self,
+        modelProtoOrFilename: Any = None,
+        opsets: Mapping[str, int] | None = None,
+        builderCore: Any = None,
+    ) -> None:
+        """An empty model.
+
+        Raises:
+            ImportError: onnx is not installed.
+            AttributeValueError: a version of ONNX that programs of PopART do not have.
+        """
+        super().__init__()
+        del builderCore
+        self._onnx = require_onnx("Builder")
+        self._model = self._onnx.ModelProto(ir_version=_IR_VERSION, producer_name="popart")
+        self._graph = self._model.graph
+        self._graph.name = "BuilderGraph"
+        self._parent: Builder | None = None
+        self._opset: int | None = None
+        self._known: dict[str, TensorInfo | None] = {}
+        self._prefix = ""
+        self._captured: list[str] = []
+        if modelProtoOrFilename is not None:
+            self._go_on_from(_model.parse_model("Builder", modelProtoOrFilename)[0])
+        given = read_mapping("Builder", "opsets", opsets)
+        if "ai.onnx" in given:
+            self._opset = read_choice("Builder", "version of ONNX", given["ai.onnx"], OPSETS)
+
+    def _go_on_from(self, model: Any) -> None:
+        self._model.CopyFrom(model)
+        self._graph = self._model.graph
+        for each in model.opset_import:
+            if each.domain in ("", "ai.onnx"):
+                self._opset = int(each.version)
+        for each in (*self._graph.input, *self._graph.initializer):
+            self._known[each.name] = info_of(each)
+        for node in self._graph.node:
+            self._register(node)
+
+    # Ops
+
+    @property
+    def aiOnnx(self) -> OnnxOps:
+        """Ops of ONNX, of the version of the model: 10 unless it has another."""
+        return OnnxOps(self, self._root._opset or DEFAULT_OPSET)
+
+    def __getattr__(self, name: str) -> Any:
+        version = name.removeprefix("aiOnnxOpset")
+        if version == name or version not in map(str, OPSETS):
+            raise AttributeError(f"'Builder' object has no attribute {shown(name)}")
+        return OnnxOps(self, int(version))
+
+    @property
+    def aiGraphcore(self) -> GraphcoreOps:
+        """PopART's own ops."""
+        return GraphcoreOps(self)
+
+    aiGraphcoreOpset1 = aiGraphcore
+
+    def customOp(
+        self,
+        opName: str,
+        opVersion: int,
+        domain: str,
+        inputs: Iterable[str],
+        attributes: Mapping[str, Any],
+        numOutputs: int = 1,
+        name: str = "",
+    ) -> list[str]:
+        """A node of another domain; sessions refuse it unless the model has a function of that name."""
+        node = self._onnx.helper.make_node(
+            read_text("customOp: opName", opName), [], [], domain=read_text("customOp: domain", domain)
+        )
+        for key, value in read_mapping("customOp", "attributes", attributes).items():
+            node.attribute.append(self._onnx.helper.make_attribute(key, value))
+        ids = read_items("customOp", "inputs", inputs, kind="ids")
+        many = read_int("customOp: numOutputs", numOutputs, 1)
+        self._import(domain, read_int("customOp: opVersion", opVersion, 1))
+        return self._append("customOp", node, ids, many, debug_name("customOp", name))
+
+    def _add(
+        self, signature: Signature, args: Sequence[Any], named: Mapping[str, Any], domain: str, version: int
+    ) -> Any:
+        """Add the node of a call of an op's method; its only id, or all."""
+        bound = signature.bind(args, named)
+        root = self._root
+        if domain == "" and root._opset not in (None, version):
+            raise AttributeValueError(
+                f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as before"
+            )
+        node = self._onnx.helper.make_node(signature.op_type, [], [], domain=domain)
+        node.attribute.extend(bound.attributes)
+        outputs = self._append(signature.where, node, bound.inputs, bound.outputs, bound.name)
+        if domain == "":
+            root._opset = version
+        self._import(domain, version)
+        return outputs[0] if len(outputs) == 1 and signature.outputs == (1, 1) else outputs
+
+    def _append(self, where: str, node: Any, inputs: Iterable[Any], outputs: int, name: str) -> list[str]:
+        for id_ in inputs:
+            if id_ and not self._knows(id_):
+                raise UnknownNameError(
+                    f"{where}: no such tensor, got {shown(id_)}, expected an id that this builder returned"
+                )
+        prefix = "/".join(part for part in (self._prefix, name) if part)
+        stem = f"{prefix}/{node.op_type}" if prefix else node.op_type
+        node.input.extend(inputs)
+        node.output.extend(self._unique(f"{stem}:{i}") for i in range(outputs))
+        node.name = prefix
+        for key, value in self._scopes.items():
+            self._mark(node, key, value)
+        self._graph.node.append(node)
+        self._register(self._graph.node[-1])
+        return list(node.output)
+
+    def _register(self, node: Any) -> None:
+        self._nodes.update((name, node) for name in node.output if name)
+        self._known.update((name, None) for name in node.output if name)
+
+    def _import(self, domain: str, version: int) -> None:
+        model = self._root._model
+        if all(each.domain != domain for each in model.opset_import):
+            model.opset_import.add(domain=domain, version=version)
+
+    # Inputs, initializers, outputs
+
+    def setGraphName(self, name: str) -> None:
+        """Name the graph."""
+        self._graph.name = read_text("setGraphName: name", name)
+
+    def addInputTensor(self, *args: Any, **named: Any) -> str:
+        """An input: ``(TensorInfo or dtype and shape, InputSettings, debugContext)``, all but the first optional.
+
+        Raises:
+            ArgumentTypeError: another argument.
+        """
+        where = "addInputTensor"
+        given = [*args, *named.values()]
+        info = given.pop(0) if given and is_a(given[0], TensorInfo) else None
+        if info is None:
+            if len(given) < 2:
+                raise ArgumentTypeError(
+                    f"{where}: no shape, got {shown(given)}, expected a TensorInfo, or dtype and shape"
+                )
+            info = TensorInfo(given.pop(0), given.pop(0))
+        settings = given.pop(0) if given and is_a(given[0], InputSettings) else InputSettings()
+        if len(given) > 1:
+            raise ArgumentTypeError(f"{where}: too many arguments, got {shown(given)}, expected a name alone")
+        id_ = self._unique(debug_name(where, given[0] if given else "") or "input")
+        made = self._onnx.helper.make_tensor_value_info(id_, _code(where, info.dataType()), info.shape())
+        if settings.mode is not None:
+            made.metadata_props.add(key=_STREAM_MODE, value=settings.mode.name)
+        self._graph.input.append(made)
+        self._known[id_] = info
+        return id_
+
+    def addUntypedInputTensor(self, debugContext: str = "") -> str:
+        """An input whose type and shape a session finds in its ``inputShapeInfo``, or a graph takes from its caller."""
+        id_ = self._unique(debug_name("addUntypedInputTensor", debugContext) or "input")
+        self._graph.input.add(name=id_)
+        self._known[id_] = None
+        return id_
+
+    def addInputTensorFromParentGraph(self, tensorId: str) -> str:
+        """Let a subgraph read a tensor of the graph around it."""
+        parent = self._parent
+        if parent is None or not parent._knows(
+            read_text("addInputTensorFromParentGraph: tensorId", tensorId)
+        ):
+            raise UnknownNameError(
+                f"addInputTensorFromParentGraph: no such tensor, got {shown(tensorId)}, expected an id of the builder "
+                "that made this one"
+            )
+        self._captured.append(tensorId)
+        return tensorId
+
+    def addInitializedInputTensor(self, initVal: Any, *settings: Any, **named: Any) -> str:
+        """A variable with its initial value, which has a row for each group of its ``VariableSettings``.
+
+        Args:
+            initVal: the array.
+            *settings: ``VariableSettings``, then ``debugContext``; both optional.
+            **named: the same by name.
+        Raises:
+            ArgumentTypeError: not an array, or another argument.
+            DTypeError: ONNX has no such element type.
+        """
+        where = "addInitializedInputTensor"
+        given = [*settings, *named.values()]
+        groups = given.pop(0) if given and is_a(given[0], VariableSettings) else None
+        if not is_a(initVal, (np.ndarray, np.generic)) or len(given) > 1:
+            got = shown(given) if is_a(initVal, np.ndarray) else shown(initVal)
+            raise ArgumentTypeError(
+                f"{where}: wrong arguments, got {got}, expected an array, VariableSettings and a name"
+            )
+        value = np.ascontiguousarray(initVal).reshape(np.shape(initVal))
+        id_ = self._unique(debug_name(where, given[0] if given else "") or "init_input")
+        info = TensorInfo(value.dtype, value.shape)
+        made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=_code(where, info.dataType()))
+        made.raw_data = value.tobytes()
+        if groups is not None:
+            write_settings(made, groups)
+        self._graph.initializer.append(made)
+        self._known[id_] = info
+        return id_
+
+    addInitializedInput = addInitializedInputTensor
+
+    def addOutputTensor(self, outputName: str) -> None:
+        """Make a tensor an output of the graph."""
+        self._require("addOutputTensor", outputName)
+        if outputName not in self.getOutputTensorIds():
+            self._graph.output.add(name=outputName)
+
+    # Graphs
+
+    def createSubgraphBuilder(self) -> Builder:
+        """A builder of a graph for ``logical_if``, ``loop``, ``scan`` and ``call``."""
+        made = Builder()
+        made._parent, made._graph.name = self, f"{self._graph.name}_sub{len(self._graph.node)}"
+        return made
+
+    _createSubgraphBuilder = createSubgraphBuilder
+
+    @property
+    def _root(self) -> Builder:
+        return self if self._parent is None else self._parent._root
+
+    def _subgraph(self) -> Any:
+        graph = self._onnx.GraphProto()
+        graph.CopyFrom(self._graph)
+        self._describe_outputs(graph)
+        return graph
+
+    def _knows(self, name: Any) -> bool:
+        return name in self._known or (self._parent is not None and self._parent._knows(name))
+
+    def _require(self, where: str, name: Any) -> None:
+        if read_text(f"{where}: id", name) not in self._known:
+            raise UnknownNameError(
+                f"{where}: no such tensor, got {shown(name)}, expected one of {shown(list(self._known))}"
+            )
+
+    def _unique(self, name: str) -> str:
+        found, i = name, 0
+        while self._root._taken(found):
+            i += 1
+            found = f"{name}/{i}"
+        self._root._names.add(found)
+        return found
+
+    @property
+    def _names(self) -> set[str]:
+        names: set[str] = self.__dict__.setdefault("_all_names", set())
+        return names
+
+    def _taken(self, name: str) -> bool:
+        return name in self._names or name in self._known
+
+    @contextlib.contextmanager
+    def nameScope(self, name: str) -> Iterator[None]:
+        """A prefix for names of nodes and ids that are added inside."""
+        before = self._prefix
+        self._prefix = self.getNameScope(read_text("nameScope: name", name))
+        try:
+            yield
+        finally:
+            self._prefix = before
+
+    def getNameScope(self, name: str = "") -> str:
+        """The current prefix, with a name."""
+        return "/".join(part for part in (self._prefix, read_text("getNameScope: name", name)) if part)
+
+    # The model
+
+    def embedReplicationFactor(self, replicationFactor: int) -> None:
+        """Let the model say how many replicas there are; outer dimensions of initial values are then groups."""
+        replicas = read_int("embedReplicationFactor: replicationFactor", replicationFactor, 1)
+        for each in self._graph.initializer:
+            settings_of(each).shapeOnReplica(tuple(each.dims), replicas, each.name)
+        write_replication(self._model, replicas)
+
+    def getModelProto(self) -> bytes:
+        """The model as bytes."""
+        model = self._complete()
+        self._describe_outputs(model.graph)
+        return bytes(model.SerializeToString())
+
+    def _complete(self) -> Any:
+        """A model of this graph alone, with inputs for tensors of the graphs around it."""
+        model = self._onnx.ModelProto()
+        model.CopyFrom(self._root._model)
+        model.graph.CopyFrom(self._graph)
+        for name in dict.fromkeys(self._captured):
+            assert self._parent is not None
+            model.graph.input.append(self._parent._described(name))
+        if all(each.domain for each in model.opset_import):
+            model.opset_import.add(domain="", version=self._root._opset or DEFAULT_OPSET)
+        return model
+
+    def _described(self, name: str) -> Any:
+        """Name, element type and shape of a tensor as ONNX has them."""
+        if name not in self._known and self._parent is not None:
+            return self._parent._described(name)
+        info = self._info("Builder", name)
+        return self._onnx.helper.make_tensor_value_info(name, _code("Builder", info.dataType()), info.shape())
+
+    def _describe_outputs(self, graph: Any) -> None:
+        """Element types and shapes of outputs, which ONNX asks for, where they are known."""
+        for each in graph.output:
+            with contextlib.suppress(Error):
+                each.CopyFrom(self._described(each.name))
+
+    def saveModelProto(self, filename: str | os.PathLike[str]) -> None:
+        """Write the model to a file."""
+        read_path("saveModelProto", filename).write_bytes(self.getModelProto())
+
+    def saveInitializersExternally(self, ids: Iterable[str], filename: str | os.PathLike[str]) -> None:
+        """Write initial values to a file of their own, to which the model then refers."""
+        where, path = "saveInitializersExternally", read_path("saveInitializersExternally", filename)
+        by_name = {each.name: each for each in self._graph.initializer}
+        wanted = read_items(where, "ids", ids, kind="ids")
+        for id_ in wanted:
+            if id_ not in by_name:
+                raise UnknownNameError(
+                    f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}"
+                )
+        with path.open("wb") as file:
+            for id_ in wanted:
+                each = by_name[id_]
+                place = {"location": path.name, "offset": str(file.tell()), "length": str(len(each.raw_data))}
+                file.write(each.raw_data)
+                each.ClearField("raw_data")
+                each.data_location = self._onnx.TensorProto.EXTERNAL
+                for key, value in place.items():
+                    each.external_data.add(key=key, value=value)
+
+    def getInputTensorIds(self) -> list[str]:
+        """Ids of the inputs, and of the initializers."""
+        return [each.name for each in (*self._graph.input, *self._graph.initializer)]
+
+    def getOutputTensorIds(self) -> list[str]:
+        """Ids of the outputs."""
+        return [each.name for each in self._graph.output]
+
+    def getValueTensorIds(self) -> list[str]:
+        """Ids of the results of nodes that are not outputs."""
+        return [name for name in self._nodes if name not in self.getOutputTensorIds()]
+
+    def getTrainableTensorIds(self) -> list[str]:
+        """Ids of the initializers."""
+        return [each.name for each in self._graph.initializer]
+
+    def isInitializer(self, id: str) -> bool:
+        """True if an id is of an initializer."""
+        self._require("isInitializer", id)
+        return id in self.getTrainableTensorIds()
+
+    def getTensorShape(self, id: str) -> list[int]:
+        """Shape of a tensor; initializers have their dimension of groups until ``embedReplicationFactor``."""
+        return self._info("getTensorShape", id).shape()
+
+    def getTensorDtypeString(self, id: str) -> str:
+        """Element type of a tensor, as "float32"."""
+        return self._info("getTensorDtypeString", id).data_type_lcase()
+
+    def _info(self, where: str, id_: str) -> TensorInfo:
+        self._require(where, id_)
+        for each in self._graph.initializer:
+            if each.name == id_:
+                info, replicas = info_of(each), replication_of(self._model)
+                assert info is not None
+                if replicas is None:
+                    return info
+                return TensorInfo(
+                    info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_)
+                )
+        known = self._known[id_]
+        if known is None:
+            known = self._known[id_] = _model.describe(where, self._complete(), id_)
+        return known
+
+
+def info_of(proto: Any) -> TensorInfo | None:
+    """Element type and shape of an initializer, or of an input that has them."""
+    if hasattr(proto, "dims"):
+        return TensorInfo(_name(proto.data_type), list(proto.dims))
+    tensor = proto.type.tensor_type
+    if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    return TensorInfo(_name(tensor.elem_type), [dim.dim_value for dim in tensor.shape.dim])
+
+
+def _name(code: int) -> str:
+    return str(require_onnx("Builder").TensorProto.DataType.Name(code))
+
+
+def _code(where: str, kind: DataType) -> int:
+    """ONNX's number of an element type."""
+    names = {"FLOAT8_143": "FLOAT8E4M3FNUZ", "FLOAT8_152": "FLOAT8E5M2FNUZ"}
+    name = names.get(kind.name, kind.name)
+    if name not in ONNX_TYPES:
+        raise DTypeError(
+            f"{where}: ONNX has no tensors of this type, got {kind.name}, expected one of numbers or BOOL"
+        )
+    return int(require_onnx(where).TensorProto.DataType.Value(name))

@@ -1,0 +1,81 @@
+"""Enumerations of op attributes, and prefixes of the tensors that a training session makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from popsr._host.choices import Choices
+
+__all__ = [
+    "CollectiveOperator",
+    "InitType",
+    "ScatterReduction",
+    "TensorRemapType",
+    "reservedAccl1Prefix",
+    "reservedAccl2Prefix",
+    "reservedAccl3Prefix",
+    "reservedAcclPrefix",
+    "reservedAccumPrefix",
+    "reservedGradientPrefix",
+    "reservedLossScalingPrefix",
+    "reservedStepPrefix",
+    "reservedUpdatedVarPrefix",
+]
+
+
+class CollectiveOperator(Choices):
+    """Reduction of a collective; Local leaves each replica its own value."""
+
+    Add = 0
+    Mean = 1
+    Mul = 2
+    Min = 3
+    Max = 4
+    LogicalAnd = 5
+    LogicalOr = 6
+    SquareAdd = 7
+    Local = 8
+
+
+class ScatterReduction(Choices):
+    """Reduction of elements that are scattered to one place; None_ keeps the last one."""
+
+    Sum = 0
+    Max = 1
+    Min = 2
+    Mul = 3
+    None_ = 4
+
+
+class InitType(Choices):
+    """Contents of a new tensor."""
+
+    NoInit = 0
+    Zero = 1
+
+
+class TensorRemapType(Choices):
+    """Passes in which a tensor gets another layout; no value depends on it."""
+
+    FwdBwdReverse = 0
+    FwdBwd = 1
+    Fwd = 2
+
+
+def _prefix(word: str, what: str) -> Callable[[], str]:
+    def prefix() -> str:
+        return word
+
+    prefix.__doc__ = f"Prefix of ids of {what}."
+    return prefix
+
+
+reservedGradientPrefix = _prefix("Gradient___", "gradients")
+reservedUpdatedVarPrefix = _prefix("UpdatedVar___", "weights after their update")
+reservedAccumPrefix = _prefix("Accum___", "gradients that are summed over micro batches and replicas")
+reservedAcclPrefix = _prefix("Accl___", "the momentum of SGD")
+reservedAccl1Prefix = _prefix("Accl1___", "first states of Adam and its kin")
+reservedAccl2Prefix = _prefix("Accl2___", "second states of Adam and its kin")
+reservedAccl3Prefix = _prefix("Accl3___", "third states of adaptive optimisers")
+reservedStepPrefix = _prefix("Step___", "the counts of steps")
+reservedLossScalingPrefix = _prefix("lossScaling___", "the scale of the loss")

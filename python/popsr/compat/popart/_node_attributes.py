@@ -1,0 +1,242 @@
+"""Attributes of nodes that a Builder has recorded, by an output of the node.
+
+PopART's attributes of placement, pipelines, recomputation and scheduling begin with two underscores. They change no
+value on a simulator, and are metadata of a node, so that the model stays one of ONNX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from popsr._host.arguments import read_items, read_text
+from popsr._host.choices import Choices
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError, UnknownNameError
+from popsr.io._onnx_format import require_onnx
+
+__all__ = ["NodeAttributes", "RecomputeType"]
+
+
+class RecomputeType(Choices):
+    """Recomputation of an output in the backward pass."""
+
+    Undefined = 0
+    Checkpoint = 1
+    Recompute = 2
+    Recomputed = 3
+
+
+_PLACE, _STAGE, _PHASE = "__ipu_number", "__pipeline_stage", "__execution_phase"
+_AGAIN, _PARTIALS = "__recompute_output_in_backward_pass", "__partials_type"
+# Methods by the name that they record: of given nodes; of given nodes or all that are added in a scope; and back.
+_SETTERS = {
+    "excludePatterns": "__exclude_patterns",
+    "setPartialsType": _PARTIALS,
+    "setAvailableMemoryProportion": "__available_memory_proportion",
+    "setEnableConvDithering": "__enable_conv_dithering",
+    "setInplacePreferences": "__inplace_preferences",
+    "recomputeOutputInBackwardPass": _AGAIN,
+    "setSerializeMatMul": "__serialize_matmul",
+}
+_SCOPED = {
+    "virtualGraph": _PLACE,
+    "pipelineStage": _STAGE,
+    "executionPhase": _PHASE,
+    "recomputeOutput": "__recompute_output",
+    "outputTensorLocation": "__output_tensor_location",
+    "schedulePriority": "__schedule_priority",
+    "commGroup": "__comm_group",
+    "outlineAttributes": "__outline",
+}
+_GETTERS: dict[str, tuple[str, Any]] = {
+    "getVirtualGraph": (_PLACE, None),
+    "getPipelineStage": (_STAGE, None),
+    "getExecutionPhase": (_PHASE, None),
+    "getPartialsType": (_PARTIALS, "FLOAT"),
+    "getRecomputeOutputInBackwardPass": (_AGAIN, False),
+}
+_HAS = {"hasVirtualGraph": _PLACE, "hasPipelineStage": _STAGE, "hasExecutionPhase": _PHASE}
+_TYPED = {
+    "getInt64NodeAttribute": "int",
+    "getInt64VectorNodeAttribute": "ints",
+    "getFloatNodeAttribute": "float",
+    "getFloatVectorNodeAttribute": "floats",
+    "getStringNodeAttribute": "str",
+    "getStringVectorNodeAttribute": "strs",
+}
+
+
+class NodeAttributes:
+    """Attributes of nodes, and scopes that give them to all nodes that are added inside."""
+
+    def __init__(self) -> None:
+        """Without any."""
+        self._nodes: dict[str, Any] = {}
+        self._scopes: dict[str, Any] = {}
+
+    def _node(self, where: str, names: Any) -> Any:
+        """The node that makes a tensor, or all of several."""
+        found = [self._nodes.get(name) for name in _ids(where, names)]
+        if not found or any(each is None or each is not found[0] for each in found):
+            raise UnknownNameError(f"{where}: no such node, got {shown(names)}, expected outputs of one node")
+        return found[0]
+
+    def _mark(self, node: Any, name: str, value: Any) -> None:
+        """Record an attribute of PopART's."""
+        self._unmark(node, name)
+        plain = json.dumps(value, default=_plain, skipkeys=True)
+        node.metadata_props.add(key=name, value=plain)
+
+    def _unmark(self, node: Any, name: str) -> bool:
+        for items, key in ((node.metadata_props, "key"), (node.attribute, "name")):
+            for i, each in enumerate(items):
+                if getattr(each, key) == name:
+                    del items[i]
+                    return True
+        return False
+
+    def _marks(self, node: Any) -> dict[str, Any]:
+        read = require_onnx("Builder").helper.get_attribute_value
+        marks = {each.name: read(each) for each in node.attribute}
+        marks.update((each.key, json.loads(each.value)) for each in node.metadata_props)
+        return {key: value.decode() if isinstance(value, bytes) else value for key, value in marks.items()}
+
+    def addNodeAttribute(self, attributeName: str, attributeValue: Any, nodeOutputNames: Any) -> None:
+        """Record an attribute of a node; a name that begins with two underscores is metadata."""
+        where = "addNodeAttribute"
+        node, name = self._node(where, nodeOutputNames), read_text(f"{where}: attributeName", attributeName)
+        if name.startswith("__"):
+            self._mark(node, name, attributeValue)
+            return
+        try:
+            made = require_onnx("Builder").helper.make_attribute(name, attributeValue)
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(
+                f"{where}: no attribute has this value, got {shown(attributeValue)}, expected numbers or texts"
+            ) from None
+        self._unmark(node, name)
+        node.attribute.append(made)
+
+    def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Any) -> bool:
+        """True if a node has an attribute."""
+        name = read_text("nodeHasAttribute: attributeName", attributeName)
+        return name in self.getAllNodeAttributeNames(nodeOutputNames)
+
+    def getAllNodeAttributeNames(self, nodeOutputNames: Any) -> list[str]:
+        """Names of a node's attributes."""
+        return list(self._marks(self._node("getAllNodeAttributeNames", nodeOutputNames)))
+
+    def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Any) -> None:
+        """Remove an attribute of a node."""
+        if not self._unmark(self._node("removeNodeAttribute", nodeOutputNames), attributeName):
+            raise _unknown("removeNodeAttribute", attributeName)
+
+    def checkpointOutput(self, nodeOutputNames: list[str]) -> list[str]:
+        """Record that these are kept for the backward pass; returns them."""
+        ids = _ids("checkpointOutput", nodeOutputNames)
+        for name in ids:
+            self._mark(self._node("checkpointOutput", name), "__recompute_output", RecomputeType.Checkpoint)
+        return ids
+
+    @contextlib.contextmanager
+    def _scope(self, name: str, value: Any) -> Iterator[None]:
+        before = self._scopes
+        self._scopes = {**before, name: value}
+        try:
+            yield
+        finally:
+            self._scopes = before
+
+
+def _plain(value: Any) -> str:
+    return value.name if isinstance(value, enum.Enum) else shown(value)
+
+
+def _unknown(where: str, name: str) -> UnknownNameError:
+    return UnknownNameError(f"{where}: no such attribute, got {shown(name)}, expected one that the node has")
+
+
+def _ids(where: str, names: Any) -> list[str]:
+    """One id, or several, as a list."""
+    given = [names] if isinstance(names, str) else read_items(where, "nodeOutputNames", names, kind="ids")
+    return [read_text(f"{where}: nodeOutputNames", name) for name in given]
+
+
+def _one(values: list[Any], default: Any) -> Any:
+    return values[0] if len(values) == 1 else values or default
+
+
+def _setter(method: str, name: str) -> Callable[..., None]:
+    def record(self: NodeAttributes, nodeOutputNames: Any, *values: Any, **named: Any) -> None:
+        for each in _ids(method, nodeOutputNames):
+            self._mark(self._node(method, each), name, _one([*values, *named.values()], True))
+
+    return record
+
+
+def _scoped(method: str, name: str) -> Callable[..., Any]:
+    def place(self: NodeAttributes, *values: Any, **named: Any) -> Any:
+        first, *rest = [*values, *named.values()] or [0]
+        ids = [first] if isinstance(first, str) else first
+        if isinstance(ids, (list, tuple, set)) and ids and all(isinstance(each, str) for each in ids):
+            return self._mark(self._node(method, ids), name, _one(rest, 0))
+        return self._scope(name, _one([first, *rest], 0))
+
+    return place
+
+
+def _getter(method: str, name: str, default: Any) -> Callable[..., Any]:
+    def get(self: NodeAttributes, nodeOutputNames: Any = None) -> Any:
+        marks = self._scopes if nodeOutputNames is None else self._marks(self._node(method, nodeOutputNames))
+        if name not in marks and default is None:
+            raise _unknown(method, name)
+        return marks.get(name, default)
+
+    return get
+
+
+def _typed(method: str, kind: str) -> Callable[..., Any]:
+    def get(self: NodeAttributes, attributeName: str, nodeOutputNames: Any) -> Any:
+        marks = self._marks(self._node(method, nodeOutputNames))
+        value = marks.get(read_text(f"{method}: attributeName", attributeName))
+        if value is None:
+            raise _unknown(method, attributeName)
+        is_list = isinstance(value, (list, tuple))
+        one = value[0] if is_list and value else value
+        found = ("str" if isinstance(one, (str, bytes)) else type(one).__name__) + "s" * is_list
+        if found != kind:
+            raise ArgumentTypeError(
+                f"{method}: attribute {shown(attributeName)} is of another type, got {found}, expected {kind}"
+            )
+        return value
+
+    return get
+
+
+def _has(name: str) -> Callable[..., bool]:
+    return lambda self: name in self._scopes
+
+
+def _add_methods() -> None:
+    """The methods that differ by a name only."""
+    made: dict[str, tuple[Callable[..., Any], str]] = {
+        method: (_setter(method, name), f"Record ``{name}`` of nodes.") for method, name in _SETTERS.items()
+    }
+    text = "Record ``{}`` of the node of these outputs; without them, a scope for the nodes added inside."
+    made |= {method: (_scoped(method, name), text.format(name)) for method, name in _SCOPED.items()}
+    for method, (name, default) in _GETTERS.items():
+        made[method] = _getter(method, name, default), f"``{name}`` of a node, or of the current scope."
+    made |= {method: (_has(name), f"True inside a scope of ``{name}``.") for method, name in _HAS.items()}
+    made |= {
+        method: (_typed(method, kind), f"An attribute of kind {kind}.") for method, kind in _TYPED.items()
+    }
+    for method, (function, text) in made.items():
+        function.__name__, function.__qualname__, function.__doc__ = method, f"NodeAttributes.{method}", text
+        setattr(NodeAttributes, method, function)
+
+
+_add_methods()

@@ -1,0 +1,321 @@
+"""Optimisers as PopART's programs make them: values by name, with one set for all weights and others for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from popsr._host.arguments import is_a, read_a, read_bool, read_items, read_mapping, read_number, read_text
+from popsr._host.choices import Choices
+from popsr._popart.types import DataType
+from popsr._text.nearest import nearest
+from popsr._text.shown import shown
+from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamMode",
+    "Adaptive",
+    "AdaptiveMode",
+    "ClipNormSettings",
+    "ConstSGD",
+    "Optimizer",
+    "OptimizerValue",
+    "SGDAccumulatorAndMomentum",
+    "WeightDecayMode",
+]
+
+
+class AdamMode(Choices):
+    """Formula of ``Adam``."""
+
+    Adam = 0
+    AdamNoBias = 1
+    AdaMax = 2
+    Lamb = 3
+    LambNoBias = 4
+
+
+class AdaptiveMode(Choices):
+    """Formula of ``Adaptive``."""
+
+    AdaGrad = 0
+    RMSProp = 1
+    CenteredRMSProp = 2
+    AdaDelta = 3
+
+
+class WeightDecayMode(Choices):
+    """Decay of weights beside the step, or as a part of the gradient."""
+
+    Decay = 0
+    L2Regularization = 1
+
+
+class SGDAccumulatorAndMomentum(Choices):
+    """Storage of gradients and momentum; without effect here: the results are the same."""
+
+    Combined = 0
+    Separate = 1
+
+
+class OptimizerValue(NamedTuple):
+    """A number, and whether it stays as it is."""
+
+    val: float = 0.0
+    isConst: bool = True
+
+
+class ClipNormSettings:
+    """Weights whose gradients are scaled together so that their norm is at most a number."""
+
+    def __init__(self, weightIds: Iterable[str] | None, maxNorm: float) -> None:
+        """Settings; without ids all weights."""
+        where = "ClipNormSettings"
+        self.weightIds = (
+            None if weightIds is None else list(read_items(where, "weightIds", weightIds, kind="ids"))
+        )
+        self.maxNorm = read_number(f"{where}: maxNorm", maxNorm)
+        if not self.maxNorm > 0:
+            raise AttributeValueError(f"{where}: maxNorm: got {self.maxNorm}, expected a number above 0")
+
+    @staticmethod
+    def clipAllWeights(maxNorm: float) -> ClipNormSettings:
+        """All weights together."""
+        return ClipNormSettings(None, maxNorm)
+
+    @staticmethod
+    def clipWeights(weightIds: Iterable[str], maxNorm: float) -> ClipNormSettings:
+        """These weights together."""
+        return ClipNormSettings(weightIds, maxNorm)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.weightIds and tuple(self.weightIds), self.maxNorm
+
+
+class Optimizer:
+    """Values by name for all weights, and other values for some.
+
+    Args:
+        values: values by name, such as ``{"defaultLearningRate": (0.1, False)}``: a number, or a pair of a number and
+            whether it is constant. Others have the class's defaults.
+        clip_norm_settings: see ``ClipNormSettings``.
+    """
+
+    _defaults: ClassVar[dict[str, float]] = {}
+    """By name in lower camel case, as ``insertSpecific`` takes it."""
+
+    def __init__(
+        self, values: Mapping[str, Any], clip_norm_settings: Iterable[ClipNormSettings] = ()
+    ) -> None:
+        """An optimiser.
+
+        Raises:
+            UnknownNameError: a name that it does not have.
+            ArgumentTypeError: a value of another type.
+        """
+        self._where = type(self).__name__
+        names = {f"default{name[0].upper()}{name[1:]}": name for name in self._defaults}
+        names |= {
+            name: name
+            for name in ("lossScaling", "maxWeightNorm")
+            if name in (*self._defaults, "lossScaling")
+        }
+        self._values = {
+            name: OptimizerValue(value) for name, value in {**self._defaults, "lossScaling": 1.0}.items()
+        }
+        for key, value in read_mapping(self._where, "values", values).items():
+            if key == "nesterov":
+                continue
+            self._values[self._name(key, names)] = _value(f"{self._where}: {key}", value)
+        self._specific: dict[str, dict[str, OptimizerValue]] = {}
+        self._clips = [
+            read_a(f"{self._where}: clip_norm_settings", each, ClipNormSettings)
+            for each in read_items(self._where, "clip_norm_settings", clip_norm_settings)
+        ]
+
+    def _name(self, key: Any, names: Mapping[str, str]) -> str:
+        if key not in names:
+            close = nearest(key, names) if is_a(key, str) else ""
+            raise UnknownNameError(
+                f"{self._where}: unknown value, got {shown(key)}, expected {close or shown(list(names))}"
+            )
+        return names[key]
+
+    def insertSpecific(self, id: str, values: Mapping[str, Any]) -> None:
+        """Values for one weight, by name without ``default``, such as ``{"learningRate": (0.01, True)}``."""
+        where = f"{self._where}.insertSpecific"
+        names = {name: name for name in self._defaults}
+        read = {
+            self._name(key, names): _value(f"{where}: {key}", value)
+            for key, value in read_mapping(where, "values", values).items()
+        }
+        self._specific.setdefault(read_text(f"{where}: id", id), {}).update(read)
+
+    def value(self, name: str, id: str) -> OptimizerValue:
+        """A value for a weight."""
+        return self._specific.get(id, {}).get(name, self._values[name])
+
+    def tensor_name(self, name: str, id: str) -> str:
+        """Id of the tensor that holds a value which may change."""
+        if name in self._specific.get(id, {}):
+            return f"{name}___specific___FLOAT___{id}"
+        return f"{name}___default___FLOAT"
+
+    def numbers(self) -> dict[str, float]:
+        """The values that may change, by id of their tensor."""
+        found = {f"{n}___default___FLOAT": v.val for n, v in self._values.items() if not v.isConst}
+        for id_, values in self._specific.items():
+            found |= {self.tensor_name(n, id_): v.val for n, v in values.items() if not v.isConst}
+        return found
+
+    def structure(self) -> tuple[Any, ...]:
+        """The parts that may not change."""
+        scopes = {"": self._values, **self._specific}
+        fixed = [
+            (id_, n, v.val) for id_, values in scopes.items() for n, v in sorted(values.items()) if v.isConst
+        ]
+        clips = [each._key() for each in self._clips]
+        return self._where, fixed, sorted(self.numbers()), clips, self._form()
+
+    def _form(self) -> tuple[Any, ...]:
+        """The options that choose a formula."""
+        return ()
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum.
+
+    For the gradient g, divided by ``lossScaling``: v becomes ``momentum * v + (1 - dampening) * (g + weightDecay *
+    w)``, and w ``w - learningRate * v``; with ``nesterov``, ``w - learningRate * (g + weightDecay * w + momentum *
+    v)``.
+    """
+
+    _defaults: ClassVar[dict[str, float]] = {
+        "learningRate": 0.1,
+        "weightDecay": 0.0,
+        "momentum": 0.0,
+        "dampening": 0.0,
+        "velocityScaling": 1.0,
+    }
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+        accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
+        accum_type: Any = DataType.UNDEFINED,
+        accl1_type: Any = DataType.UNDEFINED,
+    ) -> None:
+        """See ``Optimizer``; ``nesterov`` is a bool, or its pair."""
+        super().__init__(values, clip_norm_settings)
+        read_a("SGD: accumulatorAndMomentum", accumulatorAndMomentum, SGDAccumulatorAndMomentum)
+        given = read_mapping("SGD", "values", values).get("nesterov", False)
+        self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
+        self.state_type = read_a("SGD: accl1_type", accl1_type, DataType)
+        read_a("SGD: accum_type", accum_type, DataType)
+
+    def _form(self) -> tuple[Any, ...]:
+        return self.nesterov, self.state_type
+
+
+class ConstSGD(SGD):
+    """Stochastic gradient descent whose values stay."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        loss_scaling: float = 1.0,
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+    ) -> None:
+        """See ``SGD``."""
+        given = {
+            "defaultLearningRate": learning_rate,
+            "defaultWeightDecay": weight_decay,
+            "lossScaling": loss_scaling,
+        }
+        super().__init__(given, clip_norm_settings)
+
+
+class Adam(Optimizer):
+    """Adam, AdaMax and LAMB, as ``popsr.ops.var_updates.adam_updater`` and its kin compute them."""
+
+    _defaults: ClassVar[dict[str, float]] = {
+        "learningRate": 1e-3,
+        "weightDecay": 0.0,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-6,
+        "maxWeightNorm": 10.0,
+    }
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        mode: AdamMode = AdamMode.Adam,
+        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
+        accum_type: Any = DataType.UNDEFINED,
+        accl1_type: Any = DataType.FLOAT,
+        accl2_type: Any = DataType.FLOAT,
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+        scaled_optimizer_state: bool = False,
+    ) -> None:
+        """See ``Optimizer``."""
+        super().__init__(values, clip_norm_settings)
+        self.mode = read_a("Adam: mode", mode, AdamMode)
+        self.decay = read_a("Adam: weight_decay_mode", weight_decay_mode, WeightDecayMode)
+        read_a("Adam: accum_type", accum_type, DataType)
+        self.first_type = read_a("Adam: accl1_type", accl1_type, DataType)
+        self.second_type = read_a("Adam: accl2_type", accl2_type, DataType)
+        read_bool("Adam: scaled_optimizer_state", scaled_optimizer_state)
+
+    def _form(self) -> tuple[Any, ...]:
+        return self.mode, self.decay, self.first_type, self.second_type
+
+
+class Adaptive(Optimizer):
+    """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0."""
+
+    _defaults: ClassVar[dict[str, float]] = {
+        "learningRate": 1e-3,
+        "weightDecay": 0.0,
+        "alpha": 0.99,
+        "momentum": 0.0,
+        "eps": 1e-6,
+    }
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        mode: AdaptiveMode = AdaptiveMode.RMSProp,
+        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
+        accum_type: Any = DataType.UNDEFINED,
+        accl1_type: Any = DataType.FLOAT,
+        accl2_type: Any = DataType.FLOAT,
+        accl3_type: Any = DataType.FLOAT,
+        rmsprop_tf_variant: bool = False,
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+    ) -> None:
+        """See ``Optimizer``; with ``rmsprop_tf_variant`` eps is added under the root."""
+        super().__init__(values, clip_norm_settings)
+        self.mode = read_a("Adaptive: mode", mode, AdaptiveMode)
+        self.decay = read_a("Adaptive: weight_decay_mode", weight_decay_mode, WeightDecayMode)
+        read_a("Adaptive: accum_type", accum_type, DataType)
+        given = (accl1_type, accl2_type, accl3_type)
+        self.types = [read_a(f"Adaptive: accl{i}_type", each, DataType) for i, each in enumerate(given, 1)]
+        self.eps_in_root = read_bool("Adaptive: rmsprop_tf_variant", rmsprop_tf_variant)
+
+    def _form(self) -> tuple[Any, ...]:
+        return self.mode, self.decay, tuple(self.types), self.eps_in_root
+
+
+def _value(what: str, value: Any) -> OptimizerValue:
+    if is_a(value, (tuple, list)):
+        if len(value) != 2:
+            raise ArgumentTypeError(
+                f"{what} is not a value, got {shown(value)}, expected a number and a bool"
+            )
+        return OptimizerValue(read_number(what, value[0]), read_bool(what, value[1]))
+    return OptimizerValue(read_number(what, value), True)

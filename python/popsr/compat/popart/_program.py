@@ -1,0 +1,380 @@
+"""From a model of ONNX to a program: micro batches in a loop, gradients, their reduction and the updates of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr._options.enums import ReductionType
+from popsr._popart.types import TensorInfo
+from popsr._text.shown import shown
+from popsr.compat.popart._model import Array, Weight, read_graph
+from popsr.compat.popart._optimisers import ClipNormSettings, Optimizer
+from popsr.compat.popart._updates import states_of, update
+from popsr.context import in_sequence
+from popsr.errors import GraphError, ShapeError, UnknownNameError, UnsupportedError
+from popsr.graph import Graph
+from popsr.ir import Ir
+from popsr.ops.collectives import replicated_all_reduce
+from popsr.replicas import VariableSettings
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr.tensor import Tensor, Variable, constant, graph_input, graph_output, variable
+from popsr.transforms import GradGraphInfo, autodiff
+
+__all__ = ["ACCUM", "GRADIENT", "UPDATED", "Program", "Training"]
+
+GRADIENT, ACCUM, UPDATED = "Gradient___", "Accum___", "UpdatedVar___"
+Tensors = dict[str, Tensor]
+
+
+class Training:
+    """Loss, optimiser, and the reduction of gradients.
+
+    Args:
+        loss: id of the loss.
+        optimizer: the optimiser.
+        mean: gradients are averaged over micro batches and replicas, not summed.
+    """
+
+    def __init__(self, loss: str, optimizer: Optimizer, mean: bool) -> None:
+        """A training session beside an inference session."""
+        self.loss, self.optimizer, self.mean = loss, optimizer, mean
+
+    @staticmethod
+    def mean_of(reduction: ReductionType) -> bool:
+        """True for the mean.
+
+        Raises:
+            UnsupportedError: no reduction.
+        """
+        if reduction is ReductionType.NoReduction:
+            raise UnsupportedError(
+                "TrainingSession: accumulationAndReplicationReductionType, got NoReduction, expected Sum or Mean"
+            )
+        return reduction is ReductionType.Mean
+
+
+class Program:
+    """A program of popsr for a model.
+
+    Args:
+        where: the session's class, for messages.
+        proto: the model.
+        weights: its initializers.
+        anchors: ids of tensors to return.
+        counts: batches of a step, micro batches of a batch, replicas.
+        shapes: types and shapes of inputs that the model leaves open.
+        training: of a training session.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        proto: Any,
+        weights: Mapping[str, Weight],
+        anchors: Sequence[str],
+        counts: tuple[int, int, int],
+        shapes: Mapping[str, TensorInfo],
+        training: Training | None,
+    ) -> None:
+        """Write the program.
+
+        Raises:
+            UnknownNameError: an anchor is not a tensor of the model, or has no gradient.
+            Error: as ``popsr.bridge.onnx.load`` and ``popsr.transforms.autodiff``.
+        """
+        self._where, self._anchors, self._training = where, list(anchors), training
+        self._batches, self._micro, self._replicas = counts
+        forward = [name for name in anchors if not name.startswith((GRADIENT, ACCUM, UPDATED))]
+        states = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
+        self._states_anchored = [name for name in forward if name.startswith(states)]
+        outputs = [name for name in forward if name not in self._states_anchored]
+        outputs += [] if training is None else [training.loss]
+        outputs += [name[len(GRADIENT) :] for name in anchors if name.startswith(GRADIENT)]
+        self.model, self.constants = read_graph(
+            where, proto, weights, dict.fromkeys(outputs), self._replicas, shapes, training is not None
+        )
+        self.ir: Ir = self.model.ir
+        self.ir.num_host_transfers = self._batches * self._micro
+        self.variables: dict[str, Variable] = {}
+        self.states: dict[str, Variable] = {}
+        self.scalars: dict[str, Variable] = {}
+        self.inputs: dict[str, HostToDeviceStream] = {}
+        self.outputs: dict[str, DeviceToHostStream] = {}
+        self._updates = {
+            node.input[0]: node.output[0]
+            for node in proto.graph.node
+            if node.op_type == "CopyVarUpdate" and node.domain == "ai.graphcore"
+        }
+        with self.ir.main_graph, in_sequence():
+            for name, weight in weights.items():
+                self.variables[name] = _variable(name, weight.rows, weight.settings)
+            self._check_updates()
+            self._gradient = None if training is None else self._differentiate(training)
+            if training is not None:
+                self._add_states(training.optimizer, weights)
+            held: Tensors = {**self.variables, **self.states, **self.scalars}
+            _looped(self.ir, self._batches, [], held, self._batch)
+
+    # Gradients and variables
+
+    def _check_updates(self) -> None:
+        for name in self._updates:
+            if name not in self.variables:
+                raise UnknownNameError(
+                    f"{self._where}: copyvarupdate of what is not a variable, got {shown(name)}, expected an id of "
+                    "addInitializedInputTensor"
+                )
+
+    def _differentiate(self, training: Training) -> GradGraphInfo | None:
+        """The gradient graph of the loss for all weights that it depends on, and for anchors."""
+        graph, loss = self.model.graph, self.model.outputs[training.loss]
+        if loss.nelms != 1:
+            raise ShapeError(
+                f"{self._where}: loss is not one number, got {shown(training.loss)} of shape {list(loss.shape)}, "
+                "expected a loss that is reduced, as by identityloss"
+            )
+        reached = _reached(self.ir, loss)
+        wanted = {
+            name: t for name, t in self.model.inputs.items() if name in self.variables and t._id in reached
+        }
+        asked = {name[len(GRADIENT) :] for name in self._anchors if name.startswith(GRADIENT)}
+        needed = {name: self._tensor(name) for name in asked}
+        self._trained = _differentiable(graph, loss, wanted)
+        required = dict.fromkeys([*(wanted[name] for name in self._trained), *needed.values()])
+        for name in (name[len(ACCUM) :] for name in self._anchors if name.startswith(ACCUM)):
+            if name not in self._trained:
+                raise UnknownNameError(
+                    f"{self._where}: anchor without a gradient, got {shown(ACCUM + name)}, expected a weight that "
+                    "the loss depends on"
+                )
+        return autodiff(graph, [loss], list(required)) if required else None
+
+    def _tensor(self, name: str) -> Tensor:
+        return self.model.tensors.get(name) or self.model.inputs.get(name) or self.model.outputs[name]
+
+    def _add_states(self, optimizer: Optimizer, weights: Mapping[str, Weight]) -> None:
+        for name in self._trained:
+            weight, groups = self.variables[name], weights[name].settings
+            for prefix, (shape, kind) in states_of(optimizer, name, weight.dtype).items():
+                extents = weight.shape if shape is None else shape
+                rows = groups.shapeOnHost(extents, self._replicas)
+                given = self.variables.get(prefix + name)  # of a model that a training session saved
+                if given is None:
+                    given = _variable(prefix + name, np.zeros(rows, kind.as_numpy()), groups)
+                self.states[prefix + name] = given
+        for name, number in optimizer.numbers().items():
+            self.scalars[name] = variable(np.float32(number), dtypes.float32, name)
+
+    # A step
+
+    def _batch(self, _: Sequence[Tensor], held: Tensors) -> list[Tensor]:
+        """One batch: its micro batches, the reduction of gradients, the updates."""
+        training = self._training
+        if training is None or self._gradient is None:
+            _looped(self.ir, self._micro, [], held, self._micro_batch)
+            self._store_states(held, {})
+            return []
+        sums = _looped(self.ir, self._micro, self._zeros(), held, self._micro_batch)
+        reduced = {
+            name: self._reduced(training, name, total)
+            for name, total in zip(self._trained, sums, strict=True)
+        }
+        gradients = self._clipped(training.optimizer, self._unscaled(training.optimizer, held, reduced))
+        for name, gradient in gradients.items():
+            suffix = "___" + name
+            states = {key[: -len(name)]: held[key] for key in self.states if key.endswith(suffix)}
+            scalars = {key: held[key] for key in self.scalars}
+            update(training.optimizer, name, held[name], gradient, states, scalars)
+        self._store_states(held, reduced)
+        return []
+
+    def _zeros(self) -> list[Tensor]:
+        """First values of the sums over several micro batches."""
+        if self._micro == 1:
+            return []
+        like = [(self.variables[name].shape, _wide(self.variables[name].dtype)) for name in self._trained]
+        return [constant(np.zeros(shape, kind.as_numpy()), kind) for shape, kind in like]
+
+    def _micro_batch(self, sums: Sequence[Tensor], held: Tensors) -> list[Tensor]:
+        """One micro batch: the model, its gradients, added to the sums, and the stores of anchors."""
+        given = {
+            name: held[name] if name in self.variables else self._load(name, t)
+            for name, t in self.model.inputs.items()
+        }
+        info = ops.call_with_info(
+            self.model.graph, inputs_dict={self.model.inputs[n]: t for n, t in given.items()}
+        )
+        found = dict(zip(self.model.outputs, info.outputs, strict=False))
+        gradients: dict[Tensor, Tensor] = {}
+        if self._gradient is not None and self._training is not None:
+            loss = self.model.outputs[self._training.loss]
+            scale = self._scale(self._training.optimizer, held)
+            first = (
+                constant(np.full(loss.shape, scale, loss.dtype.as_numpy()), loss.dtype)
+                if isinstance(scale, float)
+                else (ops.reshape(ops.cast(scale, loss.dtype), loss.shape))
+            )
+            back = ops.call_with_info(
+                self._gradient.graph, first, inputs_dict=self._gradient.inputs_dict(info)
+            )
+            gradients = dict(zip(self._gradient.outputs, back.outputs, strict=True))
+            own = [gradients[self.model.inputs[name]] for name in self._trained]
+            wide = [ops.cast(each, _wide(each.dtype)) for each in own]
+            sums = [ops.add(*pair) for pair in zip(sums, wide, strict=True)] if sums else wide
+        for name in self._anchors:
+            if name.startswith(GRADIENT):
+                if not gradients:
+                    raise UnknownNameError(
+                        f"{self._where}: no gradients, got anchor {shown(name)}, expected a TrainingSession"
+                    )
+                self._store(name, gradients[self._tensor(name[len(GRADIENT) :])])
+            elif name in found:
+                self._store(name, found[name])
+        for name, result in self._updates.items():
+            ops.var_updates.copy_var_update_(held[name], found[result])
+        return list(sums)
+
+    def _scale(self, optimizer: Optimizer, held: Tensors) -> float | Tensor:
+        found = optimizer.value("lossScaling", "")
+        return found.val if found.isConst else held[optimizer.tensor_name("lossScaling", "")]
+
+    def _reduced(self, training: Training, name: str, total: Tensor) -> Tensor:
+        """The gradient of a weight over micro batches and the replicas that share the weight."""
+        group = self.variables[name].replica_grouping
+        if group.group_size > 1:
+            total = replicated_all_reduce(total, "add", group)
+        count = self._micro * group.group_size
+        return total * (1.0 / count) if training.mean and count > 1 else total
+
+    def _unscaled(self, optimizer: Optimizer, held: Tensors, gradients: Tensors) -> Tensors:
+        scale = self._scale(optimizer, held)
+        if isinstance(scale, float):
+            return gradients if scale == 1.0 else {name: g * (1.0 / scale) for name, g in gradients.items()}
+        return {name: ops.div(g, ops.cast(scale, g.dtype)) for name, g in gradients.items()}
+
+    def _clipped(self, optimizer: Optimizer, gradients: Tensors) -> Tensors:
+        clipped = dict(gradients)
+        for each in optimizer._clips:
+            names = list(gradients) if each.weightIds is None else each.weightIds
+            self._clip(each, names, clipped)
+        return clipped
+
+    def _clip(self, settings: ClipNormSettings, names: Iterable[str], gradients: Tensors) -> None:
+        names = list(names)
+        for name in names:
+            if name not in gradients:
+                raise UnknownNameError(
+                    f"{self._where}: clipWeights of what has no gradient, got {shown(name)}, expected one of "
+                    f"{shown(list(gradients))}"
+                )
+        if len({self.variables[name].replica_grouping for name in names}) > 1:
+            raise UnsupportedError(
+                f"{self._where}: clipWeights of different groups, got {shown(names)}, expected weights of one grouping"
+            )
+        total: Tensor | None = None
+        for name in names:
+            square = ops.sumsquare(gradients[name])
+            total = square if total is None else ops.add(total, square)
+        if total is not None:
+            greatest = constant(np.asarray(settings.maxNorm, total.dtype.as_numpy()), total.dtype)
+            factor = ops.div(greatest, ops.maximum(ops.sqrt(total), greatest))
+            gradients.update((name, ops.mul(gradients[name], factor)) for name in names)
+
+    # Streams
+
+    def _load(self, name: str, like: Tensor) -> Tensor:
+        if name not in self.inputs:
+            self.inputs[name] = h2d_stream(like.shape, like.dtype, name)
+        return ops.host_load(self.inputs[name])
+
+    def _store(self, name: str, t: Tensor) -> None:
+        if name not in self.outputs:
+            self.outputs[name] = d2h_stream(t.shape, t.dtype, name)
+        ops.host_store(self.outputs[name], t)
+
+    def _store_states(self, held: Tensors, reduced: Tensors) -> None:
+        """Store what a batch leaves, once for each of its micro batches."""
+        for name in self._anchors:
+            t: Tensor | None = None
+            if name.startswith(UPDATED):
+                t = held.get(name[len(UPDATED) :])
+            elif name.startswith(ACCUM):
+                t = reduced.get(name[len(ACCUM) :])
+            elif name in self._states_anchored:
+                t = held.get(name)
+            else:
+                continue
+            if t is None:
+                raise UnknownNameError(
+                    f"{self._where}: no such anchor, got {shown(name)}, expected a weight or state of the optimiser"
+                )
+            for _ in range(self._micro):
+                self._store(name, t)
+
+
+def _variable(name: str, rows: Array, settings: VariableSettings) -> Variable:
+    """A variable under its name."""
+    kind = dtypes.dtype.as_dtype(rows.dtype)
+    made = variable(rows, kind, name, variable_settings=settings)
+    if made.id != name:
+        raise GraphError(f"variable: name is taken, got {shown(name)}, expected a name of its own")
+    return made
+
+
+def _wide(kind: dtypes.dtype) -> dtypes.dtype:
+    """The type that updates compute in."""
+    return kind if kind == dtypes.float64 else dtypes.float32
+
+
+def _reached(ir: Ir, t: Tensor) -> set[int]:
+    """Ids of the tensors that a tensor depends on in its graph."""
+    core, seen, todo = ir._core, set[int](), [t._id]
+    while todo:
+        id_ = todo.pop()
+        if id_ not in seen:
+            seen.add(id_)
+            producer = core.tensor(id_).producer
+            if producer is not None:
+                todo += [each for each in core.op_inputs(producer) if each is not None]
+    return seen
+
+
+def _differentiable(graph: Graph, loss: Tensor, wanted: Mapping[str, Tensor]) -> list[str]:
+    """The weights with a gradient: of floats, and not behind a detach alone."""
+    floats = {name: t for name, t in wanted.items() if t.dtype.is_floating_point}
+    try:
+        autodiff(graph, [loss], list(floats.values()))
+        return list(floats)
+    except GraphError:
+        found = []
+        for name, t in floats.items():
+            try:
+                autodiff(graph, [loss], [t])
+            except GraphError:
+                continue
+            found.append(name)
+        return found
+
+
+def _looped(
+    ir: Ir,
+    count: int,
+    carried: list[Tensor],
+    held: Tensors,
+    body: Callable[[Sequence[Tensor], Tensors], list[Tensor]],
+) -> list[Tensor]:
+    """Run a body several times: carried tensors go from one iteration to the next, held ones may be modified."""
+    if count == 1:
+        return body(carried, held)
+    graph = ir.create_empty_graph("batches")
+    with graph, in_sequence():
+        inner = [graph_input(t.shape, t.dtype, f"carried{i}") for i, t in enumerate(carried)]
+        shared = {name: graph_input(t.shape, t.dtype, name, by_ref=True) for name, t in held.items()}
+        for t in body(inner, shared):
+            graph_output(t)
+    bound = {shared[name]: t for name, t in held.items()}
+    return list(ops.repeat(graph, count, *carried, inputs_dict=bound))

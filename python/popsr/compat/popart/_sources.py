@@ -1,0 +1,276 @@
+"""The program of a session, and the data of its steps: written for popsr, or read from a model of ONNX."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text
+from popsr._options.enums import ReductionType
+from popsr._popart.data_flow import DataFlow
+from popsr._popart.types import TensorInfo
+from popsr._text.shown import shown
+from popsr.compat.popart._model import SEED, parse_model, weights_of
+from popsr.compat.popart._optimisers import Optimizer
+from popsr.compat.popart._program import Program, Training
+from popsr.compat.popart._settings import ReplicatedStreamMode
+from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback, StepArrays
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    ReplicaError,
+    SessionError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from popsr.io import load_onnx
+from popsr.io._new_file import NewFile
+from popsr.io._onnx_format import require_onnx
+from popsr.io._reset import reset_host_weights
+from popsr.io._settings import program_text, settings_text
+from popsr.options import Options
+from popsr.session import Session
+
+__all__ = ["ModelSource"]
+
+Array = np.ndarray[Any, Any]
+_OF_REPLICATION = (
+    "enableReplicatedGraphs",
+    "replicatedGraphCount",
+    "globalReplicationFactor",
+    "globalReplicaOffset",
+)
+_READ_HERE = (
+    *_OF_REPLICATION,
+    "enableGradientAccumulation",
+    "accumulationFactor",
+    "accumulationAndReplicationReductionType",
+)
+
+
+class ModelSource:
+    """A model's program, with anchors, options and optimiser.
+
+    Args:
+        where: the session's class.
+        fn_model: bytes of a model, or its file.
+        flow: batches and anchors.
+        shapes: what the model leaves open.
+        options: session options.
+        loss: id of the loss, and the optimiser, of a training session.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        fn_model: Any,
+        flow: DataFlow,
+        shapes: InputShapeInfo | None,
+        options: Options | None,
+        loss: tuple[str, Optimizer] | None,
+    ) -> None:
+        """Read the model and write its program.
+
+        Raises:
+            ReplicaError: replicas and options contradict each other, or a variable's groups.
+            UnsupportedError: an option that has no meaning here and would change results.
+        """
+        given = Options() if options is None else read_a(f"{where}: userOptions", options, Options)
+        self.flow, self.optimizer = flow, None if loss is None else loss[1]
+        self.replicas, self.micro = _replicas(where, given), _micro_batches(where, given)
+        if flow.batchesPerStep() < 1:
+            raise AttributeValueError(f"{where}: dataFlow: batchesPerStep: got 0, expected 1 or more")
+        self._proto, arrays = parse_model(where, fn_model)
+        self._weights = weights_of(where, self._proto, arrays, self.replicas)
+        training = None
+        if loss is not None:
+            mean = Training.mean_of(ReductionType(given.accumulationAndReplicationReductionType))
+            training = Training(*loss, mean)
+        counts = (flow.batchesPerStep(), self.micro, self.replicas)
+        infos = {} if shapes is None else read_a(f"{where}: inputShapeInfo", shapes, InputShapeInfo)._infos
+        self.program = Program(where, self._proto, self._weights, flow.anchors(), counts, infos, training)
+        for row in given._set_rows():
+            if row.name not in _READ_HERE:
+                setattr(self.program.ir.options, row.key, given._values[row.key])
+        self.seed, self._steps = given.seed, 0
+        self._arrays = self._step_arrays()
+
+    def _step_arrays(self) -> StepArrays:
+        program, modes = self.program, {ReplicatedStreamMode.Broadcast.name}
+        broadcast = {
+            each.name
+            for each in self._proto.graph.input
+            if any(entry.value in modes for entry in each.metadata_props)
+        }
+        inputs, outputs = (
+            {
+                name: (tuple(stream.shape), stream.dtype.as_numpy())
+                for name, stream in streams.items()
+                if name != SEED
+            }
+            for streams in (program.inputs, program.outputs)
+        )
+        unused = {each.name for each in self._proto.graph.input} - inputs.keys()
+        return StepArrays(self.flow, self.micro, self.replicas, inputs, broadcast, outputs, unused)
+
+    def arrays(self) -> dict[str, Array]:
+        """Arrays for all anchors."""
+        return self._arrays.arrays()
+
+    def run(self, session: Session, stepio: PyStepIO | PyStepIOCallback) -> None:
+        """One step."""
+        fed = bool(session.expected_inputs())
+        rows = self._arrays.rows(stepio) if fed else {}
+        if fed and SEED in self.program.inputs:
+            rows[SEED] = self._random_bits()
+        results = session.run(
+            {self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False
+        )
+        self._steps += 1
+        self._arrays.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
+
+    def _random_bits(self) -> Array:
+        shape = (self.flow.batchesPerStep() * self.micro, self.replicas, 2)
+        bits = np.random.default_rng([self.seed, self._steps]).integers(0, 2**32, shape, np.uint32)
+        return bits.reshape(*(extent for extent in shape[:2] if extent > 1), 2)
+
+    # Weights
+
+    def check_writes(self, where: str, names: Any) -> None:
+        """Refuse new values of weights whose values are part of the program."""
+        for name in names:
+            if name in self.program.constants:
+                raise UnsupportedError(
+                    f"{where}: {shown(name)} is part of the program, got a new value, expected a model that has it"
+                )
+
+    def save(self, session: Session, path: Any) -> None:
+        """Write the model with the newest values, and the optimiser's states."""
+        where, onnx = "modelToHost", require_onnx("modelToHost")
+        target = read_path(where, path)
+        model = type(self._proto)()
+        model.CopyFrom(self._proto)
+        by_name = {each.name: each for each in model.graph.initializer}
+        for name, v in {**self.program.variables, **self.program.states}.items():
+            made = by_name.get(name)
+            if made is None:
+                made = model.graph.initializer.add(name=name)
+                for key, value in settings_text(v).items():
+                    made.metadata_props.add(key=key, value=value)
+            settings = list(made.metadata_props)
+            rows = np.asarray(session._current_rows(v)).reshape(v.shape_on_host)
+            made.CopyFrom(onnx.numpy_helper.from_array(rows, name))
+            made.metadata_props.extend(settings)
+        for key, value in program_text(None, session.step).items():
+            model.metadata_props.add(key=key, value=value)
+        with NewFile(where, target) as file:
+            file.write(model.SerializeToString())
+            file.commit()
+
+    def reset(self, session: Session, model: Any, ignore: bool) -> None:
+        """Set variables from a model, which is bytes or a file.
+
+        Raises:
+            UnknownNameError: an initializer is not a variable, unless these are ignored.
+        """
+        if is_a(model, bytes):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "model.onnx"
+                path.write_bytes(model)
+                self.reset(session, path, ignore)
+            return
+        if not is_a(model, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"resetHostWeights: not a model, got {shown(model)}, expected its bytes or file"
+            )
+        found = dict(load_onnx(model).items())
+        known = {**self.program.variables, **self.program.states}
+        for name in found:
+            if name not in known and not ignore:
+                raise UnknownNameError(
+                    f"resetHostWeights: weight of another model, got {shown(name)}, expected one of {shown([*known])}"
+                )
+        changed = (
+            n
+            for n, value in self.program.constants.items()
+            if n in found and not np.array_equal(found[n], value)
+        )
+        self.check_writes("resetHostWeights", changed)
+        reset_host_weights(session, model, ignore_missing=True)
+
+    # Optimiser and tensors
+
+    def update_optimizer(self, session: Session, optimizer: Any) -> None:
+        """Take the values of an optimiser that may change.
+
+        Raises:
+            SessionError: a value that is constant, or a formula, is another one.
+        """
+        where = "updateOptimizerFromHost"
+        if self.optimizer is None:
+            raise SessionError(f"{where}: an inference session, got an optimiser, expected a TrainingSession")
+        read_a(f"{where}: optimizer", optimizer, Optimizer)
+        if optimizer.structure() != self.optimizer.structure():
+            raise SessionError(
+                f"{where}: optimisers differ in more than values that may change, got {shown(optimizer.structure())}, "
+                f"expected {shown(self.optimizer.structure())}"
+            )
+        numbers = {
+            self.program.scalars[name]: np.float32(value) for name, value in optimizer.numbers().items()
+        }
+        session.write_variables_data(numbers)
+        self.optimizer = optimizer
+
+    def info(self, where: str, id_: str) -> TensorInfo:
+        """Type and shape of a tensor on a replica."""
+        known = self.tensors()
+        if read_text(f"{where}: id", id_) not in known:
+            raise UnknownNameError(
+                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(list(known))}"
+            )
+        return TensorInfo(known[id_].dtype, known[id_].shape)
+
+    def tensors(self) -> Mapping[str, Any]:
+        """The tensors by id."""
+        program = self.program
+        return {**program.model.tensors, **program.outputs, **program.states, **program.variables}
+
+
+def _replicas(where: str, options: Options) -> int:
+    """The number of replicas that options say."""
+    count = int(options.replicatedGraphCount)
+    if count > 1 and not options.enableReplicatedGraphs:
+        raise ReplicaError(
+            f"{where}: replicated graphs are off, got replicatedGraphCount {count}, expected "
+            "enableReplicatedGraphs = True"
+        )
+    wanted = {"globalReplicaOffset": 0}
+    if options.enableDistributedReplicatedGraphs:
+        wanted["globalReplicationFactor"] = count
+    for name, value in wanted.items():
+        if getattr(options, name) != value:
+            raise ReplicaError(
+                f"{where}: replicas of other processes, got {name} {getattr(options, name)}, expected {value}"
+            )
+    return count
+
+
+def _micro_batches(where: str, options: Options) -> int:
+    """Micro batches of a batch."""
+    factor = read_int(f"{where}: accumulationFactor", options.accumulationFactor, 1)
+    if factor > 1 and not options.enableGradientAccumulation:
+        raise AttributeValueError(
+            f"{where}: gradient accumulation is off, got accumulationFactor {factor}, expected "
+            "enableGradientAccumulation = True"
+        )
+    if options.automaticLossScalingSettings.enabled:
+        raise UnsupportedError(
+            f"{where}: automaticLossScalingSettings, got enabled, expected lossScaling of the optimiser"
+        )
+    return factor
