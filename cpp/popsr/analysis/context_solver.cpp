@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "popsr/analysis/fetch_ahead.h"
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
@@ -146,7 +147,10 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
 Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
   if (!grows_) context_.ops.reserve(graph.ops.size());
-  for (std::size_t at = context_.ops.size(); at < graph.ops.size(); ++at) step(ir_.op(graph.ops[at]));
+  for (std::size_t at = context_.ops.size(); at < graph.ops.size(); ++at) {
+    fetch_ahead(ir_, graph.ops, at);
+    step(ir_.op(graph.ops[at]));
+  }
   find_ends(graph);
   context_.end.memory = std::make_shared<const MemoryFacts>(std::move(memory_));
   context_.end.remote = std::move(remote_);

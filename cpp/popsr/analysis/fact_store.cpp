@@ -34,7 +34,7 @@ FactView FactStore::operator[](std::size_t op) const {
   FactView view;
   const auto running = find_sorted(all_->running, static_cast<std::uint32_t>(op));
   if (running) view = all_->graphs[*running];
-  view.outputs = std::span(all_->outputs).subspan(all_->first[op], all_->first[op + 1] - all_->first[op]);
+  view.outputs = outputs(op);
   if (op < all_->seeds.size()) view.seeds = all_->seeds[op];
   return view;
 }

@@ -75,6 +75,10 @@ class FactStore {
   bool has_seeds() const { return !all_->seeds.empty(); }
   /// Valid until the store grows.
   FactView operator[](std::size_t op) const;
+  /// FactView::outputs alone.
+  std::span<const PartitionId> outputs(std::size_t op) const {
+    return std::span(all_->outputs).subspan(all_->first[op], all_->first[op + 1] - all_->first[op]);
+  }
   /// Of the ops up to the last one that has some; ops without any have top().
   std::span<const PartitionId> seeds() const {
     return std::span(all_->seeds).first(std::min(size_, all_->seeds.size()));

@@ -94,7 +94,7 @@ Pieces MemoryFacts::cover(TensorId tensor) const {
 }
 
 Pieces MemoryFacts::pieces(TensorId tensor) const {
-  if (pieces_.empty() && view_of(*ir_, tensor) == nullptr) return {};
+  if (!shared_ || (pieces_.empty() && view_of(*ir_, tensor) == nullptr)) return {};
   Pieces result = cover(tensor);
   normalize(ir_->partitions(), result);
   return result;

@@ -140,6 +140,7 @@ void PartitionAnalysis::solve_runs() {
     changed |= fall(table, entries_, context.end.remote);
     if (pass > kMaxPassesByPart) entry.pieces.clear();
     if (changed) continue;
+    keeps_starts_ = pass == 0;
     variables_ = entry.inputs;
     main_ = contexts_.next();
     contexts_.push_back(std::make_shared<const Context>(std::move(context)));

@@ -163,6 +163,8 @@ class PartitionAnalysis {
   const std::vector<ContextId>& contexts(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
+  /// True if what runs leave is as equal as what is declared: variable() is, of all state.
+  bool keeps_declared() const { return keeps_starts_ && assumptions_.start.empty(); }
 
   /// Values of a tensor in one context: (op index or -1 for the initial value, fact), in time order.
   std::vector<std::pair<int, PartitionId>> values(TensorId tensor, ContextId context) const;
@@ -216,6 +218,7 @@ class PartitionAnalysis {
   IdVector<StreamId, PartitionId> rows_;
   std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
   std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
+  bool keeps_starts_ = false;                     ///< They are the ones before the first run.
   InputUses uses_;
   LoopDepths loops_;
 };

@@ -1,6 +1,6 @@
 #include "popsr/effects/input_uses.h"
 
-#include <unordered_map>
+#include <vector>
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/effects/memory.h"
@@ -17,19 +17,22 @@ const std::vector<InputUse>& InputUses::of(GraphId id) const {
 std::vector<InputUse> InputUses::find(GraphId id) const {
   const Graph& graph = ir_.graph(id);
   std::vector<InputUse> uses(graph.inputs.size());
-  std::unordered_map<TensorId, InputUse*> by_input;
+  std::vector<InputUse*> by_slot(graph.tensors.size());  // of the inputs, by Ir::storage_index
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    by_input.emplace(graph.inputs[i], &uses[i]);
+    by_slot[ir_.storage_index(graph.inputs[i])] = &uses[i];
     uses[i].in_parts = ir_.tensor(graph.inputs[i]).memory.viewed == Viewed::kPartly;
   }
+  const auto use_of = [&](TensorId tensor) {
+    const std::uint32_t slot = ir_.storage_index(tensor);
+    return slot == kNone ? nullptr : by_slot[slot];
+  };
   const auto in_parts = [&](TensorId tensor) {
-    for_each_root(ir_, tensor, [&by_input](TensorId root) {
-      if (const auto it = by_input.find(root); it != by_input.end()) it->second->in_parts = true;
+    for_each_root(ir_, tensor, [&use_of](TensorId root) {
+      if (InputUse* const use = use_of(root)) use->in_parts = true;
     });
   };
   const auto decides = [&](TensorId tensor) {
-    const auto it = by_input.find(ir_.tensor(tensor).memory.storage);
-    if (it != by_input.end()) it->second->decides = true;
+    if (InputUse* const use = use_of(tensor)) use->decides = true;
   };
   for (const TensorId output : graph.outputs) in_parts(output);
   for (const OpId op_id : graph.ops) {

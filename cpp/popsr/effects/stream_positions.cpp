@@ -11,8 +11,10 @@ namespace popsr {
 namespace {
 
 std::optional<StreamId> moved_stream(const Ir& ir, const Op& op, bool to_device) {
-  for (const Attribute& attribute : op.attrs) {
-    const auto* stream = std::get_if<StreamId>(&attribute);
+  const std::vector<AttrDef>& declared = op.def->attrs;  // in the cache, which op.attrs need not be
+  for (std::size_t i = 0; i < declared.size(); ++i) {
+    if (declared[i].type != AttrType::kStream) continue;
+    const auto* stream = std::get_if<StreamId>(&op.attrs[i]);
     if (stream != nullptr && ir.stream(*stream).to_device == to_device) return *stream;
   }
   return std::nullopt;

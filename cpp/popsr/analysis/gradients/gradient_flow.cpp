@@ -24,14 +24,17 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> 
       trial_(std::move(trial)) {
   if (differentiated_.empty()) return;
   find_graphs();
+  updates_.reserve(differentiated_.storages().size());
   with_deep_stack([this] {
-    Assumptions assumptions = program_.assumptions();
     if (drifts()) {
+      Assumptions assumptions = program_.assumptions();
       assumptions.kept = differentiated_.all();
-      kept_.emplace(ir_, assumptions);
+      kept_.emplace(ir_, std::move(assumptions));
     }
     solve();
-    if (findings_.empty() || !assume_equal_rows(assumptions)) return;
+    if (findings_.empty()) return;
+    Assumptions assumptions = this->facts().assumptions();
+    if (!assume_equal_rows(assumptions)) return;
     assumptions.kept = differentiated_.all();
     kept_.emplace(ir_, std::move(assumptions));
     solve();
@@ -39,7 +42,13 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> 
 }
 
 /// True if a variable that gradients update need not keep what is declared.
-bool GradientFlow::drifts() const {
+bool GradientFlow::drifts() {
+  if (program_.keeps_declared()) {
+    const std::vector<TensorId>& state = program_.entry_tensors(kMainGraph);
+    const std::vector<PartitionId>& declared = program_.main().inputs;
+    for (std::size_t i = 0; i < state.size(); ++i) differentiated_.set_declared(state[i], declared[i]);
+    return false;
+  }
   return std::ranges::any_of(differentiated_.storages(), [this](TensorId storage) {
     if (ir_.tensor(storage).graph != kMainGraph || ir_.tensor(storage).uses.producer != kNone) return false;
     const auto fact = differentiated_.declared(storage);
@@ -69,7 +78,9 @@ bool GradientFlow::assume_equal_rows(Assumptions& assumptions) const {
 
 void GradientFlow::solve() {
   shares_.clear();
-  steps_.clear();
+  collective_steps_.clear();
+  local_steps_.clear();
+  factors_.clear();
   remote_.clear();
   sources_.clear();
   source_of_call_.clear();
@@ -134,6 +145,13 @@ GradientFlow::ShareId GradientFlow::intern(const GradientShare& share) {
   return ShareId(index + 2);
 }
 
+std::optional<Ratio> GradientFlow::factor(ShareId share, PartitionId summed) {
+  if (of(share).summed == summed) return of(share).factor;
+  const auto [it, fresh] = factors_.try_emplace({share, summed});
+  if (fresh) it->second = factor_over(table_, of(share), summed);
+  return it->second;
+}
+
 std::uint32_t GradientFlow::source_of(std::uint32_t source) const {
   while (sources_[source] != source) source = sources_[source];
   return source;
@@ -173,36 +191,56 @@ bool GradientFlow::add_sums_again(std::uint32_t source) {
   return some;
 }
 
+/// Sorts the updates; of several by one op, as an iteration each, the last one counts.
+void GradientFlow::tidy_updates() {
+  const auto place = [](const Update& update) { return std::pair(update.op, update.storage); };
+  const auto later = [&](const Update& a, const Update& b) { return place(a) >= place(b); };
+  if (std::ranges::adjacent_find(updates_, later) == updates_.end()) return;
+  std::ranges::reverse(updates_);
+  std::ranges::stable_sort(updates_, {}, place);
+  const auto same = std::ranges::unique(updates_, {}, place);
+  updates_.erase(same.begin(), same.end());
+}
+
 /// Of gradients that start from the same values, those with another factor than most.
 void GradientFlow::compare_factors() {
+  tidy_updates();
   std::map<std::uint32_t, std::vector<const Update*>> together;
-  for (const auto& [at, update] : updates_) {
-    if (!update.share.scaled) together[source_of(update.share.source)].push_back(&update);
+  for (const Update& update : updates_) {
+    const GradientShare& share = of(update.share);
+    if (!share.scaled) together[source_of(share.source)].push_back(&update);
   }
   for (const auto& [source, updates] : together) {
-    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> times;
-    const auto key = [](const Update* update) {
-      return std::pair(update->factor.numerator, update->factor.denominator);
-    };
-    for (const Update* update : updates) ++times[key(update)];
-    const auto count = [&](const Update* update) { return times[key(update)]; };
-    const Update* const usual = *std::ranges::max_element(updates, {}, count);
-    usual_.emplace(source, usual->factor);
-    const auto is_usual = [&](const Update* update) { return update->factor == usual->factor; };
-    if (std::ranges::all_of(updates, is_usual)) continue;
-    if (add_sums_again(source)) continue;
-    for (const Update* update : updates) {
-      if (update->factor == usual->factor) continue;
-      GradientFinding finding{.fault = GradientFault::kFactor,
-                              .op = update->op,
-                              .tensor = update->storage,
-                              .first = update->gradient,
-                              .share = update->share,
-                              .other = usual->share};
-      finding.share.factor = update->factor;
-      finding.other.factor = usual->factor;
-      find(std::move(finding));
+    const auto is_first = [&](const Update* update) { return update->factor == updates[0]->factor; };
+    if (std::ranges::all_of(updates, is_first)) {
+      usual_.emplace(source, updates[0]->factor);
+    } else {
+      find_other_factors(source, updates);
     }
+  }
+}
+
+void GradientFlow::find_other_factors(std::uint32_t source, const std::vector<const Update*>& updates) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> times;
+  const auto key = [](const Update* update) {
+    return std::pair(update->factor.numerator, update->factor.denominator);
+  };
+  for (const Update* update : updates) ++times[key(update)];
+  const auto count = [&](const Update* update) { return times[key(update)]; };
+  const Update* const usual = *std::ranges::max_element(updates, {}, count);
+  usual_.emplace(source, usual->factor);
+  if (add_sums_again(source)) return;
+  for (const Update* update : updates) {
+    if (update->factor == usual->factor) continue;
+    GradientFinding finding{.fault = GradientFault::kFactor,
+                            .op = update->op,
+                            .tensor = update->storage,
+                            .first = update->gradient,
+                            .share = of(update->share),
+                            .other = of(usual->share)};
+    finding.share.factor = update->factor;
+    finding.other.factor = usual->factor;
+    find(std::move(finding));
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "popsr/analysis/gradients/differentiated.h"
 #include "popsr/analysis/gradients/gradient_share.h"
+#include "popsr/analysis/gradients/share_traits.h"
 #include "popsr/analysis/gradients/step_memo.h"
 #include "popsr/analysis/partition_analysis.h"
 
@@ -108,16 +109,20 @@ class GradientFlow {
     OpId op;
     TensorId storage;
     TensorId gradient;  ///< kNone: not an operand of the op.
+    ShareId share;
     Ratio factor;
-    GradientShare share;
   };
 
   void walk_runs();
   void find_graphs();
+  void tidy_updates();
   void compare_factors();
+  void find_other_factors(std::uint32_t source, const std::vector<const Update*>& updates);
   bool add_sums_again(std::uint32_t source);
   const Result& walk(ContextId context, const std::vector<ShareId>& inputs, const Caller& caller);
   ShareId intern(const GradientShare& share);
+  /// factor_over() of a share.
+  std::optional<Ratio> factor(ShareId share, PartitionId summed);
   const GradientShare& of(ShareId id) const { return shares_[id.index() - 2]; }
   static bool is_known(ShareId id) { return id.value > kUnknown.value; }
   ShareId merge(ShareId a, ShareId b);
@@ -137,7 +142,7 @@ class GradientFlow {
   std::optional<PartitionId> pending_in(TensorId tensor, const std::set<ContextId>* contexts,
                                         const ShareIn& share_in) const;
 
-  bool drifts() const;
+  bool drifts();
   bool assume_equal_rows(Assumptions& assumptions) const;
   void solve();
 
@@ -152,13 +157,16 @@ class GradientFlow {
   std::vector<GradientShare> shares_;
   Visits visits_;
   std::map<ContextId, std::map<Caller, const Visit*>> last_;  ///< By context and caller.
-  StepMemo<Step> steps_;
+  Recent<DefKey, ShareTraits> traits_;
+  Recent<CollectiveStep, Step> collective_steps_;
+  Recent<LocalStep, ShareId> local_steps_;
+  std::map<std::pair<ShareId, PartitionId>, std::optional<Ratio>> factors_;
   std::map<ContextId, std::set<ContextId>> own_contexts_;  ///< Filled when it is asked for.
   std::map<TensorId, ShareId> remote_;
   std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
   std::map<OpId, std::uint32_t> source_of_call_;
   std::map<std::pair<OpId, TensorId>, GradientFinding> found_;
-  std::map<std::pair<OpId, TensorId>, Update> updates_;
+  std::vector<Update> updates_;                 ///< In the order in which they are met.
   std::map<OpId, GradientFinding> sums_again_;  ///< In gradient graphs; wrong if factors differ.
   std::map<std::uint32_t, Ratio> usual_;        ///< By source.
   std::vector<GradientFinding> findings_;

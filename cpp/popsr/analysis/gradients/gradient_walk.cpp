@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "popsr/analysis/fetch_ahead.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"
 
@@ -10,15 +11,26 @@ namespace {
 
 using ShareId = GradientWalk::ShareId;
 
-/// True if the outputs are sums of inputs, in some order and shape.
-bool is_linear(const Op& op) {
-  const KernelAspect& kernel = op.def->kernel;
-  const bool computes =
-      kernel.elementwise || kernel.flops != nullptr || op.def->numerics.rounding != Rounding::kNone;
-  return op.def->numerics.linear || op.def->memory.same_bytes || !computes;
-}
+/// PartitionAnalysis::partition of tensors of one graph.
+class LastFacts {
+ public:
+  LastFacts(const PartitionAnalysis& facts, GraphId graph) : facts_(facts), graph_(graph) {
+    if (graph != kMainGraph) contexts_ = facts.contexts(graph);
+  }
+  PartitionId operator()(TensorId tensor) const {
+    if (graph_ == kMainGraph) return facts_.partition(tensor);  // whose state may be elsewhere
+    PartitionTable& table = facts_.ir().partitions();
+    PartitionId met = table.top();
+    for (const ContextId each : contexts_)
+      met = table.meet(met, facts_.context(each).end.memory->read(tensor));
+    return met;
+  }
 
-std::size_t tensors_of(const Ir& ir, GraphId graph) { return ir.graph(graph).tensors.size(); }
+ private:
+  const PartitionAnalysis& facts_;
+  GraphId graph_;
+  std::span<const ContextId> contexts_;
+};
 
 }  // namespace
 
@@ -30,14 +42,25 @@ GradientWalk::GradientWalk(GradientFlow& flow, ContextId context, const std::vec
       id_(context),
       graph_(ir_.graph(context_.graph)),
       made_(ir_.gradient_graph(context_.graph)),
-      memory_(flow.facts().entry_memory(context_)),
-      shares_(tensors_of(ir_, context_.graph)) {
-  const std::vector<TensorId>& entry = flow.facts().entry_tensors(graph_.id);
+      shares_(graph_.tensors.size()) {
+  start(inputs);
+}
+
+/// The shares and facts that the graph starts with.
+void GradientWalk::start(const std::vector<ShareId>& inputs) {
+  const std::vector<TensorId>& entry = flow_.facts().entry_tensors(graph_.id);
   for (std::size_t i = 0; i < entry.size(); ++i) shares_[ir_.storage_index(entry[i])] = inputs[i];
+  if (graph_.has_views) {
+    memory_.emplace(flow_.facts().entry_memory(context_));
+    return;
+  }
+  now_.resize(shares_.size(), context_.exec);
+  for (std::size_t i = 0; i < entry.size(); ++i)
+    now_[ir_.storage_index(entry[i])] = table_.meet(context_.inputs[i], context_.exec);
 }
 
 GradientFlow::Result GradientWalk::run() {
-  for (const OpId id : graph_.ops) step_any(ir_.op(id));
+  step_until(static_cast<std::uint32_t>(graph_.ops.size()));
   GradientFlow::Result result;
   for (const TensorId output : graph_.outputs) result.outputs.push_back(read(output));
   for (const TensorId input : flow_.facts().entry_tensors(graph_.id)) result.inputs.push_back(read(input));
@@ -46,22 +69,41 @@ GradientFlow::Result GradientWalk::run() {
 }
 
 ShareId GradientWalk::share_after(TensorId tensor, std::uint32_t end) {
-  for (std::uint32_t i = 0; i < end; ++i) step_any(ir_.op(graph_.ops[i]));
+  step_until(end);
   return read(tensor);
 }
 
-void GradientWalk::step_any(const Op& op) {
-  if (op.def->program.control != Control::kNone) {
-    step_graphs(op);
-  } else if (op.schedule.parts.empty()) {
-    step(op);
-  } else {
-    for (const OpId part : op.schedule.parts) step(ir_.op(part));
+void GradientWalk::step_until(std::uint32_t end) {
+  for (std::uint32_t at = 0; at < end; ++at) {
+    fetch_ahead(ir_, graph_.ops, at);
+    fetch_types(at);
+    const Op& op = ir_.op(graph_.ops[at]);
+    if (op.def->program.control != Control::kNone) {
+      step_graphs(op);
+    } else if (op.schedule.parts.empty()) {
+      step(op, context_.ops.outputs(at));
+    } else {
+      for (const OpId part : op.schedule.parts)
+        step(ir_.op(part), facts_of(ir_, context_, ir_.op(part)).outputs);
+    }
   }
 }
 
+/// The same of the outputs, whose types are read.
+void GradientWalk::fetch_types(std::size_t at) const {
+  constexpr std::size_t kTypes = 3;  // ops ahead
+  if (at + kTypes >= graph_.ops.size()) return;
+  const std::vector<TensorId>& outputs = ir_.op(graph_.ops[at + kTypes]).outputs;
+  if (!outputs.empty()) __builtin_prefetch(&ir_.tensor(outputs[0]).type);
+}
+
 ShareId GradientWalk::read(TensorId tensor) const {
-  if (!graph_.has_views && ir_.storage_index(tensor) != kNone) return shares_[ir_.storage_index(tensor)];
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  return graph_.has_views || slot == kNone ? read_shared(tensor) : shares_[slot];
+}
+
+/// Of views, and of remote entries.
+ShareId GradientWalk::read_shared(TensorId tensor) const {
   if (ir_.storage_index(tensor) == kNone) {
     const auto it = flow_.remote_.find(tensor);
     return it == flow_.remote_.end() ? GradientFlow::kPlain : it->second;
@@ -72,24 +114,44 @@ ShareId GradientWalk::read(TensorId tensor) const {
   return share;
 }
 
+TensorId GradientWalk::storage_of(TensorId tensor) const {
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  return slot == kNone ? ir_.tensor(tensor).memory.storage : graph_.tensors[slot];
+}
+
 PartitionId GradientWalk::fact(TensorId tensor) const {
   const std::uint32_t slot = ir_.storage_index(tensor);
-  return slot == kNone ? table_.top() : memory_.read(tensor, slot);
+  if (slot == kNone) return table_.top();
+  return memory_ ? memory_->read(tensor, slot) : now_[slot];
+}
+
+void GradientWalk::write_fact(TensorId tensor, PartitionId fact) {
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  if (slot == kNone) return;
+  if (memory_) {
+    memory_->write(tensor, slot, fact);
+  } else {
+    now_[slot] = fact;
+  }
 }
 
 void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
-  if (ir_.storage_index(tensor) == kNone) {
-    if (flow_.differentiated_.contains(tensor)) return check_update(op, tensor, share);
-    ShareId& entry = flow_.remote_[tensor];
-    entry = flow_.merge(entry, share);
-    return;
-  }
-  if (!graph_.has_views) {
-    const TensorId storage = ir_.tensor(tensor).memory.storage;
-    if (flow_.differentiated_.contains(storage)) return check_update(op, storage, share);
-    shares_[ir_.storage_index(tensor)] = share;
-    return;
-  }
+  const std::uint32_t slot = ir_.storage_index(tensor);
+  if (slot == kNone) return write_remote(op, tensor, share);
+  if (graph_.has_views) return write_shared(op, tensor, share);
+  const TensorId storage = graph_.tensors[slot];
+  if (share != GradientFlow::kPlain && flow_.differentiated_.contains(storage))
+    return check_update(op, storage, share);
+  shares_[slot] = share;
+}
+
+void GradientWalk::write_remote(const Op& op, TensorId entry, ShareId share) {
+  if (flow_.differentiated_.contains(entry)) return check_update(op, entry, share);
+  ShareId& held = flow_.remote_[entry];
+  held = flow_.merge(held, share);
+}
+
+void GradientWalk::write_shared(const Op& op, TensorId tensor, ShareId share) {
   const bool part = view_of(ir_, tensor) != nullptr;
   for_each_root(ir_, tensor, [&](TensorId root) {
     if (flow_.differentiated_.contains(root)) return check_update(op, root, share);
@@ -99,94 +161,114 @@ void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
 }
 
 void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
+  if (!GradientFlow::is_known(share)) return;
   const auto declared = flow_.differentiated_.declared(storage);
-  if (!GradientFlow::is_known(share) || !declared) return;
-  const GradientShare held = flow_.of(share);
+  if (!declared) return;
   const auto is_gradient = [&](TensorId t) {
-    return t != kNone && ir_.tensor(t).memory.storage != storage && GradientFlow::is_known(read(t));
+    return t != kNone && storage_of(t) != storage && GradientFlow::is_known(read(t));
   };
   const auto it = std::ranges::find_if(op.inputs, is_gradient);
   const TensorId gradient = it == op.inputs.end() ? TensorId(kNone) : *it;
-  if (const auto factor = factor_over(table_, held, *declared)) {
-    flow_.updates_.insert_or_assign({op.id, storage},
-                                    GradientFlow::Update{op.id, storage, gradient, *factor, held});
+  if (const auto factor = flow_.factor(share, *declared)) {
+    flow_.updates_.push_back({op.id, storage, gradient, share, *factor});
   } else {
-    flow_.find(
-        {.fault = GradientFault::kUpdate, .op = op.id, .tensor = storage, .first = gradient, .share = held});
+    flow_.find({.fault = GradientFault::kUpdate,
+                .op = op.id,
+                .tensor = storage,
+                .first = gradient,
+                .share = flow_.of(share)});
   }
 }
 
-void GradientWalk::step(const Op& op) {
-  if (op.def->memory.view != nullptr) return;  // writes nothing
-  if (op.def->program.remote == Remote::kNone) return step(op, op.inputs, op.outputs);
-  step(op, all_inputs(ir_, op), all_outputs(ir_, op));
+void GradientWalk::step(const Op& op, std::span<const PartitionId> facts) {
+  const ShareTraits& traits = traits_of(op);
+  if (traits.kind == ShareTraits::Kind::kView) return;  // writes nothing
+  if (!traits.remote) return step(op, op.inputs, op.outputs, facts);
+  step(op, all_inputs(ir_, op), all_outputs(ir_, op), facts);
 }
 
 void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
-                        const std::vector<TensorId>& outputs) {
-  bool some = false;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    some = some || (inputs[i] != kNone && op.def->influences(i) && read(inputs[i]) != GradientFlow::kPlain);
-  }
-  ShareId share = some ? transfer(op, inputs) : GradientFlow::kPlain;
+                        const std::vector<TensorId>& outputs, std::span<const PartitionId> facts) {
+  ShareId share = transfer(op, inputs);
   if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient &&
       GradientFlow::is_known(share)) {
     const auto sum = reduced(table_, flow_.of(share), flow_.trial_->group, false);
     share = sum ? flow_.intern(*sum) : GradientFlow::kUnknown;
   }
-  const FactView facts = facts_of(ir_, context_, op);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    const bool floats = is_float(ir_.tensor(outputs[k]).type.dtype);
-    write(op, outputs[k], floats ? share : GradientFlow::kPlain);
-    if (ir_.storage_index(outputs[k]) != kNone) memory_.write(outputs[k], facts.outputs[k]);
+    const bool holds = share != GradientFlow::kPlain && is_float(ir_.tensor(outputs[k]).type.dtype);
+    write(op, outputs[k], holds ? share : GradientFlow::kPlain);
+    write_fact(outputs[k], facts[k]);
   }
 }
 
-/// nullopt where more than that counts.
-std::optional<StepKey> GradientWalk::key_of(const Op& op, const std::vector<TensorId>& inputs) const {
-  const ReplicaAspect& replicas = op.def->replicas;
-  StepKey key{.def = op.def, .gradients = made_ != nullptr, .exec = context_.exec};
-  if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient) {
-    const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
-    if (group != nullptr) key.groups = group->identity();
-    if (replicas.collective == Collective::kReduce)
-      key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
-    key.inputs[0] = read(inputs[0]).value;
-    return key;
-  }
-  if (made_ == nullptr || replicas.peers != Peers::kNone || replicas.partition != meet_of_inputs ||
-      inputs.size() > StepKey::kMaxInputs) {
-    return std::nullopt;
-  }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == kNone) continue;
-    const ShareId share = read(inputs[i]);
-    key.inputs[i] = share == GradientFlow::kPlain ? std::uint64_t{fact(inputs[i]).value} << 32 | 1U
-                                                  : std::uint64_t{share.value} << 32 | 2U;
-  }
-  return key;
+bool GradientWalk::updates(const Op& op) const {
+  return std::ranges::any_of(
+      op.outputs, [this](TensorId output) { return flow_.differentiated_.contains(storage_of(output)); });
+}
+
+const ShareTraits& GradientWalk::traits_of(const Op& op) {
+  if (const ShareTraits* const known = flow_.traits_.find({op.def})) return *known;
+  flow_.traits_.put({op.def}, ShareTraits(*op.def));
+  return *flow_.traits_.find({op.def});
 }
 
 ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs) {
-  const auto key = key_of(op, inputs);
-  if (!key) return transfer_anew(op, inputs);
-  if (const auto it = flow_.steps_.find(*key); it != flow_.steps_.end()) {
-    if (it->second.again) note_again(op, inputs[0]);
-    return it->second.share;
+  const ShareTraits& traits = traits_of(op);
+  if (traits.kind == ShareTraits::Kind::kLocal) return transfer_local(op, inputs, traits);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kNone || read(inputs[i]) == GradientFlow::kPlain || !traits.influenced_by(i)) continue;
+    const bool exchanges = traits.kind == ShareTraits::Kind::kExchange;
+    return exchanges ? after_exchange(op, inputs[0]) : transfer_collective(op, inputs[0]);
+  }
+  return GradientFlow::kPlain;
+}
+
+ShareId GradientWalk::transfer_collective(const Op& op, TensorId input) {
+  CollectiveStep key{
+      .def = op.def, .share = read(input).value, .exec = context_.exec, .gradients = made_ != nullptr};
+  const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
+  if (group != nullptr) key.groups = group->identity();
+  if (op.def->replicas.collective == Collective::kReduce)
+    key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
+  if (const GradientFlow::Step* const known = flow_.collective_steps_.find(key)) {
+    if (known->again) note_again(op, input);
+    return known->share;
   }
   again_ = false;
-  const ShareId share = transfer_anew(op, inputs);
+  const ShareId share = after_collective(op, input);
   // An unknown share may come with a finding of this op.
-  if (GradientFlow::is_known(share)) flow_.steps_.emplace(*key, GradientFlow::Step{share, again_});
+  if (GradientFlow::is_known(share)) flow_.collective_steps_.put(key, {share, again_});
   return share;
 }
 
-ShareId GradientWalk::transfer_anew(const Op& op, const std::vector<TensorId>& inputs) {
-  const ReplicaAspect& replicas = op.def->replicas;
-  if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient)
-    return after_collective(op, inputs[0]);
-  if (replicas.peers != Peers::kNone) return after_exchange(op, inputs[0]);
-  return after_local(op, inputs);
+ShareId GradientWalk::transfer_local(const Op& op, const std::vector<TensorId>& inputs,
+                                     const ShareTraits& traits) {
+  using Kind = LocalStep::Kind;
+  ShareId sum;
+  bool all_known = traits.meets || made_ == nullptr;
+  PartitionId values = table_.top();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kNone || !traits.influenced_by(i)) continue;
+    const ShareId share = read(inputs[i]);
+    if (share == GradientFlow::kPlain) {
+      values = table_.meet(values, fact(inputs[i]));
+    } else if (sum == GradientFlow::kPlain) {
+      sum = share;
+    } else {
+      const ShareId* const both = flow_.local_steps_.find({.share = sum.value, .with = share.value});
+      all_known = all_known && both != nullptr;
+      if (both != nullptr) sum = *both;
+    }
+  }
+  if (sum == GradientFlow::kPlain) return sum;
+  if (!all_known || !GradientFlow::is_known(sum)) return after_local(op, inputs, values);
+  LocalStep key{.share = sum.value, .with = values.value, .exec = context_.exec, .kind = Kind::kInGradients};
+  if (made_ == nullptr) key.kind = traits.linear || updates(op) ? Kind::kLinear : Kind::kOther;
+  if (const ShareId* const known = flow_.local_steps_.find(key)) return *known;
+  const ShareId after = after_local(op, inputs, values);
+  if (GradientFlow::is_known(after)) flow_.local_steps_.put(key, after);
+  return after;
 }
 
 ShareId GradientWalk::unknown(const Op& op, GradientFault fault, TensorId input, const GradientShare& share) {
@@ -251,32 +333,25 @@ ShareId GradientWalk::after_exchange(const Op& op, TensorId input) {
   return flow_.intern(share);
 }
 
-ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inputs) {
+/// `values`: the meet of the facts of inputs that matter and are no gradients.
+ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values) {
   std::optional<GradientShare> share = sum_of_gradients(op, inputs);
   if (!share) return GradientFlow::kUnknown;
-  PartitionId values = table_.top();
-  facts_.clear();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const ShareId here = inputs[i] == kNone ? GradientFlow::kPlain : read(inputs[i]);
-    const PartitionId plain = inputs[i] == kNone ? table_.top() : fact(inputs[i]);
-    facts_.push_back(GradientFlow::is_known(here) ? flow_.of(here).equal : plain);
-    if (here == GradientFlow::kPlain && op.def->influences(i)) values = table_.meet(values, plain);
-  }
-  if (made_ != nullptr) {
-    const GradientShare before = *share;
-    share = after_op(table_, *share, values, rule(op, facts_));
-    if (!share) {
-      const auto is_share = [this](TensorId t) { return t != kNone && GradientFlow::is_known(read(t)); };
-      return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), before);
-    }
-  } else {
-    const bool updates = std::ranges::any_of(op.outputs, [this](TensorId output) {
-      return flow_.differentiated_.contains(ir_.tensor(output).memory.storage);
-    });
+  if (made_ == nullptr) {
     share->equal = table_.meet(share->equal, values);
-    share->scaled = share->scaled || !(is_linear(op) || updates);
+    share->scaled = share->scaled || !(traits_of(op).linear || updates(op));
+    return flow_.intern(*share);
   }
-  return flow_.intern(*share);
+  facts_.clear();
+  for (const TensorId input : inputs) {
+    const ShareId here = input == kNone ? GradientFlow::kPlain : read(input);
+    const PartitionId plain = input == kNone ? table_.top() : fact(input);
+    facts_.push_back(GradientFlow::is_known(here) ? flow_.of(here).equal : plain);
+  }
+  const auto after = after_op(table_, *share, values, rule(op, facts_));
+  if (after) return flow_.intern(*after);
+  const auto is_share = [this](TensorId t) { return t != kNone && GradientFlow::is_known(read(t)); };
+  return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), *share);
 }
 
 /// nullopt where one is unknown, or they do not fit, which is a finding.
@@ -296,7 +371,7 @@ std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
       continue;
     }
     const auto both = flow_.sum(*sum, share);
-    if (!both && (made_ != nullptr || is_linear(op)) && !sum->scaled && !share.scaled) {
+    if (!both && (made_ != nullptr || traits_of(op).linear) && !sum->scaled && !share.scaled) {
       const TensorId forward = op.outputs.empty() ? kNone : forward_of(op.outputs[0]);
       flow_.find({.fault = GradientFault::kFork,
                   .op = op.id,
@@ -307,6 +382,7 @@ std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
                   .other = share});
     }
     if (!both) return std::nullopt;
+    flow_.local_steps_.put({.share = flow_.intern(*sum).value, .with = here.value}, flow_.intern(*both));
     sum = both;
   }
   return sum ? sum : std::optional<GradientShare>();
@@ -328,11 +404,9 @@ TensorId GradientWalk::forward_of(TensorId gradient) const {
 }
 
 void GradientWalk::write_facts(const Op& op, const FactView& facts) {
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) memory_.write(op.outputs[k], facts.outputs[k]);
-  for (const auto& [storage, written] : facts.written) {
-    if (ir_.storage_index(storage) != kNone) memory_.write(storage, written);
-  }
-  memory_.write(facts.pieces);
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) write_fact(op.outputs[k], facts.outputs[k]);
+  for (const auto& [storage, written] : facts.written) write_fact(storage, written);
+  if (memory_) memory_->write(facts.pieces);  // whose meets are the facts above
 }
 
 void GradientWalk::step_graphs(const Op& op) {
@@ -356,10 +430,11 @@ std::vector<ShareId> GradientWalk::arguments(const Op& op, const CalledGraph& ca
   const std::vector<TensorId>& inputs = ir_.graph(called.graph).inputs;
   const GradientGraph* const made = ir_.gradient_graph(called.graph);
   std::vector<ShareId> shares;
+  shares.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size() && called.first + i < called.end; ++i) {
     const TensorId argument = op.inputs[called.first + i];
     ShareId share = read(argument);
-    if (flow_.differentiated_.contains(ir_.tensor(inputs[i]).memory.storage)) {
+    if (flow_.differentiated_.contains(inputs[i])) {
       check_update(op, inputs[i], share);
       share = {};
     }
@@ -395,17 +470,35 @@ void GradientWalk::leave(const Op& op, const CalledGraph& called, const std::vec
 void GradientWalk::step_call(const Op& op, const FactView& facts) {
   const CalledGraph called = called_graphs(ir_, op).at(0);
   const GradientFlow::Result& result = flow_.walk(facts.callee, arguments(op, called), {id_, op.id});
-  const GradientGraph* const made = ir_.gradient_graph(called.graph);
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-    ShareId share = result.outputs[k];
-    if (made != nullptr && k < made->required.size() && GradientFlow::is_known(share)) {
-      GradientShare held = flow_.of(share);
-      held.whole = flow_.facts().partition(made->required[k]);
-      share = flow_.intern(held);
-    }
-    write(op, op.outputs[k], share);
-  }
+  write_results(op, result.outputs, ir_.gradient_graph(called.graph));
   leave(op, called, result.inputs, false);
+}
+
+/// Of a call; gradients hold sums for the forward values that they are the gradients of.
+void GradientWalk::write_results(const Op& op, const std::vector<ShareId>& shares,
+                                 const GradientGraph* made) {
+  if (made == nullptr) {
+    for (std::size_t k = 0; k < op.outputs.size(); ++k) write(op, op.outputs[k], shares[k]);
+    return;
+  }
+  const LastFacts forward(flow_.facts(), made->forward);
+  ShareId held, last;  // neighbours are often the same
+  PartitionId whole;
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+    if (k >= made->required.size() || !GradientFlow::is_known(shares[k])) {
+      write(op, op.outputs[k], shares[k]);
+      continue;
+    }
+    const PartitionId fact = forward(made->required[k]);
+    if (last != shares[k] || whole != fact) {
+      last = shares[k];
+      whole = fact;
+      GradientShare share = flow_.of(last);
+      share.whole = whole;
+      held = flow_.intern(share);
+    }
+    write(op, op.outputs[k], held);
+  }
 }
 
 void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
@@ -422,7 +515,7 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
     result = &flow_.walk(facts.callee, in, {id_, op.id});
     changed = false;
     const auto next = [&](std::size_t i, ShareId left) {
-      if (flow_.differentiated_.contains(ir_.tensor(inputs[i]).memory.storage)) {
+      if (flow_.differentiated_.contains(inputs[i])) {
         check_update(op, inputs[i], left);
         return;
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "popsr/analysis/gradients/gradient_flow.h"
@@ -22,9 +23,12 @@ class GradientWalk {
   ShareId share_after(TensorId tensor, std::uint32_t end);
 
  private:
-  void step_any(const Op& op);
-  void step(const Op& op);
-  void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs);
+  void start(const std::vector<ShareId>& inputs);
+  void step_until(std::uint32_t end);
+  void fetch_types(std::size_t at) const;
+  void step(const Op& op, std::span<const PartitionId> facts);
+  void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs,
+            std::span<const PartitionId> facts);
   void step_graphs(const Op& op);
   void step_call(const Op& op, const FactView& facts);
   void step_repeat(const Op& op, const FactView& facts);
@@ -32,24 +36,32 @@ class GradientWalk {
   std::vector<ShareId> arguments(const Op& op, const CalledGraph& called);
   void leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs, bool merges);
   ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided);
+  void write_results(const Op& op, const std::vector<ShareId>& shares, const GradientGraph* made);
   void write_facts(const Op& op, const FactView& facts);
 
-  /// The share of output 0 of an op that runs no graphs and has a gradient among its inputs.
+  /// The share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
   ShareId transfer(const Op& op, const std::vector<TensorId>& inputs);
-  ShareId transfer_anew(const Op& op, const std::vector<TensorId>& inputs);
-  std::optional<StepKey> key_of(const Op& op, const std::vector<TensorId>& inputs) const;
+  ShareId transfer_collective(const Op& op, TensorId input);
+  ShareId transfer_local(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
+  const ShareTraits& traits_of(const Op& op);
+  bool updates(const Op& op) const;
   void note_again(const Op& op, TensorId input);
   ShareId after_collective(const Op& op, TensorId input);
   ShareId after_exchange(const Op& op, TensorId input);
-  ShareId after_local(const Op& op, const std::vector<TensorId>& inputs);
+  ShareId after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values);
   std::optional<GradientShare> sum_of_gradients(const Op& op, const std::vector<TensorId>& inputs);
   PartitionId rule(const Op& op, const std::vector<PartitionId>& inputs) const;
   ShareId unknown(const Op& op, GradientFault fault, TensorId input, const GradientShare& share);
   TensorId forward_of(TensorId gradient) const;
 
   ShareId read(TensorId tensor) const;
+  ShareId read_shared(TensorId tensor) const;
+  TensorId storage_of(TensorId tensor) const;
   PartitionId fact(TensorId tensor) const;
+  void write_fact(TensorId tensor, PartitionId fact);
   void write(const Op& op, TensorId tensor, ShareId share);
+  void write_shared(const Op& op, TensorId tensor, ShareId share);
+  void write_remote(const Op& op, TensorId entry, ShareId share);
   void check_update(const Op& op, TensorId storage, ShareId share);
 
   GradientFlow& flow_;
@@ -58,11 +70,12 @@ class GradientWalk {
   const Context& context_;
   ContextId id_;
   const Graph& graph_;
-  const GradientGraph* made_;  ///< Null unless autodiff made the graph.
-  MemoryFacts memory_;
-  std::vector<ShareId> shares_;     ///< By Tensor::index of the storage.
-  std::vector<PartitionId> facts_;  ///< Of the inputs of one op.
-  bool again_ = false;              ///< The last collective summed a sum over the same replicas.
+  const GradientGraph* made_;          ///< Null unless autodiff made the graph.
+  std::optional<MemoryFacts> memory_;  ///< Of graphs with views.
+  std::vector<PartitionId> now_;       ///< Of others the current facts, by Tensor::index of the storage.
+  std::vector<ShareId> shares_;        ///< Current shares, likewise; of all graphs.
+  std::vector<PartitionId> facts_;     ///< Of the inputs of one op.
+  bool again_ = false;                 ///< The last collective summed a sum over the same replicas.
 };
 
 }  // namespace popsr

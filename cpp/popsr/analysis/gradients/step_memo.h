@@ -1,45 +1,71 @@
-// Results of ops on shares that were seen before. Layers repeat: most ops of a gradient graph do to the same
+// Results of ops on shares that were found lately. Layers repeat: most ops that take gradients do to the same
 // shares the same as others did.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <vector>
 
 #include "popsr/ir/op_def.h"
 #include "popsr/replica/partition.h"
 
 namespace popsr {
 
-/// All that the share of an op's result follows from: of ops whose partition rule is the meet of their
-/// inputs, and of collectives.
-struct StepKey {
-  static constexpr std::size_t kMaxInputs = 4;
+/// A few results by key; of keys that share a place the last one stays.
+template <class Key, class Value>
+class Recent {
+ public:
+  /// Null if it is not there, or not any more. Valid until the next put().
+  const Value* find(const Key& key) const {
+    const Entry& entry = entries_[key.hash() >> (64 - kBits)];
+    return entry.used && entry.key == key ? &entry.value : nullptr;
+  }
+  void put(const Key& key, const Value& value) { entries_[key.hash() >> (64 - kBits)] = {key, value, true}; }
+  void clear() { entries_.assign(entries_.size(), {}); }
 
-  const OpDef* def = nullptr;
-  std::uint64_t groups = 0;  ///< Of a collective: ReplicaGrouping::identity().
-  std::uint32_t how = 0;     ///< Of a collective: its operation.
-  bool gradients = false;    ///< In a gradient graph.
-  PartitionId exec = {};
-  std::array<std::uint64_t, kMaxInputs> inputs = {};  ///< Shares, and facts of what is not a gradient.
-  bool operator==(const StepKey&) const = default;
+ private:
+  static constexpr int kBits = 7;
+  struct Entry {
+    Key key = {};
+    Value value = {};
+    bool used = false;
+  };
+  std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kBits);
 };
 
-struct StepKeyHash {
-  std::size_t operator()(const StepKey& key) const {
-    std::uint64_t hash = reinterpret_cast<std::uintptr_t>(key.def);
-    const auto add = [&hash](std::uint64_t value) {
-      hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-      hash ^= hash >> 29;
-    };
-    add(key.groups);
-    add(std::uint64_t{key.how} << 33 | std::uint64_t{key.gradients} << 32 | key.exec.value);
-    for (const std::uint64_t input : key.inputs) add(input);
-    return hash;
+inline constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15ULL;
+
+/// All that the share of a collective's result follows from.
+struct CollectiveStep {
+  const OpDef* def = nullptr;
+  std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
+  std::uint32_t share = 0;
+  PartitionId exec = {};
+  std::uint32_t how = 0;   ///< Its operation, if it has one.
+  bool gradients = false;  ///< In a gradient graph.
+  bool operator==(const CollectiveStep&) const = default;
+  std::uint64_t hash() const {
+    const std::uint64_t first = (reinterpret_cast<std::uintptr_t>(def) ^ groups << 7) * kHashFactor;
+    return (first ^ first >> 29 ^ std::uint64_t{share} << 8 ^ std::uint64_t{exec.value} << 20 ^ how << 1 ^
+            std::uint64_t{gradients}) *
+           kHashFactor;
   }
 };
 
-template <class Value>
-using StepMemo = std::unordered_map<StepKey, Value, StepKeyHash>;
+/// The same of ops that each replica does alone, whose results are equal where their inputs are.
+struct LocalStep {
+  enum class Kind : std::uint8_t { kSum, kInGradients, kLinear, kOther };
+
+  std::uint32_t share = 0;  ///< The sum of the shares.
+  std::uint32_t with = 0;   ///< The meet of the facts of what is not a gradient; of a sum, the other share.
+  PartitionId exec = {};
+  Kind kind = Kind::kSum;
+  bool operator==(const LocalStep&) const = default;
+  std::uint64_t hash() const {
+    return (std::uint64_t{share} << 32 ^ std::uint64_t{with} << 10 ^ std::uint64_t{exec.value} << 22 ^
+            static_cast<std::uint64_t>(kind)) *
+           kHashFactor;
+  }
+};
 
 }  // namespace popsr
