@@ -5,21 +5,27 @@
 #include <cstddef>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/ir/op_def.h"
 
 namespace popsr {
 
+/// All lines of an object.
+template <class T>
+void fetch_object(const T& object) {
+  constexpr std::size_t kLine = 64;
+  const char* const bytes = reinterpret_cast<const char*>(&object);
+  for (std::size_t at = 0; at < sizeof(T); at += kLine) __builtin_prefetch(bytes + at);
+}
+
 /// Of the ops after position `at` of a schedule.
 inline void fetch_ahead(const Ir& ir, const std::vector<OpId>& ops, std::size_t at) {
-  constexpr std::size_t kObjects = 12, kLists = 6;  // ops ahead
+  constexpr std::size_t kObjects = 24, kLists = 12;  // ops ahead
   if (at + kObjects >= ops.size()) return;
-  const Op& object = ir.op(ops[at + kObjects]);
-  __builtin_prefetch(&object);
-  __builtin_prefetch(&object.schedule);
-  const Op& lists = ir.op(ops[at + kLists]);
-  __builtin_prefetch(lists.inputs.data());
-  __builtin_prefetch(lists.outputs.data());
-  __builtin_prefetch(lists.attrs.data());
+  fetch_object(ir.op(ops[at + kObjects]));
+  const Op& op = ir.op(ops[at + kLists]);
+  __builtin_prefetch(op.inputs.data());
+  __builtin_prefetch(op.outputs.data());
+  if (op.def->replicas.collective != Collective::kNone) __builtin_prefetch(op.attrs.data());
 }
 
 }  // namespace popsr

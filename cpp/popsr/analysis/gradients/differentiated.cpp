@@ -32,6 +32,7 @@ Differentiated::Differentiated(const Ir& ir) : ir_(ir) {
     const GradientGraph* const made = ir.gradient_graph(graph);
     if (made == nullptr) continue;
     if (places_.empty()) places_.resize(ir.num_tensors());
+    reserve(2 * made->required.size());  // inputs, and variables for them
     for (const TensorId t : made->required) {
       const TensorKind kind = ir.tensor(t).kind;
       if (kind == TensorKind::kInput || kind == TensorKind::kVariable) add(t, kNone);
@@ -48,6 +49,12 @@ Differentiated::Differentiated(const Ir& ir) : ir_(ir) {
     }
   }
   declared_.resize(storages_.size());
+}
+
+void Differentiated::reserve(std::size_t more) {
+  storages_.reserve(storages_.size() + more);
+  last_source_.reserve(last_source_.size() + more);
+  sources_.reserve(sources_.size() + more);
 }
 
 /// Asks for the memory of tensors that are looked at soon.

@@ -51,6 +51,7 @@ class Differentiated {
   };
 
   void list_callers();
+  void reserve(std::size_t more);
   void fetch_ahead(std::uint32_t number) const;
   void add(TensorId tensor, std::uint32_t from);
   void add_storage(TensorId storage, std::uint32_t from);

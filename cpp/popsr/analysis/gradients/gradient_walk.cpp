@@ -62,8 +62,11 @@ void GradientWalk::start(const std::vector<ShareId>& inputs) {
 GradientFlow::Result GradientWalk::run() {
   step_until(static_cast<std::uint32_t>(graph_.ops.size()));
   GradientFlow::Result result;
+  result.outputs.reserve(graph_.outputs.size());
   for (const TensorId output : graph_.outputs) result.outputs.push_back(read(output));
-  for (const TensorId input : flow_.facts().entry_tensors(graph_.id)) result.inputs.push_back(read(input));
+  const std::vector<TensorId>& entry = flow_.facts().entry_tensors(graph_.id);
+  result.inputs.reserve(entry.size());
+  for (const TensorId input : entry) result.inputs.push_back(read(input));
   result.memory = std::move(shares_);
   return result;
 }
@@ -91,7 +94,7 @@ void GradientWalk::step_until(std::uint32_t end) {
 
 /// The same of the outputs, whose types are read.
 void GradientWalk::fetch_types(std::size_t at) const {
-  constexpr std::size_t kTypes = 3;  // ops ahead
+  constexpr std::size_t kTypes = 6;  // ops ahead
   if (at + kTypes >= graph_.ops.size()) return;
   const std::vector<TensorId>& outputs = ir_.op(graph_.ops[at + kTypes]).outputs;
   if (!outputs.empty()) __builtin_prefetch(&ir_.tensor(outputs[0]).type);
@@ -183,13 +186,14 @@ void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
 void GradientWalk::step(const Op& op, std::span<const PartitionId> facts) {
   const ShareTraits& traits = traits_of(op);
   if (traits.kind == ShareTraits::Kind::kView) return;  // writes nothing
-  if (!traits.remote) return step(op, op.inputs, op.outputs, facts);
-  step(op, all_inputs(ir_, op), all_outputs(ir_, op), facts);
+  if (!traits.remote) return step(op, op.inputs, op.outputs, facts, traits);
+  step(op, all_inputs(ir_, op), all_outputs(ir_, op), facts, traits);
 }
 
 void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
-                        const std::vector<TensorId>& outputs, std::span<const PartitionId> facts) {
-  ShareId share = transfer(op, inputs);
+                        const std::vector<TensorId>& outputs, std::span<const PartitionId> facts,
+                        const ShareTraits& traits) {
+  ShareId share = transfer(op, inputs, traits);
   if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient &&
       GradientFlow::is_known(share)) {
     const auto sum = reduced(table_, flow_.of(share), flow_.trial_->group, false);
@@ -213,8 +217,7 @@ const ShareTraits& GradientWalk::traits_of(const Op& op) {
   return *flow_.traits_.find({op.def});
 }
 
-ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs) {
-  const ShareTraits& traits = traits_of(op);
+ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits) {
   if (traits.kind == ShareTraits::Kind::kLocal) return transfer_local(op, inputs, traits);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == kNone || read(inputs[i]) == GradientFlow::kPlain || !traits.influenced_by(i)) continue;

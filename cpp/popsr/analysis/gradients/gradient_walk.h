@@ -28,7 +28,7 @@ class GradientWalk {
   void fetch_types(std::size_t at) const;
   void step(const Op& op, std::span<const PartitionId> facts);
   void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs,
-            std::span<const PartitionId> facts);
+            std::span<const PartitionId> facts, const ShareTraits& traits);
   void step_graphs(const Op& op);
   void step_call(const Op& op, const FactView& facts);
   void step_repeat(const Op& op, const FactView& facts);
@@ -40,7 +40,7 @@ class GradientWalk {
   void write_facts(const Op& op, const FactView& facts);
 
   /// The share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
-  ShareId transfer(const Op& op, const std::vector<TensorId>& inputs);
+  ShareId transfer(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
   ShareId transfer_collective(const Op& op, TensorId input);
   ShareId transfer_local(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
   const ShareTraits& traits_of(const Op& op);

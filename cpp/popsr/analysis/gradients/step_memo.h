@@ -2,9 +2,9 @@
 // shares the same as others did.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "popsr/ir/op_def.h"
 #include "popsr/replica/partition.h"
@@ -21,7 +21,7 @@ class Recent {
     return entry.used && entry.key == key ? &entry.value : nullptr;
   }
   void put(const Key& key, const Value& value) { entries_[key.hash() >> (64 - kBits)] = {key, value, true}; }
-  void clear() { entries_.assign(entries_.size(), {}); }
+  void clear() { entries_ = {}; }
 
  private:
   static constexpr int kBits = 7;
@@ -30,7 +30,7 @@ class Recent {
     Value value = {};
     bool used = false;
   };
-  std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kBits);
+  std::array<Entry, std::size_t{1} << kBits> entries_ = {};
 };
 
 inline constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15ULL;
