@@ -3,25 +3,43 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
+#include <span>
 #include <utility>
 
 namespace popsr {
 namespace {
 
-/// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it.
-using Terms = std::map<std::uint32_t, std::int64_t>;
+/// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it, by block.
+using Terms = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
-void add_terms(Terms& sum, const Terms& terms) {
-  for (const auto& [block, count] : terms) sum[block] += count;
+/// Of terms one after another, in which blocks may occur more than once.
+void tidy(Terms& terms) {
+  if (terms.size() <= 1) return;
+  std::ranges::sort(terms);
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < terms.size(); ++i) {
+    if (terms[i].first == terms[last].first) {
+      terms[last].second += terms[i].second;
+    } else {
+      terms[++last] = terms[i];
+    }
+  }
+  terms.resize(last + 1);
 }
 
-/// The terms of the sum over each block of `summed`.
+/// The terms of the sum over each block of `summed`, of terms of each replica.
+template <class Of>
+std::vector<Terms> sums_over_blocks(const PartitionTable& table, PartitionId summed, const Of& of) {
+  std::vector<Terms> sums(static_cast<std::size_t>(table.num_blocks(summed)));
+  const auto blocks = table.labels(summed);
+  for (std::size_t r = 0; r < blocks.size(); ++r) of(static_cast<Replica>(r), sums[blocks[r]]);
+  for (Terms& sum : sums) tidy(sum);
+  return sums;
+}
+
 std::vector<Terms> terms_of_blocks(const PartitionTable& table, PartitionId summed, PartitionId equal) {
-  std::vector<Terms> terms(static_cast<std::size_t>(table.num_blocks(summed)));
-  const auto blocks = table.labels(summed), labels = table.labels(equal);
-  for (std::size_t r = 0; r < labels.size(); ++r) ++terms[blocks[r]][labels[r]];
-  return terms;
+  const auto labels = table.labels(equal);
+  return sums_over_blocks(table, summed, [&](Replica r, Terms& sum) { sum.emplace_back(labels[r], 1); });
 }
 
 /// a = k * b
@@ -51,36 +69,42 @@ std::optional<Ratio> common_quotient(const PartitionTable& table, const A& a, co
 class BlockTerms {
  public:
   BlockTerms(const PartitionTable& table, PartitionId summed, PartitionId equal)
-      : labels_(table.labels(summed).begin(), table.labels(summed).end()),
-        terms_(terms_of_blocks(table, summed, equal)) {}
+      : labels_(table.labels(summed)), terms_(terms_of_blocks(table, summed, equal)) {}
   const Terms& operator()(Replica r) const { return terms_[labels_[r]]; }
 
  private:
-  std::vector<std::uint32_t> labels_;
+  std::span<const std::uint32_t> labels_;  // of an interned partition, which stay
   std::vector<Terms> terms_;
 };
 
 /// Terms of the sum over the members of each replica's group.
-template <class Of>
-std::vector<Terms> terms_of_groups(const PartitionTable& table, const ReplicaGrouping& group, const Of& of) {
-  std::vector<Terms> of_group(static_cast<std::size_t>(group.num_groups()));
-  for (std::int64_t g = 0; g < group.num_groups(); ++g) {
-    for (const Replica member : group.group(g)) add_terms(of_group[static_cast<std::size_t>(g)], of(member));
+class GroupTerms {
+ public:
+  /// `of` appends the terms of a replica.
+  template <class Of>
+  GroupTerms(const ReplicaGrouping& group, const Of& of)
+      : groups_(group.assignment()), terms_(static_cast<std::size_t>(group.num_groups())) {
+    for (std::size_t r = 0; r < groups_.size(); ++r) of(static_cast<Replica>(r), sum_of(r));
+    for (Terms& terms : terms_) tidy(terms);
   }
-  std::vector<Terms> terms;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(table.replicas()); ++r) {
-    terms.push_back(of_group[static_cast<std::size_t>(group.assignment()[r])]);
+  const Terms& operator()(Replica r) const { return terms_[static_cast<std::size_t>(groups_[r])]; }
+  /// Replicas whose terms are the same.
+  PartitionId equal(PartitionTable& table) const {
+    std::map<Terms, std::uint64_t> known;
+    std::vector<std::uint64_t> of_group, keys;
+    for (const Terms& each : terms_) of_group.push_back(known.try_emplace(each, known.size()).first->second);
+    for (const std::int64_t group : groups_) keys.push_back(of_group[static_cast<std::size_t>(group)]);
+    return table.from_keys(keys);
   }
-  return terms;
-}
 
-/// Replicas whose terms are the same.
-PartitionId equal_terms(PartitionTable& table, const std::vector<Terms>& terms) {
-  std::map<Terms, std::uint64_t> known;
-  std::vector<std::uint64_t> keys;
-  for (const Terms& each : terms) keys.push_back(known.try_emplace(each, known.size()).first->second);
-  return table.from_keys(keys);
-}
+ private:
+  Terms& sum_of(std::size_t r) { return terms_[static_cast<std::size_t>(groups_[r])]; }
+
+  std::span<const std::int64_t> groups_;
+  std::vector<Terms> terms_;
+};
+
+void append(Terms& sum, const Terms& terms) { sum.insert(sum.end(), terms.begin(), terms.end()); }
 
 }  // namespace
 
@@ -126,12 +150,11 @@ std::optional<GradientShare> sum_of(PartitionTable& table, const GradientShare& 
 std::optional<GradientShare> reduced(PartitionTable& table, const GradientShare& share,
                                      const ReplicaGrouping& group, bool mean) {
   const BlockTerms held(table, share.summed, share.equal);
-  const std::vector<Terms> added = terms_of_groups(table, group, held);
+  const GroupTerms added(group, [&held](Replica r, Terms& sum) { append(sum, held(r)); });
   const PartitionId groups = group.partition(table);
   for (const PartitionId summed : {table.join(share.summed, groups), groups}) {
     const BlockTerms wanted(table, summed, share.equal);
-    const auto k = common_quotient(
-        table, [&](Replica r) -> const Terms& { return added[r]; }, wanted);
+    const auto k = common_quotient(table, added, wanted);
     if (!k) continue;
     GradientShare sum = share;
     sum.summed = summed;
@@ -146,21 +169,19 @@ std::optional<GradientShare> of_summed(PartitionTable& table, const GradientShar
                                        const ReplicaGrouping& group) {
   const auto labels = table.labels(share.equal);
   // The derivative by x_r is the sum of the derivatives by y_j over the group of r.
-  const std::vector<Terms> of_x = terms_of_groups(table, group, [&](Replica r) {
-    return Terms{{labels[r], 1}};
-  });
+  const GroupTerms of_x(group, [&labels](Replica r, Terms& sum) { sum.emplace_back(labels[r], 1); });
   const BlockTerms held(table, share.summed, share.equal);
   const PartitionId groups = group.partition(table);
   for (const PartitionId summed : {table.bottom(), share.summed, table.join(share.summed, groups)}) {
-    std::vector<Terms> wanted(static_cast<std::size_t>(table.num_blocks(summed)));
-    for (std::size_t r = 0; r < of_x.size(); ++r) add_terms(wanted[table.labels(summed)[r]], of_x[r]);
+    const std::vector<Terms> wanted =
+        sums_over_blocks(table, summed, [&](Replica r, Terms& sum) { append(sum, of_x(r)); });
     const auto k = common_quotient(
         table, held, [&](Replica r) -> const Terms& { return wanted[table.labels(summed)[r]]; });
     if (!k) continue;
     GradientShare result = share;
     result.summed = summed;
     result.factor = share.factor * *k;
-    result.equal = equal_terms(table, of_x);
+    result.equal = of_x.equal(table);
     return result;
   }
   return std::nullopt;

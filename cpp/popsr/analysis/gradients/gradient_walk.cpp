@@ -228,8 +228,10 @@ ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs
 }
 
 ShareId GradientWalk::transfer_collective(const Op& op, TensorId input) {
-  CollectiveStep key{
-      .def = op.def, .share = read(input).value, .exec = context_.exec, .gradients = made_ != nullptr};
+  CollectiveStep key{.def = op.def,
+                     .share = read(input).value,
+                     .exec = context_.exec,
+                     .gradients = made_ != nullptr ? 1U : 0U};
   const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
   if (group != nullptr) key.groups = group->identity();
   if (op.def->replicas.collective == Collective::kReduce)

@@ -41,8 +41,8 @@ struct CollectiveStep {
   std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
   std::uint32_t share = 0;
   PartitionId exec = {};
-  std::uint32_t how = 0;   ///< Its operation, if it has one.
-  bool gradients = false;  ///< In a gradient graph.
+  std::uint32_t how = 0;        ///< Its operation, if it has one.
+  std::uint32_t gradients = 0;  ///< 1 in a gradient graph.
   bool operator==(const CollectiveStep&) const = default;
   std::uint64_t hash() const {
     const std::uint64_t first = (reinterpret_cast<std::uintptr_t>(def) ^ groups << 7) * kHashFactor;
@@ -54,7 +54,8 @@ struct CollectiveStep {
 
 /// The same of ops that each replica does alone, whose results are equal where their inputs are.
 struct LocalStep {
-  enum class Kind : std::uint8_t { kSum, kInGradients, kLinear, kOther };
+  /// As large as the other members: a key without gaps is copied at once.
+  enum class Kind : std::uint32_t { kSum, kInGradients, kLinear, kOther };
 
   std::uint32_t share = 0;  ///< The sum of the shares.
   std::uint32_t with = 0;   ///< The meet of the facts of what is not a gradient; of a sum, the other share.
