@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,14 +12,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from tests_py.bridge.jax.drawing import AXES, COLUMNS, ROWS, Move, exact, pick, tamed
+from tests_py.bridge.jax.more_moves import MORE_MOVES, RARE_MOVES
+
 __all__ = ["MESH", "RandomStep", "random_step"]
 
 MESH = {"a": 2, "b": 2}
-ROWS, COLUMNS = 4, 4
-ARGUMENTS = 4
-AXES: list[Any] = ["a", "b", ("a", "b"), ("b", "a")]
 SPECS = [P(), P("a"), P("b"), P(("a", "b")), P("a", "b")]
-Move = Callable[[np.random.Generator, list[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,12 @@ class RandomStep:
     args: tuple[Any, ...]
     specs: tuple[Any, ...]
     moves: list[str]
+    check_vma: bool
 
-
-def tamed(x: Any) -> Any:
-    """Numbers that stay small; integers wrap."""
-    return x % 23 if x.dtype == jnp.int32 else jnp.tanh(x)
-
-
-def pick(rng: np.random.Generator, pool: list[Any], dtype: Any = None) -> Any:
-    fitting = [x for x in pool if dtype is None or x.dtype == dtype]
-    return fitting[rng.integers(len(fitting))]
-
-
-def exact(pool: list[Any]) -> list[Any]:
-    """Values without rounding errors, for what jumps: the arguments, and all integers."""
-    return [x for number, x in enumerate(pool) if number < ARGUMENTS or x.dtype == jnp.int32]
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of ``shard_map``: every value is returned as each replica has it."""
+        return {"in_specs": self.specs, "out_specs": P(("a", "b")), "check_vma": self.check_vma}
 
 
 def _binary(rng: np.random.Generator, pool: list[Any]) -> Any:
@@ -219,13 +209,27 @@ def random_step(seed: int) -> RandomStep:
             shape[dimension] *= 1 if axes is None else 2 ** len([axes] if isinstance(axes, str) else axes)
         values = outer.uniform(-2, 2, shape) if kind == np.float32 else outer.integers(0, 23, shape)
         args.append(values.astype(kind))
-    order = [int(k) for k in outer.integers(len(MOVES), size=outer.integers(2, 11))]
+    kept = [MOVES, MORE_MOVES, RARE_MOVES]
+    lists = [kept[k] for k in outer.choice(3, size=outer.integers(2, 11), p=[0.45, 0.53, 0.02])]
+    order = [moves[outer.integers(len(moves))] for moves in lists]
 
     def function(*values: Any) -> Any:
         rng = np.random.default_rng(seed + 1)  # the same moves in each trace
         pool = [jnp.asarray(value) for value in values]
-        for number in order:
-            pool.append(MOVES[number](rng, pool))
+        for move in order:
+            pool.append(move(rng, pool))
         return tuple(pool)
 
-    return RandomStep(function, tuple(args), specs, [MOVES[number].__name__ for number in order])
+    names = [move.__name__ for move in order]
+    step = RandomStep(function, tuple(args), specs, names, bool(outer.integers(3) == 0))
+    return step if not step.check_vma or _passes(step) else replace(step, check_vma=False)
+
+
+def _passes(step: RandomStep) -> bool:
+    """True if JAX's check of varying axes takes the step."""
+    mesh = jax.sharding.AbstractMesh(tuple(MESH.values()), tuple(MESH))
+    try:
+        jax.make_jaxpr(jax.shard_map(step.function, mesh=mesh, **step.options))(*step.args)
+    except (ValueError, TypeError, NotImplementedError, KeyError):
+        return False
+    return True
