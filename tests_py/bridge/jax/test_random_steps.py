@@ -17,15 +17,16 @@ import pytest
 
 pytest.importorskip("jax")
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 import popsr
 from popsr.bridge import BridgedStep
 from popsr.bridge.jax import from_jax, primitives
-from tests_py.bridge.jax.compare import devices, difference, primitives_of
-from tests_py.bridge.jax.random_steps import MESH, RandomStep, random_step
+from tests_py.bridge.jax.compare import difference, primitives_of
+from tests_py.bridge.jax.random_steps import RandomStep, random_step
 
 REPLICAS = 4
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4  # of the greatest number: six moves amplify the last bits of the first
 BATCH = 20
 # XLA takes most of the time: a module for many steps, compiled without what makes it fast.
 QUICK = {"xla_llvm_disable_expensive_passes": True, "xla_cpu_use_fusion_emitters": False}
@@ -50,24 +51,18 @@ class Tally:
 
 def by_jax(steps: Sequence[RandomStep]) -> list[list[Any]]:
     """The values of each step, a row for each replica, run by JAX on its devices."""
-    mesh = devices(MESH)
-    mapped = [jax.shard_map(step.function, mesh=mesh, **step.options) for step in steps]
+    mapped = [jaxpr_as_fun(step.jaxpr) for step in steps]
 
     def together(args: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [f(*each) for f, each in zip(mapped, args, strict=True)]
 
     found = jax.jit(together, compiler_options=QUICK)([step.args for step in steps])
-    return [
-        [np.asarray(leaf).reshape(REPLICAS, 4, 4) for leaf in jax.tree.leaves(values)] for values in found
-    ]
+    return [[np.asarray(leaf).reshape(REPLICAS, 4, 4) for leaf in values] for values in found]
 
 
 def judge(step: RandomStep, want: list[Any], tally: Tally) -> None:
     """Compare values, and check each claim that replicas agree on the numbers of both."""
-    mesh = dict(MESH)
-    read = from_jax(
-        step.function, *step.args, mesh=mesh, roles={}, updates={}, unsupported="conservative", **step.options
-    )
+    read = from_jax(jaxpr_as_fun(step.jaxpr), *step.args, roles={}, updates={}, unsupported="conservative")
     got = None if read.gaps else by_popsr(read)
     facts = popsr.analysis.analyze(read.ir)
     for number, (result, mine) in enumerate(zip(read.results, want, strict=True)):
@@ -92,14 +87,12 @@ def by_popsr(read: BridgedStep) -> dict[str, Any]:
 
 def drawn(step: RandomStep) -> set[str]:
     """The primitives of a step."""
-    mesh = jax.sharding.AbstractMesh(tuple(MESH.values()), tuple(MESH))
-    mapped = jax.shard_map(step.function, mesh=mesh, **step.options)
-    return set(primitives_of(jax.make_jaxpr(mapped)(*step.args).jaxpr))
+    return set(primitives_of(step.jaxpr.jaxpr))
 
 
 def run(seeds: Iterable[int]) -> Tally:
     """Judge steps, batch after batch."""
-    tally, before = Tally(), jax.config.jax_disable_most_optimizations
+    tally, before = Tally(), jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         for batch in batches(seeds):

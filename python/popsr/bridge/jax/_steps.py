@@ -132,6 +132,9 @@ def _read(
                 _argument(builder, traced, leaf, kinds[leaf.argument], number)
                 for number, leaf in enumerate(leaves)
             ]
+            for leaf, value in zip(leaves, values, strict=True):
+                if isinstance(value, Sharded) and kinds[leaf.argument] == "state":
+                    importer.cuts.add(value.part, value.spec)
             found = importer.run(jaxpr, values, consts)
             _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
             return builder.finish()
