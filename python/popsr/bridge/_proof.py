@@ -53,13 +53,11 @@ class Proof(Summarised):
     @functools.cached_property
     def lints(self) -> tuple[Lint, ...]:
         """All that the analysis finds suspicious, and gradients whose sum is missing or does not fit the others'."""
+        derivatives = Derivatives(self.step.derivatives)
+        found = (lint for lint in self.facts.warnings if not _is_of_loss(lint, derivatives))
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
-        return (
-            *self.facts.warnings,
-            *pending,
-            *multiples(self.step, self.facts, Derivatives(self.step.derivatives)),
-        )
+        return (*found, *pending, *multiples(self.step, self.facts, derivatives))
 
     @property
     def ok(self) -> bool:
@@ -222,6 +220,16 @@ def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
     )
 
 
+def _is_of_loss(lint: Lint, derivatives: Derivatives) -> bool:
+    """True for a lint L6 about the backward pass of a loss that is reduced: the framework writes that sum."""
+    return (
+        lint.code == "L6"
+        and lint.op is not None
+        and lint.op.id in derivatives
+        and not lint.op.outputs[0].shape
+    )
+
+
 def _problem(values: list[ProvedValue]) -> str:
     """A line about the values that one cause makes differ."""
     names = ", ".join(f"'{each.path}'" for each in values[:4])
@@ -267,12 +275,10 @@ def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
     ir = step.ir
     if read_flag("prove: stochastic_rounding", stochastic_rounding):
         ir.options.enable_stochastic_rounding = True
-    facts, derivatives = analyze(ir), Derivatives(step.derivatives)
-    states = tuple(proved_state(facts, derivatives, each) for each in step.states)
+    facts = analyze(ir)
+    states = tuple(proved_state(facts, step, each) for each in step.states)
     results = tuple(
-        proved_result(facts, derivatives, each, each.grouping.partition)
-        for each in step.results
-        if each.grouping
+        proved_result(facts, step, each, each.grouping.partition) for each in step.results if each.grouping
     )
     return Proof(step, facts, states, results, _seeds(step))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
+from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._drift import short_partition
-from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import Derivatives, PendingSum, pending_sum
 from popsr.dtypes import dtype
 from popsr.replicas import Partition
@@ -89,7 +90,7 @@ class ProvedValue:
         why = self.explanation
         if why is None or why.root is None:
             return None
-        return Cause(why.root.text, why.root.location, self.written, _suggestion(why, self))
+        return Cause(self._source.cause(why), why.root.location, self.written, _suggestion(why, self))
 
     def __str__(self) -> str:
         head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
@@ -106,12 +107,24 @@ class _Source:
         derivatives: the ops of backward passes.
         tensor: the value, of a state the variable.
         result: what is written into a state, where the importer says it; of a result the value.
+        gaps: ops that popsr lacks.
     """
 
     facts: PartitionAnalysis
     derivatives: Derivatives
     tensor: Tensor
     result: Tensor | None
+    gaps: tuple[Gap, ...]
+
+    def cause(self, why: Explanation) -> str:
+        """The cause in words; of a stand-in for an op that popsr lacks, the name of the op."""
+        root = why.root
+        assert root is not None
+        if root.kind == "own_value":
+            for gap in self.gaps:
+                if gap.location == root.location:
+                    return f"{gap.op}, which popsr lacks, may give each replica a value of its own"
+        return root.text
 
     def explanation(self, declared: Partition, proved: Partition) -> Explanation | None:
         """Of the first two replicas of a declared group that are not proved equal."""
@@ -194,24 +207,24 @@ def _suggestion(why: Explanation, value: ProvedValue) -> str:
         return f"take its mean or sum over {groups}{before}"
     if why.suggestion.startswith("replicated_broadcast"):
         return f"broadcast it from one replica of each group of {groups}{before}"
+    if why.suggestion.startswith("make its condition equal"):
+        return f"make its condition equal on the replicas of each group of {groups}"
     return why.suggestion
 
 
-def proved_state(facts: PartitionAnalysis, derivatives: Derivatives, each: Argument) -> ProvedValue:
+def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:
     """A state."""
     assert each.tensor is not None
-    source = _Source(facts, derivatives, each.tensor, each.result)
+    source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step.gaps)
     proved = facts.partition(each.tensor)
     return ProvedValue(
         each.path, each.shape, each.dtype, each.nbytes, each.grouping.partition, proved, source
     )
 
 
-def proved_result(
-    facts: PartitionAnalysis, derivatives: Derivatives, each: Result, declared: Partition
-) -> ProvedValue:
+def proved_result(facts: PartitionAnalysis, step: Step, each: Result, declared: Partition) -> ProvedValue:
     """A result with declared groups."""
     t = each.tensor
     nbytes = t.nelms * t.dtype.as_numpy().itemsize
-    source = _Source(facts, derivatives, t, t)
+    source = _Source(facts, Derivatives(step.derivatives), t, t, step.gaps)
     return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, facts.partition(t), source)

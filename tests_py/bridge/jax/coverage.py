@@ -55,8 +55,8 @@ def table() -> str:
     analysed, silent, unknown = kinds["analysed"], kinds["silent"], kinds["unknown"]
     executed = len(names) - len(analysed) - len(silent) - len(unknown)
     lines = [
-        f"Of the {len(names)} primitives of JAX {version}, {executed} are executed, {len(analysed)} are analysed by their "
-        f"operands, {len(silent)} change no value and are left out, and {len(unknown)} are unknown.",
+        f"Of the {len(names)} primitives of JAX {version}, {executed} are executed, {len(analysed)} are analysed by "
+        f"their operands, {len(silent)} change no value and are left out, and {len(unknown)} are unknown.",
         "",
         "| kind | count | primitives |",
         "| --- | --- | --- |",

@@ -296,7 +296,9 @@ def _reduce() -> list[Row]:
             ),
         ]
     rows += [
-        Row("reduce_window", lambda x, o=o: lax.reduce_window(x, np.int32(3), o, (2, 3), (1, 2), "SAME"), (n,))
+        Row(
+            "reduce_window", lambda x, o=o: lax.reduce_window(x, np.int32(3), o, (2, 3), (1, 2), "SAME"), (n,)
+        )
         for o in (lax.add, lax.max, lax.min)
     ]
     rows += [

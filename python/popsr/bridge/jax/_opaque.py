@@ -127,7 +127,9 @@ LOCAL = frozenset(
 )  # fmt: skip
 """Each replica computes them from its operands, the same way everywhere. Others may exchange or read anything."""
 
-SILENT = frozenset(["debug_print", "debug_callback", "create_token", "after_all", "dce_sink", "inspect_sharding"])
+SILENT = frozenset(
+    ["debug_print", "debug_callback", "create_token", "after_all", "dce_sink", "inspect_sharding"]
+)
 """They change no value of the step."""
 
 
