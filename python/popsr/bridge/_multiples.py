@@ -118,7 +118,7 @@ class _Program:
             yield _Reduction(op, grouping.partition, mean, operand, result)
 
     def _source(self, tensor: int, size: int) -> tuple[int, str]:
-        """What a tensor is made of by moves and scales, and which of these divides by a size."""
+        """The tensor that moves and scales lead back to, and the kind of the op that divides by a size."""
         divides = ""
         while True:
             op = self.producer(tensor)
@@ -137,7 +137,7 @@ class _Program:
             tensor = inputs[0]
 
     def _scaled(self, tensor: int, size: int) -> tuple[int, str]:
-        """What becomes of a tensor by moves and the division by a size, and the op that divides."""
+        """The tensor that moves and a division by a size lead to, and the kind of the op that divides."""
         while True:
             users = self.users.get(tensor, [])
             kind = self.kinds[users[0]] if len(users) == 1 else ""
@@ -187,31 +187,26 @@ class _Program:
 def _passes(
     program: _Program, derivatives: Derivatives, gradients: list[_Reduction]
 ) -> dict[tuple[int, Partition], list[_Reduction]]:
-    """Reductions over the same groups of gradients of the same backward pass: the first op that they are made of."""
+    """Reductions over the same groups of gradients of the same backward pass: of ops that values connect."""
+    parents: dict[int, int] = {}
+
+    def root(op: int) -> int:
+        while parents[op] != op:
+            parents[op] = parents[parents[op]]
+            op = parents[op]
+        return op
+
+    for op in derivatives if len(gradients) > 1 else ():
+        parents[op] = op
+        for tensor in program.core.op_inputs(op):
+            maker = -1 if tensor is None else program.producer(tensor)
+            if maker in parents:
+                parents[root(maker)] = root(op)
     found: dict[tuple[int, Partition], list[_Reduction]] = {}
-    firsts: dict[int, int] = {}
     for each in gradients:
-        first = _first(program, derivatives, program.producer(each.operand), firsts)
+        first = root(program.producer(each.operand)) if parents else 0
         found.setdefault((first, each.group), []).append(each)
     return found
-
-
-def _first(program: _Program, derivatives: Derivatives, op: int, firsts: dict[int, int]) -> int:
-    """The first op of a backward pass that leads to an op."""
-    seen, left, first = {op}, [op], op
-    while left:
-        here = left.pop()
-        if here in firsts:
-            first = min(first, firsts[here])
-            continue
-        first = min(first, here)
-        for tensor in program.core.op_inputs(here):
-            maker = -1 if tensor is None else program.producer(tensor)
-            if maker in derivatives and maker not in seen:
-                seen.add(maker)
-                left.append(maker)
-    firsts[op] = first
-    return first
 
 
 def _reduced_loss(

@@ -11,6 +11,7 @@ from typing import Any
 
 from popsr._host.arguments import read_flag, read_text
 from popsr._program.gaps import Gap
+from popsr._program.location import short_place
 from popsr._text.frames import source_line
 from popsr._text.one_line import one_line
 from popsr._text.shown import shown
@@ -97,12 +98,15 @@ class Proof(Summarised):
     @functools.cached_property
     def problems(self) -> tuple[str, ...]:
         """Why the proof is not ``ok``: a line for each cause, which names all that it makes differ."""
-        values: dict[object, list[ProvedValue]] = {}
+        values: dict[tuple[object, Partition, Partition], list[ProvedValue]] = {}
+        asked: dict[tuple[Partition, Partition], int] = {}
         for each in (*self.drifting, *self.unequal):
-            cause = each.cause
+            groups = (each.declared, each.proved)
+            asked[groups] = asked.get(groups, 0) + 1
+            cause = each.cause if asked[groups] <= _EXPLAINED else None
             root = None if cause is None else (cause.text, cause.location)
-            values.setdefault((root, each.declared, each.proved), []).append(each)
-        texts = [_problem(found) for found in values.values()]
+            values.setdefault((root, *groups), []).append(each)
+        texts = [_problem(found, explained=key[0] is not None) for key, found in values.items()]
         named = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
         others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
         return (*texts, *dict.fromkeys(map(str, others)))
@@ -185,6 +189,9 @@ class Proof(Summarised):
         return "\n".join([self._summary().text(), *below])
 
 
+_EXPLAINED = 16
+"""Values of the same groups that are explained in the text; ``explain`` does it for all."""
+
 _ORDER = {"L1": 0, "L11": 1, "L10": 2, "L6": 3}
 
 
@@ -230,41 +237,51 @@ def _is_of_loss(lint: Lint, derivatives: Derivatives) -> bool:
     )
 
 
-def _problem(values: list[ProvedValue]) -> str:
-    """A line about the values that one cause makes differ."""
+def _problem(values: list[ProvedValue], *, explained: bool) -> str:
+    """A line about the values that one cause makes differ, or of which no cause is told here."""
     names = ", ".join(f"'{each.path}'" for each in values[:4])
     more = f" and {len(values) - 4} more" if len(values) > 4 else ""
     first = values[0]
     return (
         f"{names}{more} differ{'s' if len(values) == 1 else ''} inside groups: declared "
-        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: {first.cause or 'cause unknown'}"
+        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: "
+        f"{first.cause if explained else 'explain(path) says why'}"
     )
 
 
 def _sections(proof: Proof) -> list[Section]:
     """Tables of the HTML file."""
-    sections = [Section("States", *_table(proof.states))]
-    if proof.results:
-        sections.append(Section("Results", *_table(proof.results)))
+    sections = []
     if proof.problems:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    sections.append(Section("States", *_table(proof.states)))
+    if proof.results:
+        sections.append(Section("Results", *_table(proof.results)))
     for each in (*proof.drifting, *proof.unequal):
         if each.explanation is not None:
-            steps = [
-                (step.location, step.text, short_partition(step.partition)) for step in each.explanation.steps
-            ]
-            sections.append(Section(f"Why {each.path} differs", ("line", "op", "equal in"), steps))
+            header = ("line", "source", "op", "equal in")
+            sections.append(Section(f"Why {each.path} differs", header, _why(each.explanation)))
     lints = sorted(proof.lints, key=lambda lint: _ORDER.get(lint.code, 9))
     if lints:
-        rows = [(lint.code, lint.location, lint.text) for lint in lints]
+        rows = [(lint.code, short_place(lint.location), lint.text) for lint in lints]
         sections.append(Section("Lints", ("code", "line", "text"), rows))
     if proof.seeds:
         seeds = [(path, short_partition(each)) for path, each in proof.seeds.items()]
         sections.append(Section("Rounding seeds", ("state", "replicas with the same random bits"), seeds))
     if proof.gaps:
-        gaps = [(gap.op, gap.location, gap.count) for gap in proof.gaps]
+        gaps = [(gap.op, short_place(gap.location), gap.count) for gap in proof.gaps]
         sections.append(Section("Unsupported ops", ("op", "line", "times"), gaps))
     return sections
+
+
+def _why(why: Explanation) -> Iterator[tuple[str, str, str, str]]:
+    """A row for each step: the line where it begins, and what of it is equal."""
+    before = ""
+    for step in why.steps:
+        source = "" if step.location == before else source_line(step.location)
+        place = "" if step.location == before else short_place(step.location)
+        before = step.location
+        yield place, source, step.text, short_partition(step.partition)
 
 
 # Making one

@@ -1,4 +1,4 @@
-"""What is proved of a state or result: the replicas that hold it equal, and the cause where others do not."""
+"""Proved facts about a state or result: the replicas that hold it equal, and the cause of differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Argument, Result, Step
-from popsr.bridge._derivatives import Derivatives, PendingSum, pending_sum
+from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
 from popsr.dtypes import dtype
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
@@ -65,24 +65,30 @@ class ProvedValue:
 
         Also empty for variables of an ``Ir`` that are proved equal.
         """
-        return self._source.written(self.explanation)
+        return self._source.written(self.equal)
 
     @functools.cached_property
     def pending(self) -> PendingSum | None:
         """The gradient through which the difference enters, whose sum over replicas is missing; None without one."""
-        why = self.explanation
-        return None if why is None else self._source.pending(why, self.declared)
+        if self.equal or not self._source.derivatives:
+            return None
+        facts, derivatives, declared = self._source.facts, self._source.derivatives, self.declared
+        result = self._source.result
+        near = None if result is None else pending_sum(facts, derivatives, result, declared)
+        if near is not None or self.explanation is None:
+            return near
+        return pending_on_path(facts, derivatives, self.explanation, declared)
 
     @functools.cached_property
     def pending_lint(self) -> Lint | None:
         """Lint L11 of the missing sum; None without one."""
-        found, why = self.pending, self.explanation
-        if found is None or why is None:
+        found = self.pending
+        if found is None:
             return None
-        op = next(step.op for step in why.steps if step.location == found.made and step.op is not None)
-        sizes = self.declared.num_replicas - self.declared.num_blocks
-        text = f"'{self.path}' depends on a part of a sum: {_suggestion(why, self)}"
-        return Lint("L11", op, why.tensor, found.used, sizes, "replicas", text)
+        t = self._source.tensor
+        apart = self.declared.num_replicas - self.declared.num_blocks
+        text = f"'{self.path}' depends on a part of a sum: {_advice(found, self)}"
+        return Lint("L11", producer_of(t), t, found.used, apart, "replicas", text)
 
     @property
     def cause(self) -> Cause | None:
@@ -100,7 +106,7 @@ class ProvedValue:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a value comes from.
+    """Sources of a value, to explain it.
 
     Attributes:
         facts: the analysis.
@@ -134,18 +140,13 @@ class _Source:
                     return self.facts.explain(self.tensor, block[0], other)
         return None
 
-    def written(self, why: Explanation | None) -> str:
+    def written(self, equal: bool) -> str:
         """The line of the op that makes the value."""
         if self.result is not None:
-            core = self.result.ir._core
-            producer = core.tensor(self.result._id).producer
-            return "" if producer is None else core.location_of(producer)
-        writer = None if why is None else self.facts.values(self.tensor)[-1][1]
+            producer = producer_of(self.result)
+            return "" if producer is None else producer.location
+        writer = None if equal else self.facts.values(self.tensor)[-1][1]
         return "" if writer is None else writer.location
-
-    def pending(self, why: Explanation, declared: Partition) -> PendingSum | None:
-        """The gradient on the way of a difference."""
-        return pending_sum(self.facts, self.derivatives, why, declared) if self.derivatives else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +190,9 @@ class SourceLine:
 
 def _suggestion(why: Explanation, value: ProvedValue) -> str:
     """The analysis' suggestion, in words that fit programs of every framework."""
+    if value.pending is not None:
+        return _advice(value.pending, value)
     groups = short_partition(value.declared)
-    pending = value.pending
-    if pending is not None and pending.nonlinear:
-        return (
-            f"take the mean or sum of the gradient over {groups} before {short_place(pending.nonlinear)}, which is not "
-            "linear in it"
-        )
-    if pending is not None:
-        whose = "its gradient" if pending.shape == value.shape else "a gradient"
-        return (
-            f"each replica has a part of {whose}, made at {short_place(pending.made)}: take the mean or sum over "
-            f"{groups} at {short_place(pending.used)}"
-        )
     before = f" before it is stored at {short_place(value.written)}" if value.written else ""
     if why.suggestion.startswith("replicated_all_reduce"):
         return f"take its mean or sum over {groups}{before}"
@@ -210,6 +201,21 @@ def _suggestion(why: Explanation, value: ProvedValue) -> str:
     if why.suggestion.startswith("make its condition equal"):
         return f"make its condition equal on the replicas of each group of {groups}"
     return why.suggestion
+
+
+def _advice(pending: PendingSum, value: ProvedValue) -> str:
+    """The line at which to take the sum that is missing."""
+    groups = short_partition(value.declared)
+    if pending.nonlinear:
+        return (
+            f"take the mean or sum of the gradient over {groups} before {short_place(pending.nonlinear)}, which is not "
+            "linear in it"
+        )
+    whose = "its gradient" if pending.shape == value.shape else "a gradient"
+    return (
+        f"each replica has a part of {whose}, made at {short_place(pending.made)}: take the mean or sum over {groups} "
+        f"at {short_place(pending.used)}"
+    )
 
 
 def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:

@@ -1,4 +1,4 @@
-"""Which primitives of the installed JAX are executed, analysed, left out, and unknown: the table in docs/bridge_jax.md.
+"""Primitives of the installed JAX by what becomes of them: the table in docs/bridge_jax.md.
 
 ``python -m tests_py.bridge.jax.coverage`` writes it.
 """
