@@ -301,7 +301,6 @@ def _analysed(rng: Rng, pool: list[Any]) -> Any:
     moves: list[Callable[[], Any]] = [
         lambda: lax.lgamma(1.5 + x * x),
         lambda: lax.digamma(1.5 + x * x),
-        lambda: jnp.fft.fft(x).real,
         lambda: jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(ROWS)),
         lambda: jnp.linalg.qr(x + 9 * jnp.eye(ROWS))[1],
         lambda: lax.nextafter(x, x + 1),

@@ -165,7 +165,7 @@ def test_products_with_weights_that_are_cut(reduce: Any, lints: int) -> None:
         y = reduce((x @ w.astype(jnp.float32)) * 2, "model")
         return w, y
 
-    specs = {
+    specs: dict[str, Any] = {
         "mesh": {"model": 2},
         "in_specs": (P("model", None), P(None, "model")),
         "out_specs": (P("model"), P()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -46,7 +46,11 @@ def _windows(equation: Equation, a: Tensor, reduction: str) -> Tensor:
     )
 
 
-_MONOIDS = {"add": ("sum", ops.add), "max": ("max", ops.maximum), "min": ("min", ops.minimum)}
+_MONOIDS: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "add": ("sum", ops.add),
+    "max": ("max", ops.maximum),
+    "min": ("min", ops.minimum),
+}
 
 
 @rule("reduce_window")
