@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from popsr._program.location import short_place
-from popsr.analysis import Lint, PartitionAnalysis
+from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
@@ -21,11 +21,14 @@ __all__ = ["multiples"]
 
 _THROUGH = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand", "negate"])
 _SCALED = frozenset(["mul", "div"])
-_ELEMENTWISE = (
+_FOLLOWED = (
     _THROUGH
     | _SCALED
-    | {"add", "sub", "scaled_add", "sqrt", "rsqrt", "square", "where", "maximum", "minimum"}
+    | frozenset(
+        ["add", "sub", "scaled_add", "square", "sqrt", "rsqrt", "where", "maximum", "minimum", "conditional"]
+    )
 )
+"""Ops that an update may apply to a gradient, element by element."""
 
 
 class _Reduction(NamedTuple):
@@ -46,7 +49,7 @@ class _Reduction(NamedTuple):
     result: int
 
 
-def multiples(step: Step, facts: PartitionAnalysis, derivatives: Derivatives) -> tuple[Lint, ...]:
+def multiples(step: Step, derivatives: Derivatives) -> tuple[Lint, ...]:
     """Lints L11 about gradients that are reduced by another multiple than the others, and means in place of sums."""
     if not derivatives and not step.partial:
         return ()
@@ -57,15 +60,21 @@ def multiples(step: Step, facts: PartitionAnalysis, derivatives: Derivatives) ->
         for each in found
         if each.mean and step.partial.get(each.operand) == each.group
     ]
-    gradients = [each for each in found if program.producer(each.operand) in derivatives]
+    gradients = [
+        each for each in found if program.producer(each.operand) in derivatives and program.states(step, each)
+    ]
     for same in _passes(program, derivatives, gradients).values():
-        sums, means = ([each for each in same if each.mean is mean] for mean in (False, True))
+        both = {each.operand for each in same if each.mean} & {
+            each.operand for each in same if each.mean is False
+        }
+        compared = [each for each in same if each.operand not in both]  # a step may want both of a gradient
+        sums, means = ([each for each in compared if each.mean is mean] for mean in (False, True))
         if sums and means:
             fewer, kind = (sums, "times") if len(sums) <= len(means) else (means, "of")
             others = means if fewer is sums else sums
             lints += [_lint(step.ir, each, _unlike(step, program, each, others[0], kind)) for each in fewer]
         elif sums:
-            seed = _reduced_loss(program, facts, derivatives, sums[0])
+            seed = _reduced_loss(program, derivatives, sums[0])
             lints += [
                 _lint(step.ir, each, _of_mean_loss(step, program, each, seed))
                 for each in sums
@@ -81,6 +90,7 @@ class _Program:
         """Of all graphs."""
         self.ir = ir
         self.core = ir._core
+        self._states: dict[int, str] = {}
         self.kinds = [self.core.op_kind(op) for op in range(self.core.num_ops)]
 
     def producer(self, tensor: int) -> int:
@@ -167,17 +177,26 @@ class _Program:
         data = self.core.tensor_data(tensor)
         return None if data is None else float(data.view(self.ir._tensor(tensor).dtype.as_numpy())[0])
 
+    def is_constant(self, tensor: int) -> bool:
+        """True for constants, and for what is computed of them alone."""
+        op = self.producer(tensor)
+        if op < 0:
+            return self.core.tensor(tensor).kind == "constant"
+        inputs = [each for each in self.core.op_inputs(op) if each is not None]
+        return bool(inputs) and all(map(self.is_constant, inputs))
+
     def states(self, step: Step, reduction: _Reduction) -> list[str]:
         """Paths of the states that are updated with a reduced gradient, element by element."""
-        results = {each.result._id: each.path for each in step.states if each.result is not None}
+        if not self._states:
+            self._states = {each.result._id: each.path for each in step.states if each.result is not None}
         shape = self.core.tensor(reduction.result).shape
         found, seen, left = [], {reduction.result}, [reduction.result]
         while left:
             tensor = left.pop()
-            if tensor in results:
-                found.append(results[tensor])
+            if tensor in self._states:
+                found.append(self._states[tensor])
             for op in self.users.get(tensor, []):
-                for out in self.core.op_outputs(op) if self.kinds[op] in _ELEMENTWISE else []:
+                for out in self.core.op_outputs(op) if self.kinds[op] in _FOLLOWED else []:
                     if out not in seen and self.core.tensor(out).shape == shape:
                         seen.add(out)
                         left.append(out)
@@ -209,10 +228,8 @@ def _passes(
     return found
 
 
-def _reduced_loss(
-    program: _Program, facts: PartitionAnalysis, derivatives: Derivatives, reduction: _Reduction
-) -> int | None:
-    """The all-reduce of a backward pass that belongs to a loss, which is reduced over the same groups; else None."""
+def _reduced_loss(program: _Program, derivatives: Derivatives, reduction: _Reduction) -> int | None:
+    """The all-reduce that a backward pass begins with, as its loss is reduced over the same groups; else None."""
     seen, left = set(), [program.producer(reduction.operand)]
     while left:
         op = left.pop()
@@ -222,8 +239,7 @@ def _reduced_loss(
         operands = [each for each in program.core.op_inputs(op) if each is not None]
         if program.kinds[op] == "replicated_all_reduce" and not program.core.tensor(operands[0]).shape:
             grouping = program.core.op_attributes(op)["group"] or program.ir.replica_grouping()
-            equal = facts.partition(program.ir._tensor(operands[0]))
-            if grouping.partition == reduction.group and reduction.group.refines(equal):
+            if grouping.partition == reduction.group and program.is_constant(operands[0]):
                 return op
         left += [program.producer(each) for each in operands]
     return None

@@ -58,7 +58,7 @@ class Proof(Summarised):
         found = (lint for lint in self.facts.warnings if not _is_of_loss(lint, derivatives))
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
-        return (*found, *pending, *multiples(self.step, self.facts, derivatives))
+        return (*found, *pending, *multiples(self.step, derivatives))
 
     @property
     def ok(self) -> bool:

@@ -124,7 +124,8 @@ def _window(rng: Rng, pool: list[Any]) -> Any:
     x = pick(rng, exact(pool))
     whole = np.iinfo(np.int32)
     lowest, greatest = (whole.min, whole.max) if x.dtype == jnp.int32 else (-np.inf, np.inf)
-    op, start = [(lax.add, 0), (lax.max, lowest), (lax.min, greatest)][rng.integers(3)]
+    starts = [(lax.add, 0), (lax.max, lowest), (lax.min, greatest), (lax.add, 2), (lax.max, 1)]
+    op, start = starts[rng.integers(len(starts))]
     window, dilation = (int(rng.integers(1, 4)), int(rng.integers(1, 3))), (1, int(rng.integers(1, 3)))
     if rng.integers(2):
         initial = np.full((), start, x.dtype)

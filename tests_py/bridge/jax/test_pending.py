@@ -126,6 +126,42 @@ def test_right_steps_are_silent(case: str) -> None:
     assert proof.pending == ()
 
 
+def test_a_sum_that_is_shown_is_not_compared() -> None:
+    """A norm of summed gradients, and a mean that is kept beside the sum of the same gradient."""
+
+    def step(p: Any, kept: Any, x: Any) -> Any:
+        g = jax.grad(local_loss)(p, x)
+        new = jax.tree.map(lambda p, g: p - 0.1 * g, p, mean(g))
+        return new, kept + total(g["b"]), jnp.sqrt(jnp.sum(total(g["a"]) ** 2))
+
+    specs: dict[str, Any] = {"mesh": {"data": 4}, "in_specs": (P(), P(), P("data")), "out_specs": P()}
+    kept = np.zeros(4, np.float32)
+    assert popsr.prove(step, PARAMS, kept, X, check_vma=False, updates={0: 0, 1: 1}, **specs).ok
+
+
+def test_a_loss_over_values_of_all_replicas_may_be_summed() -> None:
+    """A contrastive loss: its sum over replicas is inside, and is not the loss."""
+
+    def loss(p: Any, x: Any) -> Any:
+        mine = local_loss(p, x)
+        return mine - jnp.log(lax.psum(jnp.exp(mine), "data"))
+
+    assert proved(total, loss).ok
+
+
+def test_updates_that_may_be_skipped_are_compared() -> None:
+    def step(p: Any, x: Any) -> Any:
+        g = jax.grad(local_loss)(p, x)
+        g = {**mean(g), "b": total(g["b"])}
+        finite = jnp.isfinite(mean(x.sum()))
+        new = jax.tree.map(lambda p, g: p - 0.1 * g, p, g)
+        return lax.cond(finite, lambda: new, lambda: p)
+
+    specs: dict[str, Any] = {"mesh": {"data": 4}, "in_specs": (P(), P("data")), "out_specs": P()}
+    [lint] = popsr.prove(step, PARAMS, X, check_vma=False, updates={0: 0}, **specs).pending
+    assert "'p['b']' is updated with 4 times" in lint.text
+
+
 def test_one_sum_among_means() -> None:
     [lint] = proved(lambda g: {**mean(g), "b": total(g["b"])}).pending
     assert lint.code == "L11"

@@ -125,6 +125,7 @@ NOT_DRAWN = {
     "all_gather_invariant",
     "closed_call",
     "iota_2x32_shape",
+    "layout_constraint",
     "sharding_constraint",
     "threefry2x32",
 }
