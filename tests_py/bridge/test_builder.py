@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +192,53 @@ def test_runs_refuse_other_inputs() -> None:
     bare.restart()
     with pytest.raises(errors.ShapeError):
         bare.run({"x": np.zeros((3, 2), np.float32)})
+
+
+def by_hand(reduction: str, *, marked: bool = True, loss_mean: bool = False) -> Any:
+    """Two weights and their gradients, as an importer of a framework would make them."""
+    b = StepBuilder(4)
+    with b:
+        states = [b.state(name, np.ones(3, np.float32), b.all()) for name in ("v", "w")]
+        x = b.data("x", (3,), popsr.float32, b.each())
+        with b.derivative() if marked else contextlib.nullcontext(), popsr.location("model.py", 5):
+            seed = x * 2.0
+            grads = [seed * w for w in states]
+        for name, state, g, kind in zip(("v", "w"), states, grads, ("mean", reduction), strict=True):
+            with popsr.location("model.py", 9):
+                if kind:
+                    g = ops.collectives.replicated_all_reduce(g, kind)  # type: ignore[arg-type]
+            with popsr.location("model.py", 11):
+                b.update(name, state - 0.1 * g)
+        return b.finish()
+
+
+@pytest.mark.parametrize(
+    ("reduction", "text"), [("mean", ""), ("add", "4 times"), ("", "a part of its gradient")]
+)
+def test_sums_of_gradients_that_an_importer_marks(reduction: str, text: str) -> None:
+    proof = by_hand(reduction).prove()
+    assert proof.ok is (not text)
+    assert [lint.code for lint in proof.pending] == (["L11"] if text else [])
+    assert all(text in lint.text and "'w'" in lint.text for lint in proof.pending)
+    assert by_hand(reduction, marked=False).prove().pending == ()
+
+
+def test_the_line_of_a_missing_sum() -> None:
+    value = by_hand("").prove().value("w")
+    assert value.pending is not None
+    assert (value.pending.made, value.pending.used) == ("model.py:5", "model.py:11")
+
+
+def test_parts_of_a_sum() -> None:
+    """A product with a cut weight: its sum is whole, its mean is not."""
+    for kind, count in (("add", 0), ("mean", 1)):
+        b = StepBuilder(2)
+        with b:
+            w = b.state("w", np.ones((2, 3, 2), np.float32), b.each())
+            part = b.data("x", (4, 3), popsr.float32, b.each()) @ w
+            b.partial_sum(part, b.all())
+            b.result("y", ops.collectives.replicated_all_reduce(part, kind), grouping=b.all())  # type: ignore[arg-type]
+            proof = b.finish().prove()
+        assert len(proof.pending) == count
+    with pytest.raises(errors.ReplicaError, match="grouping of 'partial sum' is of other replicas"):
+        b.partial_sum(part, StepBuilder(4).all())

@@ -189,6 +189,38 @@ def test_forms_keep_their_limits(tmp_path: Path) -> None:
         proof.save_html(tmp_path / "none" / "proof.html")
 
 
+def test_the_page_fits_small_screens(tmp_path: Path) -> None:
+    """Tables scroll, long texts have several lines, and lines have their source."""
+    source = tmp_path / "model.py"
+    source.write_text("\n".join(f"line {i} <of> model" for i in range(1, 9)))
+    b = StepBuilder(2)
+    with b, popsr.location(str(source), 4):
+        w = b.state("w", np.float32(0), b.all())
+        b.update("w", w + b.data("x", (), F32, b.each()))
+        proof = b.finish().prove()
+    proof.save_html(tmp_path / "proof.html")
+    text = (tmp_path / "proof.html").read_text()
+    assert 'name="viewport"' in text
+    assert text.count("<div><table>") == text.count("</table></div>") == text.count("<h2>") == 4
+    assert text.index("Problems") < text.index("States") < text.index("Why w differs") < text.index("Lints")
+    assert '<td class="long">' in text
+    assert "<td>line 4 &lt;of&gt; model</td>" in text
+
+
+def test_many_that_drift_are_not_all_explained() -> None:
+    b = StepBuilder(2)
+    with b:
+        x = b.data("x", (), F32, b.each())
+        for i in range(40):
+            b.update(f"w{i}", b.state(f"w{i}", np.float32(0), b.all()) + x)
+        proof = b.finish().prove()
+    assert len(proof.problems) == 2
+    assert "gives each replica data of its own" in proof.problems[0]
+    assert "and 20 more differ inside groups" in proof.problems[1]
+    assert proof.problems[1].endswith("explain(path) says why")
+    assert proof.value("w39").cause is not None
+
+
 def test_assert_in_step() -> None:
     assert isinstance(assert_in_step(momentum()), Proof)
     with pytest.raises(AssertionError) as caught:

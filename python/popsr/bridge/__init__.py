@@ -8,7 +8,8 @@ its framework in functions only, and has, beside its public functions,
 
 The readers of steps build with a ``StepBuilder``: arguments by role with the groups of replicas that are given equal
 values, new values of states, results, and ``unsupported`` for an op that popsr lacks. Around what a line of the user's
-program makes stands ``with popsr.location(file, line):``.
+program makes stands ``with popsr.location(file, line):``, around what a backward pass makes
+``with builder.derivative():``.
 """
 
 from typing import TYPE_CHECKING

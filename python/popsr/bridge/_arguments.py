@@ -14,7 +14,7 @@ from popsr._program.gaps import Gap
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
-from popsr.replicas import ReplicaGrouping
+from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
 
@@ -118,6 +118,14 @@ class Step(Protocol):
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """Ops that popsr lacks."""
+
+    @property
+    def derivatives(self) -> tuple[range, ...]:
+        """Numbers of the ops of backward passes."""
+
+    @property
+    def partial(self) -> Mapping[int, Partition]:
+        """Tensors of which each replica of a group has a part of a sum."""
 
     @property
     def states(self) -> tuple[Argument, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
 from popsr.ir import Ir
-from popsr.replicas import ReplicaGrouping
+from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import d2h_stream, h2d_stream
 from popsr.tensor import Tensor, Variable, constant, variable
 
@@ -63,6 +63,9 @@ class StepBuilder:
         self._results: dict[str, Result] = {}
         self._updates: dict[str, Tensor] = {}
         self._inside: contextlib.ExitStack | None = None
+        self._derivatives: list[range] = []
+        self._partial: dict[int, Partition] = {}
+        self._in_derivative = False
 
     @property
     def ir(self) -> Ir:
@@ -209,6 +212,40 @@ class StepBuilder:
             ops.host_store(stream, t)
         self._results[path] = Result(path, t, stream, declared, join)
 
+    # Derivatives
+
+    @property
+    def in_derivative(self) -> bool:
+        """True inside ``derivative``."""
+        return self._in_derivative
+
+    @contextlib.contextmanager
+    def derivative(self) -> Iterator[None]:
+        """Inside, ops are part of a backward pass: what they make are derivatives of values of this replica."""
+        if self._in_derivative:
+            yield
+            return
+        first, self._in_derivative = self._ir._core.num_ops, True
+        try:
+            yield
+        finally:
+            self._in_derivative = False
+            last = self._ir._core.num_ops
+            if self._derivatives and self._derivatives[-1].stop == first:
+                first = self._derivatives.pop().start
+            if last > first:
+                self._derivatives.append(range(first, last))
+
+    def partial_sum(self, t: Tensor, grouping: ReplicaGrouping) -> None:
+        """Say that a tensor is a sum of which each replica of a group has a part.
+
+        Args:
+            t: a product with a weight that is cut along the dimension that is summed.
+            grouping: the replicas that have the parts.
+        """
+        self._tensor("partial sum", t)
+        self._partial[t._id] = self._own("partial sum", grouping).partition
+
     # Gaps
 
     def unsupported(
@@ -263,7 +300,13 @@ class StepBuilder:
                 ops.var_updates.copy_var_update_(argument.tensor, new)
             self._arguments[path] = _replaced(argument, result=new)
         return BridgedStep(
-            self._ir, tuple(self._arguments.values()), tuple(self._results.values()), self.gaps, self._where
+            self._ir,
+            tuple(self._arguments.values()),
+            tuple(self._results.values()),
+            self.gaps,
+            self._where,
+            tuple(self._derivatives),
+            self._partial,
         )
 
     def _taken(self, new: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,103 +18,16 @@ from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._drift import short_partition
-from popsr.bridge._arguments import Argument, Result, Step
+from popsr.bridge._arguments import Step
+from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._multiples import multiples
 from popsr.bridge._proof_page import Section, page_of, write_page
-from popsr.dtypes import dtype
+from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
 from popsr.errors import UnknownNameError
 from popsr.op import Op
 from popsr.replicas import Partition
-from popsr.tensor import Tensor
 
 __all__ = ["Cause", "Proof", "ProvedValue", "SourceLine", "proof_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class ProvedValue:
-    """A state, or a result with declared groups; ``str`` is a line about it.
-
-    Attributes:
-        path: its name for the user.
-        shape: shape on one replica.
-        dtype: element type.
-        nbytes: bytes on one replica.
-        declared: replicas that are declared to hold equal values.
-        proved: replicas that are proved to, after any number of runs with any data.
-        explanation: why two replicas of a declared group are not proved equal; None when all are.
-        written: ``file:line`` of the op that makes its last value; empty for a state that no run changes, and for equal
-            variables of an ``Ir``.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: dtype
-    nbytes: int
-    declared: Partition
-    proved: Partition
-    explanation: Explanation | None
-    written: str
-
-    @property
-    def equal(self) -> bool:
-        """True if it is proved equal in its declared groups."""
-        return self.declared.refines(self.proved)
-
-    @property
-    def drifting(self) -> bool:
-        """True if it is not."""
-        return not self.equal
-
-    @property
-    def cause(self) -> Cause | None:
-        """The cause of the difference; None when it is proved equal."""
-        why = self.explanation
-        if why is None or why.root is None:
-            return None
-        return Cause(why.root.text, why.root.location, self.written, _suggestion(why, self))
-
-    def __str__(self) -> str:
-        head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
-        cause = "" if self.cause is None else f": {self.cause}"
-        return f"{head}proved {short_partition(self.proved)}{cause}"
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why replicas differ in a value, at the user's lines.
-
-    Attributes:
-        text: the cause in words.
-        location: ``file:line`` of it.
-        written: ``file:line`` where the value is made that differs.
-        suggestion: a change that would make it equal.
-    """
-
-    text: str
-    location: str
-    written: str
-    suggestion: str
-
-    def __str__(self) -> str:
-        return (
-            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
-            f"{self.suggestion}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of the user's program.
-
-    Attributes:
-        location: ``file:line``.
-        text: the line, where the file can be read.
-    """
-
-    location: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{short_place(self.location)}: {self.text}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -129,7 +42,6 @@ class Proof(Summarised):
         facts: the analysis.
         states: every state with its declared and proved groups, in the order of the arguments.
         results: every result that has declared groups, likewise.
-        lints: all that the analysis finds suspicious.
         seeds: of states whose new value is rounded stochastically, the replicas that round with the same random bits.
     """
 
@@ -137,8 +49,16 @@ class Proof(Summarised):
     facts: PartitionAnalysis = field(repr=False)
     states: tuple[ProvedValue, ...]
     results: tuple[ProvedValue, ...]
-    lints: tuple[Lint, ...]
     seeds: Mapping[str, Partition]
+
+    @functools.cached_property
+    def lints(self) -> tuple[Lint, ...]:
+        """All that the analysis finds suspicious, and gradients whose sum is missing or does not fit the others'."""
+        derivatives = Derivatives(self.step.derivatives)
+        found = (lint for lint in self.facts.warnings if not _is_of_loss(lint, derivatives))
+        drifting = (each.pending_lint for each in (*self.states, *self.results))
+        pending = (lint for lint in drifting if lint is not None)
+        return (*found, *pending, *multiples(self.step, derivatives))
 
     @property
     def ok(self) -> bool:
@@ -178,13 +98,18 @@ class Proof(Summarised):
     @functools.cached_property
     def problems(self) -> tuple[str, ...]:
         """Why the proof is not ``ok``: a line for each cause, which names all that it makes differ."""
-        values: dict[object, list[ProvedValue]] = {}
+        values: dict[tuple[object, Partition, Partition], list[ProvedValue]] = {}
+        asked: dict[tuple[Partition, Partition], int] = {}
         for each in (*self.drifting, *self.unequal):
-            cause = each.cause
+            groups = (each.declared, each.proved)
+            asked[groups] = asked.get(groups, 0) + 1
+            cause = each.cause if asked[groups] <= _EXPLAINED else None
             root = None if cause is None else (cause.text, cause.location)
-            values.setdefault((root, each.declared, each.proved), []).append(each)
-        texts = [_problem(found) for found in values.values()]
-        return (*texts, *dict.fromkeys(str(lint) for lint in (*self.pending, *self.hanging)))
+            values.setdefault((root, *groups), []).append(each)
+        texts = [_problem(found, explained=key[0] is not None) for key, found in values.items()]
+        named = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
+        others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
+        return (*texts, *dict.fromkeys(map(str, others)))
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
@@ -256,18 +181,40 @@ class Proof(Summarised):
 
     def _summary(self) -> Summary:
         rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal)
-        header = ("path", "dtype", "shape", "bytes", "declared", "proved", "drifts")
-        return Summary(self._verdict(), header, map(_cells, rows), len(rows))
+        header, cells = _table(rows)
+        return Summary(self._verdict(), header, cells, len(rows))
 
     def __str__(self) -> str:
         below = [f"  {one_line(text, 400)}" for text in self.problems]
         return "\n".join([self._summary().text(), *below])
 
 
+_EXPLAINED = 16
+"""Values of the same groups that are explained in the text; ``explain`` does it for all."""
+
 _ORDER = {"L1": 0, "L11": 1, "L10": 2, "L6": 3}
 
 
-def _cells(value: ProvedValue) -> tuple[object, ...]:
+def _table(
+    values: Sequence[ProvedValue],
+) -> tuple[tuple[str, ...], Iterator[tuple[object, ...]]]:
+    """Names of the columns, and the cells of values; pending sums where there are some."""
+    some = any(value.pending is not None for value in values)
+    header = (
+        "path",
+        "dtype",
+        "shape",
+        "bytes",
+        "declared",
+        "proved",
+        *(["pending"] if some else []),
+        "drifts",
+    )
+    return header, (_cells(value, some) for value in values)
+
+
+def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
+    pending = "" if value.pending is None else short_partition(value.pending.groups)
     return (
         value.path,
         value.dtype.name,
@@ -275,57 +222,66 @@ def _cells(value: ProvedValue) -> tuple[object, ...]:
         value.nbytes,
         short_partition(value.declared),
         short_partition(value.proved),
+        *([pending] if with_pending else []),
         "yes" if value.drifting else "no",
     )
 
 
-def _suggestion(why: Explanation, value: ProvedValue) -> str:
-    """The analysis' suggestion, in words that fit programs of every framework."""
-    groups = short_partition(value.declared)
-    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
-    if why.suggestion.startswith("replicated_all_reduce"):
-        return f"take its mean or sum over {groups}{before}"
-    if why.suggestion.startswith("replicated_broadcast"):
-        return f"broadcast it from one replica of each group of {groups}{before}"
-    return why.suggestion
+def _is_of_loss(lint: Lint, derivatives: Derivatives) -> bool:
+    """True for a lint L6 about the backward pass of a loss that is reduced: the framework writes that sum."""
+    return (
+        lint.code == "L6"
+        and lint.op is not None
+        and lint.op.id in derivatives
+        and not lint.op.outputs[0].shape
+    )
 
 
-def _problem(values: list[ProvedValue]) -> str:
-    """A line about the values that one cause makes differ."""
+def _problem(values: list[ProvedValue], *, explained: bool) -> str:
+    """A line about the values that one cause makes differ, or of which no cause is told here."""
     names = ", ".join(f"'{each.path}'" for each in values[:4])
     more = f" and {len(values) - 4} more" if len(values) > 4 else ""
     first = values[0]
     return (
         f"{names}{more} differ{'s' if len(values) == 1 else ''} inside groups: declared "
-        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: {first.cause or 'cause unknown'}"
+        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: "
+        f"{first.cause if explained else 'explain(path) says why'}"
     )
 
 
 def _sections(proof: Proof) -> list[Section]:
     """Tables of the HTML file."""
-    head = ("path", "dtype", "shape", "bytes", "declared", "proved", "drifts")
-    sections = [Section("States", head, [_cells(each) for each in proof.states])]
-    if proof.results:
-        sections.append(Section("Results", head, [_cells(each) for each in proof.results]))
+    sections = []
     if proof.problems:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    sections.append(Section("States", *_table(proof.states)))
+    if proof.results:
+        sections.append(Section("Results", *_table(proof.results)))
     for each in (*proof.drifting, *proof.unequal):
         if each.explanation is not None:
-            steps = [
-                (step.location, step.text, short_partition(step.partition)) for step in each.explanation.steps
-            ]
-            sections.append(Section(f"Why {each.path} differs", ("line", "op", "equal in"), steps))
+            header = ("line", "source", "op", "equal in")
+            sections.append(Section(f"Why {each.path} differs", header, _why(each.explanation)))
     lints = sorted(proof.lints, key=lambda lint: _ORDER.get(lint.code, 9))
     if lints:
-        rows = [(lint.code, lint.location, lint.text) for lint in lints]
+        rows = [(lint.code, short_place(lint.location), lint.text) for lint in lints]
         sections.append(Section("Lints", ("code", "line", "text"), rows))
     if proof.seeds:
         seeds = [(path, short_partition(each)) for path, each in proof.seeds.items()]
         sections.append(Section("Rounding seeds", ("state", "replicas with the same random bits"), seeds))
     if proof.gaps:
-        gaps = [(gap.op, gap.location, gap.count) for gap in proof.gaps]
+        gaps = [(gap.op, short_place(gap.location), gap.count) for gap in proof.gaps]
         sections.append(Section("Unsupported ops", ("op", "line", "times"), gaps))
     return sections
+
+
+def _why(why: Explanation) -> Iterator[tuple[str, str, str, str]]:
+    """A row for each step: the line where it begins, and what of it is equal."""
+    before = ""
+    for step in why.steps:
+        source = "" if step.location == before else source_line(step.location)
+        place = "" if step.location == before else short_place(step.location)
+        before = step.location
+        yield place, source, step.text, short_partition(step.partition)
 
 
 # Making one
@@ -337,48 +293,11 @@ def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
     if read_flag("prove: stochastic_rounding", stochastic_rounding):
         ir.options.enable_stochastic_rounding = True
     facts = analyze(ir)
-    states = tuple(_state(facts, each) for each in step.states)
-    results = tuple(_result(facts, each, each.grouping.partition) for each in step.results if each.grouping)
-    return Proof(step, facts, states, results, facts.warnings, _seeds(step))
-
-
-def _state(facts: PartitionAnalysis, each: Argument) -> ProvedValue:
-    assert each.tensor is not None
-    declared = each.grouping.partition
-    proved = facts.partition(each.tensor)
-    why = _explanation(facts, each.tensor, declared, proved)
-    if each.result is not None:
-        location = _maker(each.result)
-    else:
-        writer = None if why is None else facts.values(each.tensor)[-1][1]
-        location = "" if writer is None else writer.location
-    return ProvedValue(each.path, each.shape, each.dtype, each.nbytes, declared, proved, why, location)
-
-
-def _result(facts: PartitionAnalysis, each: Result, declared: Partition) -> ProvedValue:
-    t = each.tensor
-    proved = facts.partition(t)
-    why = _explanation(facts, t, declared, proved)
-    nbytes = t.nelms * t.dtype.as_numpy().itemsize
-    return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, proved, why, _maker(t))
-
-
-def _explanation(
-    facts: PartitionAnalysis, t: Tensor, declared: Partition, proved: Partition
-) -> Explanation | None:
-    """Of the first two replicas of a declared group that are not proved equal."""
-    for block in declared.blocks:
-        for other in block[1:]:
-            if proved.labels[other] != proved.labels[block[0]]:
-                return facts.explain(t, block[0], other)
-    return None
-
-
-def _maker(t: Tensor) -> str:
-    """The line of the op that makes a tensor."""
-    core = t.ir._core
-    producer = core.tensor(t._id).producer
-    return "" if producer is None else core.location_of(producer)
+    states = tuple(proved_state(facts, step, each) for each in step.states)
+    results = tuple(
+        proved_result(facts, step, each, each.grouping.partition) for each in step.results if each.grouping
+    )
+    return Proof(step, facts, states, results, _seeds(step))
 
 
 def _seeds(step: Step) -> dict[str, Partition]:

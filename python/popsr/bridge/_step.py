@@ -12,6 +12,7 @@ from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
 from popsr.ir import Ir
+from popsr.replicas import Partition
 
 __all__ = ["BridgedStep"]
 
@@ -28,6 +29,9 @@ class BridgedStep(Summarised):
         results: what it returns, in order.
         gaps: ops that popsr lacks, for which stand-ins are analysed; a step that has some does not run.
         source: the call that made it.
+        derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
+        partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
+            a sum each replica of a group has a part.
     """
 
     ir: Ir
@@ -35,6 +39,8 @@ class BridgedStep(Summarised):
     results: tuple[Result, ...]
     gaps: tuple[Gap, ...] = ()
     source: str = "bridge"
+    derivatives: tuple[range, ...] = field(default=(), repr=False)
+    partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

@@ -326,13 +326,19 @@ MODELS: dict[str, Callable[[np.random.Generator], Model]] = {
 }
 
 
-def train(loss: Callable[..., Any], forgets: bool = False) -> Callable[..., Any]:
-    """A step with the norm of all gradients clipped, momentum and decay, as a chain of transformations."""
+def train(loss: Callable[..., Any], forgets: bool = False, summed: str | None = None) -> Callable[..., Any]:
+    """A step with the norm of all gradients clipped, momentum and decay, as a chain of transformations.
+
+    Bugs: gradients without their means, or the sum of one of them.
+    """
+
+    def mean(path: Any, g: Any) -> Any:
+        return lax.psum(g, "data") if jax.tree_util.keystr(path) == summed else lax.pmean(g, "data")
 
     def step(params: Any, momentum: Any, batch: Any) -> Any:
         value, grads = jax.value_and_grad(loss)(params, batch)
         if not forgets:
-            grads = jax.tree.map(lambda g: lax.pmean(g, "data"), grads)
+            grads = jax.tree_util.tree_map_with_path(mean, grads)
         norm = jnp.sqrt(sum((g * g).sum() for g in jax.tree.leaves(grads)))
         grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / (norm + 1e-6)), grads)
         momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)

@@ -12,39 +12,35 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from tests_py.bridge.jax.compare import devices
+from tests_py.bridge.jax.drawing import AXES, COLUMNS, ROWS, Move, exact, pick, tamed
+from tests_py.bridge.jax.more_moves import MORE_MOVES, RARE_MOVES
+
 __all__ = ["MESH", "RandomStep", "random_step"]
 
 MESH = {"a": 2, "b": 2}
-ROWS, COLUMNS = 4, 4
-ARGUMENTS = 4
-AXES: list[Any] = ["a", "b", ("a", "b"), ("b", "a")]
 SPECS = [P(), P("a"), P("b"), P(("a", "b")), P("a", "b")]
-Move = Callable[[np.random.Generator, list[Any]], Any]
 
 
 @dataclass(frozen=True)
 class RandomStep:
-    """A function of as many arrays as specs, all of whose values it returns, and arguments for it."""
+    """A function of as many arrays as specs, all of whose values it returns, and arguments for it.
+
+    Attributes:
+        function: as ``shard_map`` maps it.
+        args: arrays.
+        specs: of the arguments.
+        moves: names of what it does.
+        check_vma: whether JAX checks varying axes.
+        jaxpr: of the mapped function.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     specs: tuple[Any, ...]
     moves: list[str]
-
-
-def tamed(x: Any) -> Any:
-    """Numbers that stay small; integers wrap."""
-    return x % 23 if x.dtype == jnp.int32 else jnp.tanh(x)
-
-
-def pick(rng: np.random.Generator, pool: list[Any], dtype: Any = None) -> Any:
-    fitting = [x for x in pool if dtype is None or x.dtype == dtype]
-    return fitting[rng.integers(len(fitting))]
-
-
-def exact(pool: list[Any]) -> list[Any]:
-    """Values without rounding errors, for what jumps: the arguments, and all integers."""
-    return [x for number, x in enumerate(pool) if number < ARGUMENTS or x.dtype == jnp.int32]
+    check_vma: bool
+    jaxpr: Any
 
 
 def _binary(rng: np.random.Generator, pool: list[Any]) -> Any:
@@ -216,7 +212,7 @@ MOVES: list[Move] = [
 
 
 def random_step(seed: int) -> RandomStep:
-    """A function of up to ten moves on 4 x 4 arrays of float32 and int32."""
+    """A function of two to six moves on 4 x 4 arrays of float32 and int32."""
     outer = np.random.default_rng(seed)
     specs = (*(SPECS[outer.integers(len(SPECS))] for _ in range(3)), P())
     kinds = [np.float32, np.int32, np.float32, np.int32]
@@ -227,13 +223,25 @@ def random_step(seed: int) -> RandomStep:
             shape[dimension] *= 1 if axes is None else 2 ** len([axes] if isinstance(axes, str) else axes)
         values = outer.uniform(-2, 2, shape) if kind == np.float32 else outer.integers(0, 23, shape)
         args.append(values.astype(kind))
-    order = [int(k) for k in outer.integers(len(MOVES), size=outer.integers(2, 11))]
+    kept = [MOVES, MORE_MOVES, RARE_MOVES]
+    lists = [kept[k] for k in outer.choice(3, size=outer.integers(2, 7), p=[0.45, 0.53, 0.02])]
+    order = [moves[outer.integers(len(moves))] for moves in lists]
 
     def function(*values: Any) -> Any:
         rng = np.random.default_rng(seed + 1)  # the same moves in each trace
         pool = [jnp.asarray(value) for value in values]
-        for number in order:
-            pool.append(MOVES[number](rng, pool))
+        for move in order:
+            pool.append(move(rng, pool))
         return tuple(pool)
 
-    return RandomStep(function, tuple(args), specs, [MOVES[number].__name__ for number in order])
+    names = [move.__name__ for move in order]
+    for check in [True, False] if outer.integers(3) == 0 else [False]:
+        mesh = devices(MESH)
+        mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=P(("a", "b")), check_vma=check)
+        try:
+            jaxpr = jax.make_jaxpr(mapped)(*args)
+            break
+        except (ValueError, TypeError, NotImplementedError, KeyError):  # the check refuses some
+            if not check:
+                raise
+    return RandomStep(function, tuple(args), specs, names, check, jaxpr)

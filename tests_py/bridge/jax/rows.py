@@ -105,6 +105,7 @@ def _elementwise() -> list[Row]:
         Row("copy", _copy, (a,)),
         Row("device_put", lambda x: jax.device_put(x) + 1, (a,)),
         Row("sharding_constraint", _constrained, (a,)),
+        Row("layout_constraint", _laid_out, (a,)),
         Row("optimization_barrier", lambda x, y: lax.optimization_barrier((x, y)), (a, b)),
         Row("name", _named, (a,)),
         Row("add_any", _added_gradients, (a,), tolerance=1e-6),
@@ -160,6 +161,12 @@ def _constrained(x: Any) -> Any:
     from jax.sharding import NamedSharding, PartitionSpec
 
     return jax.lax.with_sharding_constraint(x * 2, NamedSharding(_grid(), PartitionSpec()))
+
+
+def _laid_out(x: Any) -> Any:
+    from jax.experimental.layout import Layout, with_layout_constraint
+
+    return with_layout_constraint(x * 2, Layout(major_to_minor=(1, 0)))
 
 
 def _named(x: Any) -> Any:
@@ -288,6 +295,22 @@ def _reduce() -> list[Row]:
                 tolerance=1e-6,
             ),
         ]
+    rows += [
+        Row(
+            "reduce_window", lambda x, o=o: lax.reduce_window(x, np.int32(3), o, (2, 3), (1, 2), "SAME"), (n,)
+        )
+        for o in (lax.add, lax.max, lax.min)
+    ]
+    rows += [
+        Row(
+            "reduce_window",
+            lambda x: lax.reduce_window(
+                x, np.float32(2), lax.add, (2, 2), (1, 1), ((1, 0), (0, 1)), (2, 1), (1, 2)
+            ),
+            (a,),
+            tolerance=1e-6,
+        ),
+    ]
     rows += [
         Row("select_and_scatter_add", _max_pool_gradient, (floats(1, 4, 6, 2),), tolerance=1e-6),
         Row(

@@ -96,6 +96,50 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Error], str]] = {
         ArgumentTypeError,
         "mesh is not a mesh, got 4",
     ),
+    "a spec that is a string": (
+        lambda: from_jax(step, W, X, mesh={"data": 4}, in_specs=(P(), "data"), out_specs=(P(), P())),
+        ArgumentTypeError,
+        "in_specs is not a tree of specs, got 'data', expected PartitionSpec",
+    ),
+    "a spec that cannot be hashed": (
+        lambda: from_jax(
+            step, W, X, mesh={"data": 4}, in_specs=(P(), P("data")), out_specs=(P(), {"a": [{}, {3}]})
+        ),
+        ArgumentTypeError,
+        r"out_specs is not a tree of specs, got \{3\}, expected PartitionSpec",
+    ),
+    "a spec of another axis": (
+        lambda: from_jax(step, W, X, mesh={"data": 4}, in_specs=(P(), P("model")), out_specs=(P(), P())),
+        AttributeValueError,
+        r"in_specs of an axis that the mesh lacks, got 'model', expected one of \['data'\]",
+    ),
+    "a mesh without axes": (
+        lambda: from_jax(step, W, X, mesh={}, in_specs=(P(), P()), out_specs=(P(), P())),
+        AttributeValueError,
+        "a mesh without axes, got {}",
+    ),
+    "replicated data": (
+        lambda: from_jax(step, W, X, replicated=["x"], **MESH),
+        AttributeValueError,
+        r"replicated has no such state, got 'x', expected one of \['w'\]",
+    ),
+    "replicated by a string": (
+        lambda: from_jax(step, W, X, replicated="w", **MESH),
+        ArgumentTypeError,
+        "replicated is not names, got 'w', expected a list of str",
+    ),
+    "replicated rows that differ": (
+        lambda: from_jax(
+            step,
+            np.arange(16, dtype=np.float32).reshape(4, 4),
+            np.ones((4, 8, 4), np.float32),
+            replicas=4,
+            axis_name="data",
+            replicated=["w"],
+        ),
+        ReplicaError,
+        "rows of replicated 'w' differ, got 4 different ones, expected equal rows",
+    ),
     "dynamic shapes": (
         lambda: from_jax(lambda x: x * 2, exported()),
         ShapeError,

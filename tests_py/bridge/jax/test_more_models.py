@@ -44,4 +44,18 @@ def test_without_the_means(name: str) -> None:
     args = params, jax.tree.map(np.zeros_like, params), batch
     f = train(loss, forgets=True)
     step = from_jax(f, *args, mesh={"data": 4}, in_specs=IN, out_specs=OUT, check_vma=False)
-    assert len(step.prove().drifting) == len(step.states)
+    proof = step.prove()
+    assert len(proof.drifting) == len(proof.pending) == len(step.states)
+    assert {str(each.pending.groups) for each in proof.states if each.pending} == {"{0,1,2,3}"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_sum_among_means(name: str) -> None:
+    loss, params, batch = MODELS[name](np.random.default_rng(5))
+    path = jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path(params)[-1][0])
+    args = params, jax.tree.map(np.zeros_like, params), batch
+    f = train(loss, summed=path)
+    step = from_jax(f, *args, mesh={"data": 4}, in_specs=IN, out_specs=OUT, check_vma=False)
+    [lint] = step.prove().pending
+    assert path in lint.text
+    assert "is updated with 4 times the gradient" in lint.text

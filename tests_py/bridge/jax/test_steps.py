@@ -69,6 +69,30 @@ def test_a_step_that_jax_maps_itself() -> None:
     assert step.prove().ok
 
 
+def local_sgd(w: Any, x: Any) -> Any:
+    return w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
+
+
+@pytest.mark.parametrize("form", ["pmap", "rows"])
+def test_rows_that_are_declared_equal(form: str) -> None:
+    """As ``pmap`` keeps parameters: a row for each device."""
+    rows, batches = np.stack([W] * 4), X.reshape(4, 2, 4)
+
+    def read(f: Any, **options: Any) -> Any:
+        if form == "pmap":
+            return from_jax(jax.pmap(f, axis_name="data"), rows, batches, **options)
+        return from_jax(f, rows, batches, replicas=4, axis_name="data", **options)
+
+    assert str(read(local_sgd).prove().states[0].declared) == "{0}{1}{2}{3}"
+    proof = read(local_sgd, replicated=["w"]).prove()
+    assert [each.path for each in proof.drifting] == ["w"]
+    assert len(proof.pending) == 1
+    right = read(lambda w, x: sgd(w, x)[0], replicated=["w"])
+    assert right.prove().ok
+    want = jax.pmap(lambda w, x: sgd(w, x)[0], axis_name="data")(rows, batches)
+    np.testing.assert_allclose(right.run()["w"].reshape(rows.shape), want, rtol=1e-6)
+
+
 def test_state_and_data_lie_as_the_specs_say() -> None:
     def step(w: Any, x: Any) -> Any:
         y = lax.psum(x @ w, "model")

@@ -15,9 +15,20 @@ from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key, stored
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._rules import Aval
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
-__all__ = ["Leaf", "assembled", "leaves_of", "line_of", "names_of", "parts_of", "read_roles", "value_of"]
+__all__ = [
+    "Leaf",
+    "assembled",
+    "leaves_of",
+    "line_of",
+    "names_of",
+    "only_row",
+    "parts_of",
+    "read_replicated",
+    "read_roles",
+    "value_of",
+]
 
 ROLES = ("state", "data", "constant")
 
@@ -92,6 +103,32 @@ def read_roles(
                 f"from_jax: no such role, got {shown(role)}, expected one of {shown(list(ROLES))}"
             )
     return [given.get(name, "state" if number in updates else "data") for number, name in enumerate(names)]
+
+
+def read_replicated(names: Sequence[str], roles: Sequence[str], given: Sequence[str]) -> set[int]:
+    """Positions of the states of which each replica has an equal row."""
+    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+        raise ArgumentTypeError(
+            f"from_jax: replicated is not names, got {shown(given)}, expected a list of str"
+        )
+    states = [name for name, role in zip(names, roles, strict=True) if role == "state"]
+    for name in given:
+        if name not in states:
+            raise AttributeValueError(
+                f"from_jax: replicated has no such state, got {shown(name)}, expected one of {shown(states)}"
+            )
+    return {number for number, name in enumerate(names) if name in given}
+
+
+def only_row(path: str, rows: NDArray[Any]) -> NDArray[Any]:
+    """The row that all replicas have."""
+    if any(row.tobytes() != rows[0].tobytes() for row in rows[1:]):
+        raise ReplicaError(
+            f"from_jax: rows of replicated {shown(path)} differ, got {len({row.tobytes() for row in rows})} different "
+            "ones, expected equal rows"
+        )
+    first: NDArray[Any] = rows[0]
+    return first
 
 
 def inferred_updates(args: Sequence[Any], outputs: Sequence[Any]) -> dict[int, int]:

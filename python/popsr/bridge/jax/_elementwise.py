@@ -158,7 +158,7 @@ def _same(*operands: Tensor) -> Result:
     return list(operands)
 
 
-@rule("pvary", "sharding_constraint", "device_put", raw=True)
+@rule("pvary", "sharding_constraint", "layout_constraint", "device_put", raw=True)
 def _kept(equation: Equation) -> Result:
     """The operands: the place of an array and the axes that it varies over change no value."""
     return list(equation.values)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from popsr.bridge._versions import framework
 
 __all__ = ["the_jax"]
 
@@ -12,9 +13,6 @@ def the_jax() -> Any:
     """The package.
 
     Raises:
-        ImportError: it is not installed.
+        MissingPackageError: it is not installed, or too old.
     """
-    try:
-        return importlib.import_module("jax")
-    except ImportError as error:
-        raise ImportError("from_jax: JAX is not installed, expected `pip install jax`") from error
+    return framework("from_jax", "jax")

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge.jax._cuts import Cuts
 from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED
 from popsr.bridge.jax._framework import the_jax
-from popsr.bridge.jax._locations import is_of_jax, user_line
+from popsr.bridge.jax._locations import is_of_jax, is_transposed, user_line
 from popsr.bridge.jax._mesh import Spread
 from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
 from popsr.bridge.jax._rules import (
@@ -50,6 +51,7 @@ class Importer:
         """Without any equation read."""
         self.builder = builder
         self.spread = spread
+        self.cuts = Cuts(builder, spread)
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self._line: tuple[str, int] | None = None
@@ -101,7 +103,8 @@ class Importer:
         for equation in needed(jaxpr):
             line = self._caller or user_line(equation) or self._line
             before, self._line = self._line, line
-            with location(*line) if line else contextlib.nullcontext():
+            backward = self.builder.derivative() if is_transposed(equation) else contextlib.nullcontext()
+            with location(*line) if line else contextlib.nullcontext(), backward:
                 results = self._equation(equation, tuple(read(atom) for atom in equation.invars))
             self._line = before
             env.update(zip(equation.outvars, results, strict=True))
@@ -175,10 +178,12 @@ class Importer:
             tensors = [self.tensor(value) for value in equation.values]
             results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
         given = list(results) if isinstance(results, (list, tuple)) else [results]
-        return [
+        made = [
             _of_shape(value, aval) if isinstance(value, Tensor) else value
             for value, aval in zip(given, equation.results, strict=True)
         ]
+        self.cuts.follow(equation, equation.values, made)
+        return made
 
     def _gap(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
         """Stand-ins for the results, and a note of what is missing."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from popsr.bridge.jax._framework import the_jax
 
-__all__ = ["is_of_jax", "user_line"]
+__all__ = ["is_of_jax", "is_transposed", "user_line"]
 
 _LIBRARIES = tuple(
     os.path.abspath(path) + os.sep
@@ -54,6 +54,12 @@ def user_line(equation: Any) -> tuple[str, int] | None:
         if rank == 1 and library is None:
             library = frame.file_name, int(frame.line_num)
     return library
+
+
+def is_transposed(equation: Any) -> bool:
+    """True for equations of a backward pass: JAX notes with each the transformations that made it."""
+    stack = equation.source_info.name_stack.stack
+    return any(type(each).__name__ == "Transform" and each.name == "transpose" for each in stack)
 
 
 def is_of_jax(jaxpr: Any) -> bool:

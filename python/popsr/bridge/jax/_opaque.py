@@ -8,7 +8,7 @@ from typing import Any
 from popsr.bridge.jax._calls import CALLED
 from popsr.bridge.jax._rules import RULES
 
-__all__ = ["LOCAL", "depends_on_operands_alone", "is_silent"]
+__all__ = ["LOCAL", "RUNS_OTHERS", "SILENT", "depends_on_operands_alone", "is_silent"]
 
 LOCAL = frozenset(
     {
@@ -43,6 +43,7 @@ LOCAL = frozenset(
         "dynamic_update_slice",
         "eig",
         "eigh",
+        "eq_to",
         "erf",
         "erf_inv",
         "erfc",
@@ -50,7 +51,9 @@ LOCAL = frozenset(
         "exp2",
         "expm1",
         "fft",
+        "from_edtype",
         "gather",
+        "geqp3",
         "geqrf",
         "hessenberg",
         "householder_product",
@@ -59,8 +62,10 @@ LOCAL = frozenset(
         "igammac",
         "imag",
         "iota_2x32_shape",
+        "le_to",
         "lgamma",
         "log1p",
+        "lt_to",
         "lu",
         "lu_pivots_to_permutation",
         "mulhi",
@@ -111,6 +116,7 @@ LOCAL = frozenset(
         "tan",
         "threefry2x32",
         "threefry4x32",
+        "to_edtype",
         "top_k",
         "triangular_solve",
         "tridiagonal",
@@ -121,11 +127,13 @@ LOCAL = frozenset(
 )  # fmt: skip
 """Each replica computes them from its operands, the same way everywhere. Others may exchange or read anything."""
 
-_SILENT = frozenset(["debug_print", "debug_callback", "create_token", "after_all", "dce_sink"])
+SILENT = frozenset(
+    ["debug_print", "debug_callback", "create_token", "after_all", "dce_sink", "inspect_sharding"]
+)
 """They change no value of the step."""
 
 
-_RUNS_OTHERS = frozenset(
+RUNS_OTHERS = frozenset(
     ["while", "cond", "scan", "custom_linear_solve", "reduce_window", "select_and_scatter", *CALLED]
 )
 """Local where everything is that they run."""
@@ -143,7 +151,7 @@ def depends_on_operands_alone(equation: Any) -> bool:
     """
     name = equation.primitive.name
     local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
-    if equation.effects or not (local or name in _RUNS_OTHERS):
+    if equation.effects or not (local or name in RUNS_OTHERS):
         return False
     return all(depends_on_operands_alone(each) for jaxpr in _inside(equation) for each in jaxpr.eqns)
 
@@ -159,4 +167,4 @@ def _inside(equation: Any) -> Iterator[Any]:
 
 def is_silent(equation: Any) -> bool:
     """True for printing and the like, which the step is read without."""
-    return equation.primitive.name in _SILENT
+    return equation.primitive.name in SILENT

@@ -19,7 +19,9 @@ from popsr.bridge.jax._arguments import (
     leaves_of,
     line_of,
     names_of,
+    only_row,
     parts_of,
+    read_replicated,
     read_roles,
     value_of,
 )
@@ -56,6 +58,7 @@ def from_jax(
     names: Sequence[str] | None = None,
     roles: Mapping[str, str] | None = None,
     updates: Mapping[int, int] | None = None,
+    replicated: Sequence[str] = (),
     unsupported: Unsupported = "error",
 ) -> BridgedStep:
     """A training step of JAX as a program, to be proved and run on simulated replicas.
@@ -80,6 +83,8 @@ def from_jax(
         roles: "state", "data" or "constant" by name. Default: states are what the step returns anew; others are data.
         updates: which result is the new value of which argument, by position. Default: the first result with the
             tree, shapes and dtypes of the argument.
+        replicated: names of states of which each replica has a row of its own, all of them equal, as ``pmap`` keeps
+            parameters: they are declared to stay equal.
         unsupported: "error" refuses primitives that popsr lacks and names all of them; "conservative" proves around
             them.
     Returns:
@@ -89,7 +94,7 @@ def from_jax(
         ReplicaError: the number of replicas is not the mesh's, or meshes differ.
         ShapeError: a dimension that is not a number.
         AttributeValueError: roles, names or updates that do not fit.
-        ImportError: JAX is not installed.
+        MissingPackageError: JAX is not installed, or too old.
     Example:
         >>> import jax.numpy as jnp  # doctest: +SKIP
         >>> def step(w, x):
@@ -98,7 +103,7 @@ def from_jax(
     """
     traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
-    return _read(traced, leaves, names, roles, updates, unsupported)
+    return _read(traced, leaves, names, roles, updates, replicated, unsupported)
 
 
 def _read(
@@ -107,6 +112,7 @@ def _read(
     names: Sequence[str] | None,
     roles: Mapping[str, str] | None,
     updates: Mapping[int, int] | None,
+    replicated: Sequence[str],
     unsupported: Unsupported,
 ) -> BridgedStep:
     jax = the_jax()
@@ -122,6 +128,7 @@ def _read(
     arguments = names_of(traced.f, len(traced.args), names)
     kinds = read_roles(arguments, roles, updates)
     updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
+    equal = read_replicated(arguments, kinds, replicated)
     builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
     place = line_of(traced.f)
     with builder:
@@ -129,9 +136,12 @@ def _read(
         jaxpr, consts = closed(traced.jaxpr)
         with location(*place) if place else contextlib.nullcontext():
             values = [
-                _argument(builder, traced, leaf, kinds[leaf.argument], number)
+                _argument(builder, traced, leaf, kinds[leaf.argument], number, leaf.argument in equal)
                 for number, leaf in enumerate(leaves)
             ]
+            for leaf, value in zip(leaves, values, strict=True):
+                if isinstance(value, Sharded) and kinds[leaf.argument] == "state":
+                    importer.cuts.add(value.part, value.spec)
             found = importer.run(jaxpr, values, consts)
             _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
             return builder.finish()
@@ -164,7 +174,9 @@ def _check_updates(updates: Mapping[int, int], args: Sequence[Any], outputs: Seq
             )
 
 
-def _argument(builder: StepBuilder, traced: Traced, leaf: Leaf, role: str, number: int) -> Value:
+def _argument(
+    builder: StepBuilder, traced: Traced, leaf: Leaf, role: str, number: int, replicated: bool
+) -> Value:
     """A variable, a stream or a constant, and its value as the jaxpr takes it."""
     aval, spec, spread = traced.avals[number], traced.specs[number], traced.spread
     own_row = traced.per_replica is not None and traced.per_replica[number]
@@ -184,6 +196,8 @@ def _argument(builder: StepBuilder, traced: Traced, leaf: Leaf, role: str, numbe
     if role == "state":
         rows = (grouping.num_groups, *shape) if grouping.num_groups > 1 else shape
         initial = np.zeros(rows, aval.dtype) if value is None else feed(value)
+        if replicated and grouping.num_groups > 1:
+            grouping, initial = builder.all(), only_row(leaf.path, initial)
         made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype)
     else:
         made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed)

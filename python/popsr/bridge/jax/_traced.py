@@ -62,6 +62,8 @@ class Traced:
             )
         if in_specs is not None:
             mesh = _read_mesh(mesh)
+            for name, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
+                _check_specs(name, specs, mesh)
             f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
         elif axis_name is not None:
             if count is None:
@@ -151,6 +153,10 @@ def _read_mesh(mesh: Any) -> Any:
             read_text(f"{WHERE}: name of an axis", name): read_int(f"{WHERE}: size of axis {name}", size, 1)
             for name, size in mesh.items()
         }
+        if not sizes:
+            raise AttributeValueError(
+                f"{WHERE}: a mesh without axes, got {shown(dict(mesh))}, expected sizes by name"
+            )
         return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
     if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
         raise ArgumentTypeError(
@@ -159,6 +165,25 @@ def _read_mesh(mesh: Any) -> Any:
     return jax.sharding.AbstractMesh(
         tuple(mesh.shape.values()), tuple(mesh.shape)
     )  # without devices or axis types
+
+
+def _check_specs(name: str, specs: Any, mesh: Any) -> None:
+    """Check that specs are a tree of specs, of axes of the mesh."""
+    jax = the_jax()
+
+    kind = jax.sharding.PartitionSpec
+    for spec in jax.tree.leaves(specs, is_leaf=lambda each: isinstance(each, kind)):
+        if not isinstance(spec, kind):
+            raise ArgumentTypeError(
+                f"{WHERE}: {name} is not a tree of specs, got {shown(spec)}, expected PartitionSpec"
+            )
+        for entry in spec:
+            for axis in entry if isinstance(entry, (tuple, list)) else [entry]:
+                if axis is not None and axis not in mesh.shape:
+                    raise AttributeValueError(
+                        f"{WHERE}: {name} of an axis that the mesh lacks, got {shown(axis)}, expected one of "
+                        f"{shown(list(mesh.shape))}"
+                    )
 
 
 def _checked(aval: Any) -> Aval:

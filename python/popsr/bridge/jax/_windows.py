@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,6 +28,10 @@ def _edges(equation: Equation) -> list[tuple[int, int]]:
 
 @rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
 def _window(equation: Equation, a: Tensor) -> Result:
+    return _windows(equation, a, equation.primitive.removeprefix("reduce_window_"))
+
+
+def _windows(equation: Equation, a: Tensor, reduction: str) -> Tensor:
     params = equation.params
     low, high = zip(*_edges(equation), strict=True)
     return ops.reduce_window(
@@ -38,8 +42,27 @@ def _window(equation: Equation, a: Tensor) -> Result:
         high=high,
         base_dilation=_ints(params["base_dilation"]),
         window_dilation=_ints(params["window_dilation"]),
-        reduction=equation.primitive.removeprefix("reduce_window_"),  # type: ignore[arg-type]
+        reduction=reduction,  # type: ignore[arg-type]
     )
+
+
+_MONOIDS: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "add": ("sum", ops.add),
+    "max": ("max", ops.maximum),
+    "min": ("min", ops.minimum),
+}
+
+
+@rule("reduce_window")
+def _window_from(equation: Equation, a: Tensor, start: Tensor) -> Result:
+    """A sum or extreme with a start; as XLA on CPUs, which leaves out the padding."""
+    body = equation.params["jaxpr"]
+    equations = getattr(body, "jaxpr", body).eqns
+    name = equations[0].primitive.name if len(equations) == 1 else "a function"
+    if name not in _MONOIDS:
+        raise NotSupportedError(f"by {name}")
+    kind, op = _MONOIDS[name]
+    return op(_windows(equation, a, kind), start)
 
 
 def _places(equation: Equation) -> Iterator[tuple[int, ...]]:

@@ -1,0 +1,236 @@
+"""Proved facts about a state or result: the replicas that hold it equal, and the cause of differences."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from popsr._program.gaps import Gap
+from popsr._program.location import short_place
+from popsr._text.one_line import one_line
+from popsr.analysis import Explanation, Lint, PartitionAnalysis
+from popsr.analysis._drift import short_partition
+from popsr.bridge._arguments import Argument, Result, Step
+from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
+from popsr.dtypes import dtype
+from popsr.replicas import Partition
+from popsr.tensor import Tensor
+
+__all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state"]
+
+
+@dataclass(frozen=True)
+class ProvedValue:
+    """A state, or a result with declared groups; ``str`` is a line about it.
+
+    Explanations are made when they are first asked for, and refused once the program has changed.
+
+    Attributes:
+        path: its name for the user.
+        shape: shape on one replica.
+        dtype: element type.
+        nbytes: bytes on one replica.
+        declared: replicas that are declared to hold equal values.
+        proved: replicas that are proved to, after any number of runs with any data.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: dtype
+    nbytes: int
+    declared: Partition
+    proved: Partition
+    _source: _Source = field(repr=False, compare=False)
+
+    @property
+    def equal(self) -> bool:
+        """True if it is proved equal in its declared groups."""
+        return self.declared.refines(self.proved)
+
+    @property
+    def drifting(self) -> bool:
+        """True if it is not."""
+        return not self.equal
+
+    @functools.cached_property
+    def explanation(self) -> Explanation | None:
+        """Why two replicas of a declared group are not proved equal; None when all are."""
+        if self.equal:
+            return None
+        return self._source.explanation(self.declared, self.proved)
+
+    @functools.cached_property
+    def written(self) -> str:
+        """``file:line`` of the op that makes its last value; empty for a state that no run changes.
+
+        Also empty for variables of an ``Ir`` that are proved equal.
+        """
+        return self._source.written(self.equal)
+
+    @functools.cached_property
+    def pending(self) -> PendingSum | None:
+        """The gradient through which the difference enters, whose sum over replicas is missing; None without one."""
+        if self.equal or not self._source.derivatives:
+            return None
+        facts, derivatives, declared = self._source.facts, self._source.derivatives, self.declared
+        result = self._source.result
+        near = None if result is None else pending_sum(facts, derivatives, result, declared)
+        if near is not None or self.explanation is None:
+            return near
+        return pending_on_path(facts, derivatives, self.explanation, declared)
+
+    @functools.cached_property
+    def pending_lint(self) -> Lint | None:
+        """Lint L11 of the missing sum; None without one."""
+        found = self.pending
+        if found is None:
+            return None
+        t = self._source.tensor
+        apart = self.declared.num_replicas - self.declared.num_blocks
+        text = f"'{self.path}' depends on a part of a sum: {_advice(found, self)}"
+        return Lint("L11", producer_of(t), t, found.used, apart, "replicas", text)
+
+    @property
+    def cause(self) -> Cause | None:
+        """The cause of the difference; None when it is proved equal."""
+        why = self.explanation
+        if why is None or why.root is None:
+            return None
+        return Cause(self._source.cause(why), why.root.location, self.written, _suggestion(why, self))
+
+    def __str__(self) -> str:
+        head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
+        cause = "" if self.cause is None else f": {self.cause}"
+        return f"{head}proved {short_partition(self.proved)}{cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Sources of a value, to explain it.
+
+    Attributes:
+        facts: the analysis.
+        derivatives: the ops of backward passes.
+        tensor: the value, of a state the variable.
+        result: what is written into a state, where the importer says it; of a result the value.
+        gaps: ops that popsr lacks.
+    """
+
+    facts: PartitionAnalysis
+    derivatives: Derivatives
+    tensor: Tensor
+    result: Tensor | None
+    gaps: tuple[Gap, ...]
+
+    def cause(self, why: Explanation) -> str:
+        """The cause in words; of a stand-in for an op that popsr lacks, the name of the op."""
+        root = why.root
+        assert root is not None
+        if root.kind == "own_value":
+            for gap in self.gaps:
+                if gap.location == root.location:
+                    return f"{gap.op}, which popsr lacks, may give each replica a value of its own"
+        return root.text
+
+    def explanation(self, declared: Partition, proved: Partition) -> Explanation | None:
+        """Of the first two replicas of a declared group that are not proved equal."""
+        for block in declared.blocks:
+            for other in block[1:]:
+                if proved.labels[other] != proved.labels[block[0]]:
+                    return self.facts.explain(self.tensor, block[0], other)
+        return None
+
+    def written(self, equal: bool) -> str:
+        """The line of the op that makes the value."""
+        if self.result is not None:
+            producer = producer_of(self.result)
+            return "" if producer is None else producer.location
+        writer = None if equal else self.facts.values(self.tensor)[-1][1]
+        return "" if writer is None else writer.location
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why replicas differ in a value, at the user's lines.
+
+    Attributes:
+        text: the cause in words.
+        location: ``file:line`` of it.
+        written: ``file:line`` where the value is made that differs.
+        suggestion: a change that would make it equal.
+    """
+
+    text: str
+    location: str
+    written: str
+    suggestion: str
+
+    def __str__(self) -> str:
+        return (
+            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
+            f"{self.suggestion}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's program.
+
+    Attributes:
+        location: ``file:line``.
+        text: the line, where the file can be read.
+    """
+
+    location: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_place(self.location)}: {self.text}"
+
+
+def _suggestion(why: Explanation, value: ProvedValue) -> str:
+    """The analysis' suggestion, in words that fit programs of every framework."""
+    if value.pending is not None:
+        return _advice(value.pending, value)
+    groups = short_partition(value.declared)
+    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
+    if why.suggestion.startswith("replicated_all_reduce"):
+        return f"take its mean or sum over {groups}{before}"
+    if why.suggestion.startswith("replicated_broadcast"):
+        return f"broadcast it from one replica of each group of {groups}{before}"
+    if why.suggestion.startswith("make its condition equal"):
+        return f"make its condition equal on the replicas of each group of {groups}"
+    return why.suggestion
+
+
+def _advice(pending: PendingSum, value: ProvedValue) -> str:
+    """The line at which to take the sum that is missing."""
+    groups = short_partition(value.declared)
+    if pending.nonlinear:
+        return (
+            f"take the mean or sum of the gradient over {groups} before {short_place(pending.nonlinear)}, which is not "
+            "linear in it"
+        )
+    whose = "its gradient" if pending.shape == value.shape else "a gradient"
+    return (
+        f"each replica has a part of {whose}, made at {short_place(pending.made)}: take the mean or sum over {groups} "
+        f"at {short_place(pending.used)}"
+    )
+
+
+def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:
+    """A state."""
+    assert each.tensor is not None
+    source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step.gaps)
+    proved = facts.partition(each.tensor)
+    return ProvedValue(
+        each.path, each.shape, each.dtype, each.nbytes, each.grouping.partition, proved, source
+    )
+
+
+def proved_result(facts: PartitionAnalysis, step: Step, each: Result, declared: Partition) -> ProvedValue:
+    """A result with declared groups."""
+    t = each.tensor
+    nbytes = t.nelms * t.dtype.as_numpy().itemsize
+    source = _Source(facts, Derivatives(step.derivatives), t, t, step.gaps)
+    return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, facts.partition(t), source)
