@@ -189,8 +189,11 @@ std::uint64_t Herbrand::number_of(const Op& op) {
   std::string text(op.def->name);
   for (const Attribute& attribute : op.attrs) text += fmt::format(", {}", popsr::to_string(attribute));
   for (const std::vector<TensorId>* tensors : {&op.inputs, &op.outputs}) {
-    text += " :";
-    for (const TensorId t : *tensors) text += t == kNone ? " -" : " " + popsr::to_string(ir_.tensor(t).type);
+    text += ';';
+    for (const TensorId t : *tensors) {
+      const std::string type = t == kNone ? std::string("-") : popsr::to_string(ir_.tensor(t).type);
+      text += fmt::format(" {}", type);
+    }
   }
   return functions_.try_emplace(std::move(text), functions_.size()).first->second;
 }
