@@ -261,6 +261,9 @@ constexpr Mutant kMutants[] = {
     {.op = "repeat", .what = "noise of one iteration", .fault = SolverFault::kOwnNoise},
     {.op = "conditional", .what = "known, the other branch", .fault = SolverFault::kOtherBranch},
     {.op = "conditional", .what = "known when written", .fault = SolverFault::kStaysKnown},
+    {.op = "conditional", .what = "memory alike", .fault = SolverFault::kMemoryAlike},
+    {.op = "conditional", .what = "attributes alike", .fault = SolverFault::kAttributesAlike},
+    {.op = "conditional", .what = "noise alike", .fault = SolverFault::kNoiseAlike},
 };
 
 }  // namespace

@@ -167,6 +167,7 @@ void Herbrand::add_step(Code& code, const Op& op, std::uint32_t position, std::u
   }
   for (const TensorId t : op.outputs) step.out.push_back(cells(t));
   set_kind(step);
+  step.function = number_of(op);
   code.steps.push_back(std::move(step));
 }
 
@@ -182,6 +183,19 @@ void Herbrand::add_bodies(Step& step) {
     }
     step.bodies.push_back(std::move(body));
   }
+}
+
+std::uint64_t Herbrand::number_of(const Op& op) {
+  std::string text(op.def->name);
+  for (const Attribute& attribute : op.attrs) text += fmt::format(", {}", popsr::to_string(attribute));
+  for (const std::vector<TensorId>* tensors : {&op.inputs, &op.outputs}) {
+    text += ';';
+    for (const TensorId t : *tensors) {
+      const std::string type = t == kNone ? std::string("-") : popsr::to_string(ir_.tensor(t).type);
+      text += fmt::format(" {}", type);
+    }
+  }
+  return functions_.try_emplace(std::move(text), functions_.size()).first->second;
 }
 
 void Herbrand::set_kind(Step& step) {
@@ -301,26 +315,31 @@ void Herbrand::mark(std::size_t base, const Cells& cells, Mask active) {
   for (const std::uint32_t cell : cells) dirty_[base + cell] |= active;
 }
 
-/// State before the first run.
+/// The value that the host gives a variable, a shard or a remote entry; the rows of its groups.
+void Herbrand::write_from_host(TensorId t, std::uint64_t version) {
+  const Tensor& home = ir_.tensor(t);
+  const Tensor& variable = home.kind == TensorKind::kVariable ? home : ir_.tensor(home.state.resident);
+  const std::vector<std::int64_t>& groups = variable.state.grouping->assignment();
+  for (std::size_t r = 0; r < replicas_; ++r) {
+    const auto before =
+        std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
+    const std::uint64_t shard = unsign(before % variable.state.shard_over);
+    write(0, cells_[t], r, mix(kSource, variable.id.value, unsign(groups[r]), shard, version));
+  }
+}
+
+/// State before the first run, and what the host writes before others.
 void Herbrand::start() {
   for (const TensorId t : state_) {
     const Tensor& home = ir_.tensor(t);
-    const TensorId source = home.kind == TensorKind::kVariable ? t : home.state.resident;
-    for (std::size_t r = 0; r < replicas_; ++r) {
-      const auto set = [&](Term term) { write(0, cells_[t], r, term); };
-      if (t == otherwise_) {
-        set(mix(kSource, t.value, r));
-        continue;
-      }
-      if (source == kNone) {
-        for (const std::uint32_t cell : cells_[t]) at(0, cell)[r] = kZero;
-        continue;
-      }
-      const Tensor& variable = ir_.tensor(source);
-      const std::vector<std::int64_t>& groups = variable.state.grouping->assignment();
-      const auto before =
-          std::count(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(r), groups[r]);
-      set(mix(kSource, source.value, unsign(groups[r]), unsign(before % variable.state.shard_over)));
+    const bool is_variable = home.kind == TensorKind::kVariable || home.state.resident != kNone;
+    if (t == otherwise_) {
+      for (std::size_t r = 0; run_ == 0 && r < replicas_; ++r)
+        write(0, cells_[t], r, mix(kSource, t.value, r));
+    } else if (run_ == 0 && !is_variable) {
+      for (const std::uint32_t cell : cells_[t]) std::fill_n(at(0, cell), replicas_, kZero);
+    } else if (is_variable && (run_ == 0 || (otherwise_ == kNone && mix(seed_, t.value, run_) % 4 == 0))) {
+      write_from_host(t, run_);
     }
   }
 }
@@ -336,8 +355,8 @@ bool Herbrand::session(std::uint64_t seed, int runs, Observer& observer) {
   seed_ = mix(kSource, seed);
   top_ = 0;
   push(code_[kMainGraph]);
-  start();
   for (run_ = 0; run_ < unsign(runs); ++run_) {
+    start();
     positions_.assign(ir_.num_streams() * replicas_, 0);
     observer_->starts(0, all_);
     show_state(Role::kInput);
@@ -417,7 +436,7 @@ bool Herbrand::diverged(const Step& step, PathId path, Mask active) {
 
 /// Of replica `r`: what its result is made of.
 Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
-  Term result = mix(kApplied, step.op->id.value);
+  Term result = mix(kApplied, step.function);
   const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
   switch (step.kind) {
     case Kind::kMembers:
@@ -457,7 +476,9 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
   each(active, [&](std::size_t r) { fresh[r] = local_term(step, base, r); });
   if (step.op->noise.seeds) {
     const std::span<const std::uint32_t> seeds = observer_->seeds(path, *step.op);
-    if (!seeds.empty()) each(active, [&](std::size_t r) { fresh[r] = mix(fresh[r], seeds[r]); });
+    // The noise key is made of the way to the op and its place in the graph, too.
+    if (!seeds.empty())
+      each(active, [&](std::size_t r) { fresh[r] = mix(fresh[r], seeds[r], path, step.op->id.value); });
   }
   for (std::uint32_t k = 0; k < step.out.size(); ++k) {
     each(active, [&](std::size_t r) { write(base, *step.out[k], r, fresh[r]); });
@@ -472,7 +493,7 @@ void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask a
   for (std::uint32_t k = 0; k < step.entries.size(); ++k) {
     const Cells& entry = *step.entries[k];
     each(active, [&](std::size_t r) {
-      const Term stored = mix(kApplied, step.op->id.value, term(base, *step.in[0], r));
+      const Term stored = mix(kApplied, step.function, term(base, *step.in[0], r));
       write(0, entry, r,
             step.dynamic ? mix(stored, k, term(0, entry, r), term(base, *step.in.back(), r)) : stored);
     });

@@ -2,9 +2,11 @@
 // replicas hold equal terms at a point iff their values are equal for all programs of this shape.
 //
 // It is the oracle of the partition analysis and shares no code with it: what an op reads is known here by
-// the op's name, not by its OpDef. Replicas go through calls, loops and conditionals with a control flow of
-// their own: a condition holds or not by a hash of its term, so replicas with equal terms decide alike, and
-// another seed is another run.
+// the op's name, not by its OpDef. Ops with one name, the same attributes and the same types are one
+// function, wherever they stand; those that round stochastically are not, as their noise depends on where
+// they are. Replicas go through calls, loops and conditionals with a control flow of their own: a condition
+// holds or not by a hash of its term, so replicas with equal terms decide alike, and another seed is another
+// run.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +67,9 @@ class Herbrand {
   /// `rows`: replicas that are fed equal rows of streams, beside what these declare.
   explicit Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows = {});
 
-  /// Runs the program so many times, variables and remote memory being kept. False when replicas disagreed
-  /// about an exchange.
+  /// Runs the program so many times, variables and remote memory being kept; but some variables the host
+  /// writes between runs, as it may, so that no variable's value is the same in all runs. False when replicas
+  /// disagreed about an exchange.
   bool session(std::uint64_t seed, int runs, Observer& observer);
 
   /// Sessions from now on start with another value of that state of the main graph.
@@ -117,6 +120,7 @@ class Herbrand {
     std::int64_t count = 0;  ///< Iterations at most.
     bool asks = false;       ///< Ends earlier, where the first output holds nowhere.
     std::vector<Body> bodies = {};
+    std::uint64_t function = 0;  ///< Number of the function that the op is.
   };
   struct Code {
     std::vector<Step> steps;
@@ -129,6 +133,7 @@ class Herbrand {
   void add_step(Code& code, const Op& op, std::uint32_t position, std::uint32_t first_output);
   void add_bodies(Step& step);
   void set_kind(Step& step);
+  std::uint64_t number_of(const Op& op);
   void set_groups(Step& step);
   void place_graph(const Graph& graph);
   void place_view(const Op& op);
@@ -142,6 +147,7 @@ class Herbrand {
   void copy(std::size_t from_base, const Cells& from, std::size_t to_base, const Cells& to, Mask active);
   void mark(std::size_t base, const Cells& cells, Mask active);
   void start();
+  void write_from_host(TensorId state, std::uint64_t version);
   void show_state(Role role);
   std::size_t push(const Code& code);
   void pop(const Code& code, std::size_t base);
@@ -168,8 +174,9 @@ class Herbrand {
   bool in_elements_ = false;            ///< Some op is a view.
   std::vector<Term> shown_;             ///< Of terms().
   IdVector<GraphId, Code> code_;
-  std::vector<TensorId> state_;  ///< Of the main graph.
-  TensorId otherwise_ = kNone;   ///< Of start_otherwise.
+  std::map<std::string, std::uint64_t> functions_;  ///< By name, attributes and types.
+  std::vector<TensorId> state_;                     ///< Of the main graph.
+  TensorId otherwise_ = kNone;                      ///< Of start_otherwise.
   std::vector<Path> paths_{1};
   std::map<std::tuple<PathId, std::uint32_t, std::uint32_t>, PathId> path_ids_;
   // Of the present session:

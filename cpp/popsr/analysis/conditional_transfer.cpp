@@ -1,6 +1,7 @@
 // Transfer of a conditional. Replicas that agree on the condition run one branch together; what they agree on
 // afterwards, they agreed on in whichever branch it was.
 #include <algorithm>
+#include <utility>
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/base/error.h"
@@ -98,6 +99,14 @@ void ContextSolver::write_changes(const Changes& taken, const Changes& other, Op
   }
 }
 
+/// True if a branch changes some of the memory under another name.
+bool ContextSolver::is_renamed(TensorId storage, const Changes& changes) const {
+  return std::ranges::any_of(changes.tensors, [&](const auto& each) {
+    return each.first != storage && ir_.storage_index(each.first) != kNone &&
+           overlaps(ir_, each.first, storage);
+  });
+}
+
 void ContextSolver::merge_pieces(TensorId storage, const Changes& taken, const Changes& other,
                                  OpFacts& facts) {
   if (ir_.storage_index(storage) == kNone) return;
@@ -146,6 +155,63 @@ void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const C
   }
 }
 
+/// True if one of the facts may rise.
+bool ContextSolver::may_rise(const Op& op, const AlikeEnds& alike, const OpFacts& facts) const {
+  if (!alike.is_known) return false;
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+    if (alike.outputs[k] && facts.outputs[k] != context_.exec) return true;
+  }
+  const auto rises = [&](const Written& each) {
+    return each.second != context_.exec && alike.has(each.first, ir_.storage_index(each.first) == kNone);
+  };
+  return std::ranges::any_of(facts.written, rises) ||
+         std::ranges::any_of(streams_, [&](StreamId id) { return alike.has_position(id); });
+}
+
+/// Sets a fact to a coarser one; false if it is not.
+bool ContextSolver::raise(PartitionId& fact, PartitionId to) {
+  if (fact == to || !table_.refines(fact, to)) return false;
+  fact = to;
+  return true;
+}
+
+void ContextSolver::write_alike(const Op& op, const CalledGraph& branch,
+                                const std::vector<PartitionId>& before, OpFacts& facts) {
+  const AlikeEnds& alike = analysis_.numbers_.alike(op);
+  if (!may_rise(op, alike, facts)) return;
+  const std::vector<PartitionId> merged = std::exchange(remote_, before);  // as both branches found it
+  const Context& alone =
+      analysis_.context(analysis_.solve(branch.graph, entry_of(op, branch), context_.narrowing));
+  const Changes changes = changes_of(op, branch, alone);
+  const auto replace = [&facts](TensorId tensor, const Pieces& pieces) {
+    std::erase_if(facts.pieces, [tensor](const auto& each) { return each.first == tensor; });
+    if (!pieces.empty()) facts.pieces.emplace_back(tensor, pieces);
+  };
+  const auto find = [](const auto& all, auto key) {
+    const auto it = all.find(key);
+    return it == all.end() ? Pieces() : it->second;
+  };
+  for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {
+    if (alike.outputs[k] && raise(facts.outputs[k], alone.end.outputs[k]))
+      replace(op.outputs[k], find(alone.end.output_pieces, k));
+  }
+  for (auto& [place, fact] : facts.written) {
+    const bool entry = ir_.storage_index(place) == kNone;
+    if (!alike.has(place, entry) || (!entry && is_renamed(place, changes))) continue;
+    const auto changed = changes.tensors.find(place);
+    const bool kept = changed == changes.tensors.end();
+    if (raise(fact, kept ? read(place) : changed->second) && !entry)
+      replace(place, kept ? memory_.pieces(place) : find(changes.pieces, place));
+  }
+  remote_ = merged;
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (!alike.has_position(streams_[i])) continue;
+    const auto left = changes.positions.find(streams_[i]);
+    const std::size_t at = entries_.size() + i;
+    raise(remote_[at], left == changes.positions.end() ? before[at] : left->second);
+  }
+}
+
 OpFacts ContextSolver::transfer_conditional(const Op& op) {
   const std::optional<bool> known = truth(op.inputs[0]);
   const PartitionId exec = table_.meet(context_.exec, read(op.inputs[0]));
@@ -166,8 +232,10 @@ OpFacts ContextSolver::transfer_conditional(const Op& op) {
     write_only_changes(holds ? then_changes : else_changes, facts);
   } else {
     merge_outputs(op, taken.end, other.end, facts);
+    const std::vector<PartitionId> before = remote_;
     write_changes(then_changes, else_changes, facts);
     write_changes(else_changes, then_changes, facts);
+    if (exec != context_.exec && !keeps_) write_alike(op, branches[0], before, facts);
   }
   for (const auto& [storage, written] : facts.written) write(storage, written);
   return facts;

@@ -52,6 +52,13 @@ class ContextSolver {
   Changes changes_of(const Op& op, const CalledGraph& branch, const Context& callee);
   void write_changes(const Changes& taken, const Changes& other, OpFacts& facts);
   void write_only_changes(const Changes& taken, OpFacts& facts);
+  bool is_renamed(TensorId storage, const Changes& changes) const;
+  /// Where both branches leave the same: the facts that one of them leaves if all replicas take it. `before`:
+  /// of remote memory and positions, before the conditional.
+  void write_alike(const Op& op, const CalledGraph& branch, const std::vector<PartitionId>& before,
+                   OpFacts& facts);
+  bool may_rise(const Op& op, const AlikeEnds& alike, const OpFacts& facts) const;
+  bool raise(PartitionId& fact, PartitionId to);
   void merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other, OpFacts& facts);
   void merge_pieces(TensorId storage, const Changes& taken, const Changes& other, OpFacts& facts);
   /// The facts that a called graph starts with.

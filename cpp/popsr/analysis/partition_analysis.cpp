@@ -113,7 +113,8 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
       rows_(all_rows(ir, assumptions_)),
       state_(state_of(ir)),
       uses_(ir),
-      loops_(ir) {
+      loops_(ir),
+      numbers_(ir, assumptions_.fault) {
   with_deep_stack([this] {
     solve_runs();
     reachable_ = std::make_shared<Reachable>(ir_->num_graphs());

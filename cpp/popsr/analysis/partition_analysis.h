@@ -9,9 +9,9 @@
 //   - call: the callee is analysed in the context (facts of its inputs, also of their parts, conditions that
 //     are known, execution partition); memoised by that key;
 //   - conditional: branches are analysed with execution partition E & fact of the condition; a result or a
-//   place
-//     that a branch writes keeps the condition & what both branches leave there; in a branch its condition
-//     is known, and a conditional on it there runs one branch;
+//     place that a branch writes keeps the condition & what both branches leave there; where both leave the
+//     same value of the same operands, what one would leave if all took it. In a branch its condition is
+//     known, and a conditional on it there runs one branch;
 //   - repeat: the facts X of carried values and of values written by reference are followed from iteration to
 //     iteration until they come back; the body is claimed for their meet, and the last ones are left. Where
 //     that takes too many: greatest fixpoint X = X0 & body(X);
@@ -34,6 +34,7 @@
 
 #include "popsr/analysis/context_entry.h"
 #include "popsr/analysis/fact_store.h"
+#include "popsr/analysis/numbers/value_numbers.h"
 #include "popsr/analysis/solver_fault.h"
 #include "popsr/effects/input_uses.h"
 #include "popsr/effects/loop_depths.h"
@@ -221,6 +222,7 @@ class PartitionAnalysis {
   bool keeps_starts_ = false;                     ///< They are the ones before the first run.
   InputUses uses_;
   LoopDepths loops_;
+  ValueNumbers numbers_;
 };
 
 }  // namespace popsr

@@ -6,7 +6,8 @@
 //   - what runs hand on is the same fixpoint X = X0 & F(X). New ops give F' = F but where they write. If X
 //     started as X0 there, and F' leaves it, X is a fixpoint of F' too; and it is the greatest: any other has
 //     the same values there, so F leaves it as well.
-// Everything else is analysed afresh.
+// Everything else is analysed afresh; so are new calls where branches of conditionals were compared, as they
+// were compared for the calls that there were.
 #include <algorithm>
 #include <set>
 
@@ -39,6 +40,8 @@ std::unique_ptr<PartitionAnalysis> PartitionAnalysis::grown(const PartitionAnaly
   const bool same = ir.grew_from(before.epoch_, ops) && ir.seeds_grew_from(before.seeds_epoch_, ops);
   if (checks.changes && !same) return nullptr;
   if (ir.num_remotes() != before.counters_.remotes) return nullptr;
+  const std::vector<OpId>& calls = ir.ops_with_graphs();
+  if (before.numbers_.is_asked() && !calls.empty() && calls.back().index() >= ops) return nullptr;
   std::unique_ptr<PartitionAnalysis> now(new PartitionAnalysis(before));
   const bool known = with_deep_stack([&] { return now->grow(before, checks); });
   return known ? std::move(now) : nullptr;

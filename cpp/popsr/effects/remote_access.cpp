@@ -71,6 +71,7 @@ std::vector<TensorId> RemoteAccess::find(GraphId id, bool stores_only, Memo& mem
   }
   for (const OpId op_id : single_ops(ir_, id)) {
     const Op& op = ir_.op(op_id);
+    if (!runs_body(op)) continue;
     for (const CalledGraph& called : called_graphs(ir_, op)) {
       const std::vector<TensorId>& inner = reached(called.graph, stores_only, memo);
       all.insert(inner.begin(), inner.end());

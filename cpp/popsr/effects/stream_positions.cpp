@@ -46,6 +46,7 @@ std::vector<StreamId> StreamPositions::reached(GraphId graph) const {
     stack.pop_back();
     for (const OpId id : ops) {
       if (const auto stream = loaded_stream(ir_, ir_.op(id))) streams.insert(*stream);
+      if (!runs_body(ir_.op(id))) continue;
       for (const CalledGraph& called : called_graphs(ir_, ir_.op(id))) {
         if (seen.insert(called.graph).second) stack.push_back(called.graph);
       }

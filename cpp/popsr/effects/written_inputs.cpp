@@ -35,6 +35,7 @@ std::vector<bool> WrittenInputs::find(GraphId id) {
 
 bool WrittenInputs::by_call(const Op& op, std::uint32_t i) {
   if (std::ranges::find(op.call.modified, i) == op.call.modified.end()) return false;
+  if (!runs_body(op)) return false;
   // A loop hands the last value of a carried input back.
   if (op.def->program.control == Control::kRepeat && i < op.outputs.size()) return true;
   for (const CalledGraph& called : called_graphs(ir_, op)) {

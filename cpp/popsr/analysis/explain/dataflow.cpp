@@ -7,7 +7,6 @@
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/base/sorted.h"
-#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -18,8 +17,6 @@ constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
 std::size_t at(std::int32_t time) { return static_cast<std::size_t>(time); }
 
 }  // namespace
-
-bool runs_body(const Op& op) { return counted_iterations(op) != 0; }
 
 PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output) {
   if (!op.def->has_rule()) return ir.partitions().bottom();

@@ -167,9 +167,6 @@ class Dataflow {
   std::unordered_map<ContextId, FrameId> first_frames_;
 };
 
-/// False for a loop of no iterations: its outputs are its inputs. Of ops that run graphs.
-bool runs_body(const Op& op);
-
 /// The fact of output `output` were its inputs of these facts, without the noise of its rounding.
 PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output);
 

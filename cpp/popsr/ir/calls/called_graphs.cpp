@@ -1,6 +1,7 @@
 #include "popsr/ir/calls/called_graphs.h"
 
 #include "popsr/base/error.h"
+#include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -18,6 +19,8 @@ std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op) {
   }
   return called;
 }
+
+bool runs_body(const Op& op) { return counted_iterations(op) != 0; }
 
 void check_depth(std::string_view op, std::string_view graph, std::uint32_t depth) {
   constexpr std::uint32_t kMaxDepth = 200;

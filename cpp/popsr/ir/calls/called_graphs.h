@@ -23,6 +23,9 @@ struct CalledGraph {
 /// holds, comes first. Empty for an op that runs none.
 std::vector<CalledGraph> called_graphs(const Ir& ir, const Op& op);
 
+/// False for a loop of no iterations: its outputs are its inputs.
+bool runs_body(const Op& op);
+
 /// Called graphs are walked by recursive functions: a limit far above what models use and below what a stack
 /// holds. GraphError when a graph of that depth cannot be run by another op.
 void check_depth(std::string_view op, std::string_view graph, std::uint32_t depth);
