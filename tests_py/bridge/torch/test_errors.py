@@ -121,6 +121,16 @@ def crossed(model: Any, x: Any) -> Any:
     return functional.all_reduce(model(x), "sum", groups[dist.get_rank() > 0])
 
 
+def strided(x: Any) -> Any:
+    return torch.as_strided(x.t(), (2, 2), (1, 2))
+
+
+def test_memory_of_views() -> None:
+    module = make_fx(strided, tracing_mode="fake")(X)
+    with pytest.raises(UnsupportedError, match="as_strided of a view"):
+        bridge.from_fx(module, X, replicas=2)
+
+
 def test_groups_that_do_not_fit() -> None:
     with pytest.raises(ReplicaError, match=r"do not fit together, got \[0, 1\] on rank 0"):
         trace(crossed)
@@ -153,6 +163,16 @@ def test_unknown_process_group() -> None:
         bridge.from_fx(module, X, replicas=4)
     made = bridge.from_fx(module, X, replicas=4, process_groups={"tensor parallel": [[0, 1], [2, 3]]})
     assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0,1}{2,3}"
+
+
+def sgd(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    loss = models.plain_step(model, optimizer, x, y)
+    optimizer.param_groups[0]["lr"] *= 0.5
+    return loss
 
 
 @pytest.mark.parametrize(
@@ -195,6 +215,11 @@ def test_unknown_process_group() -> None:
             ),
             UnsupportedError,
             "the first step of SGD with dampening differs",
+        ),
+        (
+            lambda: bridge.trace_step(scheduled, models.mlp(), sgd, *models.labelled(0), replicas=2),
+            UnsupportedError,
+            "the step changes an option of the optimizer that is a number, got 'lr' 0.1 and then 0.05",
         ),
     ],
 )

@@ -16,7 +16,12 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
-from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: E402
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
@@ -98,3 +103,52 @@ def test_precision_of_its_own_is_refused() -> None:
 def test_parts_of_different_sizes_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"'first.weight' is not cut into equal parts"):
         bridge.trace_step(models.plain_step, sharded(3), sgd, models.labelled, replicas=3)
+
+
+class Rows(nn.Module):
+    """A weight on all ranks, for rows that each rank has a part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        whole = torch.arange(12.0).view(6, 2) / 12
+        self.w = nn.Parameter(distribute_tensor(whole, self.mesh, [Replicate()]))
+
+
+def rows_step(model: Any, _optimizer: Any, x: Any, _y: Any) -> Any:
+    rows = DTensor.from_local(x, model.mesh, [Shard(0)])
+    loss = ((rows @ model.w) ** 2).mean()
+    (grad,) = torch.autograd.grad(loss, (model.w,))
+    with torch.no_grad():
+        model.w -= 0.1 * grad
+    return loss
+
+
+def test_rows_of_each_rank() -> None:
+    """DTensor calls the sum of the gradients as it computes an op, of which the step says nothing."""
+    made = compare(rows_step, Rows, sgd, models.labelled, 4)
+    assert made.prove().ok
+
+
+def test_tensor_parallel_recipe() -> None:
+    def model() -> Any:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
+        made = parallelize_module(models.mlp(), mesh["tensor"], plan)
+        made.data = mesh["data"].get_group()
+        return made
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad.to_local(), dist.ReduceOp.AVG, group=model.data)
+        optimizer.step()
+        return loss
+
+    pairs = [[0, 1], [2, 3]]
+    made = compare(step, model, sgd, lambda rank: models.labelled(rank // 2), 4, groups={"[xy]": pairs})
+    proof = made.prove()
+    assert proof.ok
+    assert str(proof.value("first.weight").proved) == "{0,2}{1,3}"

@@ -31,6 +31,8 @@ def adamw(**options: Any) -> Callable[[Any], Any]:
 OPTIMIZERS = {
     "sgd": sgd,
     "nesterov": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "sgd fused": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    "plain sgd fused": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, weight_decay=0.1, fused=True),
     "adamw": adamw(foreach=False),
     "adamw foreach": adamw(foreach=True),
     "adamw fused": adamw(fused=True),
@@ -38,6 +40,7 @@ OPTIMIZERS = {
     "adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01, foreach=True),
     "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01, foreach=True),
+    "adagrad fused": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01, fused=True),
     "adadelta": lambda m: torch.optim.Adadelta(m.parameters(), lr=0.1),
     "nadam": lambda m: torch.optim.NAdam(m.parameters(), lr=0.01),
     "adamax": lambda m: torch.optim.Adamax(m.parameters(), lr=0.01),
@@ -167,6 +170,22 @@ def test_autocast_and_numbers_of_the_step() -> None:
     for path, rows in expected.items():
         np.testing.assert_allclose(got[path], np.stack(rows), atol=1e-2)
     np.testing.assert_array_equal(got["result['twice']"], 2 * got["result['loss']"])
+
+
+def test_parameters_that_are_assigned() -> None:
+    def step(model: Any, _optimizer: Any, x: Any, y: Any) -> Any:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        names, ps = zip(*model.named_parameters(), strict=True)
+        with torch.no_grad():
+            for name, grad in zip(names, torch.autograd.grad(loss, ps), strict=True):
+                layer = model.get_submodule(name.split(".")[0])
+                if name.endswith("bias"):
+                    layer.bias -= 0.1 * models.average(name, grad)
+                else:
+                    layer.weight = nn.Parameter(layer.weight - 0.1 * models.average(name, grad))
+        return loss
+
+    assert compare(step, models.mlp, sgd, models.labelled, 2).prove().ok
 
 
 def test_distributed_data_parallel() -> None:

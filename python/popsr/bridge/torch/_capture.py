@@ -14,12 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
-from popsr.bridge.torch._decompositions import batch_norm, decompositions, fused_update, over_lists
-from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
+from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
+from popsr.bridge.torch._locations import (
+    Place,
+    current_place,
+    place_of_error,
+    place_of_node,
+    shown_place,
+    stack_trace,
+)
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "functional", "record"]
+__all__ = ["Recorded", "functional", "primitive", "record"]
 
 
 @dataclass
@@ -68,6 +75,14 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
     return found
 
 
+def primitive(module: Any, inputs: Sequence[Any]) -> Any:
+    """A graph of the user with its writes, in which no op depends on strides to make a view or a copy.
+
+    ``reshape`` and others are replaced by what they call, which is known here: without writes strides are lost.
+    """
+    return _again(module, inputs, lambda run: run)
+
+
 def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False) -> Any:
     """Second pass: the same graph of core ops without writes and views.
 
@@ -78,24 +93,13 @@ def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False)
             their numbers by that of the placeholder, ``meta["returned"]`` the number of the others.
     """
     import torch
-    import torch.fx.traceback as notes
-    from torch.fx.experimental.proxy_tensor import make_fx
 
-    def again(*args: Any) -> Any:
-        return torch.fx.Interpreter(module).run(*args)
-
-    traced = make_fx(
-        torch.func.functionalize(again, remove="mutations_and_views"),
+    made = _again(
+        module,
+        inputs,
+        lambda run: torch.func.functionalize(run, remove="mutations_and_views"),
         decomposition_table=decompositions(),
-        tracing_mode="fake",
-        _allow_non_fake_inputs=True,
     )
-    with notes.preserve_node_meta(), torch.no_grad():
-        try:
-            made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
-        except Exception as error:
-            raise _told(error) from error
-    _plain_arguments(made)
     if keep_writes:
         return_writes(made)
     simplify(made)
@@ -123,10 +127,56 @@ def _plain_arguments(module: Any) -> None:
     module.recompile()
 
 
-def _told(error: Exception) -> Error:
+def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **options: Any) -> Any:
+    """Trace a graph once more, on fake tensors; ops keep their lines."""
+    import torch
+    import torch.fx.traceback as notes
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    reader = _reader(module)
+    traced = make_fx(changed(reader.run), tracing_mode="fake", _allow_non_fake_inputs=True, **options)
+    with notes.preserve_node_meta(), torch.no_grad():
+        try:
+            made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
+        except Error:
+            raise
+        except Exception as error:
+            raise _told(error, place_of_node(reader.node)) from error
+    _plain_arguments(made)
+    return made
+
+
+def _reader(module: Any) -> Any:
+    """What runs a graph again: with ops on lists, fused updates and collectives that write in terms of others."""
+    import torch
+
+    class Reader(torch.fx.Interpreter):
+        node: Any = None
+
+        def run_node(self, n: Any) -> Any:
+            self.node = n
+            if str(n.target).startswith("aten.as_strided") and not _is_dense(n.args[0].meta.get("val")):
+                raise UnsupportedError(
+                    f"bridge.torch: as_strided of a view at {shown_place(place_of_node(n))}, got elements in another "
+                    "order than in memory, expected a contiguous tensor"
+                )
+            return super().run_node(n)
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            return in_terms_of_others(target, args, kwargs, super().call_function)
+
+    return Reader(module)
+
+
+def _is_dense(t: Any) -> bool:
+    """True for a tensor whose elements are in memory in their order, from its start on."""
+    return t is None or (t.is_contiguous() and not t.storage_offset())
+
+
+def _told(error: Exception, place: Place | None = None) -> Error:
     """An error of the trace in one line, with the user's."""
-    place = place_of_error(error.__traceback__)
-    where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+    place = place or place_of_error(error.__traceback__)
+    where = shown_place(place)
     kind = type(error).__name__
     if kind in ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"):
         return UnsupportedError(
@@ -141,6 +191,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     """The mode of the first pass; made in a function as its base is torch's."""
     import torch
     import torch.fx.traceback as notes
+    from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     core: Any = torch._C
@@ -160,15 +211,11 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
             place = self._place()
             if place is not None:
                 notes.current_meta["stack_trace"] = stack_trace(place)
-            if op.namespace == "aten" and "_foreach_" in str(op):
-                return over_lists(op, args, options)
-            if str(op).startswith("aten._fused_adam"):
-                return fused_update(op, args, options)
-            if str(op) == "aten.native_batch_norm.default":
-                return batch_norm(*args)
+            if any(issubclass(each, DTensor) for each in types):
+                return NotImplemented  # what it calls on local tensors comes here, too
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
-            return op(*args, **options)
+            return in_terms_of_others(op, args, options, lambda op, args, options: op(*args, **options))
 
         def _place(self) -> Place | None:
             """The line that is running; in a backward pass the line whose gradient is computed."""

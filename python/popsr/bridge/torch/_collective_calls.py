@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr.bridge.torch._locations import current_place
+from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -28,8 +28,7 @@ def functional_collective(
     name = str(op).split(".")[1]
     call = _CALLS.get(name)
     if call is None:
-        place = current_place()
-        where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+        where = shown_place(current_place())
         raise UnsupportedError(
             f"bridge.torch: communication without a counterpart at {where}, got {name}, expected a collective"
         )

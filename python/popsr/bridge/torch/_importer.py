@@ -24,7 +24,7 @@ from popsr.bridge.torch import (
 )
 from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
-from popsr.bridge.torch._locations import place_of_node
+from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
@@ -166,7 +166,7 @@ class Importer:
         for each in results:
             if not hasattr(each, "shape") or not all(isinstance(n, int) for n in each.shape):
                 raise UnsupportedError(
-                    f"bridge.torch: {node.target} at {_where(node)} makes a shape or number of the data, got "
+                    f"bridge.torch: {node.target} at {shown_place(place_of_node(node))} makes a shape or number of the data, got "
                     f"{each!s:.60}, expected results of fixed shapes"
                 )
             kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
@@ -218,8 +218,3 @@ def _tensors(values: Any) -> Iterable[Tensor]:
             yield from _tensors(each)
     elif isinstance(values, dict):
         yield from _tensors(list(values.values()))
-
-
-def _where(node: Any) -> str:
-    place = place_of_node(node)
-    return f"{place[0]}:{place[1]}" if place else "an unknown line"

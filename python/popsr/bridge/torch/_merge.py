@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._capture import Recorded
-from popsr.bridge.torch._locations import place_of_node
+from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._ranks import grouping_of_all
 from popsr.errors import UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -265,8 +265,7 @@ def _placeholder(merged: Merged, values: list[Any]) -> Any:
 
 
 def _different(first: Any, other: Any, rank: int, where: str, what: str) -> UnsupportedError:
-    places = [place_of_node(node) for node in (first, other)]
-    texts = [f"{place[0]}:{place[1]}" if place else "an unknown line" for place in places]
+    texts = [shown_place(place_of_node(node)) for node in (first, other)]
     return UnsupportedError(
         f"{where}: ranks 0 and {rank} run different ops at {texts[0]} and {texts[1]}, got {what}, expected the same "
         "ops on all ranks"
