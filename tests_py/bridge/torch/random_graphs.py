@@ -12,15 +12,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch import more_rows, rows  # noqa: E402
+from tests_py.bridge.torch import decomposed_rows, more_rows, rows  # noqa: E402
 
 WORLD = 4
 GROUPS = {"0": [[0, 1, 2, 3]], "pairs": [[0, 1], [2, 3]], "strided": [[0, 2], [1, 3]]}
 SHAPE = (4, 3)
 ATEN, COLLECTIVES = torch.ops.aten, torch.ops._c10d_functional
 ROWS: dict[str, list[Any]] = {
-    **{**rows.ARITHMETIC, **rows.COMPARISONS, **rows.FUNCTIONS, **rows.SHAPES},
-    **{**more_rows.REDUCTIONS, **more_rows.INDEXING, **more_rows.PRODUCTS, **more_rows.NETWORKS},
+    **rows.ARITHMETIC,
+    **rows.COMPARISONS,
+    **rows.FUNCTIONS,
+    **rows.SHAPES,
+    **more_rows.REDUCTIONS,
+    **more_rows.INDEXING,
+    **more_rows.BAGS,
+    **more_rows.PRODUCTS,
+    **more_rows.NETWORKS,
+    **decomposed_rows.DECOMPOSED,
 }
 
 Maker = Callable[["Program"], Any]
@@ -216,7 +224,7 @@ def _views(p: Program, t: Any) -> Any:
     return t
 
 
-_IN_PLACE = "tanh_ relu_ sigmoid_ neg_ abs_ zero_ sin_".split()
+_IN_PLACE = ["tanh_", "relu_", "sigmoid_", "neg_", "abs_", "zero_", "sin_"]
 
 
 def _write(p: Program, t: Any) -> None:

@@ -20,6 +20,7 @@ CLOSE = {
     **rows.ARITHMETIC,
     **rows.FUNCTIONS,
     **more_rows.REDUCTIONS,
+    **more_rows.BAGS,
     **more_rows.PRODUCTS,
     **more_rows.NETWORKS,
 }

@@ -160,7 +160,7 @@ def _fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> No
 
 
 def _update_of(name: str) -> Callable[..., None]:
-    """torch's function that updates one tensor after the other, for the options of a fused op."""
+    """Torch's function that updates one tensor after the other, for the options of a fused op."""
     if name == "_fused_sgd_":
         return _sgd
     if name == "_fused_adagrad_":

@@ -10,6 +10,7 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch import (
+    _bags,
     _collectives,
     _elementwise,
     _indexing,
@@ -33,6 +34,7 @@ from popsr.tensor import Tensor, constant
 __all__ = ["Importer", "array_of"]
 
 _FAMILIES = (
+    _bags,
     _scalars,
     _collectives,
     _elementwise,
@@ -166,8 +168,8 @@ class Importer:
         for each in results:
             if not hasattr(each, "shape") or not all(isinstance(n, int) for n in each.shape):
                 raise UnsupportedError(
-                    f"bridge.torch: {node.target} at {shown_place(place_of_node(node))} makes a shape or number of the data, got "
-                    f"{each!s:.60}, expected results of fixed shapes"
+                    f"bridge.torch: {node.target} at {shown_place(place_of_node(node))} makes a shape or number of the "
+                    f"data, got {each!s:.60}, expected results of fixed shapes"
                 )
             kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
             shapes.append((tuple(each.shape), kind))
