@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Program:
         self.graph, self.root = torch.fx.Graph(), torch.nn.Module()
         self.state, self.data = self.graph.placeholder("state"), self.graph.placeholder("data")
         self.values = [self.state, self.data]
+        self._reshapes = self.random.random() < 0.25  # which makes a view or a copy, as strides are
 
     def one(self) -> Any:
         return self.random.choice([*self.values[-6:], self.state, self.data])
@@ -67,7 +69,7 @@ class Program:
     def constant(self, t: Any) -> Any:
         name = f"constant_{len(self.root._buffers)}"
         self.root.register_buffer(name, t)
-        return self.graph.get_attr(name)
+        return self.call(ATEN.clone.default, self.graph.get_attr(name))
 
     def number(self) -> float:
         return round(self.random.uniform(-1.5, 1.5), 2)
@@ -81,12 +83,19 @@ class Program:
     def stretched(self, value: Any, shape: tuple[int, ...], start: int = 0) -> Any:
         """Elements of a value in a shape, from the first again where there are more places."""
         size, count = math.prod(SHAPE), math.prod(shape)
-        flat = self.call(ATEN.reshape.default, value, [size])
+        flat = self.shaped(value, [size])
         if start + count > size:
             flat = self.call(ATEN.repeat.default, flat, [-(-(start + count) // size)])
         return self.call(
-            ATEN.reshape.default, self.call(ATEN.slice.Tensor, flat, 0, start, start + count), list(shape)
+            ATEN.view.default, self.call(ATEN.slice.Tensor, flat, 0, start, start + count), list(shape)
         )
+
+    def shaped(self, value: Any, shape: list[int]) -> Any:
+        """A value in another shape, whatever its strides."""
+        if self._reshapes:
+            return self.call(ATEN.reshape.default, value, shape)
+        copy = self.call(ATEN.clone.default, value, memory_format=torch.contiguous_format)
+        return self.call(ATEN.view.default, copy, shape)
 
 
 def unary(p: Program) -> Any:
@@ -144,7 +153,7 @@ def moved(p: Program) -> Any:
         return p.call(ATEN.cat.default, [two, one])
     if kind == 4:
         turned = p.call(ATEN.permute.default, p.one(), [1, 0])
-        return p.call(ATEN.reshape.default, turned, list(SHAPE))
+        return p.shaped(turned, list(SHAPE))
     return p.call(ATEN.cumsum.default, p.call(ATEN.tanh.default, p.one()), p.random.randrange(2))
 
 
@@ -162,7 +171,8 @@ def of_rows(p: Program) -> Any:
     packet, overload = name.rsplit(".", 1)
     op = getattr(getattr(ATEN, packet), overload)
     expected = op(*args, **options)
-    made = p.call(op, *_operands(p, args), **{key: _operands(p, each) for key, each in options.items()})
+    given = functools.partial(_operands, p, fixed="backward" in name)  # whose integers fit together
+    made = p.call(op, *given(args), **{key: given(each) for key, each in options.items()})
     if isinstance(expected, list | tuple):
         numbers = [i for i, each in enumerate(expected) if each is not None]
         number = p.random.choice(numbers)
@@ -170,17 +180,21 @@ def of_rows(p: Program) -> Any:
     return _returned(p, made, expected)
 
 
-def _operands(p: Program, value: Any) -> Any:
+def _operands(p: Program, value: Any, *, fixed: bool) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)(_operands(p, each) for each in value)
+        return type(value)(_operands(p, each, fixed=fixed) for each in value)
     if not isinstance(value, torch.Tensor):
         return value
-    if p.random.random() < 0.2 or not value.numel() or value.dtype == torch.bfloat16:
+    ascends = value.dtype == torch.int64 and value.dim() == 1 and bool((value.diff() >= 0).all())  # offsets
+    if p.random.random() < 0.2 or ascends or not value.numel() or value.dtype == torch.bfloat16:
         return p.constant(value)
     shape = tuple(value.shape)
     if value.dtype == torch.bool:
         return p.call(ATEN.gt.Scalar, p.stretched(p.one(), shape), p.number() / 3)
-    if not value.is_floating_point():  # the same numbers in another order, so that indices stay right
+    if not value.is_floating_point():
+        if fixed:
+            return p.constant(value)
+        # the same numbers in another order, so that indices stay right
         turned = value.flip(list(range(value.dim()))).contiguous()
         some = p.call(ATEN.gt.Scalar, p.call(ATEN.sum.default, p.one()), 0.0)
         return p.call(ATEN.where.self, some, p.constant(value), p.constant(turned))
@@ -196,10 +210,10 @@ def _returned(p: Program, made: Any, expected: Any) -> Any:
     count, size = expected.numel(), math.prod(SHAPE)
     if not count:
         return p.one()
-    flat = p.call(ATEN._to_copy.default, p.call(ATEN.reshape.default, made, [count]), dtype=torch.float32)
+    flat = p.call(ATEN._to_copy.default, p.shaped(made, [count]), dtype=torch.float32)
     flat = p.call(ATEN.repeat.default, flat, [-(-size // count)])
     start = p.random.randrange(-(-size // count) * count - size + 1)
-    value = p.call(ATEN.reshape.default, p.call(ATEN.slice.Tensor, flat, 0, start, start + size), list(SHAPE))
+    value = p.call(ATEN.view.default, p.call(ATEN.slice.Tensor, flat, 0, start, start + size), list(SHAPE))
     value = p.call(ATEN.clamp.default, value, -3.0, 3.0)
     return p.call(ATEN.masked_fill.Scalar, value, p.call(ATEN.isnan.default, value), 0.25)
 

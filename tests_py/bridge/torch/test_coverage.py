@@ -114,7 +114,9 @@ def test_analysed_only(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     for unsupported in ("error", "conservative"):
-        with pytest.raises(UnsupportedError, match=r"at .*test_coverage.py:\d+ makes a shape or number of the data"):
+        with pytest.raises(
+            UnsupportedError, match=r"at .*test_coverage.py:\d+ makes a shape or number of the data"
+        ):
             bridge.trace_step(
                 lambda _model, x: REFUSED[name](x),
                 torch.nn.Module(),

@@ -121,6 +121,23 @@ def crossed(model: Any, x: Any) -> Any:
     return functional.all_reduce(model(x), "sum", groups[dist.get_rank() > 0])
 
 
+COUNT = torch.zeros(())
+
+
+def counted(model: Any, x: Any) -> Any:
+    COUNT.add_(1)
+    return model(x)
+
+
+def test_writes_of_tensors_that_are_no_arguments() -> None:
+    with pytest.raises(UnsupportedError, match="a tensor that is no argument is written") as caught:
+        trace(counted)
+    assert re.search(line_of(counted, 1), str(caught.value)), caught.value
+    assert COUNT == 0
+    made = trace(lambda model, x: COUNT.clone().add_(model(x).sum()), equal=["x"])
+    assert made.run()["result"][0] == pytest.approx(models.mlp()(X).sum().item(), rel=1e-5)
+
+
 def strided(x: Any) -> Any:
     return torch.as_strided(x.t(), (2, 2), (1, 2))
 

@@ -80,7 +80,19 @@ def primitive(module: Any, inputs: Sequence[Any]) -> Any:
 
     ``reshape`` and others are replaced by what they call, which is known here: without writes strides are lost.
     """
+    if not any(_needs_strides(node.target) for node in module.graph.nodes):
+        return module
     return _again(module, inputs, lambda run: run)
+
+
+def _needs_strides(target: Any) -> bool:
+    """True for ops that call others, and for those on memory."""
+    import torch
+
+    if getattr(target, "namespace", "") != "aten":
+        return False
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    return "as_strided" in str(target) or bool(has_kernel(target.name(), "CompositeImplicitAutograd"))
 
 
 def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False) -> Any:
@@ -94,6 +106,7 @@ def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False)
     """
     import torch
 
+    _check_constants(module)
     made = _again(
         module,
         inputs,
@@ -162,10 +175,47 @@ def _reader(module: Any) -> Any:
                 )
             return super().run_node(n)
 
+        def fetch_attr(self, target: Any) -> Any:
+            found = super().fetch_attr(target)
+            return torch.ops.aten.lift_fresh_copy(found) if isinstance(found, torch.Tensor) else found
+
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
             return in_terms_of_others(target, args, kwargs, super().call_function)
 
     return Reader(module)
+
+
+def _check_constants(module: Any) -> None:
+    """Refuse a graph that writes a tensor which is neither an input nor made by the graph.
+
+    Raises:
+        UnsupportedError: with the line that writes.
+    """
+    constants = {node for node in module.graph.nodes if node.op == "get_attr"}
+    for node in module.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or node.op != "call_function":
+            continue
+        if any(each in constants for each in _written(node.target, node.args)):
+            raise _writes_constant(node.target, place_of_node(node))
+        if schema.returns and schema.returns[0].alias_info is not None and node.args and node.args[0] in constants:
+            constants.add(node)
+
+
+def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
+    """The operands that an op writes."""
+    if not op._schema.is_mutable:
+        return
+    for argument, value in zip(op._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from value if isinstance(value, list | tuple) else [value]
+
+
+def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
+    return UnsupportedError(
+        f"bridge.torch: a tensor that is no argument is written at {shown_place(place)}, got {op}, expected parameters, "
+        "buffers of the model or state of the optimizer"
+    )
 
 
 def _is_dense(t: Any) -> bool:
@@ -213,6 +263,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
                 notes.current_meta["stack_trace"] = stack_trace(place)
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
+            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
+                raise _writes_constant(op, place)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
             return in_terms_of_others(op, args, options, lambda op, args, options: op(*args, **options))
