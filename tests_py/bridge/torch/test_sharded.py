@@ -94,10 +94,38 @@ def test_fully_sharded(shape: tuple[int, ...], groups: str) -> None:
             assert abs(got[path][rank] - part).max() <= 1e-5 * abs(part).max(), path
 
 
-def test_precision_of_its_own_is_refused() -> None:
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-    with pytest.raises(UnsupportedError, match="fully_shard with a precision of its own"):
-        bridge.trace_step(models.plain_step, sharded(4, mp_policy=policy), sgd, models.labelled, replicas=4)
+def mixed_step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    """As FSDP2 computes in bfloat16: parameters and inputs are cast, gradients reduced in float32."""
+    optimizer.zero_grad()
+    narrow = {name: p.to(torch.bfloat16) for name, p in model.named_parameters()}
+    loss = F.cross_entropy(torch.func.functional_call(model, narrow, x.to(torch.bfloat16)).float(), y)
+    grads = torch.autograd.grad(loss, list(narrow.values()))
+    for p, grad in zip(model.parameters(), grads, strict=True):
+        p.grad = models.average("", grad.float())
+    optimizer.step()
+    return loss
+
+
+def test_precision_of_its_own() -> None:
+    def model() -> Any:
+        mesh, made = init_device_mesh("cpu", (4,)), models.mlp()
+        fully_shard(made.first, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, output_dtype=torch.float32)
+        return fully_shard(made, mesh=mesh, mp_policy=policy)
+
+    made = bridge.trace_step(models.plain_step, model, sgd, models.labelled, replicas=4)
+    assert made.prove().ok
+    got = made.run()
+    reference = bridge.trace_step(mixed_step, models.mlp, sgd, models.labelled, replicas=4)
+    wanted = reference.run()
+    for path in ("first.weight", "second.bias", "optimizer.first.weight.momentum_buffer"):
+        for rank in range(4):
+            part = wanted[path][rank].reshape(4, -1)[rank].reshape(got[path][rank].shape)
+            assert abs(got[path][rank] - part).max() <= 1e-6 * abs(part).max(), path
+    reduced = [t for t in str(made.ir).splitlines() if "replicated_reduce_scatter" in t]
+    assert reduced
+    assert not any("bf" in t for t in reduced)
+    assert any("bf" in t for t in str(made.ir).splitlines() if "replicated_all_gather" in t)
 
 
 def test_parts_of_different_sizes_are_refused() -> None:

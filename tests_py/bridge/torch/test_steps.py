@@ -188,6 +188,42 @@ def test_parameters_that_are_assigned() -> None:
     assert compare(step, models.mlp, sgd, models.labelled, 2).prove().ok
 
 
+class Normed(nn.Module):
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), norm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.first(x)))
+
+
+def test_synchronised_batch_norm() -> None:
+    """Rows of two ranks are normalised as those of one rank that has both."""
+
+    def run(norm: Any, batch: Any, world: int) -> Any:
+        made = bridge.trace_step(
+            models.data_parallel(), lambda: models.seeded(Normed(norm)), sgd, batch, replicas=world
+        )
+        assert made.prove().ok
+        made.run()
+        return made.run()
+
+    got = run(nn.SyncBatchNorm, models.labelled, 2)
+    both = [torch.cat(each) for each in zip(*map(models.labelled, range(2)), strict=True)]
+    expected = run(nn.BatchNorm1d, lambda _rank: both, 1)
+    for path in ("first.weight", "norm.weight", "norm.running_mean", "norm.running_var", "last.bias"):
+        np.testing.assert_allclose(got[path][1], expected[path], rtol=1e-4, atol=1e-5, err_msg=path)
+    local = bridge.trace_step(
+        models.data_parallel(),
+        lambda: models.seeded(Normed(nn.BatchNorm1d)),
+        sgd,
+        models.labelled,
+        replicas=2,
+    )
+    drifting = {each.path for each in local.prove().drifting}
+    assert drifting == {"norm.running_mean", "norm.running_var"}
+
+
 def test_distributed_data_parallel() -> None:
     def model() -> Any:
         return torch.nn.parallel.DistributedDataParallel(models.mlp())

@@ -24,6 +24,7 @@ from popsr.bridge.torch._locations import (
     stack_trace,
 )
 from popsr.bridge.torch._simplify import return_writes, simplify
+from popsr.bridge.torch._synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "functional", "primitive", "record"]
@@ -57,7 +58,11 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
 
     def watched(*args: Any) -> Any:
         # attention and recurrent layers as ops that other models have, too
-        with watcher(found.groups), noted_reductions(), sdpa_kernel(SDPBackend.MATH), _without_onednn():
+        with contextlib.ExitStack() as stack:
+            for each in (watcher(found.groups), noted_reductions(), synchronised_norms()):
+                stack.enter_context(each)
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(_without_onednn())
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
@@ -198,7 +203,12 @@ def _check_constants(module: Any) -> None:
             continue
         if any(each in constants for each in _written(node.target, node.args)):
             raise _writes_constant(node.target, place_of_node(node))
-        if schema.returns and schema.returns[0].alias_info is not None and node.args and node.args[0] in constants:
+        if (
+            schema.returns
+            and schema.returns[0].alias_info is not None
+            and node.args
+            and node.args[0] in constants
+        ):
             constants.add(node)
 
 
@@ -213,8 +223,8 @@ def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
 
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
-        f"bridge.torch: a tensor that is no argument is written at {shown_place(place)}, got {op}, expected parameters, "
-        "buffers of the model or state of the optimizer"
+        f"bridge.torch: a tensor that is no argument is written at {shown_place(place)}, got {op}, expected "
+        "parameters, buffers of the model or state of the optimizer"
     )
 
 
