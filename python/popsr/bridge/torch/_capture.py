@@ -15,6 +15,7 @@ from typing import Any
 
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
+from popsr.bridge.torch._draws import Draws, kept_generator
 from popsr.bridge.torch._locations import (
     Place,
     current_place,
@@ -66,7 +67,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with notes.preserve_node_meta():
+    with notes.preserve_node_meta(), kept_generator():
         try:
             found.module = traced(*inputs)
         except Error:
@@ -212,11 +213,16 @@ def _check_constants(module: Any) -> None:
             constants.add(node)
 
 
+def _called(op: Any, args: Any, options: Any) -> Any:
+    return op(*args, **options)
+
+
 def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
     """The operands that an op writes."""
-    if not op._schema.is_mutable:
+    schema = getattr(op, "_schema", None)
+    if schema is None or not schema.is_mutable:
         return
-    for argument, value in zip(op._schema.arguments, args, strict=False):
+    for argument, value in zip(schema.arguments, args, strict=False):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from value if isinstance(value, list | tuple) else [value]
 
@@ -263,7 +269,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
 
         def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
             super().__init__()
-            self._groups = groups
+            self._groups, self._draws = groups, Draws()
             self._places: dict[int, Place] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -275,9 +281,12 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
                 return NotImplemented  # what it calls on local tensors comes here, too
             if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
                 raise _writes_constant(op, place)
+            if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
+                with self._draws.noted():
+                    return in_terms_of_others(op, args, options, _called)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
-            return in_terms_of_others(op, args, options, lambda op, args, options: op(*args, **options))
+            return in_terms_of_others(op, args, options, _called)
 
         def _place(self) -> Place | None:
             """The line that is running; in a backward pass the line whose gradient is computed."""

@@ -24,6 +24,7 @@ from popsr.bridge.torch import (
     _shape,
 )
 from popsr.bridge.torch._control import CONTROL, no_seed
+from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
@@ -89,6 +90,8 @@ class Importer:
         self._builder = builder
         self._grouping = grouping
         self._random_seed = random_seed
+        self._drawn: dict[tuple[str, int], Tensor] = {}
+        self._draws_of_op: dict[int, int] = {}
 
     def run(self, module: Any, inputs: Sequence[Any], constants: Mapping[str, Tensor] | None = None) -> Any:
         """Ops of a graph module, for values of its placeholders in order.
@@ -145,7 +148,7 @@ class Importer:
             found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
-        site = Site(node.meta.get("val"), self._grouping, self._random_seed)
+        site = Site(node.meta.get("val"), self._grouping, functools.partial(self._seed, node))
         try:
             return found(site, *args, **options)
         except Gap as gap:
@@ -155,6 +158,17 @@ class Importer:
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
             error.add_note(f"while reading {node.target} of torch")
             raise
+
+    def _seed(self, node: Any) -> Tensor:
+        """The seed of a random op; of ops that torch draws for from the same state of its generator the same."""
+        draw = draw_of(node)
+        if draw is None:
+            return self._random_seed()
+        state, op = draw
+        number = self._draws_of_op[op] = self._draws_of_op.get(op, 0) + 1
+        if (state, number) not in self._drawn:
+            self._drawn[state, number] = self._random_seed()
+        return self._drawn[state, number]
 
     def _inner(self, module: Any, inputs: Sequence[Any]) -> Any:
         """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
