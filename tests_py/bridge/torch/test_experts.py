@@ -40,7 +40,7 @@ class Experts(nn.Module):
 
     def exchanged(self, parts: Any) -> Any:
         sizes = [CAPACITY] * self.size
-        return functional.all_to_all_single_autograd(parts, sizes, sizes, dist.group.WORLD)
+        return functional.all_to_all_single_autograd(parts, sizes, sizes, models.world())
 
     def forward(self, tokens: Any) -> Any:
         x = self.tokens(tokens).flatten(0, 1)
@@ -80,12 +80,12 @@ def test_experts_of_all_ranks(world: int) -> None:
 
 
 def uneven(model: Any, x: Any) -> Any:
-    return functional.all_to_all_single(model(x), [1, 3], [1, 3], dist.group.WORLD)
+    return functional.all_to_all_single(model(x), [1, 3], [1, 3], models.world())
 
 
 def of_data(model: Any, x: Any) -> Any:
     sizes = (model(x) > 0).sum(1).tolist()
-    return functional.all_to_all_single(x, sizes, sizes, dist.group.WORLD)
+    return functional.all_to_all_single(x, sizes, sizes, models.world())
 
 
 def test_parts_of_different_sizes_are_refused() -> None:

@@ -162,7 +162,7 @@ def test_tensor_parallel_recipe() -> None:
     def model() -> Any:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
         plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
-        made = parallelize_module(models.mlp(), mesh["tensor"], plan)
+        made: Any = parallelize_module(models.mlp(), mesh["tensor"], plan)
         made.data = mesh["data"].get_group()
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -72,7 +73,7 @@ def _own_shards() -> Iterator[None]:
     Nothing is sent in a job that does not exist; all ranks make the same tensor, as they are seeded alike.
     """
     try:
-        from torch.distributed.tensor import placement_types as module
+        module: Any = importlib.import_module("torch.distributed.tensor.placement_types")
     except ImportError:
         yield
         return

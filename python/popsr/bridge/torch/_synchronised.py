@@ -53,7 +53,7 @@ def _forward(norm: Any, x: Any, total: Any) -> Any:
         return torch.nn.functional.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
-    group = norm.process_group or dist.group.WORLD
+    group: Any = norm.process_group or dist.group.WORLD
     axes = [axis for axis in range(x.dim()) if axis != 1]
     shape = [1, -1] + [1] * (x.dim() - 2)
     count = x.numel() // x.shape[1] * group.size()

@@ -213,7 +213,9 @@ def _built(
 def _check_seeds(seen: _Seen, patterns: Groups) -> None:
     """Refuse random seeds that are said to be equal where the step seeds ranks apart."""
     grouping = patterns.of(RANDOM_SEED)
-    for states, node in seen.merged.draws if grouping is not None else ():
+    if grouping is None:
+        return
+    for states, node in seen.merged.draws:
         for members in grouping.groups:
             if len({states[member] for member in members}) > 1:
                 raise ReplicaError(
