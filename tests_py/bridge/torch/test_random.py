@@ -14,6 +14,7 @@ from popsr.errors import ReplicaError
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 X = torch.full((4000,), 0.25)
@@ -36,15 +37,13 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
 
 
 def test_each_rule_is_drawn() -> None:
-    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith("._random")}
+    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith("._rules.random")}
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_distribution(name: str) -> None:
     function, mean, deviation = DRAWN[name]
-    made = bridge.trace_step(
-        lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first"
-    )
+    made = bridge.trace_step(lambda _model, x: function(x), nn.Module(), None, X, replicas=2, ranks="first")
     first, second = made.run()["result"], made.run()["result"]
     assert abs(first.mean() - mean) < 5 * deviation / 8000**0.5
     assert abs(first.std() - deviation) < 0.1 * deviation
@@ -54,14 +53,14 @@ def test_distribution(name: str) -> None:
 
 def test_dropout_of_equal_seeds_keeps_replicas_equal() -> None:
     def step(model: Any, optimizer: Any, x: Any) -> Any:
-        loss = torch.nn.functional.dropout(model(x), 0.5).sum()
+        loss = nn.functional.dropout(model(x), 0.5).sum()
         loss.backward()
         optimizer.step()
         return loss
 
     def trace(*equal: str) -> Any:
         torch.manual_seed(0)
-        model = torch.nn.Linear(3, 4)
+        model = nn.Linear(3, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         return bridge.trace_step(step, model, optimizer, torch.ones(2, 3), replicas=2, equal=equal).prove()
 
@@ -69,16 +68,16 @@ def test_dropout_of_equal_seeds_keeps_replicas_equal() -> None:
     assert trace("x", "random seed").ok
 
 
-class Masked(torch.nn.Module):
+class Masked(nn.Module):
     """Dropout, computed once more in the backward pass."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.w = torch.nn.Parameter(torch.ones(400))
+        self.w = nn.Parameter(torch.ones(400))
 
     def masked(self, x: Any) -> Any:
-        first = torch.nn.functional.dropout(x * self.w, 0.5)
-        return first * torch.nn.functional.dropout(first, 0.5)
+        first = nn.functional.dropout(x * self.w, 0.5)
+        return first * nn.functional.dropout(first, 0.5)
 
     def forward(self, x: Any) -> Any:
         return checkpoint(self.masked, x, use_reentrant=False)
@@ -117,7 +116,7 @@ def test_ranks_of_one_seed_draw_the_same_numbers(options: dict[str, Any], partit
 
 def seeded_by_rank(model: Any, x: Any) -> Any:
     torch.manual_seed(torch.distributed.get_rank())
-    return torch.nn.functional.dropout(x)
+    return nn.functional.dropout(x)
 
 
 def test_seeds_that_the_step_sets_apart() -> None:

@@ -9,25 +9,25 @@ from typing import Any
 
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge.torch import (
-    _bags,
-    _collectives,
-    _elementwise,
-    _indexing,
-    _linear,
-    _nn,
-    _pools,
-    _random,
-    _reduce,
-    _resize,
-    _scalars,
-    _shape,
-)
 from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._rules import (
+    bags,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    scalars,
+    shape,
+)
+from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
@@ -35,18 +35,18 @@ from popsr.tensor import Tensor, constant
 __all__ = ["Importer", "array_of"]
 
 _FAMILIES = (
-    _bags,
-    _scalars,
-    _collectives,
-    _elementwise,
-    _indexing,
-    _linear,
-    _nn,
-    _pools,
-    _random,
-    _reduce,
-    _resize,
-    _shape,
+    bags,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    scalars,
+    shape,
 )  # register their rules
 
 # No value depends on these, or it is known from the type of the result.

@@ -11,7 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr._text.shown import shown
-from popsr.bridge.torch._rules import Gap, Site, rule
+from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.tensor import Tensor, constant
 
 __all__ = ["flat", "flat_places", "put"]
