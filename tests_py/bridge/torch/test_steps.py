@@ -136,6 +136,18 @@ def _of_pairs(rank: int) -> Any:
     return models.labelled(rank // 2)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+def test_compiled_module() -> None:
+    made = bridge.trace_step(
+        models.data_parallel(), lambda: torch.compile(models.mlp()), sgd, models.labelled, replicas=2
+    )
+    plain = bridge.trace_step(models.data_parallel(), models.mlp, sgd, models.labelled, replicas=2)
+    got, expected = made.run(), plain.run()
+    assert set(got) == set(expected)
+    for path, rows in expected.items():
+        np.testing.assert_array_equal(got[path], rows, err_msg=path)
+
+
 def test_one_replica() -> None:
     assert compare(models.data_parallel(), models.mlp, sgd, models.labelled, 1).prove().ok
 
