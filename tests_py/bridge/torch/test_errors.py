@@ -129,8 +129,8 @@ def counted(model: Any, x: Any) -> Any:
     return model(x)
 
 
-def test_writes_of_tensors_that_are_no_arguments() -> None:
-    with pytest.raises(UnsupportedError, match="a tensor that is no argument is written") as caught:
+def test_writes_of_tensors_from_outside() -> None:
+    with pytest.raises(UnsupportedError, match="a tensor from outside of the step is written") as caught:
         trace(counted)
     assert re.search(line_of(counted, 1), str(caught.value)), caught.value
     assert COUNT == 0

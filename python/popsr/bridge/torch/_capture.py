@@ -166,7 +166,7 @@ def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **
 
 
 def _reader(module: Any) -> Any:
-    """What runs a graph again: with ops on lists, fused updates and collectives that write in terms of others."""
+    """An interpreter that runs a graph again: with ops on lists, fused updates and collectives that write in terms of others."""
     import torch
 
     class Reader(torch.fx.Interpreter):
@@ -192,7 +192,7 @@ def _reader(module: Any) -> Any:
 
 
 def _check_constants(module: Any) -> None:
-    """Refuse a graph that writes a tensor which is neither an input nor made by the graph.
+    """Refuse a graph that writes a tensor from outside, neither an input nor made by the graph.
 
     Raises:
         UnsupportedError: with the line that writes.
@@ -229,7 +229,7 @@ def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
 
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
-        f"bridge.torch: a tensor that is no argument is written at {shown_place(place)}, got {op}, expected "
+        f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
         "parameters, buffers of the model or state of the optimizer"
     )
 
