@@ -166,7 +166,7 @@ def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **
 
 
 def _reader(module: Any) -> Any:
-    """An interpreter that runs a graph again: with ops on lists, fused updates and collectives that write in terms of others."""
+    """An interpreter that runs a graph again, with ops that are replaced in terms of others."""
     import torch
 
     class Reader(torch.fx.Interpreter):
