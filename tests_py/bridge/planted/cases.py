@@ -21,6 +21,7 @@ Kind = Literal[
     "state not synchronised",
     "cond on a varying predicate",
     "mean for sum",
+    "wrong placement",
 ]
 
 

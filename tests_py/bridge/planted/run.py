@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any, Literal
 
 from popsr.bridge import Proof
-from tests_py.bridge.planted import of_jax, of_torch
+from tests_py.bridge.planted import of_dtensor, of_jax, of_torch
 from tests_py.bridge.planted.cases import Case, load
 from tests_py.bridge.planted.verdicts import Verdict, alarms, verdict_of
 
 __all__ = ["Row", "all_cases", "row", "table"]
 
-Framework = Literal["JAX", "PyTorch"]
+Framework = Literal["JAX", "PyTorch", "DTensor"]
 Variant = Literal["right", "wrong"]
 NOT_APPLICABLE = "not applicable"
 
@@ -29,7 +29,7 @@ class Row:
         popsr: about the wrong step.
         false_alarms: of popsr, about the right step.
         vma: "error" or "silent" of JAX's check of varying axes, for the wrong and for the right step.
-        dtensor: of DTensor.
+        dtensor: "error" or "silent" of torch when it runs a step of DTensors, for both steps.
     """
 
     framework: Framework
@@ -37,19 +37,20 @@ class Row:
     popsr: Verdict
     false_alarms: list[str]
     vma: tuple[str, str]
-    dtensor: str
+    dtensor: tuple[str, str]
 
 
 def all_cases() -> list[tuple[Framework, Case]]:
     """Every case with its framework."""
     jax: list[tuple[Framework, Case]] = [("JAX", case) for case in of_jax.CASES]
-    return [*jax, *(("PyTorch", case) for case in of_torch.CASES)]
+    torch: list[tuple[Framework, Case]] = [("PyTorch", case) for case in of_torch.CASES]
+    return [*jax, *torch, *(("DTensor", case) for case in of_dtensor.CASES)]
 
 
 @cache
 def _prelude(framework: Framework) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(of_jax.PRELUDE if framework == "JAX" else of_torch.PRELUDE, names)
+    exec({"JAX": of_jax, "PyTorch": of_torch, "DTensor": of_dtensor}[framework].PRELUDE, names)
     return names
 
 
@@ -102,13 +103,40 @@ def _vma(case: Case, variant: Variant) -> str:
     return "silent"
 
 
+def _dtensor(case: Case, variant: Variant) -> str:
+    """ "error" when torch refuses the step as all ranks run it, with rows that differ where the case says so."""
+    import torch
+
+    from tests_py.bridge.torch.ranks import run_ranks
+
+    names = load(case, variant, _prelude("DTensor"))
+    groups = names["options"].get("groups", {}).get("x", [[rank] for rank in range(4)])
+
+    def work(rank: int) -> None:
+        shared = next(i for i, group in enumerate(groups) if rank in group)
+        factor = 1 if "equal" in names["options"] else 1 + shared
+        names["step"](names["model"](), *(factor * t for t in names["batch"]))
+
+    try:
+        with torch.random.fork_rng():
+            run_ranks(4, work)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError):
+        return "error"
+    return "silent"
+
+
 @cache
 def row(framework: Framework, case: Case) -> Row:
     """All checks of a case."""
     wrong = verdict_of(proof_of(framework, case, "wrong"), f"{case.file('wrong')}:{case.line}")
     right = alarms(proof_of(framework, case, "right"))
     vma = (_vma(case, "wrong"), _vma(case, "right")) if framework == "JAX" else (NOT_APPLICABLE,) * 2
-    return Row(framework, case, wrong, right, vma, NOT_APPLICABLE)
+    dtensor = (
+        (_dtensor(case, "wrong"), _dtensor(case, "right"))
+        if framework == "DTensor"
+        else (NOT_APPLICABLE,) * 2
+    )
+    return Row(framework, case, wrong, right, vma, dtensor)
 
 
 def table() -> str:
@@ -116,18 +144,28 @@ def table() -> str:
     rows = [row(framework, case) for framework, case in all_cases()]
     head = "| bug | kind | step of | JAX's vma | DTensor | popsr |\n| --- | --- | --- | --- | --- | --- |"
     lines = [
-        f"| {each.case.name} | {each.case.kind} | {each.framework} | {each.vma[0]} | {each.dtensor} | {_said(each)} |"
+        f"| {each.case.name} | {each.case.kind} | {each.framework} | {each.vma[0]} | {each.dtensor[0]} | "
+        f"{_said(each)} |"
         for each in rows
     ]
-    of_jax_steps = [each for each in rows if each.framework == "JAX"]
     found = [each for each in rows if each.popsr.found and each.popsr.names_line]
+    wrong, right = ([_errors(rows, name, variant) for name in ("JAX", "DTensor")] for variant in (0, 1))
     totals = (
-        f"| found, of {len(rows)} | | | {sum(each.vma[0] == 'error' for each in of_jax_steps)} of "
-        f"{len(of_jax_steps)} | - | {len(found)} with the line |\n"
-        f"| alarms about {len(rows)} right steps | | | {sum(each.vma[1] == 'error' for each in of_jax_steps)} of "
-        f"{len(of_jax_steps)} | - | {sum(bool(each.false_alarms) for each in rows)} |"
+        f"| found, of {len(rows)} | | | {wrong[0]} | {wrong[1]} | {len(found)} with the line |\n"
+        f"| alarms about {len(rows)} right steps | | | {right[0]} | {right[1]} | "
+        f"{sum(bool(each.false_alarms) for each in rows)} |"
     )
     return "\n".join([head, *lines, totals])
+
+
+def _errors(rows: list[Row], framework: Framework, variant: int) -> str:
+    """Errors of the framework's own check, of its steps."""
+    said = [
+        (each.vma if framework == "JAX" else each.dtensor)[variant]
+        for each in rows
+        if each.framework == framework
+    ]
+    return f"{said.count('error')} of {len(said)}"
 
 
 def _said(each: Row) -> str:

@@ -85,6 +85,40 @@ INDEXING: dict[str, list[Any]] = {
     "_unsafe_index_put.default": [call(_T, [None, None, _ROWS], floats(2, 3, 5), True)],
 }
 
+_WORDS, _OFFSETS, _WEIGHTS = torch.tensor([0, 3, 2, 1, 1, 3]), torch.tensor([0, 2, 2, 5]), floats(4, 3)
+_ENDS = torch.tensor([0, 2, 2, 6])
+
+
+def _bag(mode: int, grad: Any, padding: int = -1, each: Any = None) -> Any:
+    """A backward pass, with what the forward pass leaves for it."""
+    made = torch.ops.aten._embedding_bag(
+        _WEIGHTS, _WORDS, _OFFSETS, False, mode, False, each, padding_idx=padding
+    )
+    return call(grad, _WORDS, _OFFSETS, *made[1:], 4, False, mode, False, each, padding)
+
+
+BAGS: dict[str, list[Any]] = {
+    "_embedding_bag.default": [
+        *(call(_WEIGHTS, _WORDS, _OFFSETS, False, mode) for mode in (0, 1, 2)),
+        *(call(_WEIGHTS, _WORDS, _OFFSETS, False, mode, padding_idx=3) for mode in (0, 1, 2)),
+        *(call(_WEIGHTS, _WORDS, _ENDS, False, mode, False, None, True) for mode in (0, 1, 2)),
+        call(_WEIGHTS, _WORDS, _OFFSETS, False, 0, False, floats(6)),
+    ],
+    "_embedding_bag_forward_only.default": [call(_WEIGHTS, _WORDS, _OFFSETS, False, 1)],
+    "_embedding_bag_backward.default": [
+        *(_bag(mode, floats(4, 3)) for mode in (0, 1, 2)),
+        *(_bag(mode, floats(4, 3), 3) for mode in (0, 1, 2)),
+        _bag(0, floats(4, 3), each=floats(6)),
+    ],
+    "_embedding_bag_per_sample_weights_backward.default": [
+        call(floats(4, 3), _WEIGHTS, _WORDS, _OFFSETS, torch.tensor([0, 0, 2, 2, 2, 3]), 0, 2)
+    ],
+    "_pdist_forward.default": [call(floats(5, 3), p) for p in (2.0, 1.0, float("inf"))],
+    "_pdist_backward.default": [
+        call(floats(10), floats(5, 3), p, torch.ops.aten._pdist_forward(floats(5, 3), p)) for p in (2.0, 1.0)
+    ],
+}
+
 PRODUCTS: dict[str, list[Any]] = {
     "mm.default": [call(_A, floats(3, 4))],
     "bmm.default": [call(_T, floats(2, 4, 5))],

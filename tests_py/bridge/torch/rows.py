@@ -215,6 +215,8 @@ SHAPES: dict[str, list[Any]] = {
     "select_copy.int": [call(_T, 1, 2)],
     "slice_scatter.default": [call(_T, floats(2, 2, 4), 1, 1, 3), call(_T, floats(2, 3, 2), 2, 0, 4, 2)],
     "select_scatter.default": [call(_T, floats(2, 4), 1, -1)],
+    "diagonal_scatter.default": [call(_T, floats(4, 2)), call(_T, floats(2, 3), 1, 1, 2)],
+    "as_strided_scatter.default": [call(_T, floats(2, 2), [2, 2], [4, 1], 3)],
     "flip.default": [call(_T, [0, 2]), call(_T, [-1])],
     "diagonal.default": [call(_T), call(_T, 1, 1, 2), call(_T, -1, 2, 0)],
     "diagonal_copy.default": [call(_T)],

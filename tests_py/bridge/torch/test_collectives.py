@@ -129,6 +129,24 @@ def test_calls_that_write(name: str) -> None:
     _compare(WRITING[name])
 
 
+def test_reduce_to_one_rank() -> None:
+    def step(model: Any, x: Any) -> Any:
+        x = x.clone()
+        dist.reduce(x, dist.get_process_group_ranks(model.pair)[1], dist.ReduceOp.MAX, group=model.pair)
+        return x
+
+    class Paired(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pair = _pairs()
+
+    got = bridge.trace_step(step, Paired, None, lambda rank: (_rows(rank),), replicas=4).run()["result"]
+    for root in (2, 3):
+        expected = torch.maximum(_rows(root - 2), _rows(root)).numpy()
+        np.testing.assert_array_equal(got[root], expected)
+        np.testing.assert_array_equal(got[root - 2], _rows(root - 2).numpy())
+
+
 def test_several_at_once() -> None:
     def step(_model: Any, x: Any) -> Any:
         name = models.world().group_name

@@ -121,6 +121,33 @@ def crossed(model: Any, x: Any) -> Any:
     return functional.all_reduce(model(x), "sum", groups[dist.get_rank() > 0])
 
 
+COUNT = torch.zeros(())
+
+
+def counted(model: Any, x: Any) -> Any:
+    COUNT.add_(1)
+    return model(x)
+
+
+def test_writes_of_tensors_from_outside() -> None:
+    with pytest.raises(UnsupportedError, match="a tensor from outside of the step is written") as caught:
+        trace(counted)
+    assert re.search(line_of(counted, 1), str(caught.value)), caught.value
+    assert COUNT == 0
+    made = trace(lambda model, x: COUNT.clone().add_(model(x).sum()), equal=["x"])
+    assert made.run()["result"][0] == pytest.approx(models.mlp()(X).sum().item(), rel=1e-5)
+
+
+def strided(x: Any) -> Any:
+    return torch.as_strided(x.t(), (2, 2), (1, 2))
+
+
+def test_memory_of_views() -> None:
+    module = make_fx(strided, tracing_mode="fake")(X)
+    with pytest.raises(UnsupportedError, match="as_strided of a view"):
+        bridge.from_fx(module, X, replicas=2)
+
+
 def test_groups_that_do_not_fit() -> None:
     with pytest.raises(ReplicaError, match=r"do not fit together, got \[0, 1\] on rank 0"):
         trace(crossed)
@@ -153,6 +180,16 @@ def test_unknown_process_group() -> None:
         bridge.from_fx(module, X, replicas=4)
     made = bridge.from_fx(module, X, replicas=4, process_groups={"tensor parallel": [[0, 1], [2, 3]]})
     assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0,1}{2,3}"
+
+
+def sgd(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    loss = models.plain_step(model, optimizer, x, y)
+    optimizer.param_groups[0]["lr"] *= 0.5
+    return loss
 
 
 @pytest.mark.parametrize(
@@ -195,6 +232,11 @@ def test_unknown_process_group() -> None:
             ),
             UnsupportedError,
             "the first step of SGD with dampening differs",
+        ),
+        (
+            lambda: bridge.trace_step(scheduled, models.mlp(), sgd, *models.labelled(0), replicas=2),
+            UnsupportedError,
+            "the step changes an option of the optimizer that is a number, got 'lr' 0.1 and then 0.05",
         ),
     ],
 )

@@ -67,6 +67,41 @@ def test_graph_that_writes_its_inputs() -> None:
     assert {each.path for each in made.prove().drifting} == {"w_1"}
 
 
+def test_reshape_of_a_view_is_a_copy() -> None:
+    """It keeps the elements that it had when the view is written afterwards."""
+    graph = torch.fx.Graph()
+    w = graph.placeholder("w")
+    turned = graph.call_function(torch.ops.aten.t.default, (w,))
+    copy = graph.call_function(torch.ops.aten.reshape.default, (turned, [6]))
+    graph.call_function(torch.ops.aten.mul_.Tensor, (w, 2.0))
+    graph.output([copy])
+    module, w = torch.fx.GraphModule(nn.Module(), graph), torch.randn(2, 3)
+    got = bridge.from_fx(module, w, replicas=2).run()
+    np.testing.assert_array_equal(got["result[0]"][0], w.t().reshape(6).numpy())
+    np.testing.assert_array_equal(got["w"][0], 2 * w.numpy())
+
+
+def test_ops_on_lists_and_collectives_that_write() -> None:
+    def step(w: Any, m: Any, x: Any) -> Any:
+        torch._foreach_lerp_([m], [x], 0.5)
+        (mean,) = torch._foreach_mul([x], 0.25)
+        mean = torch.ops._c10d_functional.all_reduce_(mean, "sum", "0")
+        torch._fused_sgd_(
+            [w], [mean], [m], weight_decay=0.0, momentum=0.5, lr=0.1, dampening=0.0, nesterov=False,
+            maximize=False, is_first_step=False,
+        )  # fmt: skip
+        return m.sum()
+
+    w, m, x = (torch.randn(3) for _ in range(3))
+    module = make_fx(step, tracing_mode="fake")(w.clone(), m.clone(), x)
+    made = bridge.from_fx(module, w.clone(), m.clone(), x, replicas=4, equal=["x_1"])
+    got = made.run()
+    momentum = 0.5 * (m + 0.5 * (x - m)) + x
+    np.testing.assert_allclose(got["m_1"][3], momentum.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(got["w_1"][3], (w - 0.1 * momentum).numpy(), rtol=1e-5, atol=1e-6)
+    assert made.prove().ok
+
+
 def test_prove_reads_graphs_and_programs() -> None:
     def step(w: Any, x: Any) -> Any:
         return w - x.mean()

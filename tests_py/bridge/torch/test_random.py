@@ -10,8 +10,12 @@ import pytest
 
 import popsr.bridge.torch as bridge
 from popsr.bridge.torch._rules import RULES
+from popsr.errors import ReplicaError
 
 torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 X = torch.full((4000,), 0.25)
 ATEN = torch.ops.aten
@@ -33,15 +37,13 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
 
 
 def test_each_rule_is_drawn() -> None:
-    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith("._random")}
+    assert set(DRAWN) == {name for name, rule in RULES.items() if rule.__module__.endswith("._rules.random")}
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_distribution(name: str) -> None:
     function, mean, deviation = DRAWN[name]
-    made = bridge.trace_step(
-        lambda _model, x: function(x), torch.nn.Module(), None, X, replicas=2, ranks="first"
-    )
+    made = bridge.trace_step(lambda _model, x: function(x), nn.Module(), None, X, replicas=2, ranks="first")
     first, second = made.run()["result"], made.run()["result"]
     assert abs(first.mean() - mean) < 5 * deviation / 8000**0.5
     assert abs(first.std() - deviation) < 0.1 * deviation
@@ -51,16 +53,82 @@ def test_distribution(name: str) -> None:
 
 def test_dropout_of_equal_seeds_keeps_replicas_equal() -> None:
     def step(model: Any, optimizer: Any, x: Any) -> Any:
-        loss = torch.nn.functional.dropout(model(x), 0.5).sum()
+        loss = nn.functional.dropout(model(x), 0.5).sum()
         loss.backward()
         optimizer.step()
         return loss
 
     def trace(*equal: str) -> Any:
         torch.manual_seed(0)
-        model = torch.nn.Linear(3, 4)
+        model = nn.Linear(3, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         return bridge.trace_step(step, model, optimizer, torch.ones(2, 3), replicas=2, equal=equal).prove()
 
     assert {each.path for each in trace("x").drifting} == {"weight", "bias"}
     assert trace("x", "random seed").ok
+
+
+class Masked(nn.Module):
+    """Dropout, computed once more in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(400))
+
+    def masked(self, x: Any) -> Any:
+        first = nn.functional.dropout(x * self.w, 0.5)
+        return first * nn.functional.dropout(first, 0.5)
+
+    def forward(self, x: Any) -> Any:
+        return checkpoint(self.masked, x, use_reentrant=False)
+
+
+def masks(model: Any, x: Any) -> Any:
+    made = model(x)
+    (grad,) = torch.autograd.grad(made.sum(), (model.w,))
+    return made, grad
+
+
+def test_checkpoints_draw_the_same_numbers_again() -> None:
+    rows = bridge.trace_step(masks, Masked(), None, torch.ones(400), replicas=2).run()
+    made, grad = rows["result[0]"], rows["result[1]"]
+    assert ((made != 0) == (grad != 0)).all()
+    assert 50 < (made[0] != 0).sum() < 150  # two masks of their own
+
+
+@pytest.mark.parametrize(
+    ("options", "partition"),
+    [
+        ({}, "{0}{1}{2}{3}"),
+        ({"equal": ["random seed"]}, "{0,1,2,3}"),
+        ({"groups": {"random seed": [[0, 2], [1, 3]]}}, "{0,2}{1,3}"),
+    ],
+)
+def test_ranks_of_one_seed_draw_the_same_numbers(options: dict[str, Any], partition: str) -> None:
+    shared = {**options, "equal": [*options.get("equal", []), "x"]}
+    made = bridge.trace_step(masks, Masked(), None, torch.ones(400), replicas=4, **shared)
+    assert str(made.prove().facts.partition(made.results[0].tensor)) == partition
+    rows = made.run()["result[0]"]
+    alike = [[bool((a == b).all()) for b in rows] for a in rows]
+    blocks = [set(map(int, block.split(","))) for block in partition.strip("{}").split("}{")]
+    assert alike == [[any({a, b} <= block for block in blocks) for b in range(4)] for a in range(4)]
+
+
+def seeded_by_rank(model: Any, x: Any) -> Any:
+    torch.manual_seed(torch.distributed.get_rank())
+    return nn.functional.dropout(x)
+
+
+def test_seeds_that_the_step_sets_apart() -> None:
+    made = bridge.trace_step(seeded_by_rank, Masked(), None, torch.ones(400), replicas=2, equal=["x"])
+    assert str(made.prove().facts.partition(made.results[0].tensor)) == "{0}{1}"
+    with pytest.raises(
+        ReplicaError, match=r"ranks that share 'random seed' seed generators apart .*test_random.py:\d+"
+    ):
+        bridge.trace_step(seeded_by_rank, Masked(), None, X, replicas=2, equal=["x", "random seed"])
+
+
+def test_the_generator_of_torch_stays_as_it_is() -> None:
+    before = torch.get_rng_state()
+    bridge.trace_step(masks, Masked(), None, torch.ones(400), replicas=2)
+    assert torch.equal(torch.get_rng_state(), before)

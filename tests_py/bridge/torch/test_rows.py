@@ -20,12 +20,13 @@ CLOSE = {
     **rows.ARITHMETIC,
     **rows.FUNCTIONS,
     **more_rows.REDUCTIONS,
+    **more_rows.BAGS,
     **more_rows.PRODUCTS,
     **more_rows.NETWORKS,
 }
 # Run by test_steps.py and test_random.py: what they give is not a function of the operands, or a number of Python.
 ELSEWHERE = {"_local_scalar_dense.default", "item.default", "contiguous.default"}
-RANDOM = {name for name, function in RULES.items() if function.__module__.endswith("._random")}
+RANDOM = {name for name, function in RULES.items() if function.__module__.endswith("._rules.random")}
 UNDEFINED = {
     f"{n}.default"
     for n in ("empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")

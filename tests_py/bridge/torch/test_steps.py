@@ -31,6 +31,8 @@ def adamw(**options: Any) -> Callable[[Any], Any]:
 OPTIMIZERS = {
     "sgd": sgd,
     "nesterov": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "sgd fused": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    "plain sgd fused": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, weight_decay=0.1, fused=True),
     "adamw": adamw(foreach=False),
     "adamw foreach": adamw(foreach=True),
     "adamw fused": adamw(fused=True),
@@ -38,6 +40,7 @@ OPTIMIZERS = {
     "adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01, foreach=True),
     "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01, foreach=True),
+    "adagrad fused": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01, fused=True),
     "adadelta": lambda m: torch.optim.Adadelta(m.parameters(), lr=0.1),
     "nadam": lambda m: torch.optim.NAdam(m.parameters(), lr=0.01),
     "adamax": lambda m: torch.optim.Adamax(m.parameters(), lr=0.01),
@@ -133,6 +136,18 @@ def _of_pairs(rank: int) -> Any:
     return models.labelled(rank // 2)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+def test_compiled_module() -> None:
+    made = bridge.trace_step(
+        models.data_parallel(), lambda: torch.compile(models.mlp()), sgd, models.labelled, replicas=2
+    )
+    plain = bridge.trace_step(models.data_parallel(), models.mlp, sgd, models.labelled, replicas=2)
+    got, expected = made.run(), plain.run()
+    assert set(got) == set(expected)
+    for path, rows in expected.items():
+        np.testing.assert_array_equal(got[path], rows, err_msg=path)
+
+
 def test_one_replica() -> None:
     assert compare(models.data_parallel(), models.mlp, sgd, models.labelled, 1).prove().ok
 
@@ -167,6 +182,58 @@ def test_autocast_and_numbers_of_the_step() -> None:
     for path, rows in expected.items():
         np.testing.assert_allclose(got[path], np.stack(rows), atol=1e-2)
     np.testing.assert_array_equal(got["result['twice']"], 2 * got["result['loss']"])
+
+
+def test_parameters_that_are_assigned() -> None:
+    def step(model: Any, _optimizer: Any, x: Any, y: Any) -> Any:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        names, ps = zip(*model.named_parameters(), strict=True)
+        with torch.no_grad():
+            for name, grad in zip(names, torch.autograd.grad(loss, ps), strict=True):
+                layer = model.get_submodule(name.split(".")[0])
+                if name.endswith("bias"):
+                    layer.bias -= 0.1 * models.average(name, grad)
+                else:
+                    layer.weight = nn.Parameter(layer.weight - 0.1 * models.average(name, grad))
+        return loss
+
+    assert compare(step, models.mlp, sgd, models.labelled, 2).prove().ok
+
+
+class Normed(nn.Module):
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), norm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.first(x)))
+
+
+def test_synchronised_batch_norm() -> None:
+    """Rows of two ranks are normalised as those of one rank that has both."""
+
+    def run(norm: Any, batch: Any, world: int) -> Any:
+        made = bridge.trace_step(
+            models.data_parallel(), lambda: models.seeded(Normed(norm)), sgd, batch, replicas=world
+        )
+        assert made.prove().ok
+        made.run()
+        return made.run()
+
+    got = run(nn.SyncBatchNorm, models.labelled, 2)
+    both = [torch.cat(each) for each in zip(*map(models.labelled, range(2)), strict=True)]
+    expected = run(nn.BatchNorm1d, lambda _rank: both, 1)
+    for path in ("first.weight", "norm.weight", "norm.running_mean", "norm.running_var", "last.bias"):
+        np.testing.assert_allclose(got[path][1], expected[path], rtol=1e-4, atol=1e-5, err_msg=path)
+    local = bridge.trace_step(
+        models.data_parallel(),
+        lambda: models.seeded(Normed(nn.BatchNorm1d)),
+        sgd,
+        models.labelled,
+        replicas=2,
+    )
+    drifting = {each.path for each in local.prove().drifting}
+    assert drifting == {"norm.running_mean", "norm.running_var"}
 
 
 def test_distributed_data_parallel() -> None:

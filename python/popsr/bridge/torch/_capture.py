@@ -14,12 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
-from popsr.bridge.torch._decompositions import batch_norm, decompositions, fused_update, over_lists
-from popsr.bridge.torch._locations import Place, current_place, place_of_error, stack_trace
+from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
+from popsr.bridge.torch._draws import Draws, kept_generator
+from popsr.bridge.torch._locations import (
+    Place,
+    current_place,
+    place_of_error,
+    place_of_node,
+    shown_place,
+    stack_trace,
+)
 from popsr.bridge.torch._simplify import return_writes, simplify
+from popsr.bridge.torch._synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "functional", "record"]
+__all__ = ["Recorded", "functional", "primitive", "record"]
 
 
 @dataclass
@@ -50,11 +59,15 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
 
     def watched(*args: Any) -> Any:
         # attention and recurrent layers as ops that other models have, too
-        with watcher(found.groups), noted_reductions(), sdpa_kernel(SDPBackend.MATH), _without_onednn():
+        with contextlib.ExitStack() as stack:
+            for each in (watcher(found.groups), noted_reductions(), synchronised_norms()):
+                stack.enter_context(each)
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(_without_onednn())
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with notes.preserve_node_meta():
+    with notes.preserve_node_meta(), kept_generator():
         try:
             found.module = traced(*inputs)
         except Error:
@@ -68,6 +81,26 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
     return found
 
 
+def primitive(module: Any, inputs: Sequence[Any]) -> Any:
+    """A graph of the user with its writes, in which no op depends on strides to make a view or a copy.
+
+    ``reshape`` and others are replaced by what they call, which is known here: without writes strides are lost.
+    """
+    if not any(_needs_strides(node.target) for node in module.graph.nodes):
+        return module
+    return _again(module, inputs, lambda run: run)
+
+
+def _needs_strides(target: Any) -> bool:
+    """True for ops that call others, and for those on memory."""
+    import torch
+
+    if getattr(target, "namespace", "") != "aten":
+        return False
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    return "as_strided" in str(target) or bool(has_kernel(target.name(), "CompositeImplicitAutograd"))
+
+
 def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False) -> Any:
     """Second pass: the same graph of core ops without writes and views.
 
@@ -78,24 +111,14 @@ def functional(module: Any, inputs: Sequence[Any], *, keep_writes: bool = False)
             their numbers by that of the placeholder, ``meta["returned"]`` the number of the others.
     """
     import torch
-    import torch.fx.traceback as notes
-    from torch.fx.experimental.proxy_tensor import make_fx
 
-    def again(*args: Any) -> Any:
-        return torch.fx.Interpreter(module).run(*args)
-
-    traced = make_fx(
-        torch.func.functionalize(again, remove="mutations_and_views"),
+    _check_constants(module)
+    made = _again(
+        module,
+        inputs,
+        lambda run: torch.func.functionalize(run, remove="mutations_and_views"),
         decomposition_table=decompositions(),
-        tracing_mode="fake",
-        _allow_non_fake_inputs=True,
     )
-    with notes.preserve_node_meta(), torch.no_grad():
-        try:
-            made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
-        except Exception as error:
-            raise _told(error) from error
-    _plain_arguments(made)
     if keep_writes:
         return_writes(made)
     simplify(made)
@@ -123,10 +146,103 @@ def _plain_arguments(module: Any) -> None:
     module.recompile()
 
 
-def _told(error: Exception) -> Error:
+def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **options: Any) -> Any:
+    """Trace a graph once more, on fake tensors; ops keep their lines."""
+    import torch
+    import torch.fx.traceback as notes
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    reader = _reader(module)
+    traced = make_fx(changed(reader.run), tracing_mode="fake", _allow_non_fake_inputs=True, **options)
+    with notes.preserve_node_meta(), torch.no_grad():
+        try:
+            made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
+        except Error:
+            raise
+        except Exception as error:
+            raise _told(error, place_of_node(reader.node)) from error
+    _plain_arguments(made)
+    return made
+
+
+def _reader(module: Any) -> Any:
+    """An interpreter that runs a graph again, with ops that are replaced in terms of others."""
+    import torch
+
+    class Reader(torch.fx.Interpreter):
+        node: Any = None
+
+        def run_node(self, n: Any) -> Any:
+            self.node = n
+            if str(n.target).startswith("aten.as_strided") and not _is_dense(n.args[0].meta.get("val")):
+                raise UnsupportedError(
+                    f"bridge.torch: as_strided of a view at {shown_place(place_of_node(n))}, got elements in another "
+                    "order than in memory, expected a contiguous tensor"
+                )
+            return super().run_node(n)
+
+        def fetch_attr(self, target: Any) -> Any:
+            found = super().fetch_attr(target)
+            return torch.ops.aten.lift_fresh_copy(found) if isinstance(found, torch.Tensor) else found
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            return in_terms_of_others(target, args, kwargs, super().call_function)
+
+    return Reader(module)
+
+
+def _check_constants(module: Any) -> None:
+    """Refuse a graph that writes a tensor from outside, neither an input nor made by the graph.
+
+    Raises:
+        UnsupportedError: with the line that writes.
+    """
+    constants = {node for node in module.graph.nodes if node.op == "get_attr"}
+    for node in module.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or node.op != "call_function":
+            continue
+        if any(each in constants for each in _written(node.target, node.args)):
+            raise _writes_constant(node.target, place_of_node(node))
+        if (
+            schema.returns
+            and schema.returns[0].alias_info is not None
+            and node.args
+            and node.args[0] in constants
+        ):
+            constants.add(node)
+
+
+def _called(op: Any, args: Any, options: Any) -> Any:
+    return op(*args, **options)
+
+
+def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
+    """The operands that an op writes."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return
+    for argument, value in zip(schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from value if isinstance(value, list | tuple) else [value]
+
+
+def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
+    return UnsupportedError(
+        f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
+        "parameters, buffers of the model or state of the optimizer"
+    )
+
+
+def _is_dense(t: Any) -> bool:
+    """True for a tensor whose elements are in memory in their order, from its start on."""
+    return t is None or (t.is_contiguous() and not t.storage_offset())
+
+
+def _told(error: Exception, place: Place | None = None) -> Error:
     """An error of the trace in one line, with the user's."""
-    place = place_of_error(error.__traceback__)
-    where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+    place = place or place_of_error(error.__traceback__)
+    where = shown_place(place)
     kind = type(error).__name__
     if kind in ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"):
         return UnsupportedError(
@@ -141,6 +257,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     """The mode of the first pass; made in a function as its base is torch's."""
     import torch
     import torch.fx.traceback as notes
+    from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     core: Any = torch._C
@@ -152,7 +269,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
 
         def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
             super().__init__()
-            self._groups = groups
+            self._groups, self._draws = groups, Draws()
             self._places: dict[int, Place] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -160,15 +277,16 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
             place = self._place()
             if place is not None:
                 notes.current_meta["stack_trace"] = stack_trace(place)
-            if op.namespace == "aten" and "_foreach_" in str(op):
-                return over_lists(op, args, options)
-            if str(op).startswith("aten._fused_adam"):
-                return fused_update(op, args, options)
-            if str(op) == "aten.native_batch_norm.default":
-                return batch_norm(*args)
+            if any(issubclass(each, DTensor) for each in types):
+                return NotImplemented  # what it calls on local tensors comes here, too
+            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
+                raise _writes_constant(op, place)
+            if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
+                with self._draws.noted():
+                    return in_terms_of_others(op, args, options, _called)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
                 return functional_collective(op, args, options, self._groups)
-            return op(*args, **options)
+            return in_terms_of_others(op, args, options, _called)
 
         def _place(self) -> Place | None:
             """The line that is running; in a backward pass the line whose gradient is computed."""

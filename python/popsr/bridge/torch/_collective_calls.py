@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr.bridge.torch._locations import current_place
+from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -28,8 +28,7 @@ def functional_collective(
     name = str(op).split(".")[1]
     call = _CALLS.get(name)
     if call is None:
-        place = current_place()
-        where = f"{place[0]}:{place[1]}" if place else "an unknown line"
+        where = shown_place(current_place())
         raise UnsupportedError(
             f"bridge.torch: communication without a counterpart at {where}, got {name}, expected a collective"
         )
@@ -51,7 +50,7 @@ def _done(results: Any) -> Any:
     return results, torch._C._distributed_c10d.FakeWork().boxed()
 
 
-_OPTIONS = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceScatterOptions")
+_OPTIONS = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
 _last: list[Any] = []
 
 
@@ -108,6 +107,16 @@ def _all_reduce(values: dict[str, Any], group: str, _size: int) -> Any:
 
 def _all_reduce_coalesced(values: dict[str, Any], group: str, size: int) -> Any:
     return _all_reduce(values, group, size)[1]
+
+
+def _reduce(values: dict[str, Any], group: str, _size: int) -> Any:
+    """The reduction on the root alone; others keep what they have, of which torch says nothing."""
+    import torch
+
+    is_root = torch.tensor(_group(group).rank() == values["root_rank"])
+    for t in values["tensors"]:
+        t.copy_(torch.where(is_root, _wait(_functional().all_reduce(t, _reduction(), group)), t))
+    return _done(None)[1]
 
 
 def _broadcast(values: dict[str, Any], group: str, _size: int) -> Any:
@@ -184,6 +193,7 @@ def _barrier(_values: dict[str, Any], _group: str, _size: int) -> Any:
 _CALLS: dict[str, Callable[[dict[str, Any], str, int], Any]] = {
     "allreduce_": _all_reduce,
     "allreduce_coalesced_": _all_reduce_coalesced,
+    "reduce_": _reduce,
     "broadcast_": _broadcast,
     "_allgather_base_": _all_gather_base,
     "allgather_": _all_gather,

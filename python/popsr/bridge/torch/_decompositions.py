@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from popsr.errors import UnsupportedError
 
-__all__ = ["batch_norm", "decompositions", "fused_update", "over_lists"]
+__all__ = ["decompositions", "in_terms_of_others"]
 
 # Of torch's decompositions beyond those of the core set, these are exact or as exact as torch's own kernels.
 _MORE = (
@@ -40,7 +41,12 @@ _KEPT = (
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's decompositions to the core set and a few more, without those that have rules."""
+    """Torch's decompositions to the core set and a few more, without those that have rules; a table to keep."""
+    return dict(_decompositions())
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
     import torch
     from torch._decomp import core_aten_decompositions, decomposition_table
 
@@ -54,17 +60,40 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return table
 
 
+def in_terms_of_others(
+    op: Any, args: tuple[Any, ...], options: dict[str, Any], call: Callable[..., Any]
+) -> Any:
+    """Call an op, or those that it is replaced by as it is traced.
+
+    Args:
+        op: what is called.
+        args: its operands.
+        options: those with names.
+        call: calls an op that is not replaced, as it is.
+    """
+    name = str(op)
+    if name.startswith("aten._foreach_"):
+        return _over_lists(op, args, options)
+    if name.startswith("aten._fused_") and name.split(".")[1] in _FUSED:
+        return _fused_update(op, args, options)
+    if name == "aten.native_batch_norm.default":
+        return _batch_norm(*args)
+    if name in _WRITING_COLLECTIVES:
+        return _written(_WRITING_COLLECTIVES[name], args, call)
+    return call(op, args, options)
+
+
 # Lists of tensors
 
 
-def over_lists(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any] | None:
+def _over_lists(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any] | None:
     """A ``_foreach_`` op as the op of its name, once for each tensor."""
     import torch
 
     packet, overload = str(op).removeprefix("aten._foreach_").rsplit(".", 1)
     single = _singles().get((packet, overload)) or getattr(torch.ops.aten, packet, None)
     if single is None:  # no such op writes its operand
-        made = over_lists(
+        made = _over_lists(
             getattr(getattr(torch.ops.aten, f"_foreach_{packet[:-1]}"), overload), args, options
         )
         for t, new in zip(args[0], made or (), strict=True):
@@ -105,11 +134,17 @@ def _singles() -> dict[tuple[str, str], Any]:
 
 # Fused optimisers
 
+# Names of the lists of each fused op, in the order of the function of one tensor after the other.
+_FUSED: dict[str, tuple[str, ...]] = {
+    "_fused_adam_": ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps"),
+    "_fused_adamw_": ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps"),
+    "_fused_sgd_": ("params", "grads", "momentum_buffer_list"),
+    "_fused_adagrad_": ("params", "grads", "state_sums", "state_steps"),
+}
 
-def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+
+def _fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A fused update of an optimiser by torch's own update of one tensor after the other."""
-    from torch.optim.adam import adam
-
     name = str(op).split(".")[1]
     values = dict(zip([each.name for each in op._schema.arguments], args, strict=False)) | options
     values["params"] = values.pop("self")
@@ -118,17 +153,58 @@ def fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Non
             raise UnsupportedError(
                 f"bridge.torch: {name} cannot be read, got {unused}, expected gradients that are scaled back before it"
             )
-    for step in values["state_steps"]:
+    for step in values.get("state_steps", ()):
         step.sub_(1)  # the fused kernels find it counted already
-    order = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps")
-    lists = [values.pop(each) for each in order]
-    values |= {"foreach": False, "fused": False, "decoupled_weight_decay": name == "_fused_adamw_"}
-    adam(*lists, **values)
+    lists = [values.pop(each) for each in _FUSED[name]]
+    _update_of(name)(*lists, **values)
 
 
-def batch_norm(t: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: Any) -> Any:
+def _update_of(name: str) -> Callable[..., None]:
+    """Torch's function that updates one tensor after the other, for the options of a fused op."""
+    if name == "_fused_sgd_":
+        return _sgd
+    if name == "_fused_adagrad_":
+        from torch.optim.adagrad import adagrad
+
+        return functools.partial(adagrad, foreach=False, fused=False)
+    from torch.optim.adam import adam
+
+    return functools.partial(adam, foreach=False, fused=False, decoupled_weight_decay=name == "_fused_adamw_")
+
+
+def _sgd(params: Any, grads: Any, buffers: Any, *, is_first_step: bool, **options: Any) -> None:
+    """SGD whose momentum is there; it is the gradient in the first step."""
+    from torch.optim.sgd import sgd
+
+    if is_first_step and options["momentum"]:
+        options["dampening"] = 0.0
+        for buffer in buffers:
+            buffer.zero_()
+    sgd(params, grads, list(buffers) or [None] * len(params), foreach=False, fused=False, **options)
+
+
+def _batch_norm(t: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: Any) -> Any:
     """``native_batch_norm``, whose schema hides that it writes the running statistics, as the op that says so."""
     import torch
 
     legit = torch.ops.aten._native_batch_norm_legit
     return legit(t, weight, bias, *options) if mean is None else legit(t, weight, bias, mean, var, *options)
+
+
+# Functional collectives that write their operand all the same
+
+_WRITING_COLLECTIVES = {
+    f"_c10d_functional.{name}_.default": name for name in ("all_reduce", "broadcast", "all_reduce_coalesced")
+}
+
+
+def _written(name: str, args: tuple[Any, ...], call: Callable[..., Any]) -> Any:
+    """The collective that does not write, and copies."""
+    import torch
+
+    functional = torch.ops._c10d_functional
+    made = call(getattr(functional, name).default, args, {})
+    old = args[0] if isinstance(made, list | tuple) else [args[0]]
+    for t, new in zip(old, made if isinstance(made, list | tuple) else [made], strict=True):
+        t.copy_(call(functional.wait_tensor.default, (new,), {}))
+    return args[0]

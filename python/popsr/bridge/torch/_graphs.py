@@ -10,7 +10,7 @@ from popsr._host.arguments import read_int
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import functional
+from popsr.bridge.torch._capture import functional, primitive
 from popsr.bridge.torch._control import is_dynamic
 from popsr.bridge.torch._decompositions import decompositions
 from popsr.bridge.torch._dtypes import dtype_of
@@ -165,7 +165,7 @@ def from_fx(
         raise ArgumentTypeError(
             f"{where}: another number of inputs, got {len(inputs)}, expected {len(names)}"
         )
-    traced = functional(module, inputs, keep_writes=True)
+    traced = functional(primitive(module, inputs), inputs, keep_writes=True)
     written: dict[int, int] = traced.meta["written"]
     new = {names[i]: number for i, number in written.items()} | dict(states or {})
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)

@@ -9,23 +9,25 @@ from typing import Any
 
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge.torch import (
-    _collectives,
-    _elementwise,
-    _indexing,
-    _linear,
-    _nn,
-    _pools,
-    _random,
-    _reduce,
-    _resize,
-    _scalars,
-    _shape,
-)
 from popsr.bridge.torch._control import CONTROL, no_seed
+from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
-from popsr.bridge.torch._locations import place_of_node
-from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._rules import (
+    bags,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    scalars,
+    shape,
+)
+from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
@@ -33,17 +35,18 @@ from popsr.tensor import Tensor, constant
 __all__ = ["Importer", "array_of"]
 
 _FAMILIES = (
-    _scalars,
-    _collectives,
-    _elementwise,
-    _indexing,
-    _linear,
-    _nn,
-    _pools,
-    _random,
-    _reduce,
-    _resize,
-    _shape,
+    bags,
+    collectives,
+    elementwise,
+    indexing,
+    linear,
+    nn,
+    pools,
+    random,
+    reduce,
+    resize,
+    scalars,
+    shape,
 )  # register their rules
 
 # No value depends on these, or it is known from the type of the result.
@@ -87,6 +90,8 @@ class Importer:
         self._builder = builder
         self._grouping = grouping
         self._random_seed = random_seed
+        self._drawn: dict[tuple[str, int], Tensor] = {}
+        self._draws_of_op: dict[int, int] = {}
 
     def run(self, module: Any, inputs: Sequence[Any], constants: Mapping[str, Tensor] | None = None) -> Any:
         """Ops of a graph module, for values of its placeholders in order.
@@ -143,7 +148,7 @@ class Importer:
             found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
-        site = Site(node.meta.get("val"), self._grouping, self._random_seed)
+        site = Site(node.meta.get("val"), self._grouping, functools.partial(self._seed, node))
         try:
             return found(site, *args, **options)
         except Gap as gap:
@@ -153,6 +158,17 @@ class Importer:
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
             error.add_note(f"while reading {node.target} of torch")
             raise
+
+    def _seed(self, node: Any) -> Tensor:
+        """The seed of a random op; of ops that torch draws for from the same state of its generator the same."""
+        draw = draw_of(node)
+        if draw is None:
+            return self._random_seed()
+        state, op = draw
+        number = self._draws_of_op[op] = self._draws_of_op.get(op, 0) + 1
+        if (state, number) not in self._drawn:
+            self._drawn[state, number] = self._random_seed()
+        return self._drawn[state, number]
 
     def _inner(self, module: Any, inputs: Sequence[Any]) -> Any:
         """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
@@ -166,8 +182,8 @@ class Importer:
         for each in results:
             if not hasattr(each, "shape") or not all(isinstance(n, int) for n in each.shape):
                 raise UnsupportedError(
-                    f"bridge.torch: {node.target} at {_where(node)} makes a shape or number of the data, got "
-                    f"{each!s:.60}, expected results of fixed shapes"
+                    f"bridge.torch: {node.target} at {shown_place(place_of_node(node))} makes a shape or number of the "
+                    f"data, got {each!s:.60}, expected results of fixed shapes"
                 )
             kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
             shapes.append((tuple(each.shape), kind))
@@ -218,8 +234,3 @@ def _tensors(values: Any) -> Iterable[Tensor]:
             yield from _tensors(each)
     elif isinstance(values, dict):
         yield from _tensors(list(values.values()))
-
-
-def _where(node: Any) -> str:
-    place = place_of_node(node)
-    return f"{place[0]}:{place[1]}" if place else "an unknown line"

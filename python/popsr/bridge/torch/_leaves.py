@@ -170,7 +170,7 @@ class StepCall:
 
         values = [leaf.rebuilt(t) for leaf, t in zip(self.leaves, tensors, strict=True)]
         given = iter(values)
-        named = {name: next(given) for name in self._names.values()}
+        named = {name: _as_parameter(next(given)) for name in self._names.values()}
         buffers = {name: next(given) for name, _ in self._model.named_buffers()}
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
@@ -207,6 +207,7 @@ class StepCall:
             yield
             return
         kept_state, kept = optimizer.state, [(group, dict(group)) for group in optimizer.param_groups]
+        self._groups = kept
         try:
             optimizer.state = collections.defaultdict(dict)
             for p, values in kept_state.items():
@@ -235,6 +236,14 @@ class StepCall:
 
         if self._optimizer is None:
             return []
+        for group, old in self._groups:
+            for key, value in old.items():
+                if isinstance(value, int | float) and group.get(key) != value:
+                    raise UnsupportedError(
+                        f"{self._where}: the step changes an option of the optimizer that is a number, got "
+                        f"{shown(key)} {shown(value)} and then {shown(group.get(key))}, expected a scheduler after the "
+                        "step, or a tensor as option"
+                    )
         found = []
         for p, values in self._optimizer.state.items():
             before = self._before.get(p, {})
@@ -250,6 +259,12 @@ class StepCall:
         for _, p, key, _ in self._state:
             found.append(local_of(self._optimizer.state[named[self._names[p]]][key]))
         return found
+
+
+def _as_parameter(t: Any) -> Any:
+    """A traced tensor that modules take for a parameter, so that ``model.weight -= ...`` assigns it."""
+    t._is_param = True
+    return t
 
 
 def _is_traced(value: Any) -> bool:

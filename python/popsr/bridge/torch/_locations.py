@@ -10,7 +10,15 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["Place", "current_place", "place_of_error", "place_of_frame", "place_of_node", "stack_trace"]
+__all__ = [
+    "Place",
+    "current_place",
+    "place_of_error",
+    "place_of_frame",
+    "place_of_node",
+    "shown_place",
+    "stack_trace",
+]
 
 Place = tuple[str, int]
 
@@ -63,6 +71,11 @@ def place_of_error(traceback: TracebackType | None) -> Place | None:
 def stack_trace(place: Place) -> str:
     """A place in the form of the stack traces that torch keeps with nodes of a graph."""
     return f'  File "{place[0]}", line {place[1]}, in step\n'
+
+
+def shown_place(place: Place | None) -> str:
+    """``file:line``, for messages."""
+    return f"{place[0]}:{place[1]}" if place else "an unknown line"
 
 
 def place_of_node(node: Any) -> Place | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._capture import Recorded
-from popsr.bridge.torch._locations import place_of_node
+from popsr.bridge.torch._draws import draw_of
+from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._ranks import grouping_of_all
 from popsr.errors import UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -27,12 +28,14 @@ class Merged:
         varying: such values, a tensor for each rank, in the order of their placeholders.
         groupings: replica groupings by the names of process groups in the graph.
         numbers: places of the nodes of the first rank's graph before it was changed.
+        draws: random ops whose generators ranks have seeded apart: a state for each rank, and the node.
     """
 
     module: Any
     varying: list[list[Any]] = field(default_factory=list)
     groupings: dict[str, ReplicaGrouping] = field(default_factory=dict)
     numbers: dict[Any, int] = field(default_factory=dict, repr=False)
+    draws: list[tuple[list[str], Any]] = field(default_factory=list, repr=False)
 
 
 def merge(recorded: Sequence[Recorded], where: str) -> Merged:
@@ -79,6 +82,10 @@ def _compare_node(
         return
     if getattr(first.target, "namespace", None) in _DISTRIBUTED:
         _note_groups(nodes, recorded, merged, where)
+    draws = [draw_of(node) for node in nodes]
+    states = [draw[0] if draw else "" for draw in draws]
+    if len(set(states)) > 1:
+        merged.draws.append((states, first))
     plain = [_plain((node.args, node.kwargs), number) for node, number in zip(nodes, numbers, strict=True)]
     if all(each == plain[0] for each in plain):
         return
@@ -265,8 +272,7 @@ def _placeholder(merged: Merged, values: list[Any]) -> Any:
 
 
 def _different(first: Any, other: Any, rank: int, where: str, what: str) -> UnsupportedError:
-    places = [place_of_node(node) for node in (first, other)]
-    texts = [f"{place[0]}:{place[1]}" if place else "an unknown line" for place in places]
+    texts = [shown_place(place_of_node(node)) for node in (first, other)]
     return UnsupportedError(
         f"{where}: ranks 0 and {rank} run different ops at {texts[0]} and {texts[1]}, got {what}, expected the same "
         "ops on all ranks"

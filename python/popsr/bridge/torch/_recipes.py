@@ -16,6 +16,7 @@ def recipe_for(model: Any) -> Any:
     """The module to trace in place of a wrapper; other modules as they are."""
     from torch.nn.parallel import DistributedDataParallel
 
+    model = getattr(model, "_orig_mod", model)  # of torch.compile, which changes nothing of what is computed
     if isinstance(model, DistributedDataParallel):
         return _replicated(model)
     return fully_sharded(model) if is_fully_sharded(model) else model

@@ -28,13 +28,12 @@ def fully_sharded(model: Any) -> Any:
     """The module to trace in its place; parameters, buffers and attributes are shared.
 
     Raises:
-        UnsupportedError: another precision of communication, or shards of other meshes or axes.
+        UnsupportedError: shards of other meshes or axes.
     """
     import torch
 
     parts = [each for each in model.modules() if hasattr(each, "_get_fsdp_state")]
-    for part in parts:
-        _check_policy(part._get_fsdp_state())
+    policies = _policies_of_parameters(model, parts)
     gather = _gather()
     inner = copy.copy(model)
     inner.__class__ = _plain_class(model)
@@ -44,11 +43,11 @@ def fully_sharded(model: Any) -> Any:
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
         whole = {
-            name: gather.apply(p.to_local(), *_groups(name, p))
+            name: gather.apply(p.to_local(), *_groups(name, p), *policies[name])
             for name, p in self.named_parameters(remove_duplicate=False)
             if hasattr(p, "placements")
         }
-        with _without_hooks([*parts, inner]):
+        with _without_hooks([*parts, inner]), _casting([*zip(parts, parts, strict=True), (model, inner)]):
             return torch.func.functional_call(inner, whole, args, options)
 
     shell = copy.copy(inner)
@@ -67,12 +66,61 @@ def _plain_class(model: Any) -> Any:
     return type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
 
 
-def _check_policy(state: Any) -> None:
-    policy = state._mp_policy
-    if policy.param_dtype or policy.reduce_dtype or policy.output_dtype:
-        raise UnsupportedError(
-            f"trace_step: fully_shard with a precision of its own, got {policy!s:.120}, expected MixedPrecisionPolicy()"
-        )
+def _policies_of_parameters(model: Any, parts: list[Any]) -> dict[str, tuple[Any, Any]]:
+    """Element types in which each parameter is gathered and its gradient is reduced, by name; None: its own."""
+    found: dict[Any, tuple[Any, Any]] = {}
+    for part in parts:
+        state = part._get_fsdp_state()
+        for each in state._fsdp_param_group.fsdp_params if state._fsdp_param_group else ():
+            found[each.sharded_param] = state._mp_policy.param_dtype, state._mp_policy.reduce_dtype
+    return {name: found.get(p, (None, None)) for name, p in model.named_parameters(remove_duplicate=False)}
+
+
+@contextlib.contextmanager
+def _casting(called: list[tuple[Any, Any]]) -> Iterator[None]:
+    """Let modules cast what they are given and what they return, as their policies say.
+
+    Args:
+        called: parts with a policy, and the module that is called in place of each.
+    """
+    handles = []
+    for part, module in called:
+        policy = part._get_fsdp_state()._mp_policy if hasattr(part, "_get_fsdp_state") else None
+        if policy is None or (
+            part is module and any(part is root for root, other in called if other is not root)
+        ):
+            continue  # without a policy, or the root, in whose place another is called
+        if policy.param_dtype and policy.cast_forward_inputs:
+            handles.append(
+                module.register_forward_pre_hook(_cast_inputs(policy.param_dtype), with_kwargs=True)
+            )
+        if policy.output_dtype:
+            handles.append(module.register_forward_hook(_cast_outputs(policy.output_dtype)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _cast_inputs(dtype: Any) -> Any:
+    return lambda _module, args, options: _cast((args, options), dtype)
+
+
+def _cast_outputs(dtype: Any) -> Any:
+    return lambda _module, _args, made: _cast(made, dtype)
+
+
+def _cast(values: Any, dtype: Any) -> Any:
+    """Floats of any structure in another type."""
+    import torch
+    import torch.utils._pytree as trees
+
+    def one(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(dtype) if is_float else value
+
+    return trees.tree_map(one, values)
 
 
 def _groups(name: str, p: Any) -> tuple[Any, Any]:
@@ -102,19 +150,20 @@ def _gather() -> Any:
         """The whole of a parameter; of its gradient the shard of the mean over all ranks."""
 
         @staticmethod
-        def forward(ctx: Any, shard: Any, within: Any, across: Any) -> Any:
-            ctx.groups = within, across
-            whole = calls.all_gather_into_tensor(shard.contiguous(), within.size(), within.group_name)
-            return calls.wait_tensor(whole)
+        def forward(ctx: Any, shard: Any, within: Any, across: Any, dtype: Any, reduced: Any) -> Any:
+            ctx.groups, ctx.reduced, ctx.dtype = (within, across), reduced, shard.dtype
+            part = shard.contiguous() if dtype is None else shard.contiguous().to(dtype)
+            return calls.wait_tensor(calls.all_gather_into_tensor(part, within.size(), within.group_name))
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
             within, across = ctx.groups
-            part = calls.reduce_scatter_tensor(grad.contiguous(), "avg", within.size(), within.group_name)
+            grad = grad.contiguous() if ctx.reduced is None else grad.contiguous().to(ctx.reduced)
+            part = calls.reduce_scatter_tensor(grad, "avg", within.size(), within.group_name)
             part = calls.wait_tensor(part)
             if across is not None:
                 part = calls.wait_tensor(calls.all_reduce(part, "avg", across.group_name))
-            return part, None, None
+            return part.to(ctx.dtype), None, None, None, None
 
     return Gather
 

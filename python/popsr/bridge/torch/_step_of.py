@@ -15,9 +15,10 @@ from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, constant
 
-__all__ = ["Groups", "RandomSeeds", "Values", "add_results"]
+__all__ = ["RANDOM_SEED", "Groups", "RandomSeeds", "Values", "add_results"]
 
 RANDOM_SEED = "random seed"
+"""Path of the state that random ops draw from."""
 
 
 class Groups:

@@ -14,6 +14,7 @@ from popsr.bridge.torch._capture import Recorded, functional, record
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._merge import Merged, merge
 from popsr.bridge.torch._ranks import (
     grouping_of_one,
@@ -23,7 +24,7 @@ from popsr.bridge.torch._ranks import (
     rank_of,
 )
 from popsr.bridge.torch._recipes import recipe_for
-from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
+from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
 
@@ -181,6 +182,7 @@ def _built(
     builder: StepBuilder,
     world: int,
 ) -> BridgedStep:
+    _check_seeds(seen, patterns)
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -206,6 +208,20 @@ def _built(
         add_results(builder, seen.results, made[len(states) :])
         seeds.finish()
         return builder.finish()
+
+
+def _check_seeds(seen: _Seen, patterns: Groups) -> None:
+    """Refuse random seeds that are said to be equal where the step seeds ranks apart."""
+    grouping = patterns.of(RANDOM_SEED)
+    if grouping is None:
+        return
+    for states, node in seen.merged.draws:
+        for members in grouping.groups:
+            if len({states[member] for member in members}) > 1:
+                raise ReplicaError(
+                    f"trace_step: ranks that share {shown(RANDOM_SEED)} seed generators apart before "
+                    f"{shown_place(place_of_node(node))}, got ranks {list(members)}, expected one seed on all of them"
+                )
 
 
 def _labels(

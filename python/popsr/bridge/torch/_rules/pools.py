@@ -12,8 +12,8 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
-from popsr.bridge.torch._indexing import flat
-from popsr.bridge.torch._rules import Gap, Site, rule
+from popsr.bridge.torch._rules.indexing import flat
+from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.tensor import Tensor, constant
 
 __all__ = ["planes_of", "scattered_sums"]

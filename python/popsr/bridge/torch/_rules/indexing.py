@@ -11,10 +11,10 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr._text.shown import shown
-from popsr.bridge.torch._rules import Gap, Site, rule
+from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.tensor import Tensor, constant
 
-__all__ = ["flat", "flat_places"]
+__all__ = ["flat", "flat_places", "put"]
 
 __dir__ = names_only(__all__)
 
@@ -100,10 +100,10 @@ def _scattered(t: Tensor, dim: int, indices: Tensor, new: Tensor, reduction: str
     if not t.rank:
         t, indices, new = (ops.reshape(each, (1,)) for each in (t, indices, new))
         return ops.reshape(_scattered(t, 0, indices, new, reduction), ())
-    return _put(t, flat_places(t.shape, dim % t.rank, indices), new, reduction)
+    return put(t, flat_places(t.shape, dim % t.rank, indices), new, reduction)
 
 
-def _put(t: Tensor, places: Tensor, new: Tensor, reduction: str | None) -> Tensor:
+def put(t: Tensor, places: Tensor, new: Tensor, reduction: str | None) -> Tensor:
     """New elements, or their reduction with the old ones, at flat places."""
     if not math.prod(places.shape):
         return t
@@ -181,7 +181,7 @@ def _index_put(
         return ops.where(wide, new, t)
     places, shape = _positions(t, indices)
     values = site.expand(site.tensor(new), shape)
-    return _put(t, site.expand(places, shape), values, "sum" if accumulate else None)
+    return put(t, site.expand(places, shape), values, "sum" if accumulate else None)
 
 
 @rule("masked_scatter.default")

@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._lazy import names_only
-from popsr.bridge.torch._rules import Gap, Site, axes_of, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, axes_of, cast, rule
 from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 from popsr import ops
 from popsr._lazy import names_only
 from popsr._text.shown import shown
-from popsr.bridge.torch._rules import Gap, Site, collective
+from popsr.bridge.torch._rules.table import Gap, Site, collective
 from popsr.ops import collectives
 from popsr.tensor import Tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from popsr import ops
 from popsr._lazy import names_only
-from popsr.bridge.torch._rules import Site, rule
+from popsr.bridge.torch._rules.table import Site, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

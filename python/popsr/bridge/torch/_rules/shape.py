@@ -11,7 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._rules import Gap, Site, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 from popsr.tensor import Tensor, constant
 
 __all__ = ["at_places"]
@@ -166,17 +166,46 @@ def _diagonal(site: Site, t: Tensor, offset: int = 0, dim1: int = 0, dim2: int =
     return at_places(t, np.diagonal(numbers, offset, dim1, dim2).reshape(site.shape))
 
 
-@rule("as_strided.default", "as_strided_copy.default")
-def _as_strided(
-    _site: Site, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = 0
-) -> Tensor:
+def _strided_places(size: Sequence[int], stride: Sequence[int], offset: Any) -> np.ndarray[Any, Any]:
     places = np.full(tuple(size), offset or 0)
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
         steps = np.arange(extent) * step
         places = places + steps.reshape((extent,) + (1,) * (len(size) - axis - 1))
+    return places
+
+
+@rule("as_strided.default", "as_strided_copy.default")
+def _as_strided(
+    _site: Site, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = 0
+) -> Tensor:
+    places = _strided_places(size, stride, offset)
     if places.size and places.max() >= math.prod(t.shape):
         raise Gap("memory outside the tensor")
     return at_places(t, places)
+
+
+@rule("diagonal_scatter.default")
+def _diagonal_scatter(
+    site: Site, t: Tensor, new: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    numbers = np.arange(math.prod(t.shape)).reshape(t.shape)
+    return _put_at_places(t, np.diagonal(numbers, offset, dim1, dim2), site.tensor(new))
+
+
+@rule("as_strided_scatter.default")
+def _as_strided_scatter(
+    site: Site, t: Tensor, new: Tensor, size: Sequence[int], stride: Sequence[int], offset: Any = 0
+) -> Tensor:
+    places = _strided_places(size, stride, offset)
+    if places.size and places.max() >= math.prod(t.shape):
+        raise Gap("memory outside the tensor")
+    return _put_at_places(t, places, site.tensor(new))
+
+
+def _put_at_places(t: Tensor, places: np.ndarray[Any, Any], new: Tensor) -> Tensor:
+    """The tensor with new elements at fixed numbers that count its elements."""
+    flat, values = (ops.reshape(each, (math.prod(each.shape),)) for each in (t, new))
+    return ops.reshape(_written(flat, 0, places.reshape(-1).tolist(), values), t.shape)
 
 
 def at_places(t: Tensor, places: np.ndarray[Any, Any]) -> Tensor:

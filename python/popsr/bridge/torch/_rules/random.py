@@ -8,7 +8,7 @@ from typing import Any
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
-from popsr.bridge.torch._rules import Gap, Site, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

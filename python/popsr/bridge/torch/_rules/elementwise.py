@@ -11,7 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar, common_dtype, is_float
-from popsr.bridge.torch._rules import Gap, Site, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []

@@ -9,8 +9,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._lazy import names_only
-from popsr.bridge.torch._pools import planes_of, scattered_sums
-from popsr.bridge.torch._rules import Site, rule
+from popsr.bridge.torch._rules.pools import planes_of, scattered_sums
+from popsr.bridge.torch._rules.table import Site, rule
 from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []

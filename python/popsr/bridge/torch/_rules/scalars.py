@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.torch._dtypes import Scalar, is_float
-from popsr.bridge.torch._rules import Gap, Site, cast, python_rule, rule
+from popsr.bridge.torch._rules.table import Gap, Site, cast, python_rule, rule
 from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
