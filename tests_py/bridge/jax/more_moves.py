@@ -44,6 +44,7 @@ _SMOOTH: list[Callable[[Any], Any]] = [
 ]
 _STEPPED: list[Callable[[Any], Any]] = [
     lax.ceil,
+    lax.floor,
     lax.round,
     lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     lax.sign,
