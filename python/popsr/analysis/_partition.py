@@ -255,7 +255,9 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         self._refresh_seeds()
         self._core.check_fresh()
         if self._warnings is None:
-            self._warnings = tuple(lint_of(self._ir, found) for found in self._explainer.lints(self._ir._order))
+            self._warnings = tuple(
+                lint_of(self._ir, found) for found in self._explainer.lints(self._ir._order)
+            )
         return (*self._warnings, *self._more_lints())
 
     def drifting(self) -> tuple[DriftingVariable, ...]:
