@@ -304,7 +304,7 @@ TEST_CASE("branches: those that round stochastically draw noise of their own") {
   }
 }
 
-// Where the condition is true the then branch rounds, with other seeds than if all replicas took it; where it
+// If the condition is true, the then branch rounds, with other seeds than if all replicas took it; where it
 // is false both branches leave the entry alone.
 TEST_CASE("branches: a conditional on the same condition inside one of them") {
   Branches p;

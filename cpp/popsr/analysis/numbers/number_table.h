@@ -17,7 +17,7 @@ using Number = Id<NumberTag>;
 
 class NumberTable {
  public:
-  /// What an expression applies to its operands.
+  /// Function that an expression applies to its operands.
   enum class Kind : std::uint32_t { kLeaf, kPlace, kNext, kConstant, kOp, kView, kWritten, kChoice };
   using Key = std::vector<std::uint32_t>;
 

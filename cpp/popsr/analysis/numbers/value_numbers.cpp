@@ -247,7 +247,7 @@ void ValueNumbers::note(const Op& op, const Beside& beside) {
   AlikeEnds& alike = alike_[op.id];
   const bool is_first = !std::exchange(alike.is_known, true);
   if (is_first) alike.outputs.assign(op.outputs.size(), true);
-  // Where the condition is true, the branch may draw noise; of other seeds than if all replicas took it.
+  // The branch may draw noise if the condition is true; of other seeds than if all replicas took it.
   const auto same = [&](const auto& value) {
     if (value(beside.then_branch) != value(beside.else_branch)) return false;
     return beside.taken == nullptr || table_.newest(value(*beside.taken)) < beside.first;

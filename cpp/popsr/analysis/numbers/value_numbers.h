@@ -28,7 +28,7 @@
 
 namespace popsr {
 
-/// What both branches of a conditional leave alike, wherever it stands: all replicas might take the then
+/// Values that both branches of a conditional leave alike, wherever it is: all replicas might take the then
 /// branch, and would be left with the same.
 struct AlikeEnds {
   bool is_known = false;
