@@ -53,8 +53,8 @@ class ContextSolver {
   void write_changes(const Changes& taken, const Changes& other, OpFacts& facts);
   void write_only_changes(const Changes& taken, OpFacts& facts);
   bool is_renamed(TensorId storage, const Changes& changes) const;
-  /// For places that both branches leave alike: the facts that one of them leaves if all replicas take it. `before`:
-  /// of remote memory and positions, before the conditional.
+  /// For places that both branches leave alike: the facts that one of them leaves if all replicas take it.
+  /// `before`: of remote memory and positions, before the conditional.
   void write_alike(const Op& op, const CalledGraph& branch, const std::vector<PartitionId>& before,
                    OpFacts& facts);
   bool may_rise(const Op& op, const AlikeEnds& alike, const OpFacts& facts) const;
