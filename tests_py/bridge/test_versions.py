@@ -13,7 +13,7 @@ from popsr.errors import MissingPackageError
 from tests_py import ROOT
 
 PAGE = (ROOT / "docs" / "bridge.md").read_text()
-NAMES = {"jax": "JAX", "torch": "PyTorch"}
+NAMES = {"jax": "JAX", "onnx": "ONNX", "torch": "PyTorch"}
 
 
 def release(version: str) -> tuple[int, ...]:

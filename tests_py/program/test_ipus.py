@@ -459,7 +459,7 @@ def test_there_are_no_sums_to_decompose() -> None:
         if any(i["variadic"] for i in schema["inputs"]) and not schema["internal"]
     }
     assert several == {
-        *("call", "repeat", "conditional", "concat", "concat_", "maximum", "minimum", "sort"),
+        *("call", "repeat", "while_loop", "conditional", "concat", "concat_", "maximum", "minimum", "sort"),
         *("all_reduce", "all_reduce_identical_inputs", "all_reduce_identical_grad_inputs"),
     }
     ir = popsr.Ir()

@@ -11,10 +11,10 @@ from popsr.errors import MissingPackageError
 
 __all__ = ["OLDEST", "framework"]
 
-OLDEST = {"jax": (0, 8, 0), "torch": (2, 13, 0)}
+OLDEST = {"jax": (0, 8, 0), "onnx": (1, 16, 0), "torch": (2, 13, 0)}
 """The oldest version of each that is read; newer ones are tried."""
 
-_NAMES = {"jax": "JAX", "torch": "PyTorch"}
+_NAMES = {"jax": "JAX", "onnx": "ONNX", "torch": "PyTorch"}
 
 
 @functools.cache

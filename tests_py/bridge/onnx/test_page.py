@@ -29,6 +29,7 @@ TITLES = {
     "control": "branches, loops, sequences",
     "training": "`ai.onnx.preview.training`",
     "export_rules": "`ai.popsr`",
+    "graphcore": "`ai.graphcore`, of PopART",
 }
 
 
@@ -37,7 +38,8 @@ def rows() -> list[str]:
     kinds = collections.defaultdict(list)
     for name, versions in op_types().items():
         first = f" {versions[0]}" if versions[0] > 1 else ""
-        kinds[rule_files()[name]].append(f"`{name.rpartition('.')[2]}`{first}")
+        kind = "graphcore" if name.startswith("ai.graphcore.") else rule_files()[name]
+        kinds[kind].append(f"`{name.rpartition('.')[2]}`{first}")
     assert set(kinds) == set(TITLES)
     return [
         "| kind | op types |",
