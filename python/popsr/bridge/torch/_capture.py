@@ -24,6 +24,7 @@ from popsr.bridge.torch._locations import (
     shown_place,
     stack_trace,
 )
+from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.bridge.torch._synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
@@ -277,6 +278,10 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
             place = self._place()
             if place is not None:
                 notes.current_meta["stack_trace"] = stack_trace(place)
+            with noted_backward() if running_node() is not None else contextlib.nullcontext():
+                return self._recorded(op, types, args, options, place)
+
+        def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
             if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):

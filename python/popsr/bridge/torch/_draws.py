@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+from popsr.bridge.torch._notes import note_of, noted
+
 __all__ = ["Draws", "draw_of", "kept_generator"]
 
 _KEY = "popsr_draw"
@@ -26,27 +28,19 @@ class Draws:
     def noted(self) -> Iterator[None]:
         """Inside, nodes are of one random op; the generator goes on as if it had drawn."""
         import torch
-        import torch.fx.traceback as notes
         from torch.utils._python_dispatch import _disable_current_modes
 
         with _disable_current_modes():
             state = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
             torch.rand(1)
         self._count += 1
-        meta: dict[str, Any] = notes.current_meta
-        kept = meta.get("custom")
-        meta["custom"] = {**(kept or {}), _KEY: (state, self._count)}
-        try:
+        with noted(_KEY, (state, self._count)):
             yield
-        finally:
-            meta.pop("custom")
-            if kept is not None:
-                meta["custom"] = kept
 
 
 def draw_of(node: Any) -> tuple[str, int] | None:
     """State of the generator, and number of the op that a node comes from; None if no trace noted it."""
-    found: tuple[str, int] | None = (node.meta.get("custom") or {}).get(_KEY)
+    found: tuple[str, int] | None = note_of(node, _KEY)
     return found
 
 

@@ -13,6 +13,7 @@ from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._rules import (
     bags,
     collectives,
@@ -115,7 +116,11 @@ class Importer:
     @contextlib.contextmanager
     def _at(self, node: Any) -> Iterator[None]:
         place = place_of_node(node)
-        with location(*place) if place else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if place:
+                stack.enter_context(location(*place))
+            if is_backward(node):
+                stack.enter_context(self._builder.derivative())
             yield
 
     def _value(
