@@ -38,7 +38,7 @@ class CollectiveOperator(Choices):
 
 
 class ScatterReduction(Choices):
-    """Reduction of elements that are scattered to one place; None_ keeps the last one."""
+    """Reduction of elements that are scattered to one place; ``None_`` keeps the last one."""
 
     Sum = 0
     Max = 1
