@@ -9,7 +9,7 @@ import pytest
 
 from tests_py.bridge.planted.cases import Case, Kind
 from tests_py.bridge.planted.run import Framework, all_cases, row, table
-from tests_py.bridge.planted.table import written
+from tests_py.bridge.planted.table import ON_PAGE
 
 PACKAGES: dict[Framework, str] = {"JAX": "jax", "PyTorch": "torch", "DTensor": "torch"}
 # Bugs that make all replicas wrong alike, of which the program has no sign: PyTorch's does not say along which
@@ -51,4 +51,4 @@ def test_there_are_enough_of_each_kind() -> None:
 def test_the_table_of_the_docs_is_fresh() -> None:
     for package in PACKAGES.values():
         pytest.importorskip(package)
-    assert written() == table(), "run python -m tests_py.bridge.planted.table"
+    assert ON_PAGE.written() == table(), "run python -m tests_py.bridge.planted.table"

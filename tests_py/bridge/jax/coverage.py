@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import collections
-import re
 import subprocess
 import sys
 
 from popsr.bridge.jax import primitives
 from popsr.bridge.jax._opaque import LOCAL, RUNS_OTHERS, SILENT
 from tests_py import ROOT
+from tests_py.bridge.page_table import PageTable
 
-__all__ = ["PAGE", "registry", "table", "written"]
+__all__ = ["ON_PAGE", "registry", "table"]
 
-PAGE = ROOT / "docs" / "bridge_jax.md"
-_TABLE = re.compile(r"(?<=<!-- primitives -->\n\n).*?(?=\n\n<!-- end of primitives -->)", re.DOTALL)
+ON_PAGE = PageTable(ROOT / "docs" / "bridge_jax.md", "primitives")
 TITLES = {
     "elementwise": "element-wise",
     "bits": "bits",
@@ -73,12 +72,5 @@ def _kind(name: str) -> str:
     return "analysed" if name in LOCAL or name in RUNS_OTHERS else "silent" if name in SILENT else "unknown"
 
 
-def written() -> str:
-    """The table on the page."""
-    found = _TABLE.search(PAGE.read_text())
-    return found[0] if found else ""
-
-
 if __name__ == "__main__":
-    new = table()
-    PAGE.write_text(_TABLE.sub(lambda _: new, PAGE.read_text()))
+    ON_PAGE.write(table())

@@ -12,18 +12,10 @@ pytest.importorskip("jax")
 import jax
 import jax.experimental
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 
 from popsr.bridge.jax import from_jax
 from popsr.errors import UnsupportedOpsError
-
-W, X = np.ones((4, 4), np.float32), np.arange(32, dtype=np.float32).reshape(8, 4)
-CUT: dict[str, Any] = {
-    "mesh": {"data": 4},
-    "in_specs": (P(), P("data")),
-    "out_specs": (P(), P()),
-    "check_vma": False,
-}
+from tests_py.bridge.jax.cut_rows import CUT, W, X
 
 
 def line_with(function: Any, text: str) -> int:

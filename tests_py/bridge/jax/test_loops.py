@@ -12,17 +12,9 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec as P
 
 from popsr.bridge.jax import from_jax
-
-W, X = np.ones((4, 4), np.float32), np.arange(32, dtype=np.float32).reshape(8, 4)
-CUT: dict[str, Any] = {
-    "mesh": {"data": 4},
-    "in_specs": (P(), P("data")),
-    "out_specs": (P(), P()),
-    "check_vma": False,
-}
+from tests_py.bridge.jax.cut_rows import CUT, W, X
 
 
 def agreed(w: Any, x: Any) -> Any:

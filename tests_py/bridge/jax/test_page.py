@@ -10,7 +10,7 @@ pytest.importorskip("jax")
 
 from popsr.bridge.jax import primitives
 from popsr.bridge.jax._opaque import LOCAL, SILENT
-from tests_py.bridge.jax.coverage import registry, table, written
+from tests_py.bridge.jax.coverage import ON_PAGE, registry, table
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -19,11 +19,11 @@ def release(version: str) -> tuple[int, ...]:
 
 def test_the_table_of_the_docs_is_fresh() -> None:
     """Of the newest JAX that it was written for; an older one has other primitives."""
-    page = re.search(r"primitives of JAX ([\d.]+)", written())
+    page = re.search(r"primitives of JAX ([\d.]+)", ON_PAGE.written())
     assert page is not None
     if release(registry()[0]) < release(page[1]):
         pytest.skip(f"needs JAX {page[1]}")
-    assert written() == table(), "run python -m tests_py.bridge.jax.coverage"
+    assert ON_PAGE.written() == table(), "run python -m tests_py.bridge.jax.coverage"
 
 
 def test_the_registry_of_jax_is_listed() -> None:

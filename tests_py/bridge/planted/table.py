@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from tests_py import ROOT
+from tests_py.bridge.page_table import PageTable
 from tests_py.bridge.planted.run import table
 
-__all__ = ["PAGE", "written"]
+__all__ = ["ON_PAGE"]
 
-PAGE = ROOT / "docs" / "bridge.md"
-_TABLE = re.compile(r"(?<=<!-- planted bugs -->\n\n).*?(?=\n\n<!-- end of planted bugs -->)", re.DOTALL)
-
-
-def written() -> str:
-    """The table on the page."""
-    found = _TABLE.search(PAGE.read_text())
-    return found[0] if found else ""
-
+ON_PAGE = PageTable(ROOT / "docs" / "bridge.md", "planted bugs")
 
 if __name__ == "__main__":
-    new = table()
-    PAGE.write_text(_TABLE.sub(lambda _: new, PAGE.read_text()))
+    ON_PAGE.write(table())

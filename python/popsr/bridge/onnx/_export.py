@@ -208,11 +208,9 @@ class _Writing:
         found = self._constants.get(key)
         if found is None:
             found = self._constants[key] = self._unused("constant")
-            helper, tensor = (
-                self._onnx.helper,
-                self._onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)),
-            )
-            self._fixed.append(helper.make_node("Constant", [], [found], value=tensor))
+            contiguous = np.ascontiguousarray(array).reshape(array.shape)  # a scalar stays one
+            tensor = self._onnx.numpy_helper.from_array(contiguous)
+            self._fixed.append(self._onnx.helper.make_node("Constant", [], [found], value=tensor))
         return found
 
     def node(
