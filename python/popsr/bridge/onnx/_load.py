@@ -85,7 +85,7 @@ def load(
         UnsupportedOpsError: nodes without a counterpart: all of them, with their places.
         ShapeError: a dimension without a value.
         GraphError: the graph is put together wrongly: a cycle, or a name without a node.
-        ImportError: onnx is not installed.
+        MissingPackageError: onnx is not installed, or too old.
     """
     where = "bridge.onnx.load"
     onnx = require_onnx(where)

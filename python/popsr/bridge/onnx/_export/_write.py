@@ -40,7 +40,7 @@ def export(graph: Graph | OnnxModel, *, weights: Mapping[str, Any] | None = None
     Raises:
         UnsupportedOpsError: ops without a counterpart: all of them, with their places.
         UnknownNameError: weights of no input.
-        ImportError: onnx is not installed.
+        MissingPackageError: onnx is not installed, or too old.
     """
     where = "bridge.onnx.export"
     onnx = require_onnx(where)
