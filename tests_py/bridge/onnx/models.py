@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx import TensorProto
 
 from tests_py.bridge.onnx.net import Array, Net
 
-__all__ = ["MODELS", "Trained"]
+__all__ = ["LARGE", "MODELS", "Trained"]
 
 Weights = Mapping[str, Any]
 
@@ -56,34 +57,48 @@ def mlp() -> Trained:
     return Trained(net.model(), loss, data)
 
 
-_STAGES = ((8, 1), (16, 2))
+Blocks = Sequence[tuple[int, int]]
+"""Channels and stride of each residual block."""
+
+_NARROW: Blocks = ((8, 1), (16, 2))
+_RESNET18: Blocks = tuple((64 << i, 1 + (i > 0 and not j)) for i in range(4) for j in range(2))
 
 
 def resnet() -> Trained:
-    """Residual blocks with batch norms on 8 x 8 images, as a ResNet-18 has them, narrower and of one block a stage."""
-    net = Net("resnet", seed=1)
-    x, labels = net.input("x", ["N", 3, 8, 8]), net.input("labels", ["N"], TensorProto.INT64)
-    h = net.add("Relu", [_conv_norm(net, "stem", x, 3, 8, 3, 1)])
-    width = 8
-    for i, (channels, stride) in enumerate(_STAGES):
-        name = f"layer{i + 1}"
-        a = net.add("Relu", [_conv_norm(net, f"{name}.0", h, width, channels, 3, stride)])
-        b = _conv_norm(net, f"{name}.1", a, channels, channels, 3, 1)
-        side = h if stride == 1 else _conv_norm(net, f"{name}.down", h, width, channels, 1, stride)
-        h, width = net.add("Relu", [net.add("Add", [b, side])]), channels
+    """Two residual blocks on 8 x 8 images, as a ResNet-18 has them, narrower."""
+    return _resnet("resnet", 8, _NARROW)
+
+
+def resnet18() -> Trained:
+    """A ResNet-18 with all its channels on 32 x 32 images, with a stem of 3 x 3 as is usual for these."""
+    return _resnet("resnet18", 32, _RESNET18)
+
+
+def _resnet(name: str, side: int, blocks: Blocks) -> Trained:
+    """A stem, residual blocks with batch norms in training mode, a mean over the image and a linear layer."""
+    net = Net(name, seed=1)
+    x, labels = net.input("x", ["N", 3, side, side]), net.input("labels", ["N"], TensorProto.INT64)
+    width = blocks[0][0]
+    h = net.add("Relu", [_conv_norm(net, "stem", x, 3, width, 3, 1)])
+    for i, (channels, stride) in enumerate(blocks):
+        block = f"block{i + 1}"
+        a = net.add("Relu", [_conv_norm(net, f"{block}.0", h, width, channels, 3, stride)])
+        b = _conv_norm(net, f"{block}.1", a, channels, channels, 3, 1)
+        skip = h if stride == 1 else _conv_norm(net, f"{block}.down", h, width, channels, 1, stride)
+        h, width = net.add("Relu", [net.add("Add", [b, skip])]), channels
     pooled = net.add("Flatten", [net.add("GlobalAveragePool", [h])])
-    net.normal("fc.weight", (10, width))
+    net.normal("fc.weight", (10, width), 0.2 if width < 64 else width**-0.5)
     net.normal("fc.bias", (10,))
     scores = net.add("Gemm", [pooled, "fc.weight", "fc.bias"], "fc", transB=1)
     net.output(net.add("SoftmaxCrossEntropyLoss", [scores, labels], "loss"))
 
     def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
         return {
-            "x": rng.normal(size=(batch, 3, 8, 8)).astype(np.float32),
+            "x": rng.normal(size=(batch, 3, side, side)).astype(np.float32),
             "labels": rng.integers(0, 10, batch),
         }
 
-    return Trained(net.model(), _resnet_loss, data)
+    return Trained(net.model(), functools.partial(_resnet_loss, blocks), data)
 
 
 def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: int, stride: int) -> str:
@@ -97,7 +112,7 @@ def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: in
     return net.add("BatchNormalization", inputs, f"{name}/Norm", outputs=3, training_mode=1)
 
 
-def _resnet_loss(w: Weights, data: Mapping[str, Any]) -> Any:
+def _resnet_loss(blocks: Blocks, w: Weights, data: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
     def conv_norm(name: str, t: Any, stride: int) -> Any:
@@ -108,8 +123,8 @@ def _resnet_loss(w: Weights, data: Mapping[str, Any]) -> Any:
         )
 
     h = conv_norm("stem", data["x"], 1).relu()
-    for i, (_, stride) in enumerate(_STAGES):
-        name = f"layer{i + 1}"
+    for i, (_, stride) in enumerate(blocks):
+        name = f"block{i + 1}"
         b = conv_norm(f"{name}.1", conv_norm(f"{name}.0", h, stride).relu(), 1)
         h = (b + (h if stride == 1 else conv_norm(f"{name}.down", h, stride))).relu()
     return functional.cross_entropy(
@@ -293,3 +308,4 @@ def _bert_loss(w: Weights, data: Mapping[str, Any]) -> Any:
 
 
 MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2, "bert": bert}
+LARGE: dict[str, Callable[[], Trained]] = {"resnet18": resnet18}
