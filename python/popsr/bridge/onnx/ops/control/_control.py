@@ -73,7 +73,7 @@ def _always_goes_on(body: Any) -> bool:
     name = body.output[0].name
     made = {out: each for each in body.node for out in each.output}
     while name in made and made[name].op_type in ("Identity", "Cast"):
-        name = made[name].input[0]
+        name = made.pop(name).input[0]  # once: a damaged graph may have a cycle
     if name in made and made[name].op_type == "Constant":
         return any(each.name == "value" and array_of(each.t).all() for each in made[name].attribute)
     return bool(name == body.input[1].name)

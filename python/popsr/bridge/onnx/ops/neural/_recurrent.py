@@ -105,8 +105,8 @@ def _layer(
     last: list[list[Tensor]] = []
     for number, reverse in enumerate(directions):
         w, r = _of_direction(layer.w, number), _of_direction(layer.r, number)
-        assert w is not None
-        assert r is not None
+        if w is None or r is None:
+            raise ValueError("a layer without W or R, expected both")
         part = Layer(
             x,
             w,
