@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import TensorProto
 
 from tests_py.bridge.onnx.net import Array, Net
 
-__all__ = ["MODELS", "Trained"]
+__all__ = ["MODELS", "Trained", "resnet18"]
 
 Weights = Mapping[str, Any]
 
@@ -56,16 +57,27 @@ def mlp() -> Trained:
     return Trained(net.model(), loss, data)
 
 
-_STAGES = ((8, 1), (16, 2))
+Blocks = Sequence[tuple[int, int]]
+_RESNET18 = ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1))
 
 
-def resnet() -> Trained:
-    """Residual blocks with batch norms on 8 x 8 images, as a ResNet-18 has them, narrower and of one block a stage."""
+def narrow_resnet() -> Trained:
+    """Two residual blocks on 8 x 8 images."""
+    return _resnet(((8, 1), (16, 2)), 8)
+
+
+def resnet18() -> Trained:
+    """ResNet-18 as for CIFAR: 32 x 32 images, a stem of 3 x 3 without a pool, 11 million weights."""
+    return _resnet(_RESNET18, 32)
+
+
+def _resnet(blocks: Blocks, size: int) -> Trained:
+    """Residual blocks of two convolutions with batch norms: channels and stride of each."""
     net = Net("resnet", seed=1)
-    x, labels = net.input("x", ["N", 3, 8, 8]), net.input("labels", ["N"], TensorProto.INT64)
-    h = net.add("Relu", [_conv_norm(net, "stem", x, 3, 8, 3, 1)])
-    width = 8
-    for i, (channels, stride) in enumerate(_STAGES):
+    x, labels = net.input("x", ["N", 3, size, size]), net.input("labels", ["N"], TensorProto.INT64)
+    width = blocks[0][0]
+    h = net.add("Relu", [_conv_norm(net, "stem", x, 3, width, 3, 1)])
+    for i, (channels, stride) in enumerate(blocks):
         name = f"layer{i + 1}"
         a = net.add("Relu", [_conv_norm(net, f"{name}.0", h, width, channels, 3, stride)])
         b = _conv_norm(net, f"{name}.1", a, channels, channels, 3, 1)
@@ -79,11 +91,11 @@ def resnet() -> Trained:
 
     def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
         return {
-            "x": rng.normal(size=(batch, 3, 8, 8)).astype(np.float32),
+            "x": rng.normal(size=(batch, 3, size, size)).astype(np.float32),
             "labels": rng.integers(0, 10, batch),
         }
 
-    return Trained(net.model(), _resnet_loss, data)
+    return Trained(net.model(), partial(_resnet_loss, blocks), data)
 
 
 def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: int, stride: int) -> str:
@@ -97,7 +109,7 @@ def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: in
     return net.add("BatchNormalization", inputs, f"{name}/Norm", outputs=3, training_mode=1)
 
 
-def _resnet_loss(w: Weights, data: Mapping[str, Any]) -> Any:
+def _resnet_loss(blocks: Blocks, w: Weights, data: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
     def conv_norm(name: str, t: Any, stride: int) -> Any:
@@ -108,7 +120,7 @@ def _resnet_loss(w: Weights, data: Mapping[str, Any]) -> Any:
         )
 
     h = conv_norm("stem", data["x"], 1).relu()
-    for i, (_, stride) in enumerate(_STAGES):
+    for i, (_, stride) in enumerate(blocks):
         name = f"layer{i + 1}"
         b = conv_norm(f"{name}.1", conv_norm(f"{name}.0", h, stride).relu(), 1)
         h = (b + (h if stride == 1 else conv_norm(f"{name}.down", h, stride))).relu()
@@ -292,4 +304,9 @@ def _bert_loss(w: Weights, data: Mapping[str, Any]) -> Any:
     return functional.cross_entropy(scores, data["labels"])
 
 
-MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2, "bert": bert}
+MODELS: dict[str, Callable[[], Trained]] = {
+    "mlp": mlp,
+    "narrow_resnet": narrow_resnet,
+    "gpt2": gpt2,
+    "bert": bert,
+}
