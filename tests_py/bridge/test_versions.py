@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 import sys
 import types
+from collections.abc import Callable
 
 import pytest
 
-from popsr.bridge._versions import OLDEST, framework
+import popsr
+from popsr._host.frameworks import OLDEST
+from popsr.bridge.jax import from_jax
+from popsr.bridge.onnx import export, load
+from popsr.bridge.torch import from_export, from_fx, trace_step
 from popsr.errors import MissingPackageError
+from popsr.io import load_onnx
 from tests_py import ROOT
 
 PAGE = (ROOT / "docs" / "bridge.md").read_text()
@@ -30,18 +36,37 @@ def test_the_table_has_the_oldest_and_the_newest_that_is_tested(name: str) -> No
     assert release(package.__version__) <= release(row[2]), "try the tests with it, and change the table"
 
 
-@pytest.mark.parametrize("name", OLDEST)
-def test_an_older_one_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = types.ModuleType(name)
-    old.__version__ = "0.4.30"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, name, old)
-    with pytest.raises(
-        MissingPackageError, match=rf"is too old, got {name} 0\.4\.30, expected \d+\.\d+ or newer"
-    ):
-        framework.__wrapped__("from_jax", name)
+READERS: dict[str, tuple[str, Callable[[], object]]] = {
+    "from_jax": ("jax", lambda: from_jax(abs, 1.0)),
+    "from_export": ("torch", lambda: from_export(None, replicas=1)),
+    "from_fx": ("torch", lambda: from_fx(None, replicas=1)),
+    "trace_step": ("torch", lambda: trace_step(abs, None, replicas=1)),
+    "bridge.onnx.load": ("onnx", lambda: load("m.onnx")),
+    "bridge.onnx.export": ("onnx", lambda: export(popsr.Ir().main_graph)),
+    "load_onnx": ("onnx", lambda: load_onnx("m.onnx")),
+}
 
 
-def test_a_missing_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(MissingPackageError, match=r"JAX is not installed, expected `pip install 'jax>="):
-        framework.__wrapped__("from_jax", "jax")
+def older(name: str) -> types.ModuleType:
+    """A package of a version that is not read."""
+    made = types.ModuleType(name)
+    made.__version__ = "0.4.30"  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize("where", READERS)
+def test_each_reader_refuses_an_older_one(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, read = READERS[where]
+    monkeypatch.setitem(sys.modules, name, older(name))
+    text = rf"{where}: {NAMES[name]} is too old, got {name} 0\.4\.30, expected \d+\.\d+ or newer"
+    with pytest.raises(MissingPackageError, match=text):
+        read()
+
+
+@pytest.mark.parametrize("where", READERS)
+def test_each_reader_says_what_is_missing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, read = READERS[where]
+    monkeypatch.setitem(sys.modules, name, None)
+    text = rf"{where}: {NAMES[name]} is not installed, expected `pip install '{name}>=\d+\.\d+'`"
+    with pytest.raises(MissingPackageError, match=text):
+        read()

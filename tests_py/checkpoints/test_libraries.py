@@ -319,7 +319,7 @@ with tempfile.TemporaryDirectory() as folder:
         except popsr.errors.MissingPackageError as error:
             print(error)
 """
-    text = "the package onnx is not installed, expected it from pip install popsr[onnx]"
+    text = "ONNX is not installed, expected `pip install 'onnx>=1.16'`"
     assert run_python(code).splitlines() == [f"save_onnx: {text}", f"reset_host_weights: {text}"]
 
 

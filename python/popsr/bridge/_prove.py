@@ -10,7 +10,6 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument
 from popsr.bridge._proof import Proof
 from popsr.bridge._step import BridgedStep
-from popsr.bridge._versions import framework
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
@@ -38,7 +37,7 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
         The states with declared and proved groups, those that drift with the cause at the user's line, and lints.
     Raises:
         ArgumentTypeError: ``step`` is nothing that can be read.
-        MissingPackageError: the framework is too old.
+        MissingPackageError: the framework is not installed, or too old.
         UnsupportedOpsError: it has ops that popsr lacks, unless ``unsupported="conservative"``.
         Error: as the reader raises.
     Example:
@@ -66,14 +65,12 @@ def read_step(where: str, step: Any, *args: Any, **options: Any) -> BridgedStep:
         return step if isinstance(step, BridgedStep) else step_of(step)
     torch = sys.modules.get("torch")
     if torch is not None and args and isinstance(args[0], torch.nn.Module):
-        framework(where, "torch")
         traced: BridgedStep = importlib.import_module("popsr.bridge.torch").trace_step(step, *args, **options)
         return traced
     for name in _FRAMEWORKS:
         if name in sys.modules:
             importer = importlib.import_module(f"popsr.bridge.{name}")
             if importer.accepts(step):
-                framework(where, name)
                 read: BridgedStep = importer.import_step(step, *args, **options)
                 return read
     raise ArgumentTypeError(

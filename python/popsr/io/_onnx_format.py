@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from popsr.errors import MissingPackageError
+from popsr._host.frameworks import framework
 from popsr.io._wire import delimited
 
 __all__ = [
@@ -61,14 +60,9 @@ def require_onnx(where: str) -> Any:
     """The onnx package.
 
     Raises:
-        ImportError: it is not installed.
+        MissingPackageError: it is not installed, or too old.
     """
-    try:
-        return importlib.import_module("onnx")
-    except ImportError:
-        raise MissingPackageError(
-            f"{where}: the package onnx is not installed, expected it from pip install popsr[onnx]"
-        ) from None
+    return framework(where, "onnx")
 
 
 @functools.cache

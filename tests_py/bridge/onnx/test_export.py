@@ -20,7 +20,7 @@ onnx = pytest.importorskip("onnx")
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from popsr.bridge.onnx import export, load  # noqa: E402
-from popsr.bridge.onnx._export_rules import EXPORTS  # noqa: E402
+from popsr.bridge.onnx._export._rules import EXPORTS  # noqa: E402
 from tests_py.bridge.onnx.models import MODELS  # noqa: E402
 
 Function = Callable[..., Tensor]

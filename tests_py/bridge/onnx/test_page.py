@@ -28,7 +28,7 @@ TITLES = {
     "signal": "Fourier transforms",
     "control": "branches, loops, sequences",
     "training": "`ai.onnx.preview.training`",
-    "export_rules": "`ai.popsr`",
+    "rules": "`ai.popsr`",
     "graphcore": "`ai.graphcore`, of PopART",
 }
 

@@ -337,7 +337,7 @@ def test_nodes_that_do_not_fit_are_named(name: str) -> None:
 
 def test_onnx_is_needed_when_a_builder_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    with pytest.raises(ImportError, match="Builder: the package onnx is not installed"):
+    with pytest.raises(ImportError, match="Builder: ONNX is not installed"):
         popart.Builder()
 
 

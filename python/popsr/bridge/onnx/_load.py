@@ -14,7 +14,7 @@ from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
-from popsr.bridge.onnx import _control, _elementwise, _neural, _shape, graphcore
+from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
 from popsr.bridge.onnx._importer import NONE, Importer
 from popsr.bridge.onnx._model import OnnxModel
@@ -43,7 +43,6 @@ from popsr.tensor import Tensor
 
 __all__ = ["load"]
 
-_FAMILIES = (_control, _elementwise, _neural, _shape, graphcore)  # register their rules
 _OPSETS = (1, 28)
 """Versions of ONNX's own domain whose ops are known."""
 
@@ -86,7 +85,7 @@ def load(
         UnsupportedOpsError: nodes without a counterpart: all of them, with their places.
         ShapeError: a dimension without a value.
         GraphError: the graph is put together wrongly: a cycle, or a name without a node.
-        ImportError: onnx is not installed.
+        MissingPackageError: onnx is not installed, or too old.
     """
     where = "bridge.onnx.load"
     onnx = require_onnx(where)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from popsr._host.arguments import read_int
+from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
@@ -54,9 +55,8 @@ def from_export(
         UnsupportedError: it has dynamic shapes.
         ReplicaError: the ranks of a process group are unknown.
     """
-    import torch
-
     where = "from_export"
+    torch = framework(where, "torch")
     if not isinstance(program, torch.export.ExportedProgram):
         raise ArgumentTypeError(
             f"{where}: program is not one of torch.export, got {shown(program)}, expected an ExportedProgram"
@@ -153,9 +153,8 @@ def from_fx(
         UnsupportedError: a shape depends on the data.
         ReplicaError: the ranks of a process group are unknown.
     """
-    import torch
-
     where = "from_fx"
+    torch = framework(where, "torch")
     if not isinstance(module, torch.fx.GraphModule):
         raise ArgumentTypeError(
             f"{where}: module is not a graph, got {shown(module)}, expected a GraphModule"

@@ -14,7 +14,7 @@ from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
-from popsr.bridge.torch._rules import (
+from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     bags,
     collectives,
     elementwise,
@@ -35,20 +35,6 @@ from popsr.tensor import Tensor, constant
 
 __all__ = ["Importer", "array_of"]
 
-_FAMILIES = (
-    bags,
-    collectives,
-    elementwise,
-    indexing,
-    linear,
-    nn,
-    pools,
-    random,
-    reduce,
-    resize,
-    scalars,
-    shape,
-)  # register their rules
 
 # No value depends on these, or it is known from the type of the result.
 _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}) | {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from popsr._host.arguments import read_choice, read_int
+from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
@@ -76,11 +77,13 @@ def trace_step(
         ranks: "all" compares what all ranks do; "first" traces the first and takes the others to do the same.
         unsupported: "conservative" lets a step with ops that popsr lacks be proved.
     Raises:
+        MissingPackageError: PyTorch is not installed, or too old.
         UnsupportedOpsError: the step has ops that popsr lacks; all of them are named, with lines.
         UnsupportedError: Python's control flow or a shape depends on the data, or ranks run different ops.
         ReplicaError: process groups do not fit together, or not to the number of replicas.
     """
     where = "trace_step"
+    framework(where, "torch")
     world = read_int(f"{where}: replicas", replicas, 1)
     read_choice(where, "ranks", ranks, ("all", "first"))
     patterns = Groups(groups or {}, equal, world, where)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._casts import converted
-from popsr.bridge.onnx._convolutions import convolved
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, reshaped
 from popsr.bridge.onnx._types import dtype_of
+from popsr.bridge.onnx.ops.elementwise._casts import converted
+from popsr.bridge.onnx.ops.neural._convolutions import convolved
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

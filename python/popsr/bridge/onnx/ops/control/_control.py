@@ -1,4 +1,4 @@
-"""Branches, loops and sequences; the updates of optimisers."""
+"""Branches, loops and sequences."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
-from popsr.bridge.onnx import _training
-from popsr.bridge.onnx._loops import Index, repeated, row_at, with_row
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._shape import cut
 from popsr.bridge.onnx._tensors import expanded, reshaped
 from popsr.bridge.onnx._types import array_of
+from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, with_row
+from popsr.bridge.onnx.ops.shape._shape import cut
 from popsr.errors import DTypeError, ShapeError
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_FAMILIES = (_training,)
 _MAX_UNROLLED = 256
 """Passes of a loop whose body is not the same graph in each."""
 

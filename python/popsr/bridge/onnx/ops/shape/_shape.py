@@ -1,4 +1,4 @@
-"""Shapes, indices and order; reductions."""
+"""Shapes: what computes them, changes them and moves elements."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx import _indexing, _reduce
 from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
 from popsr.bridge.onnx._types import Array, dtype_of
+from popsr.bridge.onnx.ops.shape._indexing import rows_at
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
-
-_FAMILIES = (_indexing, _reduce)  # register their rules
-
 
 # Known values
 
@@ -299,4 +296,4 @@ def _reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
     count = reshaped(length, (length.nelms, 1))
     back = ops.sub(ops.sub(count, node.constant(1, dtypes.int32)), number)
     places = ops.where(ops.less(number, count), back, expanded(number, back.shape))
-    return moved(_indexing.rows_at(t, places, 1), (batch, time, *range(2, t.rank)))
+    return moved(rows_at(t, places, 1), (batch, time, *range(2, t.rank)))

@@ -10,7 +10,7 @@ import numpy as np
 from popsr._host.arguments import read_mapping
 from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
-from popsr.bridge.onnx._export_rules import DOMAIN, EXPORTS, FUNCTIONS, OPSET
+from popsr.bridge.onnx._export._rules import DOMAIN, EXPORTS, FUNCTIONS, OPSET
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array, code_of
@@ -40,7 +40,7 @@ def export(graph: Graph | OnnxModel, *, weights: Mapping[str, Any] | None = None
     Raises:
         UnsupportedOpsError: ops without a counterpart: all of them, with their places.
         UnknownNameError: weights of no input.
-        ImportError: onnx is not installed.
+        MissingPackageError: onnx is not installed, or too old.
     """
     where = "bridge.onnx.export"
     onnx = require_onnx(where)

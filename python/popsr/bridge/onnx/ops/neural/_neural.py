@@ -1,28 +1,17 @@
-"""Products, norms, losses and dropout; the other families of neural networks have files of their own."""
+"""Products, norms, losses and dropout."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx import (
-    _convolutions,
-    _einsum,
-    _quantise,
-    _recurrent,
-    _resize,
-    _samples,
-    _signal,
-)
-from popsr.bridge.onnx._indexing import rows_at
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx.ops.shape._indexing import rows_at
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
-
-_FAMILIES = (_convolutions, _einsum, _quantise, _recurrent, _resize, _samples, _signal)
 
 # Products
 

@@ -1,4 +1,4 @@
-"""Versions of the frameworks whose steps are read."""
+"""Packages of other frameworks, which are optional: imported when a call needs one, and checked for their versions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ OLDEST = {"jax": (0, 8, 0), "onnx": (1, 16, 0), "torch": (2, 13, 0)}
 _NAMES = {"jax": "JAX", "onnx": "ONNX", "torch": "PyTorch"}
 
 
-@functools.cache
 def framework(where: str, name: str) -> Any:
     """The package of a framework.
+
+    Args:
+        where: the call that needs it, for messages.
+        name: one of ``OLDEST``.
 
     Raises:
         MissingPackageError: it is not installed, or too old.
@@ -33,8 +36,14 @@ def framework(where: str, name: str) -> Any:
             f"{where}: {_NAMES[name]} is not installed, expected `pip install '{name}>={wanted}'`"
         ) from error
     version = str(package.__version__)
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < oldest:
+    if _release(version) < oldest:
         raise MissingPackageError(
             f"{where}: {_NAMES[name]} is too old, got {name} {version}, expected {wanted} or newer"
         )
     return package
+
+
+@functools.cache
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, as ``(1, 16, 0)``."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._casts import converted
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import add_rule, rule
 from popsr.bridge.onnx._types import dtype_of
+from popsr.bridge.onnx.ops.elementwise._casts import converted
 from popsr.tensor import Tensor
 
 __all__: list[str] = []

@@ -1,0 +1,17 @@
+"""Rules of neural networks: products, norms, losses, convolutions, recurrent layers, transforms."""
+
+from popsr._lazy import names_only
+from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their rules
+    _convolutions,
+    _einsum,
+    _neural,
+    _quantise,
+    _recurrent,
+    _resize,
+    _samples,
+    _signal,
+)
+
+__all__: list[str] = []
+
+__dir__ = names_only(__all__)
