@@ -27,7 +27,7 @@ class ProfileRow:
         blocks: blocks that were computed, of all ops.
         seconds: time.
         bytes: memory of operands and results; of an op that reads a part of an operand the whole operand.
-        flops: floating point operations, as ``popsr.addons.performance_utils`` counts them, of each block that was computed.
+        flops: floating point operations of all blocks, as ``popsr.addons.performance_utils`` counts them.
     """
 
     name: str

@@ -20,8 +20,9 @@ torch = pytest.importorskip("torch")
 from tests_py.bridge.onnx.models import MODELS, Trained, resnet18  # noqa: E402
 
 TRAINED = {**MODELS, "resnet18": resnet18}
+LARGE = {"resnet18"}
 REPLICAS, BATCH, STEPS = 2, 4, 20
-RATES = {"mlp": 0.05, "narrow_resnet": 0.01, "resnet18": 0.001, "gpt2": 0.05, "bert": 0.05}
+RATES = {"mlp": 0.05, "narrow_resnet": 0.01, "resnet18": 2e-5, "gpt2": 0.05, "bert": 0.05}
 
 
 def training(model: OnnxModel, rate: float, *, mean: bool = True) -> Mapping[str, Any]:
@@ -74,7 +75,9 @@ def losses_of_torch(trained: Trained, weights: Mapping[str, Any], rate: float) -
     return losses
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in TRAINED]
+)
 def test_losses_are_those_of_torch(name: str) -> None:
     trained = TRAINED[name]()
     model = load(trained.proto, replicas=REPLICAS, shapes={"N": BATCH}, streams=False)
