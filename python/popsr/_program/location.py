@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -16,6 +17,8 @@ from popsr.errors import Error
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_NAMED = re.compile(r" \(\w+\):\d+$")
 
 
 def current_location(ir: Program) -> int:
@@ -63,8 +66,11 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 def short_place(location: str) -> str:
-    """``file:line`` without the folder; a question mark where it is unknown."""
-    return one_line(os.path.basename(location)) or "?"
+    """``file:line`` without the folder; a question mark where it is unknown.
+
+    A name with its kind, as ``/layer1/conv (Conv):3`` of a model of ONNX, is not a path and stays whole.
+    """
+    return one_line(location if _NAMED.search(location) else os.path.basename(location)) or "?"
 
 
 def add_place(error: Error, doing: str) -> None:

@@ -197,16 +197,16 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
         GraphError,
         "functions and loops of too many nodes",
     ),
-    "an unknown op": (one("Nonsense", (2,)), UnsupportedOpsError, "got Nonsense at here:1"),
+    "an unknown op": (one("Nonsense", (2,)), UnsupportedOpsError, "got Nonsense at here (Nonsense):1"),
     "an unknown domain": (
         one("Relu", (2,), domain="com.x"),
         UnsupportedOpsError,
-        "Relu (of the domain com.x, which the model does not import) at here:1",
+        "Relu (of the domain com.x, which the model does not import) at here (Relu):1",
     ),
     "an op of a later opset": (
         one("Gelu", (2,), opset=13),
         UnsupportedOpsError,
-        "Gelu (of opset 13, expected 20 or later) at here:1",
+        "Gelu (of opset 13, expected 20 or later) at here (Gelu):1",
     ),
     "shapes that do not fit": (one("Add", (2,), (3,)), ShapeError, "node 'here' (Add) at position 1: add: "),
     "an attribute of another type": (
@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "a shape that is an input": (
         one("Reshape", (2,), (1,)),
         UnsupportedOpsError,
-        "Reshape (its shape is not known when the model is read: give values of 'x1') at here:1",
+        "Reshape (its shape is not known when the model is read: give values of 'x1') at here (Reshape):1",
     ),
     "too few operands": (
         one("Add", (2,)),
@@ -253,10 +253,10 @@ def test_all_nodes_without_a_counterpart_are_in_one_error() -> None:
         load(net.model())
     # The nodes that read an unread result are not gaps of their own.
     assert [str(gap) for gap in found.value.gaps] == [
-        "Unheard at first0:1",
-        "Mystery at second0:3",
-        "Mystery at second1:6",
-        "Mystery at second2:9",
+        "Unheard at first0 (Unheard):1",
+        "Mystery at second0 (Mystery):3",
+        "Mystery at second1 (Mystery):6",
+        "Mystery at second2 (Mystery):9",
     ]
 
 
@@ -266,7 +266,7 @@ def test_huge_results_take_no_memory() -> None:
     pair = net.constant(np.array([0.0, 1.0], np.float32))
     net.output(net.add("OneHot", [net.input("x", (2,), TensorProto.INT64), depth, pair], "hot"))
     with pytest.raises(
-        UnsupportedOpsError, match=r"elements that are known when the model is read\) at hot:3"
+        UnsupportedOpsError, match=r"elements that are known when the model is read\) at hot \(OneHot\):3"
     ):
         load(net.model())
 
@@ -371,6 +371,6 @@ def test_a_loop_of_many_passes_is_refused() -> None:
     count = net.constant(np.array(1 << 40))
     net.output(net.add("Loop", [count, "", net.input("x", (2,))], "loop", body=body))
     with pytest.raises(
-        UnsupportedOpsError, match=r"Loop \(.*changes its shape from pass to pass\) at loop:2"
+        UnsupportedOpsError, match=r"Loop \(.*changes its shape from pass to pass\) at loop \(Loop\):2"
     ):
         load(net.model())

@@ -43,7 +43,7 @@ def test_names() -> None:
     assert list(model.variables) == list(model.weights) == ["w", "b"]
     assert [v.name for v in model.ir.main_graph.variables] == ["w", "b"]
     assert set(model.tensors) == {"x", "w", "b", "product.out", "sum.out"}
-    assert [op.location for op in model.graph.ops] == ["product:1", "sum:2"]
+    assert [op.location for op in model.graph.ops] == ["product (MatMul):1", "sum (Add):2"]
     assert repr(model) == "OnnxModel[linear: 1 replicas 2 ops 1 inputs 2 variables 1 outputs]"
     np.testing.assert_array_equal(model.run({"x": X})["sum.out"], Y)
 

@@ -7,7 +7,7 @@ from typing import Any
 from popsr._text.shown import shown
 from popsr.errors import GraphError
 
-__all__ = ["MAX_DEPTH", "Depth", "domain_of", "named", "place_of"]
+__all__ = ["MAX_DEPTH", "Depth", "domain_of", "name_of", "named", "place_of"]
 
 MAX_DEPTH = 32
 """Graphs and functions inside each other."""
@@ -43,8 +43,16 @@ def domain_of(proto: Any) -> str:
 
 
 def place_of(proto: Any) -> str:
-    """The file of a node's location: its name, or its op type."""
-    return proto.name or proto.op_type or "node"
+    """The file of a node's location: its name with its op type, or its op type."""
+    op_type = proto.op_type[:80] or "node"
+    return f"{proto.name} ({op_type})" if proto.name else str(op_type)
+
+
+def name_of(location: str) -> str:
+    """The name of the node of a location that ``place_of`` made; of a line of a file, the file."""
+    place = location.rpartition(":")[0]
+    name, bracket, _ = place.rpartition(" (")
+    return name if bracket and place.endswith(")") else place.rpartition("/")[2]
 
 
 def named(proto: Any, position: int) -> str:

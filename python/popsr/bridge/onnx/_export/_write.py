@@ -12,6 +12,7 @@ from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx._export._rules import DOMAIN, EXPORTS, FUNCTIONS, OPSET
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._places import name_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array, code_of
 from popsr.errors import ArgumentTypeError, ShapeError, UnknownNameError
@@ -225,8 +226,7 @@ class _Writing:
         if domain:
             self._functions[op_type] = None
         results = list(self._results if outputs is None else outputs)
-        place = self._op.location.rpartition(":")[0] if self._op is not None else ""
-        name = place.rpartition("/")[2] or None
+        name = (name_of(self._op.location) if self._op is not None else "") or None
         made = self._onnx.helper.make_node(op_type, list(inputs), results, name, domain=domain, **attributes)
         self._nodes.append(made)
         return results[0]
