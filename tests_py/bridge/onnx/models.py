@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from tests_py.bridge.onnx.net import Array, Net
 
-__all__ = ["MODELS", "Trained", "resnet18"]
+__all__ = ["LARGE", "MODELS", "Trained"]
 
 Weights = Mapping[str, Any]
 
@@ -58,44 +58,47 @@ def mlp() -> Trained:
 
 
 Blocks = Sequence[tuple[int, int]]
-_RESNET18 = ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1))
+"""Channels and stride of each residual block."""
+
+_NARROW: Blocks = ((8, 1), (16, 2))
+_RESNET18: Blocks = tuple((64 << i, 1 + (i > 0 and not j)) for i in range(4) for j in range(2))
 
 
-def narrow_resnet() -> Trained:
-    """Two residual blocks on 8 x 8 images."""
-    return _resnet(((8, 1), (16, 2)), 8)
+def resnet() -> Trained:
+    """Two residual blocks on 8 x 8 images, as a ResNet-18 has them, narrower."""
+    return _resnet("resnet", 8, _NARROW)
 
 
 def resnet18() -> Trained:
-    """ResNet-18 as for CIFAR: 32 x 32 images, a stem of 3 x 3 without a pool, 11 million weights."""
-    return _resnet(_RESNET18, 32)
+    """A ResNet-18 with all its channels on 32 x 32 images, with a stem of 3 x 3 as is usual for these."""
+    return _resnet("resnet18", 32, _RESNET18)
 
 
-def _resnet(blocks: Blocks, size: int) -> Trained:
-    """Residual blocks of two convolutions with batch norms: channels and stride of each."""
-    net = Net("resnet", seed=1)
-    x, labels = net.input("x", ["N", 3, size, size]), net.input("labels", ["N"], TensorProto.INT64)
+def _resnet(name: str, side: int, blocks: Blocks) -> Trained:
+    """A stem, residual blocks with batch norms in training mode, a mean over the image and a linear layer."""
+    net = Net(name, seed=1)
+    x, labels = net.input("x", ["N", 3, side, side]), net.input("labels", ["N"], TensorProto.INT64)
     width = blocks[0][0]
     h = net.add("Relu", [_conv_norm(net, "stem", x, 3, width, 3, 1)])
     for i, (channels, stride) in enumerate(blocks):
-        name = f"layer{i + 1}"
-        a = net.add("Relu", [_conv_norm(net, f"{name}.0", h, width, channels, 3, stride)])
-        b = _conv_norm(net, f"{name}.1", a, channels, channels, 3, 1)
-        side = h if stride == 1 else _conv_norm(net, f"{name}.down", h, width, channels, 1, stride)
-        h, width = net.add("Relu", [net.add("Add", [b, side])]), channels
+        block = f"block{i + 1}"
+        a = net.add("Relu", [_conv_norm(net, f"{block}.0", h, width, channels, 3, stride)])
+        b = _conv_norm(net, f"{block}.1", a, channels, channels, 3, 1)
+        skip = h if stride == 1 else _conv_norm(net, f"{block}.down", h, width, channels, 1, stride)
+        h, width = net.add("Relu", [net.add("Add", [b, skip])]), channels
     pooled = net.add("Flatten", [net.add("GlobalAveragePool", [h])])
-    net.normal("fc.weight", (10, width))
+    net.normal("fc.weight", (10, width), 0.2 if width < 64 else width**-0.5)
     net.normal("fc.bias", (10,))
     scores = net.add("Gemm", [pooled, "fc.weight", "fc.bias"], "fc", transB=1)
     net.output(net.add("SoftmaxCrossEntropyLoss", [scores, labels], "loss"))
 
     def data(rng: np.random.Generator, batch: int) -> dict[str, Array]:
         return {
-            "x": rng.normal(size=(batch, 3, size, size)).astype(np.float32),
+            "x": rng.normal(size=(batch, 3, side, side)).astype(np.float32),
             "labels": rng.integers(0, 10, batch),
         }
 
-    return Trained(net.model(), partial(_resnet_loss, blocks), data)
+    return Trained(net.model(), functools.partial(_resnet_loss, blocks), data)
 
 
 def _conv_norm(net: Net, name: str, x: str, have: int, channels: int, kernel: int, stride: int) -> str:
@@ -121,7 +124,7 @@ def _resnet_loss(blocks: Blocks, w: Weights, data: Mapping[str, Any]) -> Any:
 
     h = conv_norm("stem", data["x"], 1).relu()
     for i, (_, stride) in enumerate(blocks):
-        name = f"layer{i + 1}"
+        name = f"block{i + 1}"
         b = conv_norm(f"{name}.1", conv_norm(f"{name}.0", h, stride).relu(), 1)
         h = (b + (h if stride == 1 else conv_norm(f"{name}.down", h, stride))).relu()
     return functional.cross_entropy(
@@ -304,9 +307,5 @@ def _bert_loss(w: Weights, data: Mapping[str, Any]) -> Any:
     return functional.cross_entropy(scores, data["labels"])
 
 
-MODELS: dict[str, Callable[[], Trained]] = {
-    "mlp": mlp,
-    "narrow_resnet": narrow_resnet,
-    "gpt2": gpt2,
-    "bert": bert,
-}
+MODELS: dict[str, Callable[[], Trained]] = {"mlp": mlp, "resnet": resnet, "gpt2": gpt2, "bert": bert}
+LARGE: dict[str, Callable[[], Trained]] = {"resnet18": resnet18}

@@ -17,12 +17,12 @@ from popsr.transforms import autodiff
 pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.onnx.models import MODELS, Trained, resnet18  # noqa: E402
+from tests_py.bridge.onnx.models import LARGE, MODELS, Trained  # noqa: E402
 
-TRAINED = {**MODELS, "resnet18": resnet18}
-LARGE = {"resnet18"}
 REPLICAS, BATCH, STEPS = 2, 4, 20
-RATES = {"mlp": 0.05, "narrow_resnet": 0.01, "resnet18": 2e-5, "gpt2": 0.05, "bert": 0.05}
+RATES = {"mlp": 0.05, "resnet": 0.01, "gpt2": 0.05, "bert": 0.05, "resnet18": 1e-4}
+"""Rates at which rounding does not grow beyond the tolerance: a ResNet-18 is 1e-3 from PyTorch at a rate of 1e-3, where
+PyTorch is 2e-3 from itself in float64."""
 
 
 def training(model: OnnxModel, rate: float, *, mean: bool = True) -> Mapping[str, Any]:
@@ -75,11 +75,9 @@ def losses_of_torch(trained: Trained, weights: Mapping[str, Any], rate: float) -
     return losses
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in TRAINED]
-)
+@pytest.mark.parametrize("name", [*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
 def test_losses_are_those_of_torch(name: str) -> None:
-    trained = TRAINED[name]()
+    trained = {**MODELS, **LARGE}[name]()
     model = load(trained.proto, replicas=REPLICAS, shapes={"N": BATCH}, streams=False)
     streams = training(model, RATES[name])
     assert popsr.prove(model.ir).ok

@@ -1,7 +1,7 @@
 """Rules of branches, loops and sequences, and of the updates of optimisers."""
 
 from popsr._lazy import names_only
-from popsr.bridge.onnx.ops.control import _control, _training  # noqa: F401  they register their rules
+from popsr.bridge.onnx.ops.control import _control, _sequences, _training  # noqa: F401  they register their rules
 
 __all__: list[str] = []
 

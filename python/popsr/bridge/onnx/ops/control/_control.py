@@ -1,8 +1,7 @@
-"""Branches, loops and sequences."""
+"""Branches and loops."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,9 @@ from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, reshaped
 from popsr.bridge.onnx._types import array_of
-from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, with_row
+from popsr.bridge.onnx.ops.control._graphs import closed, free_values
+from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, stacked, with_row
+from popsr.bridge.onnx.ops.control._while import depends_on_data, while_loop
 from popsr.bridge.onnx.ops.shape._shape import cut
 from popsr.errors import DTypeError, ShapeError
 from popsr.tensor import Tensor
@@ -40,7 +41,7 @@ def _if(node: Node, condition: Value) -> list[Value]:
     which = reshaped(node.tensor(condition), ())
     graphs, inputs = [], []
     for name, branch in (("then", then), ("else", other)):
-        graph, given = _closed(node, name, branch, [])
+        graph, given = closed(node, name, branch, [])
         graphs.append(graph)
         inputs.append(given)
     try:
@@ -50,49 +51,15 @@ def _if(node: Node, condition: Value) -> list[Value]:
         raise
 
 
-def _closed(node: Node, name: str, proto: Any, values: Sequence[Value]) -> tuple[Any, list[Tensor]]:
-    """A graph of a node as one of popsr: what it reads of the graphs around are inputs after its own."""
-    outer = _free_values(proto, node.scope)
-
-    def body(inner: list[Value]) -> Sequence[Value]:
-        own, rest = inner[: len(values)], inner[len(values) :]
-        scope = dict(zip(outer, rest, strict=True))
-        return [node.tensor(each) for each in node.reader.subgraph(proto, scope, own)]
-
-    return node.reader.make_graph(name, [*values, *outer.values()], body)
-
-
-def _free_values(proto: Any, scope: Mapping[str, Value]) -> dict[str, Value]:
-    """Values of the graphs around that a graph reads, by name."""
-    found: dict[str, Value] = {}
-    for name in _free_names(proto):
-        if name in scope:
-            found[name] = scope[name]
-    return found
-
-
-def _free_names(proto: Any) -> list[str]:
-    """Names that a graph reads and does not make."""
-    made = {each.name for each in (*proto.input, *proto.initializer)}
-    free: dict[str, None] = {}
-    for each in proto.node:
-        names = [name for name in each.input if name]
-        for attribute in each.attribute:
-            for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                names += _free_names(graph)
-        free.update((name, None) for name in names if name not in made)
-        made.update(each.output)
-    free.update((each.name, None) for each in proto.output if each.name not in made)
-    return list(free)
-
-
 # Loops
 
 
 @rule("Loop", kind="raw")
 def _loop(node: Node, count: Value, condition: Value, *carried: Value) -> list[Value]:
-    """Passes whose number and conditions are known when the model is read."""
+    """Passes whose number is known when the model is read are counted or unrolled; others are a ``while_loop``."""
     body = node.graph("body")
+    if depends_on_data(body, node.scope, count, condition, carried):
+        return while_loop(node, body, count, condition, carried)
     times = None if count is None else max(node.known_int(count, "trip count"), 0)
     if condition is not None and not node.known(condition, "condition").any():
         times = 0
@@ -117,7 +84,7 @@ def _counted_loop(node: Node, body: Any, times: int, carried: Sequence[Value]) -
     rows = len(body.output) - 1 - len(carried)
     if times <= 2 or rows or any(isinstance(value, (Sequenced, type(None))) for value in carried):
         return _unrolled(node, body, times, carried)
-    outer = _free_values(body, node.scope)
+    outer = free_values(body, node.scope)
 
     def step(index: Index, state: list[Tensor], rest: list[Any]) -> list[Tensor]:
         scope = dict(zip(outer, rest, strict=True))
@@ -146,14 +113,6 @@ def _unrolled(node: Node, body: Any, times: int | None, carried: Sequence[Value]
     return [*state, *(stacked(node, row, 0) for row in rows)]
 
 
-def stacked(node: Node, values: Sequence[Value], axis: int) -> Tensor:
-    """Values on a new axis."""
-    tensors = [node.tensor(value) for value in values]
-    axis %= tensors[0].rank + 1
-    rows = [reshaped(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in tensors]
-    return rows[0] if len(rows) == 1 else ops.concat(rows, axis)
-
-
 @rule("Scan", since=9, kind="raw")
 def _scan(node: Node, *operands: Value) -> list[Value]:
     """A loop over rows of operands, of a known number."""
@@ -170,7 +129,7 @@ def _scan(node: Node, *operands: Value) -> list[Value]:
     length = scanned[0].shape[axes[0]]
     if length == 0:
         raise NotSupportedError("of no rows")
-    outer = _free_values(body, node.scope)
+    outer = free_values(body, node.scope)
 
     def rows_of(index: Index, tensors: Sequence[Tensor]) -> list[Tensor]:
         return [
@@ -219,92 +178,3 @@ def _scan_8(node: Node, lengths: Value, *operands: Value) -> list[Value]:
         parts = [reshaped(cut(t, [number], [number + 1], [0], [1]), t.shape[1:]) for t in tensors]
         samples.append(_scan(node, *parts))
     return [stacked(node, each, 0) for each in zip(*samples, strict=True)]
-
-
-# Sequences of known length
-
-
-@rule("SequenceEmpty", since=11, kind="raw")
-def _sequence_empty(_node: Node) -> list[Sequenced]:
-    return [Sequenced()]
-
-
-@rule("SequenceConstruct", since=11, kind="raw")
-def _sequence_construct(_node: Node, *values: Value) -> list[Sequenced]:
-    return [Sequenced(values)]
-
-
-def _sequence(value: Value) -> Sequenced:
-    if not isinstance(value, Sequenced):
-        raise NotSupportedError("of a sequence that is not known")
-    return value
-
-
-@rule("SequenceInsert", since=11, kind="raw")
-def _sequence_insert(node: Node, sequence: Value, value: Value, place: Value = None) -> list[Sequenced]:
-    items = list(_sequence(sequence))
-    items.insert(len(items) if place is None else node.known_int(place, "position"), value)
-    return [Sequenced(items)]
-
-
-@rule("SequenceErase", since=11, kind="raw")
-def _sequence_erase(node: Node, sequence: Value, place: Value = None) -> list[Sequenced]:
-    items = list(_sequence(sequence))
-    del items[-1 if place is None else node.known_int(place, "position")]
-    return [Sequenced(items)]
-
-
-@rule("SequenceAt", since=11, kind="raw")
-def _sequence_at(node: Node, sequence: Value, place: Value) -> Value:
-    return _sequence(sequence)[node.known_int(place, "position")]
-
-
-@rule("SequenceLength", since=11, kind="raw")
-def _sequence_length(_node: Node, sequence: Value) -> np.ndarray[Any, Any]:
-    return np.asarray(len(_sequence(sequence)), np.int64)
-
-
-@rule("ConcatFromSequence", since=11, kind="raw")
-def _concat_from_sequence(node: Node, sequence: Value) -> Tensor:
-    items = _sequence(sequence)
-    if node.integer("new_axis", 0):
-        return stacked(node, items, node.integer("axis"))
-    tensors = [node.tensor(value) for value in items]
-    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.integer("axis") % tensors[0].rank)
-
-
-@rule("SplitToSequence", since=11, kind="raw")
-def _split_to_sequence(node: Node, value: Value, sizes: Value = None) -> list[Sequenced]:
-    t = node.tensor(value)
-    axis = node.integer("axis", 0) % t.rank
-    extent = t.shape[axis]
-    if sizes is None:
-        lengths = [1] * extent
-    else:
-        known = node.known(sizes, "split")
-        each = int(known.reshape(-1)[0])
-        lengths = (
-            [min(each, extent - i) for i in range(0, extent, each)] if known.ndim == 0 else known.tolist()
-        )
-    ends = np.cumsum([0, *lengths])
-    parts = [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
-    if sizes is None and not node.integer("keepdims", 1):
-        parts = [reshaped(part, (*t.shape[:axis], *t.shape[axis + 1 :])) for part in parts]
-    return [Sequenced(parts)]
-
-
-@rule("OptionalHasElement", since=15, kind="raw")
-def _optional_has_element(_node: Node, value: Value = None) -> np.ndarray[Any, Any]:
-    return np.asarray(value is not None)
-
-
-@rule("OptionalGetElement", since=15, kind="raw")
-def _optional_get_element(_node: Node, value: Value) -> Value:
-    if value is None:
-        raise NotSupportedError("of an optional that is empty")
-    return value if not isinstance(value, Sequenced) else [value]
-
-
-@rule("Optional", since=15, kind="raw")
-def _optional(_node: Node, value: Value = None) -> list[Value]:
-    return [value]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._node import Node
+from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import reshaped
 from popsr.tensor import Tensor
 
-__all__ = ["Index", "repeated", "row_at", "with_row"]
+__all__ = ["Index", "repeated", "row_at", "stacked", "with_row"]
 
 Index = Any
 """Number of a pass: a tensor of int64 in a graph that repeats, else a known array."""
@@ -79,3 +79,11 @@ def with_row(
         place = node.constant([place], dtypes.int32)
     wide = reshaped(row, (*t.shape[:axis], 1, *t.shape[axis + 1 :]))
     return ops.dynamic_update(t, place, wide, [axis], [1], True)
+
+
+def stacked(node: Node, values: Sequence[Value], axis: int) -> Tensor:
+    """Values on a new axis."""
+    tensors = [node.tensor(value) for value in values]
+    axis %= tensors[0].rank + 1
+    rows = [reshaped(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in tensors]
+    return rows[0] if len(rows) == 1 else ops.concat(rows, axis)
