@@ -1,15 +1,19 @@
-"""Time to read a model of ONNX of 1,000 nodes. See README.md here.
+"""Reading a model of ONNX of 1,000 nodes, and inference beside onnxruntime. See README.md here.
 
-The model is a chain of layers with 500 weights. A ratio takes out Python's own speed: by turns a chain of as many
-calls of ``ops.add`` is built.
+The model that is read is a chain of layers with 500 weights. A ratio takes out Python's own speed: by turns a chain of
+as many calls of ``ops.add`` is built.
 """
 
 import numpy as np
 import onnx
+import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import popsr
 from bench.compare import by_turns
+from bench.onnx_models import gpt2, resnet18
 from popsr import ops
 from popsr.bridge.onnx import load
 
@@ -55,3 +59,57 @@ def test_reading(benchmark):
         f"{own.best / chain.best:.1f}x a chain of as many additions"
     )
     assert own.best <= 0.2
+
+
+# Model, batch, and turns
+INFERENCE = {
+    "GPT-2, 12 layers of 768, 64 tokens": (lambda: gpt2(12, 768, 12, 64, 8000), 1, 25),
+    "GPT-2, 4 layers of 256, 4 x 128 tokens": (lambda: gpt2(4, 256, 8, 128, 1000), 4, 25),
+    "ResNet-18, an image of 224 x 224": (lambda: resnet18(224), 1, 25),
+    "ResNet-18, 4 images of 32 x 32": (lambda: resnet18(32), 4, 25),
+}
+
+
+def _onnxruntime(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_inference(benchmark, name):
+    make, batch, rounds = INFERENCE[name]
+    model = make()
+    (given,) = model.graph.input
+    shape = (batch, *(each.dim_value for each in given.type.tensor_type.shape.dim[1:]))
+    rng = np.random.default_rng(0)
+    is_float = given.type.tensor_type.elem_type == TensorProto.FLOAT
+    data = {
+        given.name: rng.normal(size=shape).astype(np.float32) if is_float else rng.integers(0, 1000, shape)
+    }
+    threads = popsr.num_threads()
+    popsr.set_num_threads(1)
+    own, other = load(model, shapes={"N": batch}), _onnxruntime(model)
+    (found,) = own.run(data).values()
+    (expected,) = other.run(None, data)
+    assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-4 * np.abs(expected).max()
+    sides = {"popsr": lambda: own.run(data), "onnxruntime": lambda: other.run(None, data)}
+    times = by_turns(benchmark, sides, rounds)
+    popsr.set_num_threads(threads)
+    best, median = (
+        getattr(times["onnxruntime"], each) / getattr(times["popsr"], each) for each in ("best", "median")
+    )
+    line = f"{name}: popsr {times['popsr'].best * 1e3:.1f} ms, onnxruntime {times['onnxruntime'].best * 1e3:.1f} ms"
+    print(f"\n{line}; {best:.2f}x best, {median:.2f}x median (goal: at least 0.7x)")
+
+
+def test_reference_evaluator(benchmark):
+    model = gpt2(2, 128, 4, 32, 500)
+    data = {"tokens": np.random.default_rng(0).integers(0, 500, (1, 32))}
+    own, other = load(model, shapes={"N": 1}), ReferenceEvaluator(model)
+    sides = {"popsr": lambda: own.run(data), "reference": lambda: other.run(None, data)}
+    times = by_turns(benchmark, sides, ROUNDS)
+    ratio = times["reference"].best / times["popsr"].best
+    print(f"\nonnx's reference evaluator, GPT-2 of 2 layers of 128: {ratio:.1f}x the time of popsr")

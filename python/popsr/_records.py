@@ -28,6 +28,7 @@ __all__ = [
     "OpSchema",
     "Outlined",
     "PopartValue",
+    "ProfiledInstruction",
     "RemoteBufferInfo",
     "SessionMemory",
     "SessionStats",
@@ -196,6 +197,19 @@ class Divergence(NamedTuple):
     first: int
     second: int
     element: int
+
+
+class ProfiledInstruction(NamedTuple):
+    """An instruction in all runs: nanoseconds, bytes of operands and results, and its ops with the blocks computed.
+
+    A copy has no op.
+    """
+
+    name: str
+    executions: int
+    time: int
+    bytes: int
+    ops: list[tuple[int | None, int]]
 
 
 class InputSchema(TypedDict):

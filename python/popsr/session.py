@@ -27,6 +27,7 @@ from popsr._session.host_data import (
 )
 from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, stream_lints
 from popsr._session.option_effects import options_of_session
+from popsr._session.profile import Profile
 from popsr._session.runner import Runner
 from popsr._session.state import HostState, SessionState
 from popsr._session.synthetic_data import SyntheticData
@@ -38,7 +39,7 @@ from popsr._text.html import describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis
-from popsr.errors import ArgumentTypeError, Error, StateError, UnsupportedError
+from popsr.errors import ArgumentTypeError, Error, SessionError, StateError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.replicas import Partition
@@ -78,6 +79,7 @@ class Session(Summarised, HostState):
         strict: these are errors and not warnings: lints L1 and L2 when the session is made, and L3 when one replica of
             a group is read whose members differ, see ``analysis.PartitionAnalysis.warnings``; "labels", a label that
             an op runs on and that is none of its classes. True for all of these, or some of their codes.
+        profile: time each instruction of each run; see ``profile``. The bits are the same.
     """
 
     @transactional
@@ -92,6 +94,7 @@ class Session(Summarised, HostState):
         check: bool | float = False,
         num_threads: int | None = None,
         strict: bool | Iterable[str] = False,
+        profile: bool = False,
     ) -> None:
         """Verify, analyse and compile the program.
 
@@ -132,7 +135,9 @@ class Session(Summarised, HostState):
             clamp_scales,
             "labels" in errors,
             ir.options.enable_floating_point_checks,
+            read_flag("Session: profile", profile),
         )
+        self._is_profiled = profile
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
@@ -452,6 +457,25 @@ class Session(Summarised, HostState):
     def memory(self) -> SessionMemory:
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
         return self._core.memory()
+
+    def profile(self) -> Profile:
+        """Time, memory and floating point operations of all runs so far: per instruction, kind and line.
+
+        Example:
+            >>> session = popsr.Session(ir, profile=True)  # doctest: +SKIP
+            >>> with session:  # doctest: +SKIP
+            ...     session.run()
+            >>> print(session.profile())  # doctest: +SKIP
+
+        Raises:
+            SessionError: the session was made without ``profile=True``.
+        """
+        if not self._is_profiled:
+            raise SessionError(
+                "profile: the session measures nothing, got profile=False, expected Session(..., profile=True)"
+            )
+        with self._state.lock:
+            return Profile._of(self._ir._core, self._core.stats()["runs"], self._core.profile())
 
     def get_cycle_count(self, id: str = "") -> int:
         """PopART's count of a device's cycles, which a simulator does not have.

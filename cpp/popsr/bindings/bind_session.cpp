@@ -185,7 +185,8 @@ class SessionHandle {
 std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
-                                            bool clamp_scales, bool strict_labels, bool check_floats) {
+                                            bool clamp_scales, bool strict_labels, bool check_floats,
+                                            bool profile) {
   const kernels::FloatEnvironment environment;  // kernels compute
   const SessionOptions options{.seed = seed,
                                .dedup = dedup,
@@ -193,7 +194,8 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                .num_threads = num_threads,
                                .clamp_scales = clamp_scales,
                                .strict_labels = strict_labels,
-                               .check_floats = check_floats};
+                               .check_floats = check_floats,
+                               .profile = profile};
   const WithoutGil released;  // one Ir is for one thread at a time, but other threads have other work
   return std::make_unique<SessionHandle>(ir, facts, options);
 }
@@ -273,6 +275,21 @@ Keyed<"SessionStats"> stats_of(SessionHandle& self) {
   return py::dict("runs"_a = stats.runs, "kernel_calls"_a = stats.kernel_calls, "blocks"_a = stats.blocks);
 }
 
+/// The time of all runs in nanoseconds, and the instructions that ran.
+std::pair<std::int64_t, std::vector<Record<"ProfiledInstruction">>> profile_of(SessionHandle& self) {
+  const Profile profile = self.session().profile();
+  std::vector<Record<"ProfiledInstruction">> instructions;
+  for (const ProfiledInstruction& each : profile.instructions) {
+    std::vector<std::pair<std::optional<OpId>, std::uint64_t>> ops;
+    for (const auto& [op, blocks] : each.ops) {
+      ops.emplace_back(op == kNone ? std::nullopt : std::optional(op), blocks);
+    }
+    instructions.push_back(Record<"ProfiledInstruction">::of(each.name, each.executions, each.time.count(),
+                                                             each.bytes, std::move(ops)));
+  }
+  return {profile.time.count(), std::move(instructions)};
+}
+
 Keyed<"SessionMemory"> memory_of(SessionHandle& self) {
   using namespace py::literals;
   const SessionMemory memory = self.session().memory();
@@ -338,6 +355,7 @@ void bind_session(py::module_& m) {
           py::arg("id"))
       .def("stats", &stats_of)
       .def("memory", &memory_of)
+      .def("profile", &profile_of)
       .def("plan", [](SessionHandle& self) { return self.session().plan().to_string(); });
 }
 

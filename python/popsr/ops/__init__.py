@@ -23,9 +23,12 @@ from popsr.ops.control import *
 from popsr.ops.conv import *
 from popsr.ops.dropout import *
 from popsr.ops.dynamic_slices import *
+from popsr.ops.element_indexing import *
 from popsr.ops.elementwise import *
+from popsr.ops.fft import *
 from popsr.ops.functions import *
 from popsr.ops.general_indexing import *
+from popsr.ops.grid_sample import *
 from popsr.ops.host_io import *
 from popsr.ops.indexing import *
 from popsr.ops.interpolate import *
@@ -38,11 +41,13 @@ from popsr.ops.order import *
 from popsr.ops.pad import *
 from popsr.ops.place_copies import *
 from popsr.ops.pool import *
+from popsr.ops.quantize import *
 from popsr.ops.random import *
 from popsr.ops.random_seeds import *
 from popsr.ops.reductions import *
 from popsr.ops.remote import *
 from popsr.ops.replica_index import *
+from popsr.ops.resize import *
 from popsr.ops.roi_align import *
 from popsr.ops.scans import *
 from popsr.ops.shape import *

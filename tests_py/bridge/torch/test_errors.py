@@ -245,6 +245,28 @@ def test_arguments(call: Callable[[], Any], error: type[Exception], text: str) -
         call()
 
 
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"replicas": 2**40}, ValueError, r"replicas: got 1099511627776, expected an int from 1 to 1048576"),
+        ({"groups": "x"}, ArgumentTypeError, "groups is not a mapping, got 'x'"),
+        ({"groups": {3: [0, 0]}}, ArgumentTypeError, "a pattern of groups is not a str, got 3"),
+        ({"equal": 5}, ArgumentTypeError, "equal is not a sequence of patterns, got 5"),
+        ({"equal": [3]}, ArgumentTypeError, "a pattern of equal is not a str, got 3"),
+        ({"equal": range(10**12)}, ValueError, "equal has too many items, got 1000000000000"),
+        ({"process_groups": "a"}, ArgumentTypeError, "process_groups is not a mapping, got 'a'"),
+    ],
+)
+def test_declarations(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    graph = torch.export.export(models.mlp(), (X,))
+    for read in (
+        lambda **more: bridge.trace_step(lambda m, x: m(x), models.mlp(), None, X, **more),
+        lambda **more: bridge.from_export(graph, **more),
+    ):
+        with pytest.raises(error, match=text):
+            read(**{"replicas": 2, **given})
+
+
 def test_initial_values_that_differ_in_their_group() -> None:
     def model() -> Any:
         made = models.mlp()

@@ -15,6 +15,7 @@ from tests_py.ops.rows.arrangements import arrangement_rows
 from tests_py.ops.rows.collectives import collective_rows
 from tests_py.ops.rows.control import control_rows
 from tests_py.ops.rows.conv import conv_rows
+from tests_py.ops.rows.elements import element_rows
 from tests_py.ops.rows.elementwise import elementwise_rows
 from tests_py.ops.rows.float8 import fp8_rows
 from tests_py.ops.rows.functions import function_rows
@@ -38,6 +39,7 @@ from tests_py.ops.rows.pool import pool_rows
 from tests_py.ops.rows.random import random_rows
 from tests_py.ops.rows.reductions import reduction_rows
 from tests_py.ops.rows.refusals.table import refusals_by_op
+from tests_py.ops.rows.resampling import resampling_rows
 from tests_py.ops.rows.updates import update_rows
 from tests_py.ops.rows.views import view_rows
 from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
@@ -390,6 +392,8 @@ _ROWS: dict[str, Row] = {
     **elementwise_rows(),
     **function_rows(),
     **arrangement_rows(),
+    **element_rows(),
+    **resampling_rows(),
     **fp8_rows(),
     **_shapes(),
     **view_rows(_shapes()),

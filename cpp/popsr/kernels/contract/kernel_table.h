@@ -84,11 +84,12 @@ using MatmulFn = void (*)(const MatmulArgs& args, int part, int parts, void* scr
 ///   chain(i, j) = fma-chain over k = 0..K-1, from +0, of A(i, k) * x[offset[k] + j]   (K > 4096: as above)
 ///   C(i, j) = chain(i, j), or C(i, j) + chain(i, j) when `add`
 /// A is packed in ceil(m / conv_rows) tiles of rows: tile q holds rows [m*q/tiles, m*(q+1)/tiles) as
-/// [k][row], from element first_row * K on.
+/// [k][row], from element first_row * K on; or, with a_row, it is as given: element (i, k) at i*a_row + k.
 struct ConvArgs {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t first_tile = 0, last_tile = 0;  ///< Tiles to compute; last_tile is not one of them.
   const void* a = nullptr;                     ///< All tiles.
+  std::int64_t a_row = 0;                      ///< 0: A is packed.
   const void* x = nullptr;
   const std::int64_t* offset = nullptr;
   void* c = nullptr;  ///< Row 0 is the first row of first_tile.

@@ -78,7 +78,7 @@ class Take {
  public:
   Take(const EvalSpec& spec, const IndexedAxis& walk, TakeOptions options)
       : lines_(lines_of(walk)),
-        positions_(spec, 1, lines_.extent, options.zero_out_of_range),
+        positions_(spec, 1, lines_.extent, {options.zero_out_of_range, options.from_end}),
         last_only_(options.last_only),
         size_(static_cast<std::int64_t>(size_of(spec.outputs[0].dtype))),
         elements_(num_elements(walk.loop)) {}
@@ -130,6 +130,7 @@ class Take {
 
 ElementwiseOp kernel_of(IndexReduction reduction) {
   return reduction == IndexReduction::kSum   ? ElementwiseOp::kAdd
+         : reduction == IndexReduction::kMul ? ElementwiseOp::kMul
          : reduction == IndexReduction::kMax ? ElementwiseOp::kMaximum
                                              : ElementwiseOp::kMinimum;
 }
@@ -139,7 +140,7 @@ class Scatter {
   Scatter(const EvalSpec& spec, const IndexedAxis& walk, ScatterOptions options)
       : kernels_(spec.kernels),
         lines_(lines_of(walk)),
-        positions_(spec, options.indices, lines_.extent, options.skip_out_of_range),
+        positions_(spec, options.indices, lines_.extent, {options.skip_out_of_range, options.from_end}),
         options_(options),
         dtype_(spec.outputs[0].dtype),
         compute_(compute_of(dtype_)),
@@ -191,6 +192,10 @@ class Scatter {
           for (std::int64_t part = begin; part < end; ++part) {
             const Lines::Line line = lines_.line(part / chunks);
             const std::int64_t offset = part % chunks * kChunk, n = std::min(kChunk, lines_.run - offset);
+            if (adds_singly()) {
+              add_line(line, indices, acc, values);
+              continue;
+            }
             for (std::int64_t i = 0; i < lines_.count; ++i) {
               const std::int64_t at = indices[line.index + i * lines_.index_step];
               if (at < 0) continue;
@@ -201,6 +206,28 @@ class Scatter {
             }
           }
         });
+  }
+
+  /// Sums of runs of one element: most of them are so short that calls of a kernel would take the time.
+  bool adds_singly() const {
+    return lines_.run == 1 && options_.reduction == IndexReduction::kSum && !widens_ &&
+           (compute_ == Compute::kF32 || compute_ == Compute::kF64);
+  }
+  void add_line(const Lines::Line& line, const std::int64_t* indices, std::byte* acc,
+                const std::byte* values) const {
+    compute_ == Compute::kF64 ? add_typed<double>(line, indices, acc, values)
+                              : add_typed<float>(line, indices, acc, values);
+  }
+  template <class T>
+  void add_typed(const Lines::Line& line, const std::int64_t* indices, std::byte* acc,
+                 const std::byte* values) const {
+    T* const to = reinterpret_cast<T*>(acc) + line.indexed;
+    const T* const from = reinterpret_cast<const T*>(values) + line.loop;
+    const std::int64_t* const index = indices + line.index;
+    for (std::int64_t i = 0; i < lines_.count; ++i) {
+      const std::int64_t at = index[i * lines_.index_step];
+      if (at >= 0) to[at * lines_.indexed_step] += from[i * lines_.loop_step];
+    }
   }
 
   void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool takes) const {
@@ -245,7 +272,7 @@ BlockKernel scatter_kernel(const EvalSpec& spec, const IndexedAxis& walk, Scatte
 BlockKernel clear_kernel(const EvalSpec& spec, const IndexedAxis& walk) {
   const auto size = static_cast<std::int64_t>(size_of(spec.outputs[0].dtype));
   const Lines lines = lines_of(walk);
-  return [copy = copy_kernel(spec), positions = Positions(spec, 1, lines.extent, false), lines, size,
+  return [copy = copy_kernel(spec), positions = Positions(spec, 1, lines.extent, {}), lines, size,
           empty = num_elements(walk.loop) == 0](const BlockRun& run) {
     const Positions::Loaded loaded = positions.load(run);
     copy(run);

@@ -23,17 +23,19 @@ struct IndexedAxis {
 struct TakeOptions {
   bool zero_out_of_range = false;  ///< Zeros, instead of OutOfRangeError.
   bool last_only = false;          ///< Zeros, but for the last element of the walk that meets a position.
+  bool from_end = false;           ///< Indices below 0 count from the end.
 };
 /// Output 0, the loop side, = elements of input 0, the indexed side, at the indices in input 1.
 BlockKernel take_kernel(const EvalSpec& spec, const IndexedAxis& walk, TakeOptions options = {});
 
-enum class IndexReduction : std::uint8_t { kLast, kSum, kMax, kMin };
+enum class IndexReduction : std::uint8_t { kLast, kSum, kMul, kMax, kMin };
 
 struct ScatterOptions {
   IndexReduction reduction = IndexReduction::kLast;
   std::size_t values = 0, indices = 1;      ///< Inputs.
   std::optional<std::size_t> initial = {};  ///< Input; zeros at positions that nothing meets without one.
   bool skip_out_of_range = false;           ///< Instead of OutOfRangeError.
+  bool from_end = false;                    ///< Indices below 0 count from the end.
 };
 /// Output 0, the indexed side, = the initial values reduced with the values. Narrow floats are reduced as
 /// float32 and rounded once.

@@ -18,15 +18,19 @@ namespace popsr {
 /// allowed.
 class Positions {
  public:
+  struct Rules {
+    bool may_be_outside = false;
+    bool from_end = false;  ///< Indices below 0 count from the end.
+  };
   /// Of an input of integers, along an axis of that extent.
-  Positions(const EvalSpec& spec, std::size_t input, std::int64_t extent, bool may_be_outside)
+  Positions(const EvalSpec& spec, std::size_t input, std::int64_t extent, Rules rules)
       : kernels_(spec.kernels),
         op_(spec.op.def->name),
         input_(input),
         dtype_(spec.inputs[input]->dtype),
         elements_(num_elements(spec.inputs[input]->shape)),
         extent_(extent),
-        may_be_outside_(may_be_outside) {}
+        rules_(rules) {}
 
   struct Loaded {
     std::vector<std::int64_t> values = {};
@@ -44,24 +48,37 @@ class Positions {
       load_tile(kernels_, dtype_, kernels::Compute::kI64, loaded.values.data() + b * elements_,
                 Block(run, b).in(input_), elements_);
     }
+    // What indices below 0 have in addition.
+    const bool is_signed = info(dtype_).kind != DTypeKind::kUInt;
+    const std::int64_t added = rules_.from_end && is_signed ? extent_ : 0;
+    std::uint64_t outside = 0;
     for (std::int64_t& value : loaded.values) {
-      if (value >= 0 && value < extent_) continue;
-      if (!may_be_outside_) {
-        raise<OutOfRangeError>("{}: index is out of range, got {}, expected 0 <= index < {}", op_, value,
-                               extent_);
-      }
-      value = -1;
+      value += value < 0 ? added : 0;
+      outside |= static_cast<std::uint64_t>(value < 0) | static_cast<std::uint64_t>(value >= extent_);
     }
+    if (outside != 0) resolve_outside(loaded.values, added);
     return loaded;
   }
 
  private:
+  /// `added`: what indices that were below 0 have in addition.
+  void resolve_outside(std::vector<std::int64_t>& values, std::int64_t added) const {
+    for (std::int64_t& value : values) {
+      if (value >= 0 && value < extent_) continue;
+      if (!rules_.may_be_outside) {
+        raise<OutOfRangeError>("{}: index is out of range, got {}, expected {} <= index < {}", op_,
+                               value < 0 ? value - added : value, -added, extent_);
+      }
+      value = -1;
+    }
+  }
+
   const kernels::KernelTable& kernels_;
   std::string_view op_;
   std::size_t input_;
   DType dtype_;
   std::int64_t elements_, extent_;
-  bool may_be_outside_;
+  Rules rules_;
 };
 
 }  // namespace popsr

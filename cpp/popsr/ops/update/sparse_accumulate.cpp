@@ -92,7 +92,7 @@ class SparseAccumulate {
         factor_(scalar_param(spec, kSparseF, 1.0)),
         factor_dtype_(factor_.input ? spec.inputs[*factor_.input]->dtype : DType::kFloat64),
         copy_(copy_kernel(spec)),
-        positions_(spec, kIndices, extent(spec), false),
+        positions_(spec, kIndices, extent(spec), {}),
         extent_(extent(spec)),
         count_(num_elements(spec.inputs[kIndices]->shape)) {
     const Shape& t = spec.outputs[0].shape;

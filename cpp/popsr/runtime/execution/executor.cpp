@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "popsr/base/cost.h"
@@ -31,12 +32,13 @@ kernels::Domain domain_of(PathNode::Kind kind) {
 
 }  // namespace
 
-Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check)
+Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile)
     : facts_(facts),
       plan_(plan),
       pool_(pool),
       kernels_(kernels::kernel_table()),
       check_(check),
+      profile_(profile),
       path_keys_(plan.program().paths.size()),
       iterations_(plan.program().paths.size(), 0) {}
 
@@ -68,8 +70,8 @@ void Executor::run(std::vector<Instruction>& instructions) {
   try {
     for (Instruction& instruction : instructions) {
       current = &instruction;
-      poll(instruction.heavy);
-      run_one(instruction);
+      poll(instruction.bytes);
+      profile_ ? run_timed(instruction) : run_one(instruction);
     }
   } catch (const StoppedError&) {  // between two ops
     throw;
@@ -85,6 +87,17 @@ void Executor::run_one(Instruction& instruction) {
   execute(instruction, *this);
   finish(instruction);
   report(instruction);
+}
+
+void Executor::run_timed(Instruction& instruction) {
+  // The instructions of a body are timed one by one.
+  if (std::holds_alternative<Loop>(instruction.work) ||
+      std::holds_alternative<Conditional>(instruction.work)) {
+    return run_one(instruction);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  run_one(instruction);
+  instruction.counts.time += std::chrono::steady_clock::now() - start;
 }
 
 void Executor::run_masked(std::vector<Instruction>& branch, const Op& conditional,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,8 +20,9 @@ namespace popsr {
 
 class Executor {
  public:
-  /// `check`: the share of instructions whose claims are compared after they ran.
-  Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check);
+  /// `check`: the share of instructions whose claims are compared after they ran. `profile`: times each
+  /// instruction.
+  Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile);
 
   /// One run of the program. Noise depends on (seed, step) and the instruction's position only.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
@@ -55,10 +57,10 @@ class Executor {
     if (watcher_ != nullptr) watcher_->iterated(instruction.iterations);
   }
   /// Before each instruction: may end the run.
-  void poll(bool heavy) {
+  void poll(std::size_t bytes) {
     if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
       raise_stopped();
-    if (timer_.is_time(heavy) && watcher_ != nullptr) watcher_->look();
+    if (timer_.is_time(bytes >= LookTimer::kHeavy) && watcher_ != nullptr) watcher_->look();
   }
   /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
   void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
@@ -76,6 +78,7 @@ class Executor {
 
  private:
   void run_one(Instruction& instruction);
+  void run_timed(Instruction& instruction);
   [[noreturn]] void raise_stopped() const;
   void derive_paths(PathId begin, PathId end);
 
@@ -85,6 +88,7 @@ class Executor {
   ThreadPool serial_{1};
   const kernels::KernelTable& kernels_;
   Sampler check_;
+  bool profile_;
   IdVector<PathId, kernels::NoiseKey> path_keys_;
   IdVector<PathId, std::uint64_t> iterations_;  ///< Of iteration nodes.
   // Of this run.

@@ -68,7 +68,7 @@ void count_streams(std::span<const Instruction> instructions, std::int64_t times
 void count_ops(std::span<const Instruction> instructions, const OpCounter& count) {
   for (const Instruction& instruction : instructions) {
     const ExecutionCounts& counts = instruction.counts;
-    const auto count_op = [&] { count(instruction.op ? instruction.op->def->name : "copy", counts, 1); };
+    const auto count_op = [&] { count(instruction.op, counts, 1); };
     std::visit(Overloaded{[&](const Loop& loop) { count_ops(loop.body, count); },
                           [&](const Conditional& conditional) {
                             count_ops(conditional.then_body, count);
@@ -77,21 +77,21 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           [&](const Merged& merged) {
                             for (const Instruction& part : merged.parts) {
                               const auto* const fused = std::get_if<FusedProduct>(&part.work);
-                              if (fused) count(fused->product->def->name, part.counts, 1);
+                              if (fused) count(fused->product, part.counts, 1);
                             }
                             count_op();
                           },
                           [&](const FusedAccumulation& fused) {
                             const std::uint64_t members = fused.blocks.front().start.size();
                             for (const BoundStep& step : fused.steps) {
-                              count(step.op->def->name, counts, members);
-                              count(step.product->def->name, counts, members);
+                              count(step.op, counts, members);
+                              count(step.product, counts, members);
                             }
                             if (!fused.ends_in_step) count_op();
                           },
                           [&](const FusedProduct& fused) {
                             count_op();
-                            count(fused.product->def->name, counts, 1);
+                            count(fused.product, counts, 1);
                           },
                           [&](const RunsOps auto&) { count_op(); }},
                instruction.work);

@@ -5,13 +5,13 @@
 // printed plan. They are called through std::visit, so that a kind without one of them does not compile.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -46,7 +46,8 @@ struct Checks {
 
 struct ExecutionCounts {
   std::uint64_t executions = 0;
-  std::uint64_t blocks = 0;  ///< Computed in all of them.
+  std::uint64_t blocks = 0;          ///< Computed in all of them.
+  std::chrono::nanoseconds time{0};  ///< Of all of them, in sessions with a profile.
 };
 
 struct Instruction {
@@ -55,7 +56,7 @@ struct Instruction {
 
   const Op* op = nullptr;  ///< Null for copies.
   PathId path = {};
-  bool heavy = false;       ///< As in LookTimer.
+  std::size_t bytes = 0;    ///< Of its operands and results, in one execution.
   std::int64_t blocks = 0;  ///< Computed by one execution.
   /// Iterations of the program that one pass of a loop, or one execution of another instruction, finishes.
   std::int64_t iterations = 0;
@@ -82,9 +83,8 @@ std::int64_t active_blocks(const Instruction& instruction, ActiveReplicas active
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
                    IdVector<StreamId, std::int64_t>& reads);
 
-/// The ops that an instruction has run, `members` times for each block of its counts.
-using OpCounter =
-    std::function<void(std::string_view name, const ExecutionCounts& counts, std::uint64_t members)>;
+/// The ops that an instruction has run, `members` times for each block of its counts. Null for a copy.
+using OpCounter = std::function<void(const Op* op, const ExecutionCounts& counts, std::uint64_t members)>;
 void count_ops(std::span<const Instruction> instructions, const OpCounter& count);
 
 /// Calls visit(instructions) for each body.

@@ -45,7 +45,7 @@ void execute(Loop& work, const Instruction& instruction, Executor& executor) {
   for (std::int64_t i = 0; i < work.count; ++i) {
     executor.start_iteration(instruction.path, work.path_end, static_cast<std::uint64_t>(i));
     executor.run(work.body);
-    if (work.body.empty()) executor.poll(false);
+    if (work.body.empty()) executor.poll(0);
     executor.report(instruction);
     if (!work.conditions.empty() && !first_to_go_on(work, executor.active())) return;
   }

@@ -1,6 +1,7 @@
 #include "popsr/runtime/plan/layout.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -25,9 +26,18 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// Slabs from this size on lie in pages of 2 MiB where the system has them: products step through the rows of
+// large matrices, each of which is on a page of its own otherwise.
+constexpr std::size_t kHugePage = std::size_t{1} << 21, kHugeSlab = std::size_t{1} << 22;
+
+std::align_val_t alignment_of(std::size_t bytes) {
+  return std::align_val_t{bytes >= kHugeSlab ? kHugePage : kAlignment};
+}
+
 std::byte* allocate(std::size_t bytes) {
-  void* const data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
+  void* const data = ::operator new(std::max(bytes, kAlignment), alignment_of(bytes), std::nothrow);
   if (data == nullptr) throw NoMemory("session", bytes);
+  if (bytes >= kHugeSlab) ::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // speed only
   return static_cast<std::byte*>(data);
 }
 
@@ -212,9 +222,11 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
 
 }  // namespace
 
-Slab::Slab(std::size_t bytes) : size_(bytes), data_(allocate(bytes)) { std::memset(data_.get(), 0, bytes); }
+Slab::Slab(std::size_t bytes) : size_(bytes), data_(allocate(bytes), Free{bytes}) {
+  std::memset(data_.get(), 0, bytes);
+}
 
-void Slab::Free::operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{kAlignment}); }
+void Slab::Free::operator()(std::byte* data) const { ::operator delete(data, alignment_of(bytes)); }
 
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup) {
   PartitionTable& table = facts.ir().partitions();

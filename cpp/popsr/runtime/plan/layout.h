@@ -19,6 +19,7 @@ class Slab {
 
  private:
   struct Free {
+    std::size_t bytes = 0;
     void operator()(std::byte* data) const;
   };
   std::size_t size_ = 0;

@@ -5,7 +5,6 @@
 #include "popsr/base/overloaded.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/runtime/execution/run_watch.h"
 
 namespace popsr {
 
@@ -24,7 +23,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_loop(*this, op, *loop, instruction);
     return instruction;
   }
-  instruction.heavy = bytes_moved(op) >= LookTimer::kHeavy;
+  instruction.bytes = bytes_moved(op);
   if (const auto* const merged = op.as<lowered::Merged>()) {
     build_merged(*this, *merged, instruction);
     return instruction;

@@ -15,9 +15,10 @@ constexpr std::size_t kMaxPlans = 8;
 constexpr std::size_t kMaxPlanBytes = std::size_t{64} << 20;
 
 void count(const Plan& plan, SessionStats& stats) {
-  const OpCounter add = [&](std::string_view name, const ExecutionCounts& counts, std::uint64_t members) {
-    stats.kernel_calls[std::string(name)] += counts.executions;
-    stats.blocks[std::string(name)] += counts.blocks * members;
+  const OpCounter add = [&](const Op* op, const ExecutionCounts& counts, std::uint64_t members) {
+    const std::string name(op == nullptr ? "copy" : op->def->name);
+    stats.kernel_calls[name] += counts.executions;
+    stats.blocks[name] += counts.blocks * members;
   };
   with_deep_stack([&] { count_ops(plan.instructions(), add); });
 }
@@ -69,7 +70,8 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
                          .threads = threads_of(options),
                          .clamp_scales = options.clamp_scales,
                          .check_floats = options.check_floats};
-  auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check);
+  auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check,
+                                             options.profile);
   const Context& main = made->facts->main();
   made->last.whole = main.end.inputs;
   made->last.whole.insert(
@@ -118,7 +120,10 @@ void PlanCache::drop_old() {
   for (std::size_t i = 1; i < plans_.size(); ++i) {
     bytes += plans_[i]->bytes();
     if (i < kMaxPlans && bytes <= kMaxPlanBytes) continue;
-    for (std::size_t k = i; k < plans_.size(); ++k) count(plans_[k]->plan, retired_);
+    for (std::size_t k = i; k < plans_.size(); ++k) {
+      count(plans_[k]->plan, retired_);
+      if (options_.profile) add_instructions(*ir_, plans_[k]->plan, retired_profile_);
+    }
     plans_.resize(i);
   }
 }
@@ -127,6 +132,12 @@ SessionStats PlanCache::stats() const {
   SessionStats stats = retired_;
   for (const auto& each : plans_) count(each->plan, stats);
   return stats;
+}
+
+Profile PlanCache::profile() const {
+  Profile profile = retired_profile_;
+  for (const auto& each : plans_) add_instructions(*ir_, each->plan, profile);
+  return profile;
 }
 
 }  // namespace popsr

@@ -12,6 +12,7 @@
 #include "popsr/base/thread_pool.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/session/profile.h"
 #include "popsr/runtime/session/session_options.h"
 
 namespace popsr {
@@ -33,11 +34,11 @@ struct StateFacts {
 /// A plan with the facts that it was made for.
 struct CompiledPlan {
   CompiledPlan(std::shared_ptr<const PartitionAnalysis> given, PlanKey its_key, const PlanOptions& options,
-               ThreadPool& pool, double check)
+               ThreadPool& pool, double check, bool profile)
       : facts(std::move(given)),
         key(std::move(its_key)),
         plan(*facts, options),
-        executor(*facts, plan, pool, check),
+        executor(*facts, plan, pool, check, profile),
         reads(plan.stream_reads()) {
     for_each_op(plan.program().ops,
                 [this](const LoweredOp& op) { written.insert(op.out.begin(), op.out.end()); });
@@ -74,6 +75,8 @@ class PlanCache {
   void switch_to(PlanKey key);
   /// Counts of all plans, also of those that were dropped; without runs.
   SessionStats stats() const;
+  /// Instructions of all plans, those that were dropped first; without the time of runs.
+  Profile profile() const;
 
  private:
   std::unique_ptr<CompiledPlan> compile(std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
@@ -88,6 +91,7 @@ class PlanCache {
   std::vector<TensorId> states_;
   std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< The current one first, then by last use.
   SessionStats retired_;                              ///< Of plans that were dropped.
+  Profile retired_profile_;
 };
 
 }  // namespace popsr

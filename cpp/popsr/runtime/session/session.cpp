@@ -1,6 +1,7 @@
 #include "popsr/runtime/session/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -41,11 +42,12 @@ struct Session::State {
   std::optional<PlanCache> plans;  ///< Set when the session starts.
   std::unordered_set<OpId> stray;  ///< Ops whose stray labels the host was told of.
   std::uint64_t runs = 0;
+  std::chrono::nanoseconds time{0};  ///< Of all runs, with SessionOptions::profile.
 };
 
 Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
                  std::shared_ptr<const PartitionAnalysis> facts)
-    : ir_(std::move(ir)), strict_labels_(options.strict_labels) {
+    : ir_(std::move(ir)), strict_labels_(options.strict_labels), profile_(options.profile) {
   with_deep_stack([&] { start(options, std::move(facts)); });
 }
 
@@ -239,6 +241,12 @@ SessionStats Session::stats() const {
   return stats;
 }
 
+Profile Session::profile() const {
+  Profile profile = state_->plans->profile();
+  profile.time = state_->time;
+  return profile;
+}
+
 SessionMemory Session::memory() const {
   const Memory& placed = plan().memory();
   SessionMemory memory{placed.variables, placed.constants, placed.activations, 0};
@@ -275,7 +283,10 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   };
   StreamIo io(*ir_, buffers, print, on_stray, state_->streams.positions);
   state_->variables.is_whole = false;
-  current().executor.run(state_->seed, step_, io, watcher);
+  {
+    const RunTimer timer(profile_ ? &state_->time : nullptr);
+    current().executor.run(state_->seed, step_, io, watcher);
+  }
   state_->variables.is_whole = true;
   for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
     state_->variables.start[i] = ir_->partitions().meet(state_->variables.home[i], current().last.whole[i]);

@@ -23,6 +23,7 @@
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/session/assumptions.h"
 #include "popsr/runtime/session/equal_rows.h"
+#include "popsr/runtime/session/profile.h"
 #include "popsr/runtime/session/session_options.h"
 #include "popsr/runtime/session/variable_io.h"
 
@@ -58,6 +59,8 @@ class Session {
   std::shared_ptr<const PartitionAnalysis> facts() const;
   SessionStats stats() const;
   SessionMemory memory() const;
+  /// Of all runs so far; without SessionOptions::profile instructions have no time.
+  Profile profile() const;
 
   /// Streams that the program really uses.
   std::vector<StreamId> used_streams() const;
@@ -134,6 +137,7 @@ class Session {
   std::shared_ptr<const Ir> ir_;
   std::unique_ptr<State> state_;
   bool strict_labels_ = false;
+  bool profile_ = false;
   std::uint64_t step_ = 0;
 };
 

@@ -21,6 +21,7 @@ struct SessionOptions {
   /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
   /// next op; products are not fused into their consumers.
   bool check_floats = false;
+  bool profile = false;  ///< Instructions are timed: Session::profile().
 };
 
 struct SessionStats {

@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from popsr._host.arguments import read_int
+from popsr import _core
+from popsr._host.arguments import read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
@@ -193,13 +194,15 @@ def _reader(
     unsupported: Unsupported,
 ) -> tuple[StepBuilder, Importer, Groups, RandomSeeds]:
     """A builder, and what reads a graph into it."""
-    world = read_int(f"{where}: replicas", replicas, 1)
+    world = read_int(f"{where}: replicas", replicas, 1, _core.MAX_REPLICAS)
     builder = StepBuilder(world, where=where, unsupported=unsupported)
-    patterns = Groups(groups or {}, equal, world, where)
+    patterns = Groups(groups, equal, world, where)
     seeds = RandomSeeds(builder, patterns, world)
     return (
         builder,
-        Importer(builder, _known_groups(process_groups or {}, world, where), seeds),
+        Importer(
+            builder, _known_groups(read_mapping(where, "process_groups", process_groups), world, where), seeds
+        ),
         patterns,
         seeds,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._host.arguments import read_items, read_mapping, read_text
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks
@@ -31,11 +32,20 @@ class Groups:
         where: the call, for messages.
     """
 
-    def __init__(self, declared: Mapping[str, Any], equal: Iterable[str], world: int, where: str) -> None:
+    def __init__(
+        self, declared: Mapping[str, Any] | None, equal: Iterable[str], world: int, where: str
+    ) -> None:
         """The patterns in their order; the first that fits counts."""
-        self._patterns = [(p, grouping_of_ranks(value, world, where)) for p, value in declared.items()]
+        given = read_mapping(where, "groups", declared)
+        shared = [equal] if isinstance(equal, str) else read_items(where, "equal", equal, kind="patterns")
+        self._patterns = [
+            (read_text(f"{where}: a pattern of groups", pattern), grouping_of_ranks(value, world, where))
+            for pattern, value in given.items()
+        ]
         everyone = grouping_of_labels([0] * world)
-        self._patterns += [(pattern, everyone) for pattern in ([equal] if isinstance(equal, str) else equal)]
+        self._patterns += [
+            (read_text(f"{where}: a pattern of equal", pattern), everyone) for pattern in shared
+        ]
 
     def of(self, *paths: str) -> ReplicaGrouping | None:
         """The grouping that is declared for one of some paths; None without."""

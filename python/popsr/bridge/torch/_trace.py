@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from popsr._host.arguments import read_choice, read_int
+from popsr import _core
+from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
@@ -84,11 +85,12 @@ def trace_step(
     """
     where = "trace_step"
     framework(where, "torch")
-    world = read_int(f"{where}: replicas", replicas, 1)
+    world = read_int(f"{where}: replicas", replicas, 1, _core.MAX_REPLICAS)
     read_choice(where, "ranks", ranks, ("all", "first"))
-    patterns = Groups(groups or {}, equal, world, where)
+    patterns = Groups(groups, equal, world, where)
+    declared = read_mapping(where, "process_groups", process_groups)
     seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
-    named = {name: grouping_of_ranks(value, world, where) for name, value in (process_groups or {}).items()}
+    named = {name: grouping_of_ranks(value, world, where) for name, value in declared.items()}
 
     def grouping(name: str) -> ReplicaGrouping:
         found = named.get(name) or seen.merged.groupings.get(name)

@@ -10,6 +10,7 @@ from tests_py.ops.rows.refusals import (
     collectives,
     control,
     conv,
+    elements,
     elementwise,
     float8,
     host,
@@ -18,6 +19,7 @@ from tests_py.ops.rows.refusals import (
     pool,
     random,
     reductions,
+    resampling,
     shapes,
     updates,
 )
@@ -28,6 +30,7 @@ _FAMILIES = (
     collectives,
     control,
     conv,
+    elements,
     elementwise,
     float8,
     host,
@@ -36,6 +39,7 @@ _FAMILIES = (
     pool,
     random,
     reductions,
+    resampling,
     shapes,
     updates,
 )

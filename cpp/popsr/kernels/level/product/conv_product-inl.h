@@ -9,7 +9,8 @@ namespace {
 
 template <class T>
 struct ConvTile {
-  const T* row;  ///< [k][Rows]
+  const T* row;  ///< row(r, k) = row[r*row_x + k*row_k]
+  std::int64_t row_x, row_k;
   const T* x;
   const std::int64_t* offset;
   std::int64_t k;
@@ -24,6 +25,7 @@ void conv_micro(const ConvTile<typename X::T>& tile) {
   using V = typename X::V;
   V acc[Rows][Vecs] = {};
   const auto* row = tile.row;
+  const std::int64_t row_x = tile.row_x, row_k = tile.row_k;
   const int cols = tile.cols;
   for (std::int64_t k = 0; k < tile.k; ++k) {
     const auto* x = tile.x + tile.offset[k];
@@ -32,11 +34,11 @@ void conv_micro(const ConvTile<typename X::T>& tile) {
     for (int q = 0; q < Vecs; ++q) v[q] = Partial ? X::load_part(x, cols) : X::load(x + q * X::kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
-      const V s = X::splat(row[r]);
+      const V s = X::splat(row[r * row_x]);
 #pragma GCC unroll 2
       for (int q = 0; q < Vecs; ++q) acc[r][q] = X::fma(s, v[q], acc[r][q]);
     }
-    row += Rows;
+    row += row_k;
   }
   Finish<typename X::T> finish;
   if (tile.add) finish.mode = Finish<typename X::T>::kAdd;
@@ -59,12 +61,12 @@ constexpr auto kConv = make_micro_table<X, ConvKernels<X>>();
 
 /// The chains of one tile, one block of steps after the other.
 template <class X>
-void conv_tile(ConvTile<typename X::T> tile, ConvMicroFn<X> kernel, std::int64_t rows, std::int64_t steps) {
+void conv_tile(ConvTile<typename X::T> tile, ConvMicroFn<X> kernel, std::int64_t steps) {
   const std::int64_t block = steps > kLongChain ? kBlockK : steps;
   do {  // Without a step the chains are +0.
     tile.k = at_most(block, steps);
     kernel(tile);
-    tile.row += tile.k * rows;
+    tile.row += tile.k * tile.row_k;
     tile.offset += tile.k;
     tile.add = true;
     steps -= tile.k;
@@ -85,14 +87,17 @@ void conv(const ConvArgs& args) {
     for (std::int64_t q = args.first_tile; q < args.last_tile; ++q) {
       const std::int64_t r = first_row(q), rows = first_row(q + 1) - r;
       ConvTile<T> tile;
-      tile.row = static_cast<const T*>(args.a) + r * args.k;
+      const bool packed = args.a_row == 0;
+      tile.row = static_cast<const T*>(args.a) + r * (packed ? args.k : args.a_row);
+      tile.row_x = packed ? 1 : args.a_row;
+      tile.row_k = packed ? rows : 1;
       tile.x = static_cast<const T*>(args.x) + j;
       tile.offset = args.offset;
       tile.c = static_cast<T*>(args.c) + (r - first_row(args.first_tile)) * args.c_row + j;
       tile.c_row = args.c_row;
       tile.cols = static_cast<int>(cols);
       tile.add = args.add;
-      conv_tile<X>(tile, table[rows], rows, args.k);
+      conv_tile<X>(tile, table[rows], args.k);
     }
   }
 }

@@ -29,6 +29,10 @@ struct Tile {
   std::int64_t c_row;
   bool resume = false;  ///< The chains go on from what c holds, instead of from +0.
   int cols;             ///< Read by the kernels of partial vectors only.
+  /// Where the vec operand of the next block begins, and the distance of its rows: fetched meanwhile, as they lie far
+  /// apart.
+  const T* next = nullptr;
+  std::int64_t next_k = 0;
 };
 
 template <class X, int Rows, int Vecs, bool Partial>
@@ -98,9 +102,12 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
   const auto* vec = tile.vec;
   const std::int64_t row_x = tile.row_x, row_k = tile.row_k, vec_k = tile.vec_k;
   const int cols = tile.cols;
+  const auto* next = tile.next == nullptr ? vec : tile.next;
+  const std::int64_t next_k = tile.next_k;
   if (tile.resume) resume_tile<X, Rows, Vecs, Partial>(acc, tile.c, tile.c_row, cols);
   for (std::int64_t k = tile.k; k > 0; --k) {
     V v[Vecs];
+    __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 2
     for (int q = 0; q < Vecs; ++q) v[q] = Partial ? X::load_part(vec, cols) : X::load(vec + q * X::kLanes);
 #pragma GCC unroll 16
@@ -111,6 +118,7 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
     }
     row += row_k;
     vec += vec_k;
+    next += next_k;
   }
   finish_tile<X, Rows, Vecs, Partial>(acc, tile.c, tile.c_row, cols, finish);
 }

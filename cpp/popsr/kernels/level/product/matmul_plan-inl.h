@@ -19,7 +19,10 @@ constexpr std::int64_t kMaxPiece = 1024, kPiece = 512;
 constexpr std::int64_t kSwapRows = 8, kSwapRatio = 4;
 /// A vec operand of up to this many bytes is walked once per tile of rows, so that C streams through once.
 constexpr std::int64_t kStreamBytes = 65536;
-constexpr std::int64_t kBlockBytes = 524288;  ///< Row operand of one block of rows: half of a usual L2.
+/// From kPackRows rows on, panels whose rows are so many bytes apart are copied: their lines would share few sets of the
+/// caches. The row operand is copied from kPackRowStride on for the same reason.
+constexpr std::int64_t kPackRows = 24, kPackStride = 1024, kPackRowStride = 4096;
+constexpr std::int64_t kBlockBytes = 1048576;  ///< Row operand of one block of rows: a usual L2.
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
 constexpr std::int64_t kReducedVecBytes = 131072,
                        kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
@@ -82,13 +85,15 @@ void plan_blocks(Plan& plan, std::int64_t k) {
   const bool long_chain = k > kLongChain, contiguous = plan.vec.x_stride == 1;
   const bool stream = contiguous && chain * plan.vec.extent <= kStreamBytes;
   plan.block_k = long_chain ? kBlockK : k > kMaxPiece && !stream ? kPiece : k;
-  plan.pack_vec = !contiguous;  // Copying contiguous rows never paid, not even at strides of a power of two.
+  const bool far_panels = plan.row.extent >= kPackRows && plan.vec.k_stride * kSize >= kPackStride;
+  plan.pack_vec = !contiguous || (far_panels && !stream && plan.terms == 1);
   std::int64_t tiles = at_least(4, kBlockBytes / (chain * X::kRows));
   if (plan.terms > 1 || long_chain) tiles = 4;
   if (stream) tiles = 1;
   plan.block_row = at_most(tiles, at_least(1, ceil_div(plan.row.extent, X::kRows))) * X::kRows;
-  plan.pack_row = plan.row.k_stride != 1 && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.terms == 1 &&
-                  !long_chain && !stream;
+  const bool far_rows = plan.row.k_stride != 1 || plan.row.x_stride * kSize >= kPackRowStride;
+  plan.pack_row =
+      far_rows && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.terms == 1 && !long_chain && !stream;
   if (plan.pack_vec) plan.vec_bytes = aligned_bytes(plan.block_k * kWidth * kSize);
   if (plan.pack_row) plan.row_bytes = aligned_bytes(plan.block_row * chain);
   if (plan.swapped || plan.block_k != k) plan.tile_bytes = aligned_bytes(plan.block_row * kWidth * kSize);

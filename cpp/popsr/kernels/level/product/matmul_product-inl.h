@@ -135,6 +135,7 @@ class Product {
     tile.vec_k = vec.k_stride;
     tile.k = length;
     tile.cols = static_cast<int>(cols_);
+    const T* const next = next_of(tile.vec, term, x, k + length);
     if (plan_.pack_vec) {
       const int width = static_cast<int>(ceil_div(cols_, X::kLanes)) * X::kLanes;
       pack_panel<X>(vec_panel_, width, tile.vec, vec.k_stride, vec.x_stride, length, tile.cols);
@@ -155,8 +156,20 @@ class Product {
         tile.row_x = row.x_stride;
         tile.row_k = row.k_stride;
       }
+      tile.next = q == 0 ? next : nullptr;
+      tile.next_k = tile.next == nullptr ? 0 : vec.k_stride;
       run_tile(tile, table[r.end - r.begin], r, x, k, finish);
     }
+  }
+
+  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel; null
+  /// if it lies close by or there is none.
+  const T* next_of(const T* vec, std::int64_t term, std::int64_t x, std::int64_t k) const {
+    const Side& side = plan_.vec;
+    if (side.x_stride != 1) return nullptr;
+    if (k < args_.k) return vec + plan_.block_k * side.k_stride;
+    if (x + cols_ >= side.extent) return nullptr;
+    return static_cast<const T*>(side.ptr[term]) + x + cols_;
   }
 
   /// Straight into C, or through memory: chains of several blocks, tiles to be transposed.

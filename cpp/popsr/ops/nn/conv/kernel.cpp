@@ -18,6 +18,8 @@ using kernels::ConvArgs;
 
 /// Bytes of packed weights, and of results, that one product handles at a time. Decide speed only.
 constexpr std::int64_t kRowBytes = std::int64_t{1} << 18, kResultBytes = std::int64_t{1} << 17;
+/// Weights are packed if they meet so many columns. Decides speed only.
+constexpr std::int64_t kPackColumns = 256;
 
 /// Scratch of a thread.
 template <class T>
@@ -32,7 +34,8 @@ struct Buffers {
 template <class T>
 struct Unit {
   const std::byte* in;      ///< Of the group.
-  const T* weights;         ///< Of the group, packed.
+  const T* weights;         ///< Of the group.
+  std::int64_t weight_row;  ///< As ConvArgs::a_row.
   std::byte* out;           ///< Of the group.
   std::int64_t origin;      ///< First position along the tiled axis,
   std::int64_t begin, end;  ///< its first output, and the one after its last.
@@ -107,6 +110,13 @@ class Conv {
 
   std::int64_t group_weights() const { return sweep_.rows * sweep_.chains.steps; }
 
+  /// True if each row of the weight lies in the order of the steps, so that a product can read it as it is.
+  bool in_order() const {
+    const auto taps = std::ssize(sweep_.chains.phases.front().taps);
+    return holds<T>(weight_dtype_) && sweep_.chains.phases.size() == 1 && taps == sweep_.weight.kernel &&
+           sweep_.weight.channel == taps;
+  }
+
   /// Packs the rows of a tile of a phase.
   void pack_tile(const ConvPhase& phase, std::int64_t tile, const T* weight, T* packed) const {
     const std::int64_t rows = tiles_.size(tile), steps = std::ssize(phase.offset);
@@ -153,22 +163,27 @@ class Conv {
   /// Blocks that have one weight.
   void some_blocks(const BlockRun& run, std::int64_t block, std::int64_t blocks,
                    const std::vector<double>& factors) const {
-    const std::int64_t packed = padded<T>(sweep_.groups * group_weights());
+    const std::int64_t columns = blocks * sweep_.samples * product(sweep_.chains.phases[0].count);
+    const bool packs = columns >= kPackColumns || !in_order();
+    const std::int64_t packed = packs ? padded<T>(sweep_.groups * group_weights()) : 0;
     const std::int64_t wide = holds<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
     T* const weights = scratch<T>(packed + wide + own_elements());
-    pack_weights(run.pool, Block(run, block).in(1), weights, weights + packed);
+    const std::byte* const given = Block(run, block).in(1);
+    if (packs) pack_weights(run.pool, given, weights, weights + packed);
+    const T* const used = packs ? weights : reinterpret_cast<const T*>(given);
+    const std::int64_t weight_row = packs ? 0 : sweep_.weight.row;
     const std::int64_t units = blocks * sweep_.samples * sweep_.groups * sweep_.tiles();
     const std::int64_t work =
         blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.chains.phases[0].count);
     split_work(run.pool, units, work, weights + packed + wide, own_elements(),
                [&](std::int64_t begin, std::int64_t end, T* own) {
                  for (std::int64_t u = begin; u < end; ++u)
-                   run_unit(make_unit(run, block, u, weights, factors), buffers(own));
+                   run_unit(make_unit(run, block, u, used, weight_row, factors), buffers(own));
                });
   }
 
   Unit<T> make_unit(const BlockRun& run, std::int64_t block, std::int64_t number, const T* weights,
-                    const std::vector<double>& factors) const {
+                    std::int64_t weight_row, const std::vector<double>& factors) const {
     const std::int64_t group = number / sweep_.tiles();  // of all groups of all samples of all blocks
     const std::int64_t in_block = group % (sweep_.samples * sweep_.groups);
     const Block own(run, block + group / (sweep_.samples * sweep_.groups));
@@ -180,6 +195,7 @@ class Conv {
     const std::int64_t element = in_block * sweep_.rows * outputs_;
     return {own.in(0) + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
             weights + in_block % sweep_.groups * group_weights(),
+            weight_row,
             own.out() + bytes(out_dtype_, element),
             origin,
             origin * step,
@@ -239,6 +255,7 @@ class Conv {
                   .first_tile = first,
                   .last_tile = last,
                   .a = unit.weights + sweep_.rows * phase.weights,
+                  .a_row = unit.weight_row,
                   .x = x,
                   .offset = phase.offset.data(),
                   .c = result};

@@ -1,7 +1,5 @@
 // interpolate: the Resize of ONNX, one axis after another, the outermost first. Each result along an axis is
 // a sum over its neighbours in ascending order; the gradient adds in the order of the results.
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -12,8 +10,8 @@
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/plane_walk.h"
-#include "popsr/ops/loops/tiles.h"
-#include "popsr/ops/nn/pool/taps.h"
+#include "popsr/ops/nn/pool/axis_passes.h"
+#include "popsr/ops/nn/pool/resampling.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -21,23 +19,7 @@ namespace {
 
 // Attributes
 
-enum class Mode : std::uint8_t { kNearest, kLinear, kCubic };
-constexpr Choice<Mode> kModes[] = {
-    {"nearest", Mode::kNearest}, {"linear", Mode::kLinear}, {"cubic", Mode::kCubic}};
-
-enum class NearestMode : std::uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
-constexpr Choice<NearestMode> kNearestModes[] = {{"round_prefer_floor", NearestMode::kRoundPreferFloor},
-                                                 {"round_prefer_ceil", NearestMode::kRoundPreferCeil},
-                                                 {"floor", NearestMode::kFloor},
-                                                 {"ceil", NearestMode::kCeil}};
-
-enum class Coordinates : std::uint8_t {
-  kHalfPixel,
-  kPytorchHalfPixel,
-  kAlignCorners,
-  kAsymmetric,
-  kTfCropAndResize
-};
+/// The rules that the reference's op has too.
 constexpr Choice<Coordinates> kCoordinates[] = {{"half_pixel", Coordinates::kHalfPixel},
                                                 {"pytorch_half_pixel", Coordinates::kPytorchHalfPixel},
                                                 {"align_corners", Coordinates::kAlignCorners},
@@ -45,8 +27,6 @@ constexpr Choice<Coordinates> kCoordinates[] = {{"half_pixel", Coordinates::kHal
                                                 {"tf_crop_and_resize", Coordinates::kTfCropAndResize}};
 
 constexpr Attr<std::vector<double>> kScaleFactor{"scale_factor"};
-constexpr ChoiceAttr<Mode> kMode{"mode", kModes};
-constexpr ChoiceAttr<NearestMode> kNearestMode{"nearest_mode", kNearestModes};
 constexpr ChoiceAttr<Coordinates> kCoordinateMode{"coordinate_transformation_mode", kCoordinates};
 
 Shape scaled_shape(const Op& op, const Shape& t) {
@@ -81,147 +61,28 @@ std::vector<OutputDef> infer_interpolate(const InferContext& context) {
   return {{{t.dtype, scaled_shape(context.op, t.shape)}, {}}};
 }
 
-// Positions of results in the operand, and their neighbours
-
-/// Position in the operand of result i of an axis.
-double position(Coordinates rule, std::int64_t i, double scale, std::int64_t in, std::int64_t out) {
-  const auto x = static_cast<double>(i), last = static_cast<double>(in - 1);
-  if (rule == Coordinates::kHalfPixel) return (x + 0.5) / scale - 0.5;
-  if (rule == Coordinates::kPytorchHalfPixel) return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
-  if (rule == Coordinates::kAsymmetric) return x / scale;
-  if (out > 1) return x * last / static_cast<double>(out - 1);
-  return rule == Coordinates::kAlignCorners ? 0 : 0.5 * last;  // The middle of the whole operand.
-}
-
-double rounded(NearestMode rule, double x) {
-  if (rule == NearestMode::kRoundPreferFloor) return std::ceil(x - 0.5);
-  if (rule == NearestMode::kRoundPreferCeil) return std::floor(x + 0.5);
-  return rule == NearestMode::kFloor ? std::floor(x) : std::ceil(x);
-}
-
-/// Weights of the neighbours floor(x) - 1 to floor(x) + 2 for a fraction s: Keys' kernel with a = -0.75.
-std::array<double, 4> cubic_weights(double s) {
-  constexpr double kA = -0.75;
-  const auto near = [](double x) { return ((kA + 2) * x - (kA + 3)) * x * x + 1; };
-  const auto far = [](double x) { return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA; };
-  return {far(s + 1), near(s), near(1 - s), far(2 - s)};
-}
-
-/// Neighbours outside the operand are its first or last element.
-Blend blend_at(const Op& op, double x, std::int64_t in) {
-  Blend blend;
-  const auto add = [&](double at, double weight) {
-    blend.add(static_cast<std::int64_t>(std::clamp(at, 0.0, static_cast<double>(in - 1))), weight);
-  };
-  const Mode mode = op.get(kMode);
-  if (mode == Mode::kNearest) {
-    add(rounded(op.get(kNearestMode), x), 1);
-    return blend;
-  }
-  if (mode == Mode::kLinear) x = std::clamp(x, 0.0, static_cast<double>(in - 1));
-  const double low = std::floor(x), s = x - low;
-  if (mode == Mode::kLinear) {
-    add(low, 1 - s);
-    add(low + 1, s);
-    return blend;
-  }
-  const std::array<double, 4> weights = cubic_weights(s);
-  for (int k = 0; k < 4; ++k) add(low + k - 1, weights[static_cast<std::size_t>(k)]);
-  return blend;
-}
-
 // Kernels
 
-/// One scaled axis of a plane: `outer` times `in` runs of `inner` elements become `outer` times `out` runs.
-template <class T>
-struct Pass {
-  std::int64_t outer, in, inner;
-  AxisTaps<T> taps;
-
-  std::int64_t elements() const { return outer * in * inner; }
-  std::int64_t results() const { return outer * taps.size() * inner; }
-  void forward(const T* from, T* to) const {
-    for (std::int64_t o = 0; o < outer; ++o) {
-      for (std::int64_t i = 0; i < taps.size(); ++i) {
-        taps.blend(i, from + o * in * inner, to + (o * taps.size() + i) * inner, inner);
-      }
-    }
+/// What becomes of the axes whose scale is not 1.
+std::vector<ResampledAxis> resampled_axes(const Op& op, const Shape& t, const Shape& result) {
+  const std::vector<double>& factors = op.get(kScaleFactor);
+  const Resampling rule{
+      .mode = op.get(kResampleMode), .nearest = op.get(kNearestMode), .coordinates = op.get(kCoordinateMode)};
+  std::vector<ResampledAxis> axes;
+  for (std::size_t d = 0; d < t.size(); ++d) {
+    if (factors[d] == 1) continue;
+    const auto out = static_cast<double>(result[d]);
+    const AxisExtents extents{.in = t[d], .out = result[d], .scale = factors[d], .span = out};
+    axes.push_back({.axis = d, .blends = blends_of(rule, extents)});
   }
-  void backward(const T* from, T* to) const {
-    std::fill_n(to, elements(), T{0});
-    for (std::int64_t o = 0; o < outer; ++o) {
-      for (std::int64_t i = 0; i < taps.size(); ++i) {
-        taps.scatter(i, from + (o * taps.size() + i) * inner, to + o * in * inner, inner);
-      }
-    }
-  }
-};
-
-template <class T>
-class Interpolation {
- public:
-  Interpolation(const Op& op, const Shape& t, const Shape& result) {
-    const std::vector<double>& factors = op.get(kScaleFactor);
-    const Coordinates rule = op.get(kCoordinateMode);
-    const auto scaled = [&](std::size_t d) { return factors[d] != 1; };
-    std::size_t first = 0;
-    while (first < t.size() && !scaled(first)) planes_ *= t[first++];
-    for (std::size_t d = first; d < t.size(); ++d) {
-      if (!scaled(d)) continue;
-      const auto at = static_cast<std::ptrdiff_t>(d);
-      std::vector<Blend> blends;
-      for (std::int64_t i = 0; i < result[d]; ++i) {
-        blends.push_back(blend_at(op, position(rule, i, factors[d], t[d], result[d]), t[d]));
-      }
-      passes_.push_back({.outer = num_elements(
-                             Shape(result.begin() + static_cast<std::ptrdiff_t>(first), result.begin() + at)),
-                         .in = t[d],
-                         .inner = num_elements(Shape(t.begin() + at + 1, t.end())),
-                         .taps = AxisTaps<T>(blends)});
-    }
-  }
-
-  bool empty() const { return passes_.empty(); }
-  std::int64_t planes() const { return planes_; }
-  /// Two buffers for what lies between passes.
-  std::int64_t scratch() const { return 2 * between(); }
-
-  void forward(const PlaneArgs& args) const {
-    const auto* from = reinterpret_cast<const T*>(args.in[0]);
-    for (std::size_t p = 0; p < passes_.size(); ++p) {
-      T* const to = p + 1 == passes_.size() ? reinterpret_cast<T*>(args.out) : buffer(args, p);
-      passes_[p].forward(from, to);
-      from = to;
-    }
-  }
-  void backward(const PlaneArgs& args) const {
-    const auto* from = reinterpret_cast<const T*>(args.in[0]);
-    for (std::size_t p = passes_.size(); p-- > 0;) {
-      T* const to = p == 0 ? reinterpret_cast<T*>(args.out) : buffer(args, p);
-      passes_[p].backward(from, to);
-      from = to;
-    }
-  }
-
- private:
-  std::int64_t between() const {
-    std::int64_t most = 0;
-    for (std::size_t p = 1; p < passes_.size(); ++p) most = std::max(most, passes_[p].elements());
-    return most;
-  }
-  T* buffer(const PlaneArgs& args, std::size_t p) const {
-    return reinterpret_cast<T*>(args.scratch) + static_cast<std::int64_t>(p % 2) * between();
-  }
-
-  std::int64_t planes_ = 1;
-  std::vector<Pass<T>> passes_ = {};
-};
+  return axes;
+}
 
 template <class T, bool backward>
 BlockKernel kernel_of(const EvalSpec& spec) {
   const Shape &in = spec.inputs[0]->shape, &out = spec.outputs[0].shape;
-  const auto plan =
-      std::make_shared<const Interpolation<T>>(spec.op, backward ? out : in, backward ? in : out);
+  const Shape &t = backward ? out : in, &result = backward ? in : out;
+  const auto plan = std::make_shared<const AxisPasses<T>>(resampled_axes(spec.op, t, result), t);
   if (plan->empty()) return copy_kernel(spec);
   return plane_kernel(spec, plan->planes(), plan->scratch(), [plan](const PlaneArgs& args) {
     backward ? plan->backward(args) : plan->forward(args);
@@ -237,7 +98,7 @@ BlockKernel eval_interpolate(const EvalSpec& spec) {
 // Definitions
 
 std::vector<AttrDef> interpolate_attrs() {
-  return {optional(kScaleFactor, {1, 1, 1, 1}), optional(kMode, Mode::kNearest),
+  return {optional(kScaleFactor, {1, 1, 1, 1}), optional(kResampleMode, ResampleMode::kNearest),
           optional(kNearestMode, NearestMode::kRoundPreferFloor),
           optional(kCoordinateMode, Coordinates::kHalfPixel)};
 }

@@ -48,15 +48,30 @@ class AxisTaps {
   }
   std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()) - 1; }
 
-  /// to[i] = sum of weight * from[index * n + i], ascending: result `result` of runs of n elements.
-  void blend(std::int64_t result, const T* from, T* to, std::int64_t n) const {
+  /// to[i] = sum of weight * from[index * n + i], ascending: result `result` of runs of n elements; `none`
+  /// where there are no elements.
+  void blend(std::int64_t result, const T* from, T* to, std::int64_t n, T none = 0) const {
     const std::span<const Tap> taps = of(result);
-    if (taps.empty()) return static_cast<void>(std::fill_n(to, n, T{0}));
+    if (taps.empty()) return static_cast<void>(std::fill_n(to, n, none));
     const T* const first = from + taps[0].index * n;
     for (std::int64_t i = 0; i < n; ++i) to[i] = taps[0].weight * first[i];
     for (const Tap& tap : taps.subspan(1)) {
       const T* const run = from + tap.index * n;
       for (std::int64_t i = 0; i < n; ++i) to[i] += tap.weight * run[i];
+    }
+  }
+  /// All results, of runs of one element.
+  void blend_line(const T* from, T* to, T none) const {
+    const Tap* tap = taps_.data();
+    for (std::size_t r = 0; r + 1 < ends_.size(); ++r) {
+      const Tap* const end = taps_.data() + ends_[r + 1];
+      if (tap == end) {
+        to[r] = none;
+        continue;
+      }
+      T sum = tap->weight * from[tap->index];
+      for (++tap; tap != end; ++tap) sum += tap->weight * from[tap->index];
+      to[r] = sum;
     }
   }
   /// The transpose: to[index * n + i] += weight * from[i].

@@ -32,6 +32,26 @@ def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
     return made if shape[axis] == t.shape[axis] else ops.slice(made, 0, t.shape[axis], 1, axis)
 
 
+_SHORT = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
+
+
+def _layout(node: Node, t: Tensor, scale: Tensor) -> dict[str, int]:
+    """Axis and block size of scales, as the ops take them."""
+    if scale.nelms == 1 and scale.rank <= 1:
+        return {}
+    axis = node.integer("axis", 1) % t.rank
+    if scale.rank == 1:
+        return {"axis": axis}
+    return {"axis": axis, "block_size": node.integer("block_size", 0) or t.shape[axis] // scale.shape[axis]}
+
+
+def _one_or_all(parameter: Tensor | None) -> Tensor | None:
+    """One number without axes."""
+    if parameter is None or parameter.nelms > 1 or parameter.rank > 1:
+        return parameter
+    return reshaped(parameter, ())
+
+
 @rule("QuantizeLinear", since=10)
 def _quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """Rounded to even, then moved by the zero point, then saturated."""
@@ -39,8 +59,12 @@ def _quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) 
         kind = zero.dtype
     else:
         kind = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else dtypes.uint8
-    wide = cast(t, dtypes.float32) if not is_float(t.dtype) else t
-    quotient = ops.div(cast(wide, scale.dtype), _along(node, scale, t))
+    wide = cast(cast(t, dtypes.float32) if not is_float(t.dtype) else t, scale.dtype)
+    if kind in _SHORT and is_float(scale.dtype):
+        one = _one_or_all(scale)
+        assert one is not None
+        return ops.quantize_linear(wide, one, _one_or_all(zero), kind, **_layout(node, t, scale))
+    quotient = ops.div(wide, _along(node, scale, t))
     return _quantised(node, quotient, None if zero is None else _along(node, zero, t), kind)
 
 
@@ -56,6 +80,10 @@ def _quantised(node: Node, quotient: Tensor, zero: Tensor | None, kind: dtypes.d
 @rule("DequantizeLinear", since=10)
 def _dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     to = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else scale.dtype
+    if t.dtype in (*_SHORT, dtypes.int32) and is_float(scale.dtype):
+        one = _one_or_all(scale if to == scale.dtype else cast(scale, dtypes.float32))
+        assert one is not None
+        return cast(ops.dequantize_linear(t, one, _one_or_all(zero), **_layout(node, t, scale)), to)
     wide = converted(node, t, dtypes.float32)
     if zero is not None:
         wide = ops.sub(wide, converted(node, _along(node, zero, t), dtypes.float32))
@@ -69,7 +97,7 @@ def _dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
     low, high = ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)
     scale = ops.div(ops.sub(high, low), node.like(255, t))
     point = ops.cast(ops.round(ops.div(ops.sub(zero, low), scale)), dtypes.uint8)
-    return [_quantised(node, ops.div(t, scale), point, dtypes.uint8), scale, point]
+    return [ops.quantize_linear(t, scale, point, dtypes.uint8), scale, point]
 
 
 def _centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Fourier transforms, as products with matrices that are known when a model is read."""
+"""Fourier transforms."""
 
 from __future__ import annotations
 
@@ -7,38 +7,16 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import counting, moved, reshaped
-from popsr.bridge.onnx._types import Array
+from popsr.bridge.onnx._tensors import counting, reshaped
 from popsr.bridge.onnx.ops.shape._shape import cut
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
 
-def _waves(length: int, count: int, inverse: bool) -> tuple[Array, Array]:
-    """``[length, count]``: cosines and sines, of the inverse with its share."""
-    counting(length, count)
-    places = np.outer(np.arange(length), np.arange(count)) % length
-    angles = (2 if inverse else -2) * np.pi * places / length
-    share = length if inverse else 1
-    return np.cos(angles) / share, np.sin(angles) / share
-
-
-def _transformed(node: Node, t: Tensor, parts: int, inverse: bool, one_sided: bool) -> Tensor:
-    """``[..., length, 2]`` of ``[..., length, parts]``: real parts, then imaginary ones."""
-    length = t.shape[-2]
-    count = length // 2 + 1 if one_sided else length
-    cosines, sines = (node.like(each, t) for each in _waves(length, count, inverse))
-    real = reshaped(cut(t, [0], [1], [-1], [1]), t.shape[:-1])
-    results = [ops.matmul(real, cosines), ops.matmul(real, sines)]
-    if parts == 2:
-        imaginary = reshaped(cut(t, [1], [2], [-1], [1]), t.shape[:-1])
-        results = [
-            ops.sub(results[0], ops.matmul(imaginary, sines)),
-            ops.add(results[1], ops.matmul(imaginary, cosines)),
-        ]
-    wide = [reshaped(each, (*each.shape, 1)) for each in results]
-    return ops.concat(wide, wide[0].rank - 1)
+def _first_half(t: Tensor, axis: int) -> Tensor:
+    """The part of a spectrum of real numbers that tells the rest."""
+    return cut(t, [0], [t.shape[axis] // 2 + 1], [axis], [1])
 
 
 def _of_length(t: Tensor, axis: int, length: int) -> Tensor:
@@ -64,30 +42,17 @@ def _dft(node: Node, value: Value, length: Value = None, axis: Value = None) -> 
         return _real_of_half(node, t, along, None if length is None else node.known_int(length, "dft_length"))
     if length is not None:
         t = _of_length(t, along, node.known_int(length, "dft_length"))
-    order = [i for i in range(t.rank - 1) if i != along] + [along, t.rank - 1]
-    made = _transformed(node, moved(t, order), t.shape[-1], inverse, one_sided)
-    return moved(made, sorted(range(t.rank), key=lambda i: order[i]))
+    made = ops.fft(t, along, inverse)
+    return _first_half(made, along) if one_sided else made
 
 
 def _real_of_half(node: Node, t: Tensor, along: int, length: int | None) -> Tensor:
     """The real signal whose first half of the spectrum is given."""
     count = 2 * (t.shape[along] - 1) if length is None else length
-    t = _of_length(t, along, count // 2 + 1)
-    order = [i for i in range(t.rank - 1) if i != along] + [along, t.rank - 1]
-    half = moved(t, order)
-    cosines, sines = _waves(count, count, inverse=True)
-    twice = np.full((count // 2 + 1, 1), 2.0)  # for the part of the spectrum that is not given
-    twice[0] = 1
-    if count % 2 == 0:
-        twice[-1] = 1
-    kept = slice(0, count // 2 + 1)
-    real = reshaped(cut(half, [0], [1], [-1], [1]), half.shape[:-1])
-    imaginary = reshaped(cut(half, [1], [2], [-1], [1]), half.shape[:-1])
-    made = ops.sub(
-        ops.matmul(real, node.like(cosines[kept] * twice, t)),
-        ops.matmul(imaginary, node.like(sines[kept] * twice, t)),
-    )
-    return moved(reshaped(made, (*made.shape, 1)), sorted(range(t.rank), key=lambda i: order[i]))
+    half = _of_length(t, along, count // 2 + 1)
+    mirrored = cut(half, [1], [count - count // 2], [along], [1])
+    conjugate = ops.mul(ops.reverse(mirrored, [along]), node.like(np.array([1.0, -1.0]), t))
+    return ops.fft(ops.concat([half, conjugate], along), along, inverse=True, real_part=True)
 
 
 @rule("STFT", since=17, kind="raw")
@@ -106,4 +71,5 @@ def _stft(node: Node, signal: Value, step: Value, window: Value = None, length: 
     made = ops.gather(t, node.constant(places, dtypes.int64), 1)
     if shape is not None:
         made = ops.mul(made, reshaped(shape, (size, 1)))
-    return _transformed(node, made, t.shape[-1], False, bool(node.integer("onesided", 1)))
+    made = ops.fft(made)
+    return _first_half(made, made.rank - 2) if node.integer("onesided", 1) else made

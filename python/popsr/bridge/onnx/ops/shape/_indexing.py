@@ -54,34 +54,10 @@ def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
     )
 
 
-def _corners(node: Node, indices: Tensor, axis: int) -> Tensor:
-    """``[*indices, rank]``: the place of each element, whose number along the axis is an index."""
-    parts = []
-    for each in range(indices.rank):
-        if each == axis:
-            part = indices
-        else:
-            line = counting(indices.shape[each]).reshape(
-                [-1 if i == each else 1 for i in range(indices.rank)]
-            )
-            part = expanded(node.constant(line, indices.dtype), indices.shape)
-        parts.append(reshaped(part, (*indices.shape, 1)))
-    return parts[0] if len(parts) == 1 else ops.concat(parts, indices.rank)
-
-
 @rule("GatherElements", since=11, kind="raw")
 def _gather_elements(node: Node, value: Value, indices: Value) -> Tensor:
     t = node.tensor(value)
-    axis = node.integer("axis", 0) % t.rank
-    places = _counted_value(node, indices, t.shape[axis])
-    return ops.gather_general(
-        t,
-        _corners(node, places, axis),
-        slice_sizes=(1,) * t.rank,
-        offset_dims=(),
-        index_map=range(t.rank),
-        collapsed_dims=range(t.rank),
-    )
+    return ops.gather_elements(t, node.tensor(indices), node.integer("axis", 0) % t.rank)
 
 
 Reduction = Literal["sum", "mul", "min", "max", "none"]
@@ -91,19 +67,13 @@ _REDUCTIONS: dict[str, Reduction] = {"none": "none", "add": "sum", "mul": "mul",
 @rule("Scatter", since=9, kind="raw")
 @rule("ScatterElements", since=11, kind="raw")
 def _scatter_elements(node: Node, value: Value, indices: Value, updates: Value) -> Tensor:
-    t = node.tensor(value)
-    axis = node.integer("axis", 0) % t.rank
-    places = _counted_value(node, indices, t.shape[axis])
-    return ops.scatter_general(
-        t,
-        _corners(node, places, axis),
-        node.tensor(updates),
-        offset_dims=(),
-        index_map=range(t.rank),
-        collapsed_dims=range(t.rank),
-        reduction=_REDUCTIONS[node.text("reduction", "none")],
-        mode="check",
-    )
+    t, new = node.tensor(value), node.tensor(updates)
+    axis, reduction = node.integer("axis", 0) % t.rank, _REDUCTIONS[node.text("reduction", "none")]
+    if t.dtype != dtypes.bool:
+        return ops.scatter_elements(t, node.tensor(indices), new, axis, reduction)
+    numbers = (cast(each, dtypes.uint8) for each in (t, new))
+    made = ops.scatter_elements(next(numbers), node.tensor(indices), next(numbers), axis, reduction)
+    return cast(made, dtypes.bool)
 
 
 def _counted_corners(node: Node, indices: Value, extents: Sequence[int]) -> Tensor:
