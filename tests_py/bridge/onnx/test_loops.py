@@ -55,7 +55,7 @@ UNTIL = "w = Add v v; m = ReduceMax w; k = Squeeze m; d = Less k limit"
 
 
 def doubled(count: int | None, on: bool = True, limit: float | None = None) -> np.ndarray[Any, Any]:
-    """What the loops give: ``x`` doubled while the condition holds, at most so many times."""
+    """Results of the loops: ``x`` doubled while the condition holds, at most so many times."""
     v, number = X, 0
     while on and (count is None or number < count):
         v, number = v + v, number + 1

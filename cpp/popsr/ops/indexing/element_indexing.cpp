@@ -1,7 +1,8 @@
 // gather_elements and scatter_elements: each index addresses one element of its own line along an axis.
 //
-// Indices below 0 count from the end; one outside the axis is an error when the program runs. Several elements
-// at one position are reduced in ascending order along the axis; the last one stays when nothing is reduced.
+// Indices below 0 count from the end; one outside the axis is an error when the program runs. Several
+// elements at one position are reduced in ascending order along the axis; the last one stays when nothing is
+// reduced.
 #include <array>
 #include <cstring>
 

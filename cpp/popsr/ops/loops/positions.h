@@ -48,7 +48,7 @@ class Positions {
       load_tile(kernels_, dtype_, kernels::Compute::kI64, loaded.values.data() + b * elements_,
                 Block(run, b).in(input_), elements_);
     }
-    // What indices below 0 have in addition.
+    // Added to indices below 0.
     const bool is_signed = info(dtype_).kind != DTypeKind::kUInt;
     const std::int64_t added = rules_.from_end && is_signed ? extent_ : 0;
     std::uint64_t outside = 0;

@@ -1,8 +1,9 @@
 // quantize_linear and dequantize_linear: whole numbers that stand for (number - zero point) *
 // scale, in one pass.
 //
-// Quotients are computed in the type of the scale, float32 for narrow floats, rounded to even, moved by the zero
-// point and saturated. Scales hold for the whole tensor, for one place of an axis, or for a block of places.
+// Quotients are computed in the type of the scale, float32 for narrow floats, rounded to even, moved by the
+// zero point and saturated. Scales hold for the whole tensor, for one place of an axis, or for a block of
+// places.
 #include <algorithm>
 #include <limits>
 #include <type_traits>

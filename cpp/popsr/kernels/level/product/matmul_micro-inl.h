@@ -1,8 +1,8 @@
 // Register tiles of the matrix product.
 //
 // The two operands of a tile play different parts: the "vec" operand fills vectors, the "row" operand is
-// broadcast element by element. Every lane of every accumulator is one sequential chain over k, so the tile's
-// shape, and which of A and B is the vec operand, change no bit.
+// broadcast element by element. Every lane of every accumulator is one sequential chain over k, so the
+// tile's shape, and which of A and B is the vec operand, change no bit.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_vec-inl.h"
@@ -29,8 +29,8 @@ struct Tile {
   std::int64_t c_row;
   bool resume = false;  ///< The chains go on from what c holds, instead of from +0.
   int cols;             ///< Read by the kernels of partial vectors only.
-  /// Where the vec operand of the next block begins, and the distance of its rows: fetched meanwhile, as they lie far
-  /// apart.
+  /// Begin of the vec operand of the next block, and the distance of its rows: fetched meanwhile, as
+  /// they lie far apart.
   const T* next = nullptr;
   std::int64_t next_k = 0;
 };

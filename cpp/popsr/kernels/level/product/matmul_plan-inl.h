@@ -19,8 +19,8 @@ constexpr std::int64_t kMaxPiece = 1024, kPiece = 512;
 constexpr std::int64_t kSwapRows = 8, kSwapRatio = 4;
 /// A vec operand of up to this many bytes is walked once per tile of rows, so that C streams through once.
 constexpr std::int64_t kStreamBytes = 65536;
-/// From kPackRows rows on, panels whose rows are so many bytes apart are copied: their lines would share few sets of the
-/// caches. The row operand is copied from kPackRowStride on for the same reason.
+/// From kPackRows rows on, panels whose rows are so many bytes apart are copied: their lines would share few
+/// sets of the caches. The row operand is copied from kPackRowStride on for the same reason.
 constexpr std::int64_t kPackRows = 24, kPackStride = 1024, kPackRowStride = 4096;
 constexpr std::int64_t kBlockBytes = 1048576;  ///< Row operand of one block of rows: a usual L2.
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.

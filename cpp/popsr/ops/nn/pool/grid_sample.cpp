@@ -1,8 +1,9 @@
 // grid_sample: samples of images at computed places, and its gradients.
 //
-// A result is a sum over neighbours, the outermost axis first, both ascending. The gradient of the operand adds
-// in the order of the places, that of the grid over channels, then neighbours. Nothing depends on the number of
-// threads: results and places are shared among them, and for the gradient of the operand its planes.
+// A result is a sum over neighbours, the outermost axis first, both ascending. The gradient of the operand
+// adds in the order of the places, that of the grid over channels, then neighbours. Nothing depends on the
+// number of threads: results and places are shared among them, and for the gradient of the operand its
+// planes.
 #include <utility>
 #include <vector>
 
@@ -109,7 +110,7 @@ class GridGeometry {
 
 // Kernels
 
-/// What the three kernels share. Numbers of the compute type are read where they are.
+/// Operands and geometry that the three kernels share. Numbers of the compute type are read where they are.
 template <class T>
 class GridKernel {
  public:

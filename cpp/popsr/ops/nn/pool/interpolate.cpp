@@ -63,7 +63,7 @@ std::vector<OutputDef> infer_interpolate(const InferContext& context) {
 
 // Kernels
 
-/// What becomes of the axes whose scale is not 1.
+/// The tables of the axes whose scale is not 1.
 std::vector<ResampledAxis> resampled_axes(const Op& op, const Shape& t, const Shape& result) {
   const std::vector<double>& factors = op.get(kScaleFactor);
   const Resampling rule{

@@ -1,5 +1,5 @@
-// The rules of ONNX's Resize along one axis: where a result lies in the operand, and which elements it is made
-// of. Positions and weights are float64.
+// The rules of ONNX's Resize along one axis: where a result lies in the operand, and which elements it is
+// made of. Positions and weights are float64.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ struct Resampling {
   bool exclude_outside = false;      ///< Weights of elements outside are 0, instead of those of the edge.
 };
 
-/// An axis of `in` elements with `out` results; `span` is their number before it is rounded down. `begin` and
-/// `end`: the region of kTfCropAndResize, as parts of the axis.
+/// An axis of `in` elements with `out` results; `span` is their number before it is rounded down. `begin`
+/// and `end`: the region of kTfCropAndResize, as parts of the axis.
 struct AxisExtents {
   std::int64_t in = 0, out = 0;
   double scale = 1, span = 0;

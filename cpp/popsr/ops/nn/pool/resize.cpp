@@ -1,6 +1,6 @@
-// resize: the whole Resize of ONNX, one axis after another, the outermost first. A result along an axis is a sum
-// over its elements in ascending order; the gradient adds in the order of the results. Nearest elements are
-// copied, of any dtype.
+// resize: the whole Resize of ONNX, one axis after another, the outermost first. A result along an axis is a
+// sum over its elements in ascending order; the gradient adds in the order of the results. Nearest elements
+// are copied, of any dtype.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
