@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "popsr/base/error.h"
+#include "popsr/ops/attributes.h"
 
 namespace popsr {
 
@@ -47,6 +48,10 @@ Shape common_meta_shape(const InferContext& context) {
 
 std::vector<OutputDef> same_as_input(const InferContext& context) {
   return {{context.type(0), common_meta_shape(context)}};
+}
+
+std::vector<OutputDef> of_given_shape(const InferContext& context) {
+  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 std::vector<OutputDef> broadcast_binary(const InferContext& context) {

@@ -23,6 +23,8 @@ Shape common_meta_shape(const InferContext& context);
 
 /// One output of the type of input 0, with the common meta shape.
 std::vector<OutputDef> same_as_input(const InferContext& context);
+/// One output of the dtype of input 0 and the shape that is an attribute: gradients of operands.
+std::vector<OutputDef> of_given_shape(const InferContext& context);
 /// One output from inputs 0 and 1 of equal dtypes, by NumPy broadcasting.
 std::vector<OutputDef> broadcast_binary(const InferContext& context);
 /// The same; input 1 must broadcast to the shape of input 0, which holds the result.

@@ -172,10 +172,6 @@ PartitionId update_rule(const RuleContext& context, std::size_t output) {
 }
 
 /// Gradient of dynamic_slice: dy in its place, zeros elsewhere.
-std::vector<OutputDef> infer_dynamic_slice_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
   const TensorType& type = spec.outputs[0];
   const std::size_t all = bytes_of(type);
@@ -282,7 +278,7 @@ std::vector<OpDef> dynamic_ops() {
       {.name = "dynamic_slice_grad",
        .inputs = {{"dy"}, index},
        .attrs = box_defs(required(kShape)),
-       .infer = infer_dynamic_slice_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_dynamic_slice_grad},
        .program = {.internal = true}},
       {.name = "dynamic_clear",
@@ -307,7 +303,7 @@ std::vector<OpDef> dynamic_slices_ops() {
   ops.push_back({.name = "subsample_grad",
                  .inputs = {{"dy"}},
                  .attrs = {required(kStrides), required(kShape)},
-                 .infer = infer_dynamic_slice_grad,
+                 .infer = of_given_shape,
                  .kernel = {.eval = eval_subsample_grad},
                  .program = {.internal = true}});
   return ops;

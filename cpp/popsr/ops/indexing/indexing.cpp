@@ -105,10 +105,6 @@ GradValue gather_grad(Grad& g) {
                  g.same(kZeroOutOfRange)});
 }
 
-std::vector<OutputDef> infer_gather_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 BlockKernel eval_gather_grad(const EvalSpec& spec) {
   return scatter_kernel(
       spec, gather_walk(spec.op, spec.outputs[0].shape, spec.inputs[1]->shape),
@@ -250,10 +246,6 @@ GradValue initial_grad(Grad& g) {
 
 // Their gradients: take_along, scatter_clear
 
-std::vector<OutputDef> infer_take_along(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 BlockKernel eval_take_along(const EvalSpec& spec) {
   return take_kernel(
       spec, element_walk(spec.op, spec.outputs[0].shape, spec.inputs[0]->shape, spec.inputs[1]->shape),
@@ -287,7 +279,7 @@ std::vector<OpDef> gather_ops() {
   OpDef gradient{.name = "gather_grad",
                  .inputs = {{"dy", kFloating}, indices_input()},
                  .attrs = {required(kShape), axis_attr(), required(kGroupSize), zero_attr()},
-                 .infer = infer_gather_grad,
+                 .infer = of_given_shape,
                  .kernel = {.eval = eval_gather_grad},
                  .numerics = kRoundsOnce,
                  .program = {.internal = true}};
@@ -320,7 +312,7 @@ std::vector<OpDef> scatter_ops() {
       {.name = "take_along",
        .inputs = {{"t"}, indices_input()},
        .attrs = {axis_attr(), required(kShape), required(kLastOnly), groups_attr()},
-       .infer = infer_take_along,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_take_along},
        .program = {.internal = true}},
       {.name = "scatter_clear",

@@ -63,7 +63,7 @@ class Fft {
     if (lines * n_ == 0) return;
     std::vector<T> in_room, out_room(static_cast<std::size_t>(narrow_ ? lines * n_ * results_ : 0));
     for_each_block(run, [&](const Block& block) {
-      const T* const in = wide(block, in_room);
+      const T* const in = widened(kernels_, dtype_, block.in(0), lines * n_ * parts_, in_room);
       T* const out = narrow_ ? out_room.data() : reinterpret_cast<T*>(block.out());
       parallel_for(run.pool, lines, 1, lines * n_ * 32, [&](std::int64_t begin, std::int64_t end) {
         std::vector<Complex> data(static_cast<std::size_t>(n_)),
@@ -82,13 +82,6 @@ class Fft {
   }
 
  private:
-  const T* wide(const Block& block, std::vector<T>& room) const {
-    if (!narrow_) return reinterpret_cast<const T*>(block.in(0));
-    const std::int64_t elements = outer_ * n_ * inner_ * parts_;
-    room.resize(static_cast<std::size_t>(elements));
-    load_tile(kernels_, dtype_, kernels::Compute::kF32, room.data(), block.in(0), elements);
-    return room.data();
-  }
   /// The inverse is the transform between exchanges of the parts.
   Complex exchanged(Complex x) const { return inverse_ ? Complex{x.im, x.re} : x; }
   void load(const T* from, std::vector<Complex>& data) const {

@@ -61,7 +61,7 @@ class Positions {
   }
 
  private:
-  /// `added`: what indices that were below 0 have in addition.
+  /// `added`: the number that was added to indices below 0.
   void resolve_outside(std::vector<std::int64_t>& values, std::int64_t added) const {
     for (std::int64_t& value : values) {
       if (value >= 0 && value < extent_) continue;

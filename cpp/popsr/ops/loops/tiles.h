@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "popsr/base/cost.h"
 #include "popsr/base/dtype.h"
@@ -17,9 +18,22 @@ kernels::Compute compute_of(DType dtype);
 /// Bytes of one element of a compute type.
 std::size_t size_of(kernels::Compute compute);
 
+/// The compute type of float or double.
+template <class T>
+constexpr kernels::Compute kComputeOf = sizeof(T) == 4 ? kernels::Compute::kF32 : kernels::Compute::kF64;
+
 /// dst (of the compute type) = n elements of `dtype`, converted as `cast` does. Any n.
 void load_tile(const kernels::KernelTable& kernels, DType dtype, kernels::Compute compute, void* dst,
                const std::byte* src, std::int64_t n);
+/// n elements of a float dtype as numbers of T: where they are, or widened into `room`.
+template <class T>
+const T* widened(const kernels::KernelTable& kernels, DType dtype, const std::byte* src, std::int64_t n,
+                 std::vector<T>& room) {
+  if (!is_narrow_float(dtype)) return reinterpret_cast<const T*>(src);
+  room.resize(static_cast<std::size_t>(n));
+  load_tile(kernels, dtype, kComputeOf<T>, room.data(), src, n);
+  return room.data();
+}
 /// n elements of `dtype` = hi + lo (`lo` may be null; read for narrow floats only). Narrow floats are rounded
 /// once: with the noise of elements first, first+1, ... under `key`, to nearest even when it is null. Any n.
 /// A wide dtype equal to the compute type is copied, unless dst is hi.

@@ -6,7 +6,6 @@
 // places.
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "popsr/base/error.h"
@@ -59,7 +58,7 @@ void check_scales(const InferContext& context) {
                     block > 0 ? "" : " or one number");
 }
 
-// ScaleWalk
+// Runs of numbers with their scales
 
 /// The tensor as equal runs; runs of a cut axis are shorter at its end.
 class ScaledRuns {
@@ -83,7 +82,6 @@ class ScaledRuns {
     per_axis_ = block == 0;
     along_ = inner_ == 1;
     count_ = along_ ? axis_ : inner_;
-    step_ = along_ || !per_axis_ ? 1 : 0;
     number_ = count_ > 0 ? elements / count_ : 0;
   }
 
@@ -108,7 +106,7 @@ class ScaledRuns {
   }
 
  private:
-  std::int64_t number_ = 0, elements_ = 0, axis_ = 1, inner_ = 1, block_ = 0, count_ = 1, step_ = 0;
+  std::int64_t number_ = 0, elements_ = 0, axis_ = 1, inner_ = 1, block_ = 0, count_ = 1;
   bool per_axis_ = false, along_ = false;
 };
 
@@ -117,10 +115,6 @@ template <class T>
 struct ScaleParameters {
   std::vector<T> scales = {}, zeros = {};
 };
-
-template <class T>
-constexpr kernels::Compute kComputeOf =
-    std::is_same_v<T, double> ? kernels::Compute::kF64 : kernels::Compute::kF32;
 
 template <class T>
 class ScaleWalk {

@@ -140,10 +140,6 @@ BlockKernel eval_pad_grad(const EvalSpec& spec) {
   };
 }
 
-std::vector<OutputDef> infer_pad_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 }  // namespace
 
 std::vector<OpDef> pad_ops() {
@@ -157,7 +153,7 @@ std::vector<OpDef> pad_ops() {
       {.name = "pad_grad",
        .inputs = {{"dy"}},
        .attrs = {required(kShape), required(kPadLow), required(kPadHigh), optional(kInterior)},
-       .infer = infer_pad_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_pad_grad},
        .program = {.internal = true}},
   };

@@ -1,8 +1,8 @@
 // Register tiles of the matrix product.
 //
 // The two operands of a tile play different parts: the "vec" operand fills vectors, the "row" operand is
-// broadcast element by element. Every lane of every accumulator is one sequential chain over k, so the
-// tile's shape, and which of A and B is the vec operand, change no bit.
+// broadcast element by element. Every lane of every accumulator is one sequential chain over k, so the tile's
+// shape, and which of A and B is the vec operand, change no bit.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_vec-inl.h"

@@ -25,11 +25,6 @@ std::vector<OutputDef> infer_conv_transpose(const InferContext& context) {
   return {{{context.type(0).dtype, std::move(shape.output)}, {}}};
 }
 
-/// Gradients have the shape of an operand of the forward op, which is an attribute.
-std::vector<OutputDef> infer_gradient(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 BlockKernel eval_conv(const EvalSpec& spec) {
   return conv_kernel(spec, conv_shape(spec.op, spec.inputs[0]->shape, spec.inputs[1]->shape));
 }
@@ -103,7 +98,7 @@ OpDef gradient_op(std::string_view name, std::string_view first, std::string_vie
                   KernelAspect kernel) {
   std::vector<AttrDef> attrs = conv_attrs();
   attrs.push_back(required(kShape));
-  OpDef def = conv_op(name, first, second, std::move(attrs), infer_gradient, kernel);
+  OpDef def = conv_op(name, first, second, std::move(attrs), of_given_shape, kernel);
   def.program.internal = true;
   return def;
 }

@@ -10,9 +10,6 @@
 
 namespace popsr {
 
-template <class T>
-constexpr kernels::Compute kComputeOf = sizeof(T) == 4 ? kernels::Compute::kF32 : kernels::Compute::kF64;
-
 /// True if a buffer of that dtype is one of T.
 template <class T>
 bool holds(DType dtype) {

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "popsr/base/shape.h"
+#include "popsr/exec/block_kernel.h"
+#include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/plane_walk.h"
 #include "popsr/ops/nn/pool/taps.h"
 
@@ -106,5 +109,21 @@ class AxisPasses {
   std::int64_t planes_ = 1;
   std::vector<AxisPass<T>> passes_ = {};
 };
+
+/// Resamples `axes` of input 0 to output 0; `backward`: the transpose, from the results to the elements.
+template <class T, bool backward>
+BlockKernel passes_kernel(const EvalSpec& spec, const std::vector<ResampledAxis>& axes) {
+  const Shape& t = backward ? spec.outputs[0].shape : spec.inputs[0]->shape;
+  const auto plan = std::make_shared<const AxisPasses<T>>(axes, t);
+  if (plan->empty()) return copy_kernel(spec);
+  return plane_kernel(spec, plan->planes(), plan->scratch(), [plan](const PlaneArgs& args) {
+    backward ? plan->backward(args) : plan->forward(args);
+  });
+}
+template <bool backward>
+BlockKernel resample_kernel(const EvalSpec& spec, const std::vector<ResampledAxis>& axes) {
+  return spec.outputs[0].dtype == DType::kFloat64 ? passes_kernel<double, backward>(spec, axes)
+                                                  : passes_kernel<float, backward>(spec, axes);
+}
 
 }  // namespace popsr

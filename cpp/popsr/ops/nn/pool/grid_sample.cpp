@@ -1,9 +1,9 @@
 // grid_sample: samples of images at computed places, and its gradients.
 //
 // A result is a sum over neighbours, the outermost axis first, both ascending. The gradient of the operand
-// adds in the order of the places, that of the grid over channels, then neighbours. Nothing depends on the
-// number of threads: results and places are shared among them, and for the gradient of the operand its
-// planes.
+// is added in the order of the places, the gradient of the grid over channels, then over neighbours. Nothing
+// depends on the number of threads: they share results and places, and the planes of the operand for its
+// gradient.
 #include <utility>
 #include <vector>
 
@@ -118,23 +118,16 @@ class GridKernel {
       : kernels_(spec.kernels),
         of_(spec.op, t, grid),
         dtype_(spec.outputs[0].dtype),
-        narrow_(is_narrow_float(dtype_)),
-        stochastic_(spec.stochastic && narrow_) {}
+        stochastic_(spec.stochastic && is_narrow_float(dtype_)) {}
 
  protected:
   std::int64_t size() const { return static_cast<std::int64_t>(size_of(dtype_)); }
-  static kernels::Compute compute() {
-    return sizeof(T) == sizeof(double) ? kernels::Compute::kF64 : kernels::Compute::kF32;
-  }
   /// n elements of an input; `room` holds them where they are widened.
   const T* wide(const std::byte* from, std::int64_t n, std::vector<T>& room) const {
-    if (!narrow_) return reinterpret_cast<const T*>(from);
-    room.resize(static_cast<std::size_t>(n));
-    load_tile(kernels_, dtype_, compute(), room.data(), from, n);
-    return room.data();
+    return widened(kernels_, dtype_, from, n, room);
   }
   void store(const Block& block, std::int64_t first, const T* from, std::int64_t n) const {
-    store_tile(kernels_, compute(), dtype_, block.out() + first * size(), from, nullptr, n,
+    store_tile(kernels_, kComputeOf<T>, dtype_, block.out() + first * size(), from, nullptr, n,
                block.key(stochastic_), static_cast<std::uint64_t>(first));
   }
   /// Calls body(sample, first place, n) for parts of the places.
@@ -160,7 +153,7 @@ class GridKernel {
   const kernels::KernelTable& kernels_;
   GridGeometry<T> of_;
   DType dtype_;
-  bool narrow_, stochastic_;
+  bool stochastic_;
 };
 
 /// Inputs: t, grid.
@@ -353,9 +346,6 @@ GradValue grid_grad(Grad& g) {
   return g.call("grid_sample_grid_grad", {g.dy(), g.x(0), g.x(1)}, g.same(grid_attrs()));
 }
 
-std::vector<OutputDef> infer_sampled_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
 std::vector<OutputDef> infer_grid_grad(const InferContext& context) { return {{context.type(2), {}}}; }
 
 }  // namespace
@@ -374,7 +364,7 @@ std::vector<OpDef> grid_sample_ops() {
       {.name = "grid_sample_grad",
        .inputs = {{"dy", kFloating}, {"grid", kFloating}},
        .attrs = std::move(grad_attrs),
-       .infer = infer_sampled_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_grid<GridSampleGrad>},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},

@@ -1,15 +1,12 @@
 // interpolate: the Resize of ONNX, one axis after another, the outermost first. Each result along an axis is
 // a sum over its neighbours in ascending order; the gradient adds in the order of the results.
 #include <cmath>
-#include <memory>
 #include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
-#include "popsr/ops/loops/blocks.h"
-#include "popsr/ops/loops/plane_walk.h"
 #include "popsr/ops/nn/pool/axis_passes.h"
 #include "popsr/ops/nn/pool/resampling.h"
 #include "popsr/ops/registry.h"
@@ -64,7 +61,7 @@ std::vector<OutputDef> infer_interpolate(const InferContext& context) {
 // Kernels
 
 /// The tables of the axes whose scale is not 1.
-std::vector<ResampledAxis> resampled_axes(const Op& op, const Shape& t, const Shape& result) {
+std::vector<ResampledAxis> scaled_axes(const Op& op, const Shape& t, const Shape& result) {
   const std::vector<double>& factors = op.get(kScaleFactor);
   const Resampling rule{
       .mode = op.get(kResampleMode), .nearest = op.get(kNearestMode), .coordinates = op.get(kCoordinateMode)};
@@ -78,21 +75,11 @@ std::vector<ResampledAxis> resampled_axes(const Op& op, const Shape& t, const Sh
   return axes;
 }
 
-template <class T, bool backward>
-BlockKernel kernel_of(const EvalSpec& spec) {
-  const Shape &in = spec.inputs[0]->shape, &out = spec.outputs[0].shape;
-  const Shape &t = backward ? out : in, &result = backward ? in : out;
-  const auto plan = std::make_shared<const AxisPasses<T>>(resampled_axes(spec.op, t, result), t);
-  if (plan->empty()) return copy_kernel(spec);
-  return plane_kernel(spec, plan->planes(), plan->scratch(), [plan](const PlaneArgs& args) {
-    backward ? plan->backward(args) : plan->forward(args);
-  });
-}
-
 template <bool backward>
 BlockKernel eval_interpolate(const EvalSpec& spec) {
-  return spec.outputs[0].dtype == DType::kFloat64 ? kernel_of<double, backward>(spec)
-                                                  : kernel_of<float, backward>(spec);
+  const Shape &in = spec.inputs[0]->shape, &out = spec.outputs[0].shape;
+  return resample_kernel<backward>(spec,
+                                   backward ? scaled_axes(spec.op, out, in) : scaled_axes(spec.op, in, out));
 }
 
 // Definitions
@@ -107,10 +94,6 @@ GradValue interpolate_grad(Grad& g) {
   std::vector<NamedAttribute> attrs = g.same(interpolate_attrs());
   attrs.push_back(kShape(g.in_type(0).shape));
   return g.call("interpolate_grad", {g.dy()}, std::move(attrs));
-}
-
-std::vector<OutputDef> infer_interpolate_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
 }
 
 }  // namespace
@@ -129,7 +112,7 @@ std::vector<OpDef> interpolate_ops() {
       {.name = "interpolate_grad",
        .inputs = {{"dy", kFloating}},
        .attrs = std::move(grad_attrs),
-       .infer = infer_interpolate_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_interpolate<true>},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},

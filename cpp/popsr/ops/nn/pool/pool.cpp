@@ -285,9 +285,6 @@ GradValue average_pool_grad(Grad& g) {
 
 GradValue max_pool_grad(Grad& g) { return g.call("max_pool_grad", {g.x(), g.dy()}, g.same(window_attrs())); }
 
-std::vector<OutputDef> infer_average_pool_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
 std::vector<OutputDef> infer_max_pool_grad(const InferContext& context) { return {{context.type(0), {}}}; }
 
 // reduce_window: sums, products and extremes over windows of any axes, one after another in C order
@@ -533,7 +530,7 @@ std::vector<OpDef> reduce_window_ops() {
       {.name = "reduce_window_grad",
        .inputs = {{"dy", kFloating}, {.name = "t", .dtypes = kFloating, .optional = true}},
        .attrs = std::move(with_shape),
-       .infer = infer_average_pool_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_reduce_window_grad},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
@@ -560,7 +557,7 @@ std::vector<OpDef> pool_ops() {
       {.name = "average_pool_grad",
        .inputs = {{"dy", kFloating}},
        .attrs = with(required(kShape)),
-       .infer = infer_average_pool_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_average_pool_grad},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},

@@ -41,7 +41,7 @@ struct Resampling {
   Coordinates coordinates = Coordinates::kHalfPixel;
   double cubic = kCubicCoefficient;  ///< The coefficient a of Keys' kernel.
   bool antialias = false;            ///< Kernels are widened where the axis shrinks.
-  bool exclude_outside = false;      ///< Weights of elements outside are 0, instead of those of the edge.
+  bool exclude_outside = false;      ///< Elements outside have weight 0; else the edge has their weights.
 };
 
 /// An axis of `in` elements with `out` results; `span` is their number before it is rounded down. `begin`

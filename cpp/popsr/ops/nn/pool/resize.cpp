@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "popsr/base/error.h"
@@ -12,7 +11,6 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
-#include "popsr/ops/loops/plane_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/nn/pool/axis_passes.h"
 #include "popsr/ops/nn/pool/resampling.h"
@@ -246,25 +244,14 @@ class NearestCopy {
 
 // Kernels
 
-template <class T, bool backward>
-BlockKernel blend_kernel(const EvalSpec& spec) {
-  const Shape& t = backward ? spec.outputs[0].shape : spec.inputs[0]->shape;
-  const auto plan = std::make_shared<const AxisPasses<T>>(resampled_axes(spec.op, t), t);
-  if (plan->empty()) return copy_kernel(spec);
-  return plane_kernel(spec, plan->planes(), plan->scratch(), [plan](const PlaneArgs& args) {
-    backward ? plan->backward(args) : plan->forward(args);
-  });
-}
-
-template <bool backward>
-BlockKernel eval_blends(const EvalSpec& spec) {
-  return spec.outputs[0].dtype == DType::kFloat64 ? blend_kernel<double, backward>(spec)
-                                                  : blend_kernel<float, backward>(spec);
-}
-
 BlockKernel eval_resize(const EvalSpec& spec) {
-  if (spec.op.get(kResampleMode) != ResampleMode::kNearest) return eval_blends<false>(spec);
-  return NearestCopy(spec, resampled_axes(spec.op, spec.inputs[0]->shape));
+  const std::vector<ResampledAxis> axes = resampled_axes(spec.op, spec.inputs[0]->shape);
+  if (spec.op.get(kResampleMode) == ResampleMode::kNearest) return NearestCopy(spec, axes);
+  return resample_kernel<false>(spec, axes);
+}
+
+BlockKernel eval_resize_grad(const EvalSpec& spec) {
+  return resample_kernel<true>(spec, resampled_axes(spec.op, spec.outputs[0].shape));
 }
 
 // Definitions
@@ -289,10 +276,6 @@ GradValue resize_grad(Grad& g) {
   return g.call("resize_grad", {g.dy()}, std::move(attrs));
 }
 
-std::vector<OutputDef> infer_resize_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 }  // namespace
 
 std::vector<OpDef> resize_ops() {
@@ -309,8 +292,8 @@ std::vector<OpDef> resize_ops() {
       {.name = "resize_grad",
        .inputs = {{"dy", kFloating}},
        .attrs = std::move(grad_attrs),
-       .infer = infer_resize_grad,
-       .kernel = {.eval = eval_blends<true>},
+       .infer = of_given_shape,
+       .kernel = {.eval = eval_resize_grad},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
   };

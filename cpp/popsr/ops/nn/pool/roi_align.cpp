@@ -308,10 +308,6 @@ GradValue roi_align_grad(Grad& g) {
   return g.call("roi_align_grad", {g.dy(), g.x(kRois), g.x(kBatchIndex)}, std::move(attrs));
 }
 
-std::vector<OutputDef> infer_roi_align_grad(const InferContext& context) {
-  return {{{context.type(0).dtype, context.get(kShape)}, {}}};
-}
-
 }  // namespace
 
 std::vector<OpDef> roi_align_ops() {
@@ -328,7 +324,7 @@ std::vector<OpDef> roi_align_ops() {
       {.name = "roi_align_grad",
        .inputs = {{"dy", kFloating}, {"rois", kFloating}, {"batch_index", kIntegers}},
        .attrs = std::move(grad_attrs),
-       .infer = infer_roi_align_grad,
+       .infer = of_given_shape,
        .kernel = {.eval = eval_roi_align<true>},
        .numerics = kRoundsOnce,
        .program = {.internal = true}},

@@ -48,8 +48,8 @@ class AxisTaps {
   }
   std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()) - 1; }
 
-  /// to[i] = sum of weight * from[index * n + i], ascending: result `result` of runs of n elements; `none`
-  /// where there are no elements.
+  /// to[i] = sum of weight * from[index * n + i], ascending: result `result` of runs of n elements. A
+  /// result without elements is `none`.
   void blend(std::int64_t result, const T* from, T* to, std::int64_t n, T none = 0) const {
     const std::span<const Tap> taps = of(result);
     if (taps.empty()) return static_cast<void>(std::fill_n(to, n, none));
