@@ -125,6 +125,7 @@ class Session(Summarised, HostState):
         drifts = check_lints(ir, facts, errors)
         self._ir = ir
         clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
+        self._is_profiled = read_flag("Session: profile", profile)
         self._core = _core.Session(
             ir._core,
             facts,
@@ -135,9 +136,8 @@ class Session(Summarised, HostState):
             clamp_scales,
             "labels" in errors,
             ir.options.enable_floating_point_checks,
-            read_flag("Session: profile", profile),
+            self._is_profiled,
         )
-        self._is_profiled = profile
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True
         self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
@@ -460,12 +460,6 @@ class Session(Summarised, HostState):
 
     def profile(self) -> Profile:
         """Time, memory and floating point operations of all runs so far: per instruction, kind and line.
-
-        Example:
-            >>> session = popsr.Session(ir, profile=True)  # doctest: +SKIP
-            >>> with session:  # doctest: +SKIP
-            ...     session.run()
-            >>> print(session.profile())  # doctest: +SKIP
 
         Raises:
             SessionError: the session was made without ``profile=True``.

@@ -87,12 +87,10 @@ class Profile(Summarised):
 
     def _summary(self) -> Summary:
         title = f"Profile[{self.runs} runs {_time(self.seconds)} {len(self.instructions)} instructions]"
-        kinds, lines = self.kinds, self.lines
         header = ("what", "time", "share", "calls", "blocks", "bytes", "GB/s", "FLOPs", "GFLOP/s")
         between = ("between instructions", _time(self.between), self._share(self.between), *[""] * 6)
-        # So that a table as text has rows of both.
-        shown = min(len(kinds), MAX_ROWS // 2)
-        rows = [*map(self._cells, kinds[:shown]), between, *map(self._cells, lines)]
+        # A table as text has rows of both.
+        rows = [*map(self._cells, self.kinds[: MAX_ROWS // 2]), between, *map(self._cells, self.lines)]
         return Summary(title, header, rows, len(rows))
 
     def _cells(self, row: ProfileRow) -> tuple[str, ...]:

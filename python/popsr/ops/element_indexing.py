@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from popsr._host.arguments import read_choice
 from popsr._lazy import names_only
@@ -11,7 +11,7 @@ from popsr.tensor import Tensor
 
 __all__ = ["gather_elements", "scatter_elements"]
 
-_REDUCTIONS = ("none", "sum", "mul", "min", "max")
+ElementReduction = Literal["none", "sum", "mul", "min", "max"]
 
 
 def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
@@ -52,7 +52,7 @@ def scatter_elements(
     indices: Tensor,
     updates: Tensor,
     axis: int = 0,
-    reduction: Literal["none", "sum", "mul", "min", "max"] = "none",
+    reduction: ElementReduction = "none",
 ) -> Tensor:
     """A copy of ``t`` in which updates meet the elements that indices address. An addition of popsr.
 
@@ -78,7 +78,7 @@ def scatter_elements(
     Raises:
         OutOfRangeError: when the program runs: an index is out of range; nothing is written.
         ShapeError: the shapes do not fit.
-        AttributeValueError: the axis is out of range, or there is no such reduction.
+        AttributeValueError: the axis is out of range, or ``reduction`` is none of these words.
         DTypeError: the dtypes of ``t`` and ``updates`` differ, or the indices are not integers.
     Source:
         ONNX: operator ScatterElements.
@@ -86,7 +86,7 @@ def scatter_elements(
         >>> evaluate(ops.scatter_elements, [0.0, 1.0, 2.0], [-1, 0, -1], [5.0, 7.0, 1.0], reduction="sum")
         array([7., 1., 8.], dtype=float32)
     """
-    read_choice("scatter_elements", "reduction", reduction, _REDUCTIONS)
+    read_choice("scatter_elements", "reduction", reduction, get_args(ElementReduction))
     inputs = {"t": t, "indices": indices, "updates": updates}
     return emit("scatter_elements", inputs, axis=axis, reduction=reduction)
 

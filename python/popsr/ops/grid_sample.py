@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from popsr._host.arguments import read_choice, read_flag
 from popsr._lazy import names_only
@@ -11,18 +11,21 @@ from popsr.tensor import Tensor
 
 __all__ = ["grid_sample"]
 
+GridMode = Literal["nearest", "linear", "cubic"]
+PaddingMode = Literal["zeros", "border", "reflection"]
+
 
 def grid_sample(
     t: Tensor,
     grid: Tensor,
-    mode: Literal["nearest", "linear", "cubic"] = "linear",
-    padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
+    mode: GridMode = "linear",
+    padding_mode: PaddingMode = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
     """Interpolation of images at the places that a grid holds (ONNX: GridSample). An addition of popsr.
 
     A coordinate from -1 to 1 spans an axis: from the first element to the last one with ``align_corners``, otherwise
-    from the outer edge of the first to that of the last. A result is a sum over neighbours, the outermost axis first,
+    between their outer edges. A result is a sum over neighbours, the outermost axis first,
     in ascending order; positions and weights are of the type of the arithmetic, which is float32 for narrow floats,
     that are rounded once. A place that is NaN gives 0.
 
@@ -47,7 +50,7 @@ def grid_sample(
     Raises:
         ShapeError: the shapes do not fit, or ``t`` has no elements.
         DTypeError: the dtypes differ or are not floating.
-        AttributeValueError: there is no such mode.
+        AttributeValueError: ``mode`` or ``padding_mode`` is none of these words.
     Source:
         Jaderberg et al., Spatial transformer networks, 2015, arXiv:1506.02025.
     Example:
@@ -56,8 +59,8 @@ def grid_sample(
         array([[[[2.5, 2. ]]]], dtype=float32)
     """
     where = "grid_sample"
-    read_choice(where, "mode", mode, ("nearest", "linear", "cubic"))
-    read_choice(where, "padding_mode", padding_mode, ("zeros", "border", "reflection"))
+    read_choice(where, "mode", mode, get_args(GridMode))
+    read_choice(where, "padding_mode", padding_mode, get_args(PaddingMode))
     return emit(
         where,
         {"t": t, "grid": grid},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from popsr._host.arguments import read_choice, read_flag, read_ints
 from popsr._lazy import names_only
@@ -12,16 +12,16 @@ from popsr.tensor import Tensor
 
 __all__ = ["resize"]
 
-_MODES = ("nearest", "linear", "cubic")
-_NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-_COORDINATES = (
+ResizeMode = Literal["nearest", "linear", "cubic"]
+NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+CoordinateMode = Literal[
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
     "align_corners",
     "asymmetric",
     "tf_crop_and_resize",
-)
+]
 
 
 def resize(
@@ -29,16 +29,9 @@ def resize(
     sizes: Iterable[int] | None = None,
     scales: Iterable[float] | None = None,
     axes: Iterable[int] = (),
-    mode: Literal["nearest", "linear", "cubic"] = "nearest",
-    nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor",
-    coordinate_transformation_mode: Literal[
-        "half_pixel",
-        "half_pixel_symmetric",
-        "pytorch_half_pixel",
-        "align_corners",
-        "asymmetric",
-        "tf_crop_and_resize",
-    ] = "half_pixel",
+    mode: ResizeMode = "nearest",
+    nearest_mode: NearestMode = "round_prefer_floor",
+    coordinate_transformation_mode: CoordinateMode = "half_pixel",
     cubic_coeff_a: float = -0.75,
     antialias: bool = False,
     exclude_outside: bool = False,
@@ -95,9 +88,10 @@ def resize(
         array([[1. , 1.5, 2.5, 3. ]], dtype=float32)
     """
     where = "resize"
-    read_choice(where, "mode", mode, _MODES)
-    read_choice(where, "nearest_mode", nearest_mode, _NEAREST_MODES)
-    rule = read_choice(where, "coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES)
+    read_choice(where, "mode", mode, get_args(ResizeMode))
+    read_choice(where, "nearest_mode", nearest_mode, get_args(NearestMode))
+    coordinates = get_args(CoordinateMode)
+    rule = read_choice(where, "coordinate_transformation_mode", coordinate_transformation_mode, coordinates)
     return emit(
         where,
         {"t": t},
