@@ -16,6 +16,7 @@ from bench.compare import by_turns
 from bench.onnx_models import gpt2, resnet18
 from popsr import ops
 from popsr.bridge.onnx import load
+from popsr.compat import popart
 
 ROUNDS, LAYERS, WIDTH = 9, 250, 32
 
@@ -59,6 +60,52 @@ def test_reading(benchmark):
         f"{own.best / chain.best:.1f}x a chain of as many additions"
     )
     assert own.best <= 0.2
+
+
+def _record() -> popart.Builder:
+    """The same layers with an L1 loss, by a Builder: 1,001 nodes."""
+    rng = np.random.default_rng(0)
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, WIDTH])
+    for _ in range(LAYERS):
+        w, b = (
+            builder.addInitializedInputTensor(rng.normal(size=shape).astype(np.float32))
+            for shape in ((WIDTH, WIDTH), (WIDTH,))
+        )
+        total = builder.aiOnnx.add([builder.aiOnnx.matmul([x, w]), b])
+        x = builder.aiOnnx.mul([builder.aiOnnx.relu([total]), total])
+    builder.addOutputTensor(builder.aiGraphcore.l1loss([x], 0.1))
+    return builder
+
+
+def _session(model: bytes, loss: str) -> popart.TrainingSession:
+    device = popart.DeviceManager().createIpuModelDevice({})
+    return popart.TrainingSession(
+        model, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), deviceInfo=device
+    )
+
+
+def _shapes() -> None:
+    """Layers whose shapes are asked for as they are recorded."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, WIDTH])
+    w = builder.addInitializedInputTensor(np.ones((WIDTH, WIDTH), np.float32))
+    for _ in range(200):
+        x = builder.aiOnnx.relu([builder.aiOnnx.matmul([x, w])])
+        assert builder.getTensorShape(x) == [4, WIDTH]
+
+
+def test_builder(benchmark):
+    model = _record().getModelProto()
+    (loss,) = _record().getOutputTensorIds()
+    sides = {
+        "recording": _record,
+        "recording and getModelProto": lambda: _record().getModelProto(),
+        "a training session": lambda: _session(model, loss),
+        "200 layers, getTensorShape after each": _shapes,
+    }
+    for name, times in by_turns(benchmark, sides, ROUNDS).items():
+        print(f"\nBuilder, {name}: best {times.best:.3f} s, median {times.median:.3f} s")
 
 
 # Model, batch, and turns

@@ -193,11 +193,14 @@ def test_data_flow() -> None:
     flow.setBatchesPerStep(3)
     assert flow.batchesPerStep() == 3
     assert popart.DataFlow(1, ["a"]).art("a") == popart.AnchorReturnType("All")
+    assert popart.AnchorReturnType("ALL") == popart.AnchorReturnType("All")
+    assert popart.AnchorReturnType("everyn", 2) == every
     assert popart.DataFlow().nAnchors() == 0
     calls: dict[str, Any] = {
         "DataFlow: batchesPerStep is not an int": lambda: popart.DataFlow("1"),  # type: ignore[arg-type]
         "DataFlow: return type is not": lambda: popart.DataFlow(1, {"a": "All"}),  # type: ignore[dict-item]
         "DataFlow: anchorTensors is not a sequence": lambda: popart.DataFlow(1, "a"),
+        "DataFlow: anchorTensors is not a str": lambda: popart.DataFlow(1, [[]]),  # type: ignore[list-item]
         "DataFlow.art: no such anchor, got 'c'": lambda: flow.art("c"),
         "AnchorReturnType: unknown name, got 'Some'": lambda: popart.AnchorReturnType("Some"),
         "AnchorReturnType: EveryN with period 0": lambda: popart.AnchorReturnType("EveryN"),

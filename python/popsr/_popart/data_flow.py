@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from popsr._host.arguments import read_a, read_bool, read_choice, read_int, read_items, read_text
+from popsr._host.arguments import is_a, read_a, read_bool, read_choice, read_int, read_items, read_text
 from popsr._host.choices import Choices
 from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, StateError, UnknownNameError
@@ -26,7 +26,7 @@ class AnchorReturnType:
     """The batches of a step whose value of an anchor is returned.
 
     Args:
-        name: "Final", "EveryN", "All" or "Sum".
+        name: "Final", "EveryN", "All" or "Sum", in small or capital letters.
         return_period: of EveryN: n.
     """
 
@@ -37,7 +37,9 @@ class AnchorReturnType:
             AttributeValueError: an unknown name; a period of another type than EveryN, or none of EveryN.
         """
         where = "AnchorReturnType"
-        word = read_choice(where, "name", name, tuple(AnchorReturnTypeId.__members__))
+        words = tuple(AnchorReturnTypeId.__members__)
+        folded = {each.lower(): each for each in words}
+        word = read_choice(where, "name", folded.get(name.lower(), name) if is_a(name, str) else name, words)
         self._id = AnchorReturnTypeId[word]
         self._period = read_int(f"{where}: return_period", return_period, 0, 2**31 - 1)
         if (self._period > 0) != (self._id is AnchorReturnTypeId.EveryN):
@@ -91,7 +93,8 @@ class DataFlow:
             given = dict(anchorTensors)
         else:
             kind = AnchorReturnType("All") if anchorReturnType is None else anchorReturnType
-            given = dict.fromkeys(read_items("DataFlow", "anchorTensors", anchorTensors, kind="ids"), kind)
+            ids = read_items("DataFlow", "anchorTensors", anchorTensors, kind="ids")
+            given = dict.fromkeys([read_text("DataFlow: anchorTensors", each) for each in ids], kind)
         self._anchors = {
             read_text("DataFlow: anchorTensors", id_): read_a("DataFlow: return type", kind, AnchorReturnType)
             for id_, kind in given.items()
@@ -124,7 +127,7 @@ class DataFlow:
 
     def isAnchored(self, id: str) -> bool:  # noqa: N802
         """True if a tensor is returned."""
-        return id in self._anchors
+        return read_text("DataFlow.isAnchored: id", id) in self._anchors
 
     def art(self, id: str) -> AnchorReturnType:
         """Return type of a tensor.
@@ -132,7 +135,7 @@ class DataFlow:
         Raises:
             UnknownNameError: it is not returned.
         """
-        if id not in self._anchors:
+        if read_text("DataFlow.art: id", id) not in self._anchors:
             raise UnknownNameError(
                 f"DataFlow.art: no such anchor, got {shown(id)}, expected one of {shown(self.anchors())}"
             )

@@ -16,6 +16,7 @@ from popsr.bridge.onnx import load
 from popsr.compat import popart
 from popsr.compat.popart._onnx_ops import signatures
 from tests_py.compat.builder.programs import Linear
+from tests_py.support.unchecked import unchecked
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
@@ -298,6 +299,12 @@ BAD: dict[str, Callable[[], Any]] = {
     "virtualGraph: no such node, got": lambda: B.virtualGraph("x", 3),
     "addNodeAttribute: no attribute has this value": lambda: B.addNodeAttribute("alpha", object(), Y),
     "saveInitializersExternally: not an initializer": lambda: B.saveInitializersExternally([X], "/tmp/none"),
+    "saveInitializersExternally: ids is not a str": lambda: B.saveInitializersExternally([[X]], "/tmp/none"),
+    "saveModelProto: cannot write": lambda: B.saveModelProto("long" * 100),
+    "customOp: attributes is not a str, got 1": lambda: B.customOp("Op", 1, "own", [X], {1: 2}),
+    "customOp: no attribute has this value": lambda: B.customOp("Op", 1, "own", [X], {"a": object()}),
+    "SGD: unknown value, got \\[\\]": lambda: unchecked(popart.SGD({})).value([], X),
+    "SGD.tensor_name is not a str": lambda: unchecked(popart.SGD({})).tensor_name("momentum", [X]),
     "embedReplicationFactor: replicationFactor: got 0": lambda: B.embedReplicationFactor(0),
     "Builder: unknown version of ONNX, got 12": lambda: popart.Builder(opsets={"ai.onnx": 12}),
     "InputSettings: no such setting, got 3": lambda: popart.InputSettings(3),
@@ -333,6 +340,44 @@ def test_nodes_that_do_not_fit_are_named(name: str) -> None:
         popart.InferenceSession(
             builder.getModelProto(), popart.DataFlow(1, [made]), popart.DeviceManager().createCpuDevice()
         )
+
+
+def test_shapes_are_read_once() -> None:
+    """Each call begins at the shapes that are known: the work grows with the new nodes alone."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    nodes = []
+    for _ in range(20):
+        x = builder.aiOnnx.relu([builder.aiOnnx.neg([x])])
+        nodes.append(len(builder._part(x).graph.node))
+        assert builder.getTensorShape(x) == [2, 3]
+    assert nodes == [2] * 20
+
+
+def test_shapes_that_need_values_of_a_part_that_is_known() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    two = builder.aiOnnx.constant(np.array([2.0], np.float32))
+    assert builder.getTensorShape(two) == [1]
+    sizes = builder.aiOnnx.cast(
+        [builder.aiOnnx.mul([two, builder.aiOnnx.constant(np.array([3.0], np.float32))])], "INT64"
+    )
+    assert builder.getTensorShape(builder.aiOnnx.reshape([x, sizes])) == [6]
+
+
+def test_shapes_follow_attributes_and_replication() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 2, 3])
+    y = builder.aiOnnx.transpose([x], perm=[0, 2, 1])
+    z = builder.aiOnnx.neg([y])
+    assert builder.getTensorShape(z) == [1, 3, 2]
+    builder.addNodeAttribute("perm", [2, 1, 0], [y])
+    assert (builder.getTensorShape(y), builder.getTensorShape(z)) == ([3, 2, 1], [3, 2, 1])
+    groups = popart.VariableSettings(popart.CommGroup(popart.CommGroupType.Consecutive, 2))
+    w = builder.aiOnnx.neg([builder.addInitializedInputTensor(np.zeros((2, 4), np.float32), groups)])
+    assert builder.getTensorShape(w) == [2, 4]
+    builder.embedReplicationFactor(4)
+    assert builder.getTensorShape(w) == [4]
 
 
 def test_onnx_is_needed_when_a_builder_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

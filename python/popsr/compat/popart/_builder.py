@@ -18,11 +18,12 @@ from popsr._host.arguments import (
     read_path,
     read_text,
 )
+from popsr._host.files import file_errors
 from popsr._lazy import LazyModule
 from popsr._popart.types import DataType, TensorInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
-from popsr.compat.popart._node_attributes import NodeAttributes
+from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
 from popsr.compat.popart._settings import (
     InputSettings,
@@ -80,6 +81,10 @@ class Builder(NodeAttributes):
         self._parent: Builder | None = None
         self._opset: int | None = None
         self._known: dict[str, TensorInfo | None] = {}
+        self._initializers: dict[str, Any] = {}
+        self._places: dict[str, int] = {}  # of nodes in the graph, by output
+        self._names: set[str] = set()
+        self._next: dict[str, int] = {}
         self._prefix = ""
         self._captured: list[str] = []
         if modelProtoOrFilename is not None:
@@ -96,6 +101,7 @@ class Builder(NodeAttributes):
                 self._opset = int(each.version)
         for each in (*self._graph.input, *self._graph.initializer):
             self._known[each.name] = info_of(each)
+        self._initializers.update((each.name, each) for each in self._graph.initializer)
         for node in self._graph.node:
             self._register(node)
 
@@ -134,7 +140,7 @@ class Builder(NodeAttributes):
             read_text("customOp: opName", opName), [], [], domain=read_text("customOp: domain", domain)
         )
         for key, value in read_mapping("customOp", "attributes", attributes).items():
-            node.attribute.append(self._onnx.helper.make_attribute(key, value))
+            node.attribute.append(attribute_of("customOp", read_text("customOp: attributes", key), value))
         ids = read_items("customOp", "inputs", inputs, kind="ids")
         many = read_int("customOp: numOutputs", numOutputs, 1)
         self._import(domain, read_int("customOp: opVersion", opVersion, 1))
@@ -178,6 +184,10 @@ class Builder(NodeAttributes):
     def _register(self, node: Any) -> None:
         self._nodes.update((name, node) for name in node.output if name)
         self._known.update((name, None) for name in node.output if name)
+        self._places.update(dict.fromkeys(node.output, len(self._places)))
+
+    def _forget(self) -> None:
+        self._known.update(dict.fromkeys(self._nodes))
 
     def _import(self, domain: str, version: int) -> None:
         model = self._root._model
@@ -263,6 +273,7 @@ class Builder(NodeAttributes):
         if groups is not None:
             write_settings(made, groups)
         self._graph.initializer.append(made)
+        self._initializers[id_] = self._graph.initializer[-1]
         self._known[id_] = info
         return id_
 
@@ -304,20 +315,17 @@ class Builder(NodeAttributes):
             )
 
     def _unique(self, name: str) -> str:
-        found, i = name, 0
-        while self._root._taken(found):
+        """The name, or with the first number that makes it new; names are never free again."""
+        root = self._root
+        found, i = name, root._next.get(name, 0)
+        if i:
+            found = f"{name}/{i}"
+        while found in root._names or found in root._known:
             i += 1
             found = f"{name}/{i}"
-        self._root._names.add(found)
+        root._next[name] = i
+        root._names.add(found)
         return found
-
-    @property
-    def _names(self) -> set[str]:
-        names: set[str] = self.__dict__.setdefault("_all_names", set())
-        return names
-
-    def _taken(self, name: str) -> bool:
-        return name in self._names or name in self._known
 
     @contextlib.contextmanager
     def nameScope(self, name: str) -> Iterator[None]:
@@ -341,6 +349,7 @@ class Builder(NodeAttributes):
         for each in self._graph.initializer:
             settings_of(each).shapeOnReplica(tuple(each.dims), replicas, each.name)
         write_replication(self._model, replicas)
+        self._forget()
 
     def getModelProto(self) -> bytes:
         """The model as bytes."""
@@ -356,9 +365,12 @@ class Builder(NodeAttributes):
         for name in dict.fromkeys(self._captured):
             assert self._parent is not None
             model.graph.input.append(self._parent._described(name))
+        self._add_default_opset(model)
+        return model
+
+    def _add_default_opset(self, model: Any) -> None:
         if all(each.domain for each in model.opset_import):
             model.opset_import.add(domain="", version=self._root._opset or DEFAULT_OPSET)
-        return model
 
     def _described(self, name: str) -> Any:
         """Name, element type and shape of a tensor as ONNX has them."""
@@ -375,19 +387,21 @@ class Builder(NodeAttributes):
 
     def saveModelProto(self, filename: str | os.PathLike[str]) -> None:
         """Write the model to a file."""
-        read_path("saveModelProto", filename).write_bytes(self.getModelProto())
+        path = read_path("saveModelProto", filename)
+        with file_errors("saveModelProto", "write", path):
+            path.write_bytes(self.getModelProto())
 
     def saveInitializersExternally(self, ids: Iterable[str], filename: str | os.PathLike[str]) -> None:
         """Write initial values to a file of their own, to which the model then refers."""
         where, path = "saveInitializersExternally", read_path("saveInitializersExternally", filename)
-        by_name = {each.name: each for each in self._graph.initializer}
-        wanted = read_items(where, "ids", ids, kind="ids")
+        by_name = self._initializers
+        wanted = [read_text(f"{where}: ids", each) for each in read_items(where, "ids", ids, kind="ids")]
         for id_ in wanted:
             if id_ not in by_name:
                 raise UnknownNameError(
                     f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}"
                 )
-        with path.open("wb") as file:
+        with file_errors(where, "write", path), path.open("wb") as file:
             for id_ in wanted:
                 each = by_name[id_]
                 place = {"location": path.name, "offset": str(file.tell()), "length": str(len(each.raw_data))}
@@ -411,12 +425,12 @@ class Builder(NodeAttributes):
 
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the initializers."""
-        return [each.name for each in self._graph.initializer]
+        return list(self._initializers)
 
     def isInitializer(self, id: str) -> bool:
         """True if an id is of an initializer."""
         self._require("isInitializer", id)
-        return id in self.getTrainableTensorIds()
+        return id in self._initializers
 
     def getTensorShape(self, id: str) -> list[int]:
         """Shape of a tensor; initializers have their dimension of groups until ``embedReplicationFactor``."""
@@ -428,19 +442,61 @@ class Builder(NodeAttributes):
 
     def _info(self, where: str, id_: str) -> TensorInfo:
         self._require(where, id_)
-        for each in self._graph.initializer:
-            if each.name == id_:
-                info, replicas = info_of(each), replication_of(self._model)
-                assert info is not None
-                if replicas is None:
-                    return info
-                return TensorInfo(
-                    info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_)
-                )
+        if id_ in self._initializers:
+            return self._row_info(id_)
         known = self._known[id_]
         if known is None:
-            known = self._known[id_] = _model.describe(where, self._complete(), id_)
+            found = self._describe(where, id_)
+            self._known.update(
+                (name, info) for name, info in found.items() if self._known.get(name, info) is None
+            )
+            known = found[id_]
         return known
+
+    def _row_info(self, id_: str) -> TensorInfo:
+        """Element type and shape of an initializer: on a replica where the number of replicas is known."""
+        each, replicas = self._initializers[id_], replication_of(self._model)
+        info = info_of(each)
+        assert info is not None
+        if replicas is None:
+            return info
+        return TensorInfo(info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_))
+
+    def _describe(self, where: str, id_: str) -> dict[str, TensorInfo]:
+        """Types and shapes of the tensors that one depends on.
+
+        The whole graph is read where a part is not enough: where an op needs values that the part does not have.
+        """
+        if self._parent is None:
+            with contextlib.suppress(Error):
+                return _model.describe(where, self._part(id_), id_)
+        return _model.describe(where, self._complete(), id_)
+
+    def _part(self, id_: str) -> Any:
+        """A model of the nodes that a tensor depends on, from floats whose shapes are known."""
+        model = self._onnx.ModelProto(metadata_props=self._model.metadata_props)
+        model.ir_version, model.graph.name = self._model.ir_version, self._graph.name
+        model.opset_import.extend(self._model.opset_import)
+        model.functions.extend(self._model.functions)
+        self._add_default_opset(model)
+        graph, seen, kept, todo = model.graph, set[str](), dict[int, Any](), [id_]
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in self._known:  # of a graph inside
+                continue
+            seen.add(name)
+            info, node = self._known[name], self._nodes.get(name)
+            if name in self._initializers:
+                graph.initializer.append(self._initializers[name])
+            elif info is not None and (node is None or info.dataType().dtype.is_floating_point):
+                graph.input.append(self._described(name))
+            elif node is None:
+                graph.input.add(name=name)
+            else:
+                kept[self._places[name]] = node
+                todo += _model.reads(node)
+        graph.node.extend(kept[place] for place in sorted(kept))
+        return model
 
 
 def info_of(proto: Any) -> TensorInfo | None:

@@ -25,7 +25,7 @@ from popsr.io import load_onnx
 from popsr.io._onnx_format import require_onnx
 from popsr.replicas import VariableSettings
 
-__all__ = ["SEED", "Graph", "Weight", "describe", "parse_model", "read_graph", "weights_of"]
+__all__ = ["SEED", "Graph", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
 
 Array = np.ndarray[Any, Any]
 SEED = "__seed"
@@ -147,8 +147,8 @@ def read_graph(
             constants.update((name, weights[name].rows) for name in needed)
 
 
-def describe(where: str, proto: Any, name: str) -> TensorInfo:
-    """Element type and shape of a tensor of a model that is not complete.
+def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
+    """Element types and shapes of a tensor of a model that is not complete, and of those that it depends on.
 
     Raises:
         Error: as ``read_graph``, or the tensor is a sequence.
@@ -158,8 +158,8 @@ def describe(where: str, proto: Any, name: str) -> TensorInfo:
     for each in proto.graph.initializer:
         settings = VariableSettings() if replicas is None else settings_of(each)
         weights[each.name] = Weight(each.name, _array(where, onnx, each), settings)
-    made = read_graph(where, proto, weights, [name], replicas or 1, {}, False).model.outputs[name]
-    return TensorInfo(made.dtype, made.shape)
+    model = read_graph(where, proto, weights, [name], replicas or 1, {}, False).model
+    return {n: TensorInfo(t.dtype, t.shape) for n, t in {**model.tensors, **model.outputs}.items()}
 
 
 def _as_inputs(
@@ -193,7 +193,7 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
             )
     effects = [node for node in graph.node if node.domain == DOMAIN and node.op_type in _EFFECTS]
     updates = [node.output[0] for node in effects if node.op_type == "CopyVarUpdate"]
-    todo = [name for node in effects for name in _reads(node)] + [*outputs, *updates]
+    todo = [name for node in effects for name in reads(node)] + [*outputs, *updates]
     kept, seen = {id(node) for node in effects}, set[str]()
     while todo:
         name = todo.pop()
@@ -202,7 +202,7 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
         seen.add(name)
         if name in makers:
             kept.add(id(makers[name]))
-            todo += _reads(makers[name])
+            todo += reads(makers[name])
     rest = {
         "node": [node for node in graph.node if id(node) in kept],
         "input": [each for each in graph.input if each.name in seen],
@@ -216,11 +216,11 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
     graph.MergeFrom(parts)
 
 
-def _reads(node: Any) -> list[str]:
+def reads(node: Any) -> list[str]:
     """Names that a node reads, also in graphs of its own."""
     names = [name for name in node.input if name]
     for graph in _graphs(node):
-        names += [name for inner in graph.node for name in _reads(inner)]
+        names += [name for inner in graph.node for name in reads(inner)]
         names += [each.name for each in graph.output]
     return names
 

@@ -18,7 +18,7 @@ from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, UnknownNameError
 from popsr.io._onnx_format import require_onnx
 
-__all__ = ["NodeAttributes", "RecomputeType"]
+__all__ = ["NodeAttributes", "RecomputeType", "attribute_of"]
 
 
 class RecomputeType(Choices):
@@ -99,6 +99,9 @@ class NodeAttributes:
                     return True
         return False
 
+    def _forget(self) -> None:
+        """Forget types and shapes of results, which an attribute may change."""
+
     def _marks(self, node: Any) -> dict[str, Any]:
         read = require_onnx("Builder").helper.get_attribute_value
         marks = {each.name: read(each) for each in node.attribute}
@@ -112,14 +115,10 @@ class NodeAttributes:
         if name.startswith("__"):
             self._mark(node, name, attributeValue)
             return
-        try:
-            made = require_onnx("Builder").helper.make_attribute(name, attributeValue)
-        except (TypeError, ValueError):
-            raise ArgumentTypeError(
-                f"{where}: no attribute has this value, got {shown(attributeValue)}, expected numbers or texts"
-            ) from None
+        made = attribute_of(where, name, attributeValue)
         self._unmark(node, name)
         node.attribute.append(made)
+        self._forget()
 
     def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Any) -> bool:
         """True if a node has an attribute."""
@@ -134,6 +133,7 @@ class NodeAttributes:
         """Remove an attribute of a node."""
         if not self._unmark(self._node("removeNodeAttribute", nodeOutputNames), attributeName):
             raise _unknown("removeNodeAttribute", attributeName)
+        self._forget()
 
     def checkpointOutput(self, nodeOutputNames: list[str]) -> list[str]:
         """Record that these are kept for the backward pass; returns them."""
@@ -150,6 +150,20 @@ class NodeAttributes:
             yield
         finally:
             self._scopes = before
+
+
+def attribute_of(where: str, name: str, value: Any) -> Any:
+    """A value as ONNX's message.
+
+    Raises:
+        ArgumentTypeError: no attribute has such a value.
+    """
+    try:
+        return require_onnx(where).helper.make_attribute(name, value)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentTypeError(
+            f"{where}: no attribute has this value, got {shown(value)}, expected numbers or texts"
+        ) from None
 
 
 def _plain(value: Any) -> str:

@@ -126,9 +126,10 @@ class Optimizer:
             name: OptimizerValue(value) for name, value in {**self._defaults, "lossScaling": 1.0}.items()
         }
         for key, value in read_mapping(self._where, "values", values).items():
-            if key == "nesterov":
+            if is_a(key, str) and key == "nesterov":
                 continue
-            self._values[self._name(key, names)] = _value(f"{self._where}: {key}", value)
+            name = self._name(key, names)  # first: the key may have no text
+            self._values[name] = _value(f"{self._where}: {key}", value)
         self._specific: dict[str, dict[str, OptimizerValue]] = {}
         self._clips = [
             read_a(f"{self._where}: clip_norm_settings", each, ClipNormSettings)
@@ -136,7 +137,7 @@ class Optimizer:
         ]
 
     def _name(self, key: Any, names: Mapping[str, str]) -> str:
-        if key not in names:
+        if not is_a(key, str) or key not in names:
             close = nearest(key, names) if is_a(key, str) else ""
             raise UnknownNameError(
                 f"{self._where}: unknown value, got {shown(key)}, expected {close or shown(list(names))}"
@@ -154,11 +155,22 @@ class Optimizer:
         self._specific.setdefault(read_text(f"{where}: id", id), {}).update(read)
 
     def value(self, name: str, id: str) -> OptimizerValue:
-        """A value for a weight."""
-        return self._specific.get(id, {}).get(name, self._values[name])
+        """A value for a weight.
+
+        Raises:
+            UnknownNameError: a name that it does not have.
+        """
+        name = self._name(name, {each: each for each in self._values})
+        own = self._specific.get(read_text(f"{self._where}.value: id", id), {})
+        return own.get(name, self._values[name])
 
     def tensor_name(self, name: str, id: str) -> str:
-        """Id of the tensor that holds a value which may change."""
+        """Id of the tensor that holds a value which may change.
+
+        Raises:
+            ArgumentTypeError: not texts.
+        """
+        name, id = (read_text(f"{self._where}.tensor_name", each) for each in (name, id))
         if name in self._specific.get(id, {}):
             return f"{name}___specific___FLOAT___{id}"
         return f"{name}___default___FLOAT"
@@ -211,7 +223,7 @@ class SGD(Optimizer):
         """See ``Optimizer``; ``nesterov`` is a bool, or its pair."""
         super().__init__(values, clip_norm_settings)
         read_a("SGD: accumulatorAndMomentum", accumulatorAndMomentum, SGDAccumulatorAndMomentum)
-        given = read_mapping("SGD", "values", values).get("nesterov", False)
+        given: Any = read_mapping("SGD", "values", values).get("nesterov", False)
         self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
         self.state_type = read_a("SGD: accl1_type", accl1_type, DataType)
         read_a("SGD: accum_type", accum_type, DataType)

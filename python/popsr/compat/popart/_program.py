@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -141,17 +142,21 @@ class Program:
         wanted = {
             name: t for name, t in self.model.inputs.items() if name in self.variables and t._id in reached
         }
-        asked = {name[len(GRADIENT) :] for name in self._anchors if name.startswith(GRADIENT)}
-        needed = {name: self._tensor(name) for name in asked}
-        self._trained = _differentiable(graph, loss, wanted)
-        required = dict.fromkeys([*(wanted[name] for name in self._trained), *needed.values()])
+        floats = {name: t for name, t in wanted.items() if t.dtype.is_floating_point}
+        needed = [self._tensor(n[len(GRADIENT) :]) for n in self._anchors if n.startswith(GRADIENT)]
+        self._trained, made = list(floats), None
+        with contextlib.suppress(GraphError):
+            made = _gradients(graph, loss, [*floats.values(), *needed])
+        if made is None and (floats or needed):  # a weight may be behind a detach alone
+            self._trained = [name for name, t in floats.items() if _has_gradient(graph, loss, t)]
+            made = _gradients(graph, loss, [*(floats[name] for name in self._trained), *needed])
         for name in (name[len(ACCUM) :] for name in self._anchors if name.startswith(ACCUM)):
             if name not in self._trained:
                 raise UnknownNameError(
                     f"{self._where}: anchor without a gradient, got {shown(ACCUM + name)}, expected a weight that "
                     "the loss depends on"
                 )
-        return autodiff(graph, [loss], list(required)) if required else None
+        return made
 
     def _tensor(self, name: str) -> Tensor:
         return self.model.tensors.get(name) or self.model.inputs.get(name) or self.model.outputs[name]
@@ -343,21 +348,15 @@ def _reached(ir: Ir, t: Tensor) -> set[int]:
     return seen
 
 
-def _differentiable(graph: Graph, loss: Tensor, wanted: Mapping[str, Tensor]) -> list[str]:
-    """The weights with a gradient: of floats, and not behind a detach alone."""
-    floats = {name: t for name, t in wanted.items() if t.dtype.is_floating_point}
+def _gradients(graph: Graph, loss: Tensor, required: Sequence[Tensor]) -> GradGraphInfo | None:
+    return autodiff(graph, [loss], list(dict.fromkeys(required))) if required else None
+
+
+def _has_gradient(graph: Graph, loss: Tensor, t: Tensor) -> bool:
     try:
-        autodiff(graph, [loss], list(floats.values()))
-        return list(floats)
+        return autodiff(graph, [loss], [t]) is not None
     except GraphError:
-        found = []
-        for name, t in floats.items():
-            try:
-                autodiff(graph, [loss], [t])
-            except GraphError:
-                continue
-            found.append(name)
-        return found
+        return False
 
 
 def _looped(

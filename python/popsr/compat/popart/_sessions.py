@@ -259,7 +259,7 @@ class _Session:
             raise AttributeValueError(
                 f"setRNGState: rngValue: got {shown(state)}, expected a seed and a step"
             )
-        seed, step = state
+        seed, step = (read_int("setRNGState: rngValue", each, 0, 2**64 - 1) for each in state)
         if seed != self.getRandomSeed():
             self.setRandomSeed(seed)
         self._session.step = step

@@ -25,7 +25,7 @@ class InputShapeInfo:
 
     def has(self, id: str) -> bool:
         """True if an input was added."""
-        return id in self._infos
+        return read_text("InputShapeInfo.has: id", id) in self._infos
 
     def get(self, id: str) -> TensorInfo:
         """The type and shape that was added.
@@ -33,7 +33,7 @@ class InputShapeInfo:
         Raises:
             UnknownNameError: none was.
         """
-        if id not in self._infos:
+        if read_text("InputShapeInfo.get: id", id) not in self._infos:
             raise UnknownNameError(
                 f"InputShapeInfo.get: no such input, got {shown(id)}, expected {shown(self.getAllTensorIds())}"
             )
