@@ -62,9 +62,9 @@ def encode(values: Array, to: dtypes.dtype, log2_scale: int, nan_on_overflow: bo
 
 
 def _round(x: Array, to: dtypes.FloatFormat, shift: int, nan_on_overflow: bool) -> Array:
-    fraction, exponent = np.frexp(np.abs(x))  # |x| = fraction * 2^exponent, 0.5 <= fraction < 1
     finite = np.isfinite(x)
-    fraction = np.where(finite, fraction, 0.0)
+    # |x| = fraction * 2^exponent, 0.5 <= fraction < 1. frexp of a signalling NaN would warn.
+    fraction, exponent = np.frexp(np.where(finite, np.abs(x), 0.0))
     exponent = np.where(fraction == 0, -_FAR, np.clip(exponent + shift, -_FAR, _FAR)).astype(np.int32)
     field = np.maximum(exponent - 1 + to.bias, 1)  # of the result: 1 for the least normals and all subnormals
     steps = np.rint(np.ldexp(fraction, exponent - field + to.bias + to.mantissa_bits))  # of its last place

@@ -50,7 +50,7 @@ def quantize_linear(
     Source:
         ONNX: operator QuantizeLinear.
     Example:
-        >>> evaluate(ops.quantize_linear, [-1.0, 0.25, 0.75, 99.0], 0.5)
+        >>> evaluate(ops.quantize_linear, [-1.0, 0.25, 0.75, 99.0], np.float32(0.5))
         array([  0,   0,   2, 198], dtype=uint8)
     """
     where = "quantize_linear"
