@@ -238,20 +238,16 @@ def test_importing_popsr_installs_no_hook() -> None:
     )
 
 
-SECONDS = """
-import time
-import numpy, ml_dtypes
-start = time.process_time()
-import popsr
-print(time.process_time() - start)
-"""
-
-
-def test_importing_popsr_takes_a_tenth_of_a_second() -> None:
-    """Beyond NumPy and ml_dtypes, of one core; the best of some times, as the machine may be busy."""
-    seconds = []
-    for _ in range(20):
-        seconds.append(float(run_python(SECONDS).splitlines()[-1]))
-        if seconds[-1] <= 0.10:
-            return
-    pytest.fail(f"the best of {len(seconds)} imports took {min(seconds):.3f} s, expected at most 0.10 s")
+def test_importing_popsr_loads_little() -> None:
+    """What the import costs is in bench/bench_overhead.py; here, that nothing joins it unseen."""
+    run_python(
+        "import sys, numpy, ml_dtypes\n"
+        "before = set(sys.modules)\n"
+        "import popsr\n"
+        "loaded = set(sys.modules) - before\n"
+        "heavy = {'asyncio', 'doctest', 'jax', 'onnx', 'pydoc', 'safetensors', 'torch', 'tqdm', 'unittest'}\n"
+        "assert not heavy & loaded, heavy & loaded\n"
+        "ours = {name for name in loaded if name.startswith('popsr.')}\n"
+        "assert len(ours) <= 220, len(ours)\n"
+        "assert len(loaded - ours) <= 40, loaded - ours\n"
+    )
