@@ -123,7 +123,8 @@ def asan(session: nox.Session) -> None:
     """The C++ tests and some Python tests under address and undefined-behaviour sanitizers, of one tree."""
     # The interpreter frees little at its end. Tests of refused memory need malloc to return NULL.
     options = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
-    sanitized(session, "asan-ubsan", "libasan.so", options, SANITIZED)
+    # The mutants' own session runs what searches for wrong rules.
+    sanitized(session, "asan-ubsan", "libasan.so", options, SANITIZED, f"--test-case-exclude={MUTANTS}")
 
 
 @nox.session

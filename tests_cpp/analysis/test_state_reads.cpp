@@ -11,6 +11,7 @@
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
 #include "popsr/transform/merge.h"
+#include "support/effort.h"
 #include "support/herbrand.h"
 
 namespace popsr {
@@ -57,7 +58,7 @@ int check_states(const Ir& ir, std::uint64_t seed) {
 TEST_CASE("state reads: state that is said not to be read does not matter, in random programs") {
   std::mt19937_64 random(20261122);
   int unread = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < rounds(3000); ++round) {
     const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, 40);
     Program p(recipe.replicas);
     grow(recipe, p);
@@ -68,7 +69,7 @@ TEST_CASE("state reads: state that is said not to be read does not matter, in ra
     unread += check_states(p.ir, random());
   }
   MESSAGE(unread, " variables, shards and entries that no run reads");
-  CHECK(unread > 1000);
+  CHECK(unread > rounds(1000));
 }
 
 TEST_CASE("state reads: an op that is wrongly said to ignore its target is caught") {

@@ -16,6 +16,7 @@
 #include "fuzz/shrink.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/ops/registry.h"
+#include "support/effort.h"
 
 namespace popsr {
 namespace {
@@ -116,7 +117,7 @@ std::map<RoundingMode, Tally> judge_programs(std::uint64_t first, std::uint64_t 
 }
 
 TEST_CASE("runtime fuzz: random programs give the same bits however they are run") {
-  for (const auto& [mode, tally] : judge_programs(1, 1500)) {
+  for (const auto& [mode, tally] : judge_programs(1, rounds(1500))) {
     INFO(to_string(mode));
     CHECK(tally.pairs > 10 * tally.programs);  // the programs are not all trivial
     CHECK(tally.values > 15 * tally.programs);

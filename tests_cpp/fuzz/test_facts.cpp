@@ -14,6 +14,7 @@
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
 #include "popsr/transform/merge.h"
+#include "support/effort.h"
 
 namespace popsr {
 namespace {
@@ -35,7 +36,7 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
   int between = 0;
   std::size_t merged = 0;
   std::map<RoundingMode, int> modes;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < rounds(1500); ++round) {
     const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kStraightLine, kRecords);
     Program p(recipe.replicas);
     ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
@@ -47,10 +48,10 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
     const Verdict after = judge(p.ir, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
-  CHECK(between > 10000);  // the programs are not all trivial
+  CHECK(between > rounds(10000));  // the programs are not all trivial
   CHECK(modes.size() == kNumRoundingModes);
-  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > 200, to_string(mode));
-  CHECK(merged > 3000);
+  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > rounds(200), to_string(mode));
+  CHECK(merged > static_cast<std::size_t>(rounds(3000)));
 }
 
 TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, before and after merging") {
@@ -59,7 +60,7 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
   std::size_t merged = 0;
   std::map<std::string_view, int> kinds;
   std::map<RoundingMode, int> modes;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < rounds(4000); ++round) {
     const Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, kRecords);
     Program p(recipe.replicas);
     ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
@@ -74,14 +75,14 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
     const Verdict after = judge(p.ir, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
-  CHECK(parted > 1000);
-  CHECK(equal > 1000);
-  CHECK(merged > 3000);
+  CHECK(parted > rounds(1000));
+  CHECK(equal > rounds(1000));
+  CHECK(merged > static_cast<std::size_t>(rounds(3000)));
   CHECK(modes.size() == kNumRoundingModes);
-  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > 500, to_string(mode));
+  for (const auto& [mode, programs] : modes) CHECK_MESSAGE(programs > rounds(500), to_string(mode));
   for (const std::string_view kind :
        {"call", "repeat", "conditional", "remote_store", "replicated_permute"}) {
-    CHECK(kinds[kind] > 3000);
+    CHECK(kinds[kind] > rounds(3000));
   }
 }
 
@@ -197,7 +198,7 @@ TEST_CASE("analysis slow: precision on programs with control flow" * doctest::sk
   double equal_pairs = 0, proved_pairs = 0, unsound_pairs = 0;
   // So many that few values look equal because the runs never took the path on which they differ.
   constexpr int kSessions = 200;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < rounds(1500); ++round) {
     Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, kRecords);
     recipe.rounding = RoundingMode::kNearest;
     Program p(recipe.replicas);
