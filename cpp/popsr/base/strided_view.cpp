@@ -6,7 +6,7 @@
 namespace popsr {
 namespace {
 
-/// What steps of one axis of a dense tensor do: so many steps of axis `axis` of its shape.
+/// So many steps along one axis of a dense tensor.
 struct AxisStep {
   std::size_t axis;
   std::int64_t steps;
@@ -53,7 +53,7 @@ std::optional<StridedView> compose(const StridedView& outer, const StridedView& 
 }
 
 std::optional<StridedView> inverse(const StridedView& outer, const Shape& shape) {
-  // Where each axis of the dense tensor that `outer` views is in `outer`: its axes in descending order of strides.
+  // The axes of the dense tensor that `outer` views are those of `outer` in descending order of strides.
   std::vector<std::size_t> order(outer.shape.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::erase_if(order, [&outer](std::size_t d) { return outer.shape[d] == 1; });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
@@ -44,18 +45,18 @@ struct Matmul {
             .k = g.k,
             .a = a,
             .b = b,
-            .a_row = g.a_row,
-            .a_col = g.a_col,
-            .b_row = g.b_row,
-            .b_col = g.b_col,
+            .a_row = g.lhs.row,
+            .a_col = g.lhs.column,
+            .b_row = g.rhs.row,
+            .b_col = g.rhs.column,
             .c = c,
-            .c_row = g.c_row};
+            .c_row = g.out.row};
   }
   /// The same with operands and result as `Buffers` has them: dense, rows or columns contiguous as in memory.
   MatmulArgs converted_args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
     MatmulArgs converted = args(m, a, b, c);
-    (g.a_col == 1 ? converted.a_row : converted.a_col) = g.a_col == 1 ? g.k : m;
-    (g.b_col == 1 ? converted.b_row : converted.b_col) = g.b_col == 1 ? g.n : g.k;
+    (g.lhs.column == 1 ? converted.a_row : converted.a_col) = g.lhs.column == 1 ? g.k : m;
+    (g.rhs.column == 1 ? converted.b_row : converted.b_col) = g.rhs.column == 1 ? g.n : g.k;
     converted.c_row = g.n;
     return converted;
   }
@@ -108,9 +109,9 @@ Place place(const Matmul& op, const BlockRun& run, std::int64_t i) {
   const std::int64_t block = i / op.g.items;
   const std::int64_t item = i % op.g.items;
   const auto at = static_cast<std::size_t>(item);
-  return {in_block(run, 0, block) + op.g.a_offset[at] * op.in_size(),
-          in_block(run, 1, block) + op.g.b_offset[at] * op.in_size(),
-          out_block(run, 0, block) + op.g.c_offset[at] * op.out_size(), block, item};
+  return {in_block(run, 0, block) + op.g.lhs.offsets[at] * op.in_size(),
+          in_block(run, 1, block) + op.g.rhs.offsets[at] * op.in_size(),
+          out_block(run, 0, block) + op.g.out.offsets[at] * op.out_size(), block, item};
 }
 
 /// Blocks are rows of one matrix: rhs is shared, and lhs and output are dense slabs.
@@ -178,8 +179,8 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
 /// An operand's matrix, of rows or columns that are contiguous, to a dense one of the same orientation.
 void widen_matrix(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to,
                   const std::byte* from, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t row = operand == 0 ? op.g.a_row : op.g.b_row;
-  const std::int64_t column = operand == 0 ? op.g.a_col : op.g.b_col;
+  const std::int64_t row = operand == 0 ? op.g.lhs.row : op.g.rhs.row;
+  const std::int64_t column = operand == 0 ? op.g.lhs.column : op.g.rhs.column;
   const std::int64_t lines = column == 1 ? rows : columns, length = column == 1 ? columns : rows;
   const std::int64_t distance = column == 1 ? row : column;
   if (lines == 1 || distance == length) return widen(op, operand, pool, to, from, rows * columns);
@@ -251,12 +252,12 @@ void convert_one(const Matmul& op, const BlockRun& run, ThreadPool* pool, std::i
   const kernels::NoiseKey* const key = Block(run, from.block).key(op.stochastic);
   const double scale = scale_of(op, run, from.block);
   const std::int64_t elements = op.g.m * op.g.n;
-  if (op.g.c_row == op.g.n) {
+  if (op.g.out.row == op.g.n) {
     return narrow(op, pool, from.c, at.c, elements, key, from.item * elements, scale);
   }
   const auto size = static_cast<std::int64_t>(op.element_size());
   for (std::int64_t row = 0; row < op.g.m; ++row) {
-    narrow(op, nullptr, from.c + row * op.g.c_row * op.out_size(), at.c + row * op.g.n * size, op.g.n, key,
+    narrow(op, nullptr, from.c + row * op.g.out.row * op.out_size(), at.c + row * op.g.n * size, op.g.n, key,
            from.item * elements + row * op.g.n, scale);
   }
 }
@@ -278,7 +279,7 @@ void run_rows(const Matmul& op, const RowsRun& run) {
   MatmulArgs args = op.converted_args(rows, nullptr, nullptr, nullptr);
   const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);
   auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + op.scratch(args)));
-  widen_matrix(op, 0, nullptr, base, run.lhs + run.begin * op.g.a_row * op.in_size(), rows, op.g.k);
+  widen_matrix(op, 0, nullptr, base, run.lhs + run.begin * op.g.lhs.row * op.in_size(), rows, op.g.k);
   widen(op, 1, nullptr, base + a, run.rhs, op.g.k * op.g.n);
   const void* lhs = base;
   const void* rhs = base + a;
@@ -290,14 +291,17 @@ void run_rows(const Matmul& op, const RowsRun& run) {
          run.begin * op.g.n);
 }
 
+std::optional<MatmulGeometry> geometry_of(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
+  const StridedView out = spec.writes ? *spec.writes : dense_view(spec.outputs[0].shape);
+  return matmul_geometry(spec.read(0), spec.read(1), out, transpose_lhs, transpose_rhs);
+}
+
 Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
   const TensorType& lhs = *spec.inputs[0];
   const TensorType& rhs = *spec.inputs[1];
   const DType out = spec.outputs[0].dtype;
   return {.table = spec.kernels,
-          .g = matmul_geometry(spec.read(0), spec.read(1),
-                               spec.writes ? *spec.writes : dense_view(spec.outputs[0].shape), transpose_lhs,
-                               transpose_rhs),
+          .g = *geometry_of(spec, transpose_lhs, transpose_rhs),
           .in_dtypes = {lhs.dtype, rhs.dtype},
           .out_dtype = out,
           .compute = compute_of(lhs.dtype),
@@ -316,7 +320,9 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
   };
 }
 
-bool matmul_takes(const EvalSpec& spec) { return make_matmul(spec).g.is_possible; }
+bool matmul_takes(const EvalSpec& spec) {
+  return geometry_of(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs)).has_value();
+}
 
 BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec) {
   Matmul op = make_matmul(spec, false, false);

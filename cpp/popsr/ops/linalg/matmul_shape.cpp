@@ -25,7 +25,7 @@ struct Matrices {
 Matrices matrices(const StridedView& view, bool is_vector, std::size_t lacking, bool transpose) {
   Matrices m{view.shape, view.strides, view.offset};
   if (is_vector) {
-    // Where the axis of extent 1 lies is free: it makes a dense matrix of a dense vector.
+    // An axis of extent 1 may have any stride: this one makes a dense matrix of a dense vector.
     m.shape.insert(m.shape.end() - static_cast<std::ptrdiff_t>(lacking), 1);
     m.strides.insert(m.strides.end() - static_cast<std::ptrdiff_t>(lacking),
                      lacking == 0 ? 1 : view.shape.back());
@@ -61,9 +61,9 @@ bool is_one_matrix(const Matrices& m) {
   return true;
 }
 
-/// Rows or columns are contiguous.
+/// Rows or columns are contiguous, or there is nothing to read.
 bool is_readable(const Matrices& m) {
-  return (m.column() == 1 && m.row() >= 1) || (m.row() == 1 && m.column() >= 1);
+  return num_elements(m.shape) == 0 || (m.column() == 1 && m.row() >= 1) || (m.row() == 1 && m.column() >= 1);
 }
 
 }  // namespace
@@ -85,8 +85,9 @@ Shape matmul_output_shape(std::string_view op, const MatmulOperands& operands) {
   return shape;
 }
 
-MatmulGeometry matmul_geometry(const StridedView& lhs, const StridedView& rhs, const StridedView& out,
-                               bool transpose_lhs, bool transpose_rhs) {
+std::optional<MatmulGeometry> matmul_geometry(const StridedView& lhs, const StridedView& rhs,
+                                              const StridedView& out, bool transpose_lhs,
+                                              bool transpose_rhs) {
   const MatmulOperands operands = matmul_operands(lhs.shape, rhs.shape, transpose_lhs, transpose_rhs);
   const Shape batch = broadcast_shapes("matmul", batch_of(operands.lhs), batch_of(operands.rhs));
   const Matrices a = matrices(lhs, operands.lhs_is_vector, 1, transpose_lhs);
@@ -96,27 +97,25 @@ MatmulGeometry matmul_geometry(const StridedView& lhs, const StridedView& rhs, c
   c.shape.push_back(b.shape.back());
   c.strides = row_major_strides(c.shape);
   const bool has_vector = operands.lhs_is_vector || operands.rhs_is_vector;
-  if (!has_vector) c.strides = out.strides;
-  MatmulGeometry g;
-  g.m = a.rows();
-  g.k = a.shape.back();
-  g.n = b.shape.back();
-  g.a_row = a.row();
-  g.a_col = a.column();
-  g.b_row = b.row();
-  g.b_col = b.column();
-  g.c_row = c.row();
-  g.is_possible = is_readable(a) && is_readable(b) && c.column() == 1 && c.row() >= g.n;
-  if (b.items() == 1 && g.a_col == 1 && is_one_matrix(a) && is_one_matrix(c)) {
+  if (!has_vector) {
+    c.strides = out.strides;
+  } else if (out.offset != 0 || out.strides != row_major_strides(out.shape)) {
+    return std::nullopt;
+  }
+  if (!is_readable(a) || !is_readable(b) || c.column() != 1 || c.row() < c.shape.back()) return std::nullopt;
+  MatmulGeometry g{.m = a.rows(),
+                   .n = b.shape.back(),
+                   .k = a.shape.back(),
+                   .lhs = {a.row(), a.column(), {a.offset}},
+                   .rhs = {b.row(), b.column(), {b.offset}},
+                   .out = {c.row(), c.column(), {c.offset}}};
+  if (b.items() == 1 && a.column() == 1 && is_one_matrix(a) && is_one_matrix(c)) {
     g.m *= num_elements(batch);
-    g.a_offset = {a.offset};
-    g.b_offset = {b.offset};
-    g.c_offset = {c.offset};
   } else {
     g.items = num_elements(batch);
-    g.a_offset = item_offsets(a, batch);
-    g.b_offset = item_offsets(b, batch);
-    g.c_offset = item_offsets(c, batch);
+    g.lhs.offsets = item_offsets(a, batch);
+    g.rhs.offsets = item_offsets(b, batch);
+    g.out.offsets = item_offsets(c, batch);
   }
   return g;
 }

@@ -79,7 +79,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   if (options.share) share_buffers(program_);
   if (options.fuse) {
     fuse_products(*ir_, kernels, program_, options.dedup);
-    fold_views(*ir_, kernels, program_);
+    read_through_views(*ir_, kernels, program_);
   }
   if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);

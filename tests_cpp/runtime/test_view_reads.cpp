@@ -109,7 +109,7 @@ void attention(Runs& runs) {
 
 }  // namespace
 
-TEST_CASE("folded views: attention has no transposes, in each type, with and without noise") {
+TEST_CASE("reads through views: attention has no transposes, in each type, with and without noise") {
   for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
     for (const bool stochastic : {false, true}) {
       CAPTURE(type);
@@ -123,7 +123,7 @@ TEST_CASE("folded views: attention has no transposes, in each type, with and wit
   }
 }
 
-TEST_CASE("folded views: a copy that others read is still made") {
+TEST_CASE("reads through views: a copy that others read is still made") {
   Runs runs(2);
   const TensorId x = runs.load("x", {5, 7}), y = runs.load("y", {5, 3});
   const TensorId t = runs.transpose(x, {1, 0});
@@ -133,7 +133,7 @@ TEST_CASE("folded views: a copy that others read is still made") {
   runs.check_bits();
 }
 
-TEST_CASE("folded views: what is written between the copy and the product is not read") {
+TEST_CASE("reads through views: what is written between the copy and the product is not read") {
   Runs runs(2);
   const TensorId x = runs.p.variable("x", {}, {DType::kFloat32, {5, 7}});
   const TensorId y = runs.load("y", {5, 3}), z = runs.load("z", {5, 7});
@@ -144,7 +144,7 @@ TEST_CASE("folded views: what is written between the copy and the product is not
   runs.check_bits();
 }
 
-TEST_CASE("folded views: a product whose copy is written where it is read stays as it is") {
+TEST_CASE("reads through views: a product whose copy is written where it is read stays as it is") {
   Runs runs(2);
   const TensorId x = runs.p.variable("x", {}, {DType::kFloat32, {5, 5}});
   const TensorId y = runs.load("y", {5, 5});
@@ -154,7 +154,7 @@ TEST_CASE("folded views: a product whose copy is written where it is read stays 
   runs.check_bits();
 }
 
-TEST_CASE("folded views: slices, expansions and views of views") {
+TEST_CASE("reads through views: slices, expansions and views of views") {
   Runs runs(2);
   const TensorId x = runs.load("x", {6, 8}), y = runs.load("y", {1, 4});
   const auto slice = [&](TensorId t, std::vector<std::int64_t> start, std::vector<std::int64_t> stop,
@@ -174,7 +174,7 @@ TEST_CASE("folded views: slices, expansions and views of views") {
   runs.check_bits();
 }
 
-TEST_CASE("folded views: in loops, each pass reads what it was given") {
+TEST_CASE("reads through views: in loops, each pass reads what it was given") {
   Runs runs(2);
   const TensorId w = runs.p.variable("w", {}, {DType::kFloat32, {4, 4}});
   const TensorId x = runs.load("x", {4, 4});

@@ -13,9 +13,9 @@ namespace popsr {
 namespace {
 
 /// One list of ops.
-class ViewFolder {
+class ViewReader {
  public:
-  ViewFolder(const Ir& ir, const kernels::KernelTable& kernels, const IdVector<BufferId, Buffer>& buffers,
+  ViewReader(const Ir& ir, const kernels::KernelTable& kernels, const IdVector<BufferId, Buffer>& buffers,
              IdVector<BufferId, Accesses>& counts, std::vector<LoweredOp>& ops)
       : ir_(ir), kernels_(kernels), buffers_(buffers), counts_(counts), ops_(ops), dead_(ops.size(), false) {}
 
@@ -40,7 +40,7 @@ class ViewFolder {
   }
 
  private:
-  /// What an op of the list copies.
+  /// A view that an op of the list copies.
   struct Copied {
     BufferId from;
     StridedView view;
@@ -152,7 +152,7 @@ class ViewFolder {
 
 }  // namespace
 
-void fold_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
+void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
   IdVector<BufferId, Accesses> counts = count_accesses(program);
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
@@ -160,7 +160,7 @@ void fold_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgra
       if (!op.is<lowered::Merged>())
         for_each_body(op, [&](std::vector<LoweredOp>& body) { self(self, body); });
     }
-    ViewFolder(ir, kernels, program.buffers, counts, ops).run();
+    ViewReader(ir, kernels, program.buffers, counts, ops).run();
   };
   visit(visit, program.ops);
 }
