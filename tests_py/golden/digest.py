@@ -1,8 +1,9 @@
 """Digests of what programs compute.
 
 A program has one digest of its ``outputs`` (streams of two runs), one of its ``variables`` after each run, and one of
-its ``blocks`` (op and number of blocks of each instruction of the plan) with and without sharing, and without rewrites of the plan. A digest covers name,
-dtype, shape and bits of each array; all NaNs are one. A run that ends with an error has the error's class instead.
+its ``blocks`` (op and number of blocks of each instruction of the plan) with and without sharing, and without rewrites
+of the plan. A digest covers name, dtype, shape and bits of each array; all NaNs are one. A run that ends with an error
+has the error's class instead.
 
 No digest depends on the processor, the versions of NumPy and other packages, or the build: inputs are integers scaled
 by powers of two from PCG64; variables that have several values start with such numbers too, other variables as the
@@ -71,9 +72,7 @@ def configurations() -> list[Configuration]:
     levels = _core.kernel_levels()
     best = popsr.build_info()["instruction set"]
     return list(
-        dict.fromkeys(
-            replace(each, level=each.level if each.level in levels else best) for each in ALL
-        )
+        dict.fromkeys(replace(each, level=each.level if each.level in levels else best) for each in ALL)
     )
 
 

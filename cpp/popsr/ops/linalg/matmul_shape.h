@@ -39,7 +39,7 @@ struct MatmulGeometry {
 };
 /// Batch axes of lhs become rows where rhs has none; a product does not depend on how many rows it has.
 /// Operands and result, of the shapes that the op has, are views of memory; nullopt if their strides are none
-/// that a product can have. Those of dense tensors always are.
+/// that a product can have. A dense tensor has strides that it can.
 std::optional<MatmulGeometry> matmul_geometry(const StridedView& lhs, const StridedView& rhs,
                                               const StridedView& out, bool transpose_lhs, bool transpose_rhs);
 
