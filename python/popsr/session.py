@@ -80,6 +80,8 @@ class Session(Summarised, HostState):
             a group is read whose members differ, see ``analysis.PartitionAnalysis.warnings``; "labels", a label that
             an op runs on and that is none of its classes. True for all of these, or some of their codes.
         profile: time each instruction of each run; see ``profile``. The bits are the same.
+        optimise: fuse ops, read and write through views and share buffers. Without it each op runs by itself into
+            memory of its own; the bits are the same. Every op under ``check=True`` runs so, too.
     """
 
     @transactional
@@ -95,6 +97,7 @@ class Session(Summarised, HostState):
         num_threads: int | None = None,
         strict: bool | Iterable[str] = False,
         profile: bool = False,
+        optimise: bool = True,
     ) -> None:
         """Verify, analyse and compile the program.
 
@@ -137,6 +140,7 @@ class Session(Summarised, HostState):
             "labels" in errors,
             ir.options.enable_floating_point_checks,
             self._is_profiled,
+            read_flag("Session: optimise", optimise),
         )
         keep_attribute(ir, ir, "_prepared")
         ir._prepared = True

@@ -94,6 +94,7 @@ class BitJudge {
     std::vector<Way> ways = {{"one thread", {.seed = seed, .num_threads = 1}},
                              {"two threads", {.seed = seed, .num_threads = 2}},
                              {"three threads", {.seed = seed, .num_threads = 3}},
+                             {"not optimised", {.seed = seed, .num_threads = 2, .optimise = false}},
                              {"checked", {.seed = seed, .check = 1, .num_threads = 1}},
                              {"checked in part", {.seed = seed, .check = 0.5, .num_threads = 3}}};
     const kernels::KernelTable& in_use = kernels::kernel_table();

@@ -38,6 +38,12 @@ from tests_py.support.helpers import (
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")
 
 SIZES = (1, 2, 3, 4, 6, 8)
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"dedup": False, "num_threads": 1},
+    {"dedup": True, "num_threads": 3},
+    {"optimise": False},
+    {"check": True},
+)
 NARROW = ("bfloat16", "float16", *FLOAT8)
 
 
@@ -76,7 +82,7 @@ def check_claims(
     facts = popsr.analysis.analyze(ir)
     claims = [facts.partition(tensor) for tensor in fetched]
     expected: list[list[Array]] = []
-    for options in ({"dedup": False, "num_threads": 1}, {"dedup": True, "num_threads": 3}, {"check": True}):
+    for options in OPTIONS:
         with popsr.Session(ir, seed=5, **options) as session:
             initial: Any = session.get_tensors_data(ir.main_graph.variables[::2])
             for i, data in enumerate(inputs):

@@ -1,8 +1,9 @@
 """Digests of what programs compute.
 
 A program has one digest of its ``outputs`` (streams of two runs), one of its ``variables`` after each run, and one of
-its ``blocks`` (op and number of blocks of each instruction of the plan) with and without sharing. A digest covers name,
-dtype, shape and bits of each array; all NaNs are one. A run that ends with an error has the error's class instead.
+its ``blocks`` (op and number of blocks of each instruction of the plan) with and without sharing, and without rewrites
+of the plan. A digest covers name, dtype, shape and bits of each array; all NaNs are one. A run that ends with an error
+has the error's class instead.
 
 No digest depends on the processor, the versions of NumPy and other packages, or the build: inputs are integers scaled
 by powers of two from PCG64; variables that have several values start with such numbers too, other variables as the
@@ -19,7 +20,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -43,13 +44,17 @@ class Configuration:
     threads: int
     level: str
     dedup: bool
+    optimise: bool = True
 
     def __str__(self) -> str:
-        return f"{self.threads} threads, {self.level}, dedup={self.dedup}"
+        optimise = "" if self.optimise else ", optimise=False"
+        return f"{self.threads} threads, {self.level}, dedup={self.dedup}{optimise}"
 
     @property
     def blocks(self) -> str:
         """The key of one of a program's digests of blocks."""
+        if not self.optimise:
+            return "blocks without rewrites"
         return "blocks" if self.dedup else "blocks without sharing"
 
 
@@ -57,6 +62,7 @@ ALL = (
     Configuration(1, "v3", True),
     Configuration(2, "v4", True),
     Configuration(2, "v3", False),
+    Configuration(2, "v4", True, optimise=False),
     Configuration(1, "v4", False),
 )
 
@@ -66,10 +72,7 @@ def configurations() -> list[Configuration]:
     levels = _core.kernel_levels()
     best = popsr.build_info()["instruction set"]
     return list(
-        dict.fromkeys(
-            Configuration(each.threads, each.level if each.level in levels else best, each.dedup)
-            for each in ALL
-        )
+        dict.fromkeys(replace(each, level=each.level if each.level in levels else best) for each in ALL)
     )
 
 
@@ -160,6 +163,7 @@ def record_session(
     options: dict[str, Any] = {
         "num_threads": configuration.threads,
         "dedup": configuration.dedup,
+        "optimise": configuration.optimise,
         "seed": seed,
     }
     with (

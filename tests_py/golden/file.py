@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).parent / "digests.json"
-PARTS = ("outputs", "variables", "blocks", "blocks without sharing")
+PARTS = ("outputs", "variables", "blocks", "blocks without sharing", "blocks without rewrites")
 Digests = dict[str, dict[str, str]]
 
 

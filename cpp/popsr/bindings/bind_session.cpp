@@ -186,7 +186,7 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
                                             bool clamp_scales, bool strict_labels, bool check_floats,
-                                            bool profile) {
+                                            bool profile, bool optimise) {
   const kernels::FloatEnvironment environment;  // kernels compute
   const SessionOptions options{.seed = seed,
                                .dedup = dedup,
@@ -195,6 +195,7 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                .clamp_scales = clamp_scales,
                                .strict_labels = strict_labels,
                                .check_floats = check_floats,
+                               .optimise = optimise,
                                .profile = profile};
   const WithoutGil released;  // one Ir is for one thread at a time, but other threads have other work
   return std::make_unique<SessionHandle>(ir, facts, options);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "popsr/base/strided_view.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {
@@ -28,6 +29,15 @@ struct EvalSpec {
   std::vector<TensorType> outputs;
   bool stochastic = false;    ///< Narrow outputs are rounded stochastically with BlockRun::noise.
   bool clamp_scales = false;  ///< Scales of float8 ops are clamped to their range; else they must be in it.
+  /// Inputs that are read, and output 0 that is written, through views of other tensors: KernelAspect::takes.
+  /// Empty: none is.
+  std::vector<std::optional<StridedView>> reads = {};
+  std::optional<StridedView> writes = {};
+
+  /// Input j as a view of the memory that it is read from.
+  StridedView read(std::size_t j) const {
+    return j < reads.size() && reads[j] ? *reads[j] : dense_view(inputs[j]->shape);
+  }
 };
 
 /// One run of blocks: operand j of block b is at in[j] + b * in_stride[j] bytes (stride 0: shared by all

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "popsr/base/strided_view.h"
 #include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/view/view.h"
@@ -171,6 +172,9 @@ using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
 /// nullopt when this op does not fuse a product.
 using FusionFn = std::optional<ProductFusion> (*)(const EvalSpec&);
 
+/// Output 0 as a view of input 0.
+using StridedFn = StridedView (*)(const EvalSpec&);
+
 /// Floating point operations: `each` for each of `elements`.
 struct FlopTerm {
   std::int64_t elements = 0;
@@ -187,6 +191,9 @@ struct KernelAspect {
   ProductFn product = nullptr;        ///< Matrix product that a consumer may fuse.
   RowsFn rows = nullptr;              ///< The same, some rows at a time.
   FusionFn fusion = nullptr;          ///< Consumer that can fuse a product.
+  StridedFn strided = nullptr;        ///< `eval` moves elements alone, those of a view of the input.
+  /// True if `eval` computes what EvalSpec::reads and EvalSpec::writes ask for.
+  bool (*takes)(const EvalSpec&) = nullptr;
   /// Element-wise kernel that the op is, or counts as: its operations for each element of output 0.
   std::optional<kernels::ElementwiseOp> elementwise = {};
   FlopsFn flops = nullptr;

@@ -12,7 +12,7 @@ from popsr import TensorByRef, ops
 from tests_py.support.helpers import Array, Streams
 
 F32, BF16, BOOL = popsr.float32, popsr.bfloat16, popsr.bool
-MODES: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 2}]
+MODES: list[dict[str, Any]] = [{}, {"dedup": False}, {"check": True}, {"num_threads": 2}, {"optimise": False}]
 TAKEN = np.array([True, False, False, True])  # of four replicas
 ONE = np.ones(2, np.float32)
 

@@ -127,6 +127,7 @@ class BitJudge:
         others = [level for level in _core.kernel_levels() if level != best and "v2" not in (level, best)]
         ways: list[tuple[str, dict[str, Any], str | None]] = [
             ("with sharing", {"num_threads": 2 + turn}, None),
+            ("not optimised", {"optimise": False, "num_threads": 1 + turn}, None),
             ("checked", {"check": [True, 0.5][turn], "num_threads": 1}, None),
         ]
         if others:

@@ -151,6 +151,7 @@ std::vector<OpDef> matmul_ops() {
        .kernel = {.eval = matmul_kernel,
                   .product = matmul_product,
                   .rows = matmul_rows,
+                  .takes = matmul_takes,
                   .flops = matmul_flops<true>},
        .grad = {.rule = matmul_grad},
        .numerics = kRoundsOnce},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
@@ -18,7 +19,6 @@ using kernels::Compute;
 using kernels::KernelTable;
 using kernels::MatmulArgs;
 
-/// Multiply-adds of one thread below which waking another does not pay (about 15 microseconds).
 /// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
 constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
 
@@ -45,12 +45,20 @@ struct Matmul {
             .k = g.k,
             .a = a,
             .b = b,
-            .a_row = g.a_row,
-            .a_col = g.a_col,
-            .b_row = g.b_row,
-            .b_col = g.b_col,
+            .a_row = g.lhs.row,
+            .a_col = g.lhs.column,
+            .b_row = g.rhs.row,
+            .b_col = g.rhs.column,
             .c = c,
-            .c_row = g.n};
+            .c_row = g.out.row};
+  }
+  /// The same with operands and result as `Buffers` has them: dense, rows or columns contiguous as in memory.
+  MatmulArgs converted_args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
+    MatmulArgs converted = args(m, a, b, c);
+    (g.lhs.column == 1 ? converted.a_row : converted.a_col) = g.lhs.column == 1 ? g.k : m;
+    (g.rhs.column == 1 ? converted.b_row : converted.b_col) = g.rhs.column == 1 ? g.n : g.k;
+    converted.c_row = g.n;
+    return converted;
   }
   std::size_t scratch(const MatmulArgs& args) const {
     return aligned(table.matmul_scratch(args, static_cast<int>(element_size())));
@@ -101,9 +109,9 @@ Place place(const Matmul& op, const BlockRun& run, std::int64_t i) {
   const std::int64_t block = i / op.g.items;
   const std::int64_t item = i % op.g.items;
   const auto at = static_cast<std::size_t>(item);
-  return {in_block(run, 0, block) + op.g.a_offset[at] * op.in_size(),
-          in_block(run, 1, block) + op.g.b_offset[at] * op.in_size(),
-          out_block(run, 0, block) + item * op.g.m * op.g.n * op.out_size(), block, item};
+  return {in_block(run, 0, block) + op.g.lhs.offsets[at] * op.in_size(),
+          in_block(run, 1, block) + op.g.rhs.offsets[at] * op.in_size(),
+          out_block(run, 0, block) + op.g.out.offsets[at] * op.out_size(), block, item};
 }
 
 /// Blocks are rows of one matrix: rhs is shared, and lhs and output are dense slabs.
@@ -146,8 +154,8 @@ Buffers buffers(const Matmul& op, std::int64_t rows, std::int64_t tail) {
   const std::size_t a = bytes(rows * op.g.k);
   const std::size_t b = bytes(op.g.k * op.g.n);
   const std::size_t c = bytes(rows * op.g.n);
-  const std::size_t own = std::max(op.scratch(op.args(rows, nullptr, nullptr, nullptr)),
-                                   op.scratch(op.args(tail, nullptr, nullptr, nullptr)));
+  const std::size_t own = std::max(op.scratch(op.converted_args(rows, nullptr, nullptr, nullptr)),
+                                   op.scratch(op.converted_args(tail, nullptr, nullptr, nullptr)));
   auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + own));
   return {base, base + a, base + a + b, base + a + b + c};
 }
@@ -166,6 +174,23 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
   pieces(pool, elements, [&](std::int64_t begin, std::int64_t n) {
     load_tile(op.table, op.in_dtypes[operand], op.compute, to + begin * size, from + begin * op.in_size(), n);
   });
+}
+
+/// An operand's matrix, of rows or columns that are contiguous, to a dense one of the same orientation.
+void widen_matrix(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to,
+                  const std::byte* from, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t row = operand == 0 ? op.g.lhs.row : op.g.rhs.row;
+  const std::int64_t column = operand == 0 ? op.g.lhs.column : op.g.rhs.column;
+  const std::int64_t lines = column == 1 ? rows : columns, length = column == 1 ? columns : rows;
+  const std::int64_t distance = column == 1 ? row : column;
+  if (lines == 1 || distance == length) return widen(op, operand, pool, to, from, rows * columns);
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  const auto some = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      widen(op, operand, nullptr, to + i * length * size, from + i * distance * op.in_size(), length);
+    }
+  };
+  pool == nullptr ? some(0, lines) : parallel_for(*pool, lines, 1, lines * length, some);
 }
 
 /// Factor of the product of a block, exact in the compute type.
@@ -190,7 +215,7 @@ void narrow(const Matmul& op, ThreadPool* pool, std::byte* to, std::byte* from, 
 void multiply(const Matmul& op, ThreadPool* pool, const Buffers& at, std::int64_t rows) {
   const void* a = at.a;
   const void* b = at.b;
-  const MatmulArgs args = op.args(rows, &a, &b, at.c);
+  const MatmulArgs args = op.converted_args(rows, &a, &b, at.c);
   pool != nullptr ? op.product(args, *pool, at.own) : op.product(args, 0, 1, at.own);
 }
 
@@ -201,7 +226,7 @@ void run_stacked(const Matmul& op, const BlockRun& run) {
   const std::int64_t step =
       std::clamp<std::int64_t>(kStackElements / widest, 64, std::max<std::int64_t>(total, 64));
   const Buffers at = buffers(op, std::min(step, total), total % step);
-  widen(op, 1, &run.pool, at.b, run.in[1], op.g.k * op.g.n);
+  widen_matrix(op, 1, &run.pool, at.b, place(op, run, 0).b, op.g.k, op.g.n);
   for (std::int64_t row = 0; row < total; row += step) {
     const std::int64_t rows = std::min(step, total - row);
     widen(op, 0, &run.pool, at.a, run.in[0] + row * op.g.k * op.in_size(), rows * op.g.k);
@@ -221,12 +246,20 @@ void run_stacked(const Matmul& op, const BlockRun& run) {
 void convert_one(const Matmul& op, const BlockRun& run, ThreadPool* pool, std::int64_t i) {
   const Place from = place(op, run, i);
   const Buffers at = buffers(op, op.g.m, op.g.m);
-  widen(op, 0, pool, at.a, from.a, op.g.m * op.g.k);
-  widen(op, 1, pool, at.b, from.b, op.g.k * op.g.n);
+  widen_matrix(op, 0, pool, at.a, from.a, op.g.m, op.g.k);
+  widen_matrix(op, 1, pool, at.b, from.b, op.g.k, op.g.n);
   multiply(op, pool, at, op.g.m);
+  const kernels::NoiseKey* const key = Block(run, from.block).key(op.stochastic);
+  const double scale = scale_of(op, run, from.block);
   const std::int64_t elements = op.g.m * op.g.n;
-  narrow(op, pool, from.c, at.c, elements, Block(run, from.block).key(op.stochastic), from.item * elements,
-         scale_of(op, run, from.block));
+  if (op.g.out.row == op.g.n) {
+    return narrow(op, pool, from.c, at.c, elements, key, from.item * elements, scale);
+  }
+  const auto size = static_cast<std::int64_t>(op.element_size());
+  for (std::int64_t row = 0; row < op.g.m; ++row) {
+    narrow(op, nullptr, from.c + row * op.g.out.row * op.out_size(), at.c + row * op.g.n * size, op.g.n, key,
+           from.item * elements + row * op.g.n, scale);
+  }
 }
 
 void run_converted(const Matmul& op, const BlockRun& run) {
@@ -238,29 +271,15 @@ void run_converted(const Matmul& op, const BlockRun& run) {
 
 // Some rows of one block, for a consumer that takes them slice by slice
 
-/// Widens rows [begin, end) of lhs to a dense matrix of the same orientation.
-void widen_rows(const Matmul& op, std::byte* to, const RowsRun& run) {
-  const std::int64_t rows = run.end - run.begin;
-  if (op.g.a_col == 1) {
-    return widen(op, 0, nullptr, to, run.lhs + run.begin * op.g.a_row * op.in_size(), rows * op.g.k);
-  }
-  const auto size = static_cast<std::int64_t>(op.element_size());
-  for (std::int64_t k = 0; k < op.g.k; ++k) {
-    const std::byte* from = run.lhs + (k * op.g.a_col + run.begin) * op.in_size();
-    widen(op, 0, nullptr, to + k * rows * size, from, rows);
-  }
-}
-
 void run_rows(const Matmul& op, const RowsRun& run) {
   const std::int64_t rows = run.end - run.begin;
   const auto bytes = [&op](std::int64_t elements) {
     return aligned(static_cast<std::size_t>(elements) * op.element_size());
   };
-  MatmulArgs args = op.args(rows, nullptr, nullptr, nullptr);
-  if (op.g.a_col != 1) args.a_col = rows;
+  MatmulArgs args = op.converted_args(rows, nullptr, nullptr, nullptr);
   const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);
   auto* base = static_cast<std::byte*>(thread_scratch(a + b + c + op.scratch(args)));
-  widen_rows(op, base, run);
+  widen_matrix(op, 0, nullptr, base, run.lhs + run.begin * op.g.lhs.row * op.in_size(), rows, op.g.k);
   widen(op, 1, nullptr, base + a, run.rhs, op.g.k * op.g.n);
   const void* lhs = base;
   const void* rhs = base + a;
@@ -272,12 +291,17 @@ void run_rows(const Matmul& op, const RowsRun& run) {
          run.begin * op.g.n);
 }
 
+std::optional<MatmulGeometry> geometry_of(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
+  const StridedView out = spec.writes ? *spec.writes : dense_view(spec.outputs[0].shape);
+  return matmul_geometry(spec.read(0), spec.read(1), out, transpose_lhs, transpose_rhs);
+}
+
 Matmul make_matmul(const EvalSpec& spec, bool transpose_lhs, bool transpose_rhs) {
   const TensorType& lhs = *spec.inputs[0];
   const TensorType& rhs = *spec.inputs[1];
   const DType out = spec.outputs[0].dtype;
   return {.table = spec.kernels,
-          .g = matmul_geometry(lhs.shape, rhs.shape, transpose_lhs, transpose_rhs),
+          .g = *geometry_of(spec, transpose_lhs, transpose_rhs),
           .in_dtypes = {lhs.dtype, rhs.dtype},
           .out_dtype = out,
           .compute = compute_of(lhs.dtype),
@@ -294,6 +318,10 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
     if (op.g.m * op.g.n * op.g.items * run.blocks == 0) return;
     op.is_direct() ? run_direct(op, run) : run_converted(op, run);
   };
+}
+
+bool matmul_takes(const EvalSpec& spec) {
+  return geometry_of(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs)).has_value();
 }
 
 BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec) {

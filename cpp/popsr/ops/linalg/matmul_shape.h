@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/strided_view.h"
 
 namespace popsr {
 
@@ -19,17 +20,27 @@ MatmulOperands matmul_operands(const Shape& lhs, const Shape& rhs, bool transpos
 /// The shape of the product; ShapeError prefixed with `op` when the operands do not fit.
 Shape matmul_output_shape(std::string_view op, const MatmulOperands& operands);
 
-/// One block of the op as `items` products of m x k and k x n matrices. All strides and offsets count
-/// elements.
+/// The matrices of an operand, or of the result, in memory: strides and offsets count elements.
+struct MatmulSide {
+  std::int64_t row = 0, column = 0;
+  std::vector<std::int64_t> offsets;  ///< Per item.
+};
+
+/// One block of the op as `items` products of m x k and k x n matrices.
 struct MatmulGeometry {
   std::int64_t m = 0, n = 0, k = 0, items = 1;
-  std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
-  std::vector<std::int64_t> a_offset, b_offset;  ///< Per item; item i writes m*n elements at i*m*n.
+  MatmulSide lhs, rhs, out;
 
-  /// Rows of lhs are contiguous and all share one rhs: blocks may be stacked to one tall product.
-  bool stacks() const { return items == 1 && a_row == k && a_col == 1; }
+  /// Rows of lhs are contiguous and all share one rhs, as are those of the result: blocks may be stacked to
+  /// one tall product.
+  bool stacks() const {
+    return items == 1 && lhs.row == k && lhs.column == 1 && out.row == n && lhs.offsets[0] == 0;
+  }
 };
 /// Batch axes of lhs become rows where rhs has none; a product does not depend on how many rows it has.
-MatmulGeometry matmul_geometry(const Shape& lhs, const Shape& rhs, bool transpose_lhs, bool transpose_rhs);
+/// Operands and result, of the shapes that the op has, are views of memory; nullopt if their strides are none
+/// that a product can have. A dense tensor has strides that it can.
+std::optional<MatmulGeometry> matmul_geometry(const StridedView& lhs, const StridedView& rhs,
+                                              const StridedView& out, bool transpose_lhs, bool transpose_rhs);
 
 }  // namespace popsr

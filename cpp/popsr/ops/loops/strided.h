@@ -1,17 +1,10 @@
 // Kernels that move elements between a tensor and a strided view of another. Bits are kept.
 #pragma once
 
+#include "popsr/base/strided_view.h"
 #include "popsr/exec/block_kernel.h"
 
 namespace popsr {
-
-/// A view: element (i0, i1, ...) is at offset + i0 * strides[0] + ..., in elements; strides may be 0 or
-/// negative.
-struct StridedView {
-  Shape shape;
-  Shape strides;
-  std::int64_t offset = 0;
-};
 
 /// Output 0, in C order, = the view of input 0.
 BlockKernel gather_kernel(const EvalSpec& spec, const StridedView& view);

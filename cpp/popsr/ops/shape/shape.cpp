@@ -33,6 +33,12 @@ std::vector<OutputDef> reshaped(const InferContext& context, Shape shape) {
   return {{{context.type(0).dtype, std::move(shape)}, {}}};
 }
 
+/// The kernel of an op that makes a tensor of a view of its input.
+template <StridedFn view>
+KernelAspect of_view() {
+  return {.eval = [](const EvalSpec& spec) { return gather_kernel(spec, view(spec)); }, .strided = view};
+}
+
 BlockKernel eval_copy(const EvalSpec& spec) { return copy_kernel(spec); }
 
 std::vector<ViewPart> same_order(const Ir&, const Op&) { return {{.same_order = true}}; }
@@ -68,14 +74,14 @@ std::vector<OutputDef> infer_transpose(const InferContext& context) {
   return reshaped(context, std::move(to));
 }
 
-BlockKernel eval_transpose(const EvalSpec& spec) {
+StridedView transpose_view(const EvalSpec& spec) {
   const Shape& from = spec.inputs[0]->shape;
   const Shape strides = row_major_strides(from);
   StridedView view{.shape = spec.outputs[0].shape, .strides = {}};
   for (const std::int64_t axis : permutation_of(spec.op, from.size())) {
     view.strides.push_back(strides[static_cast<std::size_t>(axis)]);
   }
-  return gather_kernel(spec, view);
+  return view;
 }
 
 std::vector<ViewPart> transpose_part(const Ir& ir, const Op& op) {
@@ -240,9 +246,7 @@ std::vector<OutputDef> infer_slice(const InferContext& context) {
   return reshaped(context, slice_view(context.op, context.type(0).shape).shape);
 }
 
-BlockKernel eval_slice(const EvalSpec& spec) {
-  return gather_kernel(spec, slice_view(spec.op, spec.inputs[0]->shape));
-}
+StridedView view_of_slice(const EvalSpec& spec) { return slice_view(spec.op, spec.inputs[0]->shape); }
 
 GradValue slice_grad(Grad& g) {
   return g.call(
@@ -273,9 +277,9 @@ std::vector<OutputDef> infer_expand(const InferContext& context) {
   return reshaped(context, shape);
 }
 
-BlockKernel eval_expand(const EvalSpec& spec) {
+StridedView expand_view(const EvalSpec& spec) {
   const Shape& shape = spec.outputs[0].shape;
-  return gather_kernel(spec, {.shape = shape, .strides = broadcast_strides(spec.inputs[0]->shape, shape)});
+  return {.shape = shape, .strides = broadcast_strides(spec.inputs[0]->shape, shape)};
 }
 
 GradValue expand_grad(Grad& g) { return g.sum_to_input(0, g.dy()); }
@@ -286,7 +290,7 @@ std::vector<OpDef> expand_ops() {
                      .inputs = {{"t"}},
                      .attrs = {required(kShape)},
                      .infer = infer_expand,
-                     .kernel = {.eval = eval_expand},
+                     .kernel = of_view<expand_view>(),
                      .grad = per_input({expand_grad})};
   OpDef of_gradients = expand;
   of_gradients.name = "broadcast_to";
@@ -306,7 +310,7 @@ std::vector<OpDef> slice_ops() {
        .inputs = {{"t"}},
        .attrs = lists,
        .infer = infer_slice,
-       .kernel = {.eval = eval_slice},
+       .kernel = of_view<view_of_slice>(),
        .grad = per_input({slice_grad})},
       {.name = "slice_",
        .inputs = {{"t"}},
@@ -365,7 +369,7 @@ std::vector<OpDef> shape_ops() {
        .inputs = {{"t"}},
        .attrs = {optional(kPermutation)},
        .infer = infer_transpose,
-       .kernel = {.eval = eval_transpose},
+       .kernel = of_view<transpose_view>(),
        .grad = per_input({transpose_grad})},
       {.name = "reshape",
        .inputs = {{"t"}},

@@ -68,6 +68,10 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   POPSR_CHECK(eval != nullptr);
   EvalSpec spec = builder.spec(*op.op);
   spec.clamp_scales = builder.options().clamp_scales;
+  if (const auto* const plain = op.as<lowered::Plain>()) {
+    spec.reads = plain->reads;
+    spec.writes = plain->writes;
+  }
   work.kernel = eval(spec);
   instruction.blocks = builder.table().num_blocks(exec);
   work.runs = builder.bind_runs(op, exec);

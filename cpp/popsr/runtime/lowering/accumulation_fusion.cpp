@@ -6,19 +6,11 @@
 
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/accesses.h"
 #include "popsr/runtime/lowering/rewrites.h"
 
 namespace popsr {
 namespace {
-
-/// Calls visit(id, is_written) for each operand of the op and in its bodies.
-template <class Visit>
-void for_each_access(const LoweredOp& op, const Visit& visit) {
-  for_each_operand(op, visit);
-  for_each_body(op, [&visit](const std::vector<LoweredOp>& body) {
-    for (const LoweredOp& inner : body) for_each_access(inner, visit);
-  });
-}
 
 /// One list of ops.
 class AccumulationFuser {

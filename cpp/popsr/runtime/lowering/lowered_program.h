@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/base/strided_view.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/tensor.h"
 #include "popsr/replica/partition.h"
@@ -52,8 +53,11 @@ struct LoweredOp;
 
 namespace lowered {
 
-/// An op that its own kernel computes.
-struct Plain {};
+/// An op that its own kernel computes. Operands may be views of the buffers, as of EvalSpec.
+struct Plain {
+  std::vector<std::optional<StridedView>> reads = {};  ///< Empty: none is.
+  std::optional<StridedView> writes = {};              ///< Of out[0].
+};
 
 /// Copies in[0] to out[0]. LoweredOp::op is null.
 struct Copy {};

@@ -7,25 +7,10 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/accesses.h"
 
 namespace popsr {
 namespace {
-
-struct Accesses {
-  int reads = 0;
-  int writes = 0;
-};
-
-/// Numbers of reads and writes of each buffer in the program's text.
-IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program) {
-  IdVector<BufferId, Accesses> counts(program.buffers.size());
-  for_each_op(program.ops, [&counts](const LoweredOp& op) {
-    for_each_operand(op, [&counts](BufferId id, bool is_written) {
-      ++(is_written ? counts[id].writes : counts[id].reads);
-    });
-  });
-  return counts;
-}
 
 void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now) {
   for_each_op(ops,
@@ -36,28 +21,12 @@ bool contains(const std::vector<BufferId>& ids, BufferId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-/// True if `holds` does for the op or for one in its bodies.
-template <class Holds>
-bool any_of(const LoweredOp& op, const Holds& holds) {
-  bool found = holds(op);
-  for_each_body(op, [&](const std::vector<LoweredOp>& body) {
-    found = found || std::ranges::any_of(body, [&](const LoweredOp& inner) { return any_of(inner, holds); });
-  });
-  return found;
-}
-
 /// True if the op, or a body of it, writes any of the buffers.
 bool writes_any(const LoweredOp& op, const std::vector<BufferId>& buffers) {
-  return any_of(op, [&buffers](const LoweredOp& each) {
-    return std::ranges::any_of(each.out, [&buffers](BufferId id) { return contains(buffers, id); });
-  });
-}
-
-/// True if the buffer is an operand of the op or in a body of it.
-bool touches(const LoweredOp& op, BufferId buffer) {
-  return any_of(op, [buffer](const LoweredOp& each) {
-    return contains(each.in, buffer) || contains(each.out, buffer);
-  });
+  bool found = false;
+  for_each_access(
+      op, [&](BufferId id, bool is_written) { found = found || (is_written && contains(buffers, id)); });
+  return found;
 }
 
 /// The reader of the buffer when `op` is the next to touch it: the op, or its only part that does.

@@ -16,6 +16,10 @@ void share_buffers(LoweredProgram& program);
 /// replica.
 void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
 
+/// Lets ops that take views read what transposes, slices and expansions would copy, and write what a
+/// transpose of their result would. A copy that nobody reads any more goes.
+void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program);
+
 /// Writes out short loops in which fused products are accumulated, so that they can wait for each other.
 void unroll_accumulations(LoweredProgram& program);
 

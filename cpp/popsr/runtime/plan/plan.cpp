@@ -76,8 +76,11 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
     : ir_(&facts.ir()), program_(lower(facts)) {
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
-  share_buffers(program_);
-  if (options.fuse) fuse_products(*ir_, kernels, program_, options.dedup);
+  if (options.share) share_buffers(program_);
+  if (options.fuse) {
+    fuse_products(*ir_, kernels, program_, options.dedup);
+    read_through_views(*ir_, kernels, program_);
+  }
   if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
   if (options.fuse) {

@@ -16,7 +16,8 @@ namespace popsr {
 
 struct PlanOptions {
   bool dedup = true;          ///< One buffer and one computation per block; false: per replica.
-  bool fuse = true;           ///< Fuse products into their consumers.
+  bool share = true;          ///< Reshaped values stay in their operand's memory.
+  bool fuse = true;           ///< Fuse products into their consumers, and copies into products.
   bool unroll = true;         ///< Write out loops where products then fuse: errors name no iteration.
   int threads = 1;            ///< Threads that the plan will run on, for temporaries.
   bool clamp_scales = false;  ///< As in EvalSpec.

@@ -65,7 +65,8 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
   const SessionOptions& options = options_;
   const bool checks = options.check > 0;
   const PlanOptions plan{.dedup = options.dedup && !checks,
-                         .fuse = options.check < 1 && !options.check_floats,
+                         .share = options.optimise,
+                         .fuse = options.optimise && options.check < 1 && !options.check_floats,
                          .unroll = !checks,
                          .threads = threads_of(options),
                          .clamp_scales = options.clamp_scales,

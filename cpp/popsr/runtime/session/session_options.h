@@ -21,6 +21,8 @@ struct SessionOptions {
   /// An op that makes an infinity or NaN of finite operands ends the run with FloatingPointError, before the
   /// next op; products are not fused into their consumers.
   bool check_floats = false;
+  /// False: no rewrites of the plan; every op is an instruction that stores its results, with the same bits.
+  bool optimise = true;
   bool profile = false;  ///< Instructions are timed: Session::profile().
 };
 

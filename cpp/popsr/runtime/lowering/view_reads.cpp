@@ -1,0 +1,168 @@
+// Products that read and write through views: transposes and slices around them are not computed.
+#include <algorithm>
+#include <map>
+#include <ranges>
+#include <utility>
+
+#include "popsr/exec/block_kernel.h"
+#include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/accesses.h"
+#include "popsr/runtime/lowering/rewrites.h"
+
+namespace popsr {
+namespace {
+
+/// One list of ops.
+class ViewReader {
+ public:
+  ViewReader(const Ir& ir, const kernels::KernelTable& kernels, const IdVector<BufferId, Buffer>& buffers,
+             IdVector<BufferId, Accesses>& counts, std::vector<LoweredOp>& ops)
+      : ir_(ir), kernels_(kernels), buffers_(buffers), counts_(counts), ops_(ops), dead_(ops.size(), false) {}
+
+  void run() {
+    for (at_ = 0; at_ < ops_.size(); ++at_) {
+      LoweredOp& op = ops_[at_];
+      if (takes_views(op)) {
+        read_through(op);
+        forget_written(op);
+        makers_[op.out[0]] = at_;
+        continue;
+      }
+      if (const std::optional<StridedView> view = view_of(op)) {
+        if (!write_through(op, *view)) note(op, *view);
+        continue;
+      }
+      forget_written(op);
+    }
+    drop_unread();
+    std::size_t at = 0;
+    std::erase_if(ops_, [this, &at](const LoweredOp&) { return dead_[at++]; });
+  }
+
+ private:
+  /// A view that an op of the list copies.
+  struct Copied {
+    BufferId from;
+    StridedView view;
+  };
+
+  bool takes_views(const LoweredOp& op) const {
+    return op.is<lowered::Plain>() && op.op->def->kernel.takes != nullptr && op.out.size() == 1;
+  }
+
+  /// The view that the op copies, if nobody can see that it does not.
+  std::optional<StridedView> view_of(const LoweredOp& op) const {
+    if (!op.is<lowered::Plain>() || op.op->def->kernel.strided == nullptr || op.op->def->program.observable)
+      return std::nullopt;
+    if (op.out.size() != 1 || op.out[0] == op.in[0]) return std::nullopt;
+    if (counts_[op.out[0]].writes != 1 || buffers_[op.out[0]].kind != BufferKind::kActivation)
+      return std::nullopt;
+    return op.op->def->kernel.strided(eval_spec(ir_, *op.op, kernels_));
+  }
+
+  /// Records the copy; one of a copy also as a view of what that copied.
+  void note(const LoweredOp& op, const StridedView& view) {
+    Copied copied{op.in[0], view};
+    forget_written(op);
+    if (const auto inner = copied_.find(op.in[0]); inner != copied_.end()) {
+      if (auto both = compose(view, inner->second.view)) copied = {inner->second.from, *std::move(both)};
+    }
+    copies_.push_back(at_);
+    copies_of_[copied.from].push_back(op.out[0]);
+    copied_.emplace(op.out[0], std::move(copied));
+  }
+
+  /// Operands that are copies are read where they were copied from.
+  void read_through(LoweredOp& op) {
+    for (std::size_t j = 0; j < op.in.size(); ++j) {
+      const auto found = op.in[j] == kNone ? copied_.end() : copied_.find(op.in[j]);
+      if (found == copied_.end() || found->second.from == op.out[0]) continue;
+      EvalSpec spec = eval_spec(ir_, *op.op, kernels_);
+      // The product may have the copy in another shape.
+      const auto view = compose(dense_view(spec.inputs[j]->shape), found->second.view);
+      if (!view) continue;
+      lowered::Plain plain = *op.as<lowered::Plain>();
+      plain.reads.resize(op.in.size());
+      plain.reads[j] = *view;
+      spec.reads = plain.reads;
+      if (!op.op->def->kernel.takes(spec)) continue;
+      --counts_[op.in[j]].reads;
+      ++counts_[found->second.from].reads;
+      op.in[j] = found->second.from;
+      op.form = std::move(plain);
+    }
+  }
+
+  /// Lets the op whose result is copied here, and read nowhere else, write the copy.
+  bool write_through(const LoweredOp& copy, const StridedView& view) {
+    const auto found = makers_.find(copy.in[0]);
+    const Accesses& count = counts_[copy.in[0]];
+    if (found == makers_.end() || count.reads != 1 || count.writes != 1) return false;
+    LoweredOp& maker = ops_[found->second];
+    const auto touches_copy = [&](const LoweredOp& op) { return touches(op, copy.out[0]); };
+    const auto first = ops_.begin() + static_cast<std::ptrdiff_t>(found->second);
+    if (std::any_of(first, ops_.begin() + static_cast<std::ptrdiff_t>(at_), touches_copy)) return false;
+    EvalSpec spec = eval_spec(ir_, *maker.op, kernels_);
+    lowered::Plain plain = *maker.as<lowered::Plain>();
+    plain.writes = inverse(view, spec.outputs[0].shape);
+    spec.reads = plain.reads;
+    spec.writes = plain.writes;
+    if (!plain.writes || maker.exec != copy.exec || !maker.op->def->kernel.takes(spec)) return false;
+    maker.form = std::move(plain);
+    maker.out[0] = copy.out[0];
+    dead_[at_] = true;
+    makers_.erase(found);
+    return true;
+  }
+
+  /// Copies of what the op writes hold what it was before.
+  void forget_written(const LoweredOp& op) {
+    for_each_access(op, [this](BufferId id, bool is_written) {
+      if (!is_written) return;
+      copied_.erase(id);
+      makers_.erase(id);
+      const auto found = copies_of_.find(id);
+      if (found == copies_of_.end()) return;
+      for (const BufferId copy : found->second) copied_.erase(copy);
+      copies_of_.erase(found);
+    });
+  }
+
+  void drop_unread() {
+    for (const std::size_t at : std::views::reverse(copies_)) {
+      const LoweredOp& op = ops_[at];
+      if (counts_[op.out[0]].reads > 0) continue;
+      dead_[at] = true;
+      --counts_[op.in[0]].reads;
+    }
+  }
+
+  const Ir& ir_;
+  const kernels::KernelTable& kernels_;
+  const IdVector<BufferId, Buffer>& buffers_;
+  IdVector<BufferId, Accesses>& counts_;
+  std::vector<LoweredOp>& ops_;
+  std::vector<bool> dead_;
+  std::size_t at_ = 0;
+  std::map<BufferId, Copied> copied_;                    ///< By the copy.
+  std::map<BufferId, std::vector<BufferId>> copies_of_;  ///< The same by what is copied.
+  std::map<BufferId, std::size_t> makers_;               ///< Ops that take views, by their result.
+  std::vector<std::size_t> copies_;                      ///< Ascending positions.
+};
+
+}  // namespace
+
+void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
+  IdVector<BufferId, Accesses> counts = count_accesses(program);
+  const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
+    for (LoweredOp& op : ops) {
+      // Merged ops run at once: what one of them writes is not there for the next.
+      if (!op.is<lowered::Merged>())
+        for_each_body(op, [&](std::vector<LoweredOp>& body) { self(self, body); });
+    }
+    ViewReader(ir, kernels, program.buffers, counts, ops).run();
+  };
+  visit(visit, program.ops);
+}
+
+}  // namespace popsr
