@@ -226,9 +226,11 @@ TEST_CASE_TEMPLATE("matmul equals the scalar chain for every layout, epilogue an
 }
 
 TEST_CASE_TEMPLATE("matmul equals the scalar chain in every blocking path", T, float, double) {
-  // {m, n, k}: packed panels and rows, several blocks of rows, streaming, row and column splits.
-  const std::int64_t shapes[][3] = {{150, 70, 33}, {300, 10, 40}, {12, 200, 64}, {65, 140, 300},
-                                    {200, 90, 3},  {1, 130, 50},  {70, 1, 50},   {5, 300, 20}};
+  // {m, n, k}: packed panels and rows, several blocks of rows, streaming, row and column splits; panels that
+  // are copied ahead, with ends of chains and of rows.
+  const std::int64_t shapes[][3] = {{150, 70, 33}, {300, 10, 40},   {12, 200, 64},   {65, 140, 300},
+                                    {200, 90, 3},  {1, 130, 50},    {70, 1, 50},     {5, 300, 20},
+                                    {30, 301, 70}, {26, 260, 1300}, {130, 267, 1030}};
   std::mt19937 random(8);
   int variant = 0;
   for (const auto& shape : shapes) {

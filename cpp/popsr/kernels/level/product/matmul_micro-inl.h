@@ -29,10 +29,10 @@ struct Tile {
   std::int64_t c_row;
   bool resume = false;  ///< The chains go on from what c holds, instead of from +0.
   int cols;             ///< Read by the kernels of partial vectors only.
-  /// Begin of the vec operand of the next block, and the distance of its rows: fetched meanwhile, as
-  /// they lie far apart.
+  /// Rows of the vec operand of the next block, their distance and number: fetched meanwhile, as they lie
+  /// far apart.
   const T* next = nullptr;
-  std::int64_t next_k = 0;
+  std::int64_t next_k = 0, next_rows = 0;
 };
 
 template <class X, int Rows, int Vecs, bool Partial>
@@ -103,7 +103,7 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
   const std::int64_t row_x = tile.row_x, row_k = tile.row_k, vec_k = tile.vec_k;
   const int cols = tile.cols;
   const auto* next = tile.next == nullptr ? vec : tile.next;
-  const std::int64_t next_k = tile.next_k;
+  const std::int64_t next_k = tile.next_k, fetched = tile.k - tile.next_rows;
   if (tile.resume) resume_tile<X, Rows, Vecs, Partial>(acc, tile.c, tile.c_row, cols);
   for (std::int64_t k = tile.k; k > 0; --k) {
     V v[Vecs];
@@ -118,7 +118,7 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
     }
     row += row_k;
     vec += vec_k;
-    next += next_k;
+    next += k > fetched ? next_k : 0;
   }
   finish_tile<X, Rows, Vecs, Partial>(acc, tile.c, tile.c_row, cols, finish);
 }

@@ -55,7 +55,8 @@ struct Plan {
   bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
   bool reduced;   ///< Reduced products of short chains: ReducedProduct.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
-  bool pack_row;  ///< Blocks of the row operand are copied to scratch.
+  bool pack_ahead;  ///< ... the next one by parts, between tiles of this one.
+  bool pack_row;    ///< Blocks of the row operand are copied to scratch.
   std::int64_t terms;
   std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
   std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
@@ -94,7 +95,9 @@ void plan_blocks(Plan& plan, std::int64_t k) {
   const bool far_rows = plan.row.k_stride != 1 || plan.row.x_stride * kSize >= kPackRowStride;
   plan.pack_row =
       far_rows && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.terms == 1 && !long_chain && !stream;
-  if (plan.pack_vec) plan.vec_bytes = aligned_bytes(plan.block_k * kWidth * kSize);
+  plan.pack_ahead = plan.pack_vec && contiguous;
+  if (plan.pack_vec)
+    plan.vec_bytes = (plan.pack_ahead ? 2 : 1) * aligned_bytes(plan.block_k * kWidth * kSize);
   if (plan.pack_row) plan.row_bytes = aligned_bytes(plan.block_row * chain);
   if (plan.swapped || plan.block_k != k) plan.tile_bytes = aligned_bytes(plan.block_row * kWidth * kSize);
 }

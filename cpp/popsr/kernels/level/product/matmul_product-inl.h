@@ -79,8 +79,10 @@ class Product {
   Product(const MatmulArgs& args, const Plan& plan, void* scratch)
       : args_(args),
         plan_(plan),
-        vec_panel_(static_cast<T*>(scratch)),
-        row_block_(vec_panel_ + plan.vec_bytes / static_cast<std::int64_t>(sizeof(T))),
+        vec_panels_{static_cast<T*>(scratch),
+                    static_cast<T*>(scratch) +
+                        plan.vec_bytes / (plan.pack_ahead ? 2 : 1) / static_cast<std::int64_t>(sizeof(T))},
+        row_block_(static_cast<T*>(scratch) + plan.vec_bytes / static_cast<std::int64_t>(sizeof(T))),
         chains_(row_block_ + plan.row_bytes / static_cast<std::int64_t>(sizeof(T))) {}
 
   void run(Range rows, Range cols) {
@@ -90,6 +92,8 @@ class Product {
       unit_ = unit;
       tiles_ = ceil_div(ceil_div(rows_.end - r, unit), X::kRows / unit);
       if (plan_.pack_row) pack_row_block();
+      end_ = cols.end;
+      is_packed_ = false;
       for (std::int64_t x = cols.begin; x < cols.end; x += cols_) {
         cols_ = panel_width<X>(cols.end - x);
         panel(x);
@@ -98,6 +102,13 @@ class Product {
   }
 
  private:
+  /// The steps of a block as they lie in the vec operand.
+  struct Strip {
+    const T* begin = nullptr;
+    std::int64_t length = 0;
+    int cols = 0;
+  };
+
   Range tile_rows(std::int64_t tile) const {
     const Range r = piece(rows_.end - rows_.begin, unit_, tile, tiles_);
     return {rows_.begin + r.begin, rows_.begin + r.end};
@@ -135,12 +146,11 @@ class Product {
     tile.vec_k = vec.k_stride;
     tile.k = length;
     tile.cols = static_cast<int>(cols_);
-    const T* const next = next_of(tile.vec, term, x, k + length);
+    const Strip next = next_of(tile.vec, term, x, k + length);
     if (plan_.pack_vec) {
-      const int width = static_cast<int>(ceil_div(cols_, X::kLanes)) * X::kLanes;
-      pack_panel<X>(vec_panel_, width, tile.vec, vec.k_stride, vec.x_stride, length, tile.cols);
-      tile.vec = vec_panel_;
-      tile.vec_k = width;
+      if (!is_packed_) pack(vec_panels_[0], {tile.vec, length, tile.cols}, {0, length});
+      tile.vec = vec_panels_[0];
+      tile.vec_k = padded(tile.cols);
     }
     const auto& table = cols_ == kWidth      ? kMicro<X>.two
                         : cols_ == X::kLanes ? kMicro<X>.one
@@ -156,20 +166,45 @@ class Product {
         tile.row_x = row.x_stride;
         tile.row_k = row.k_stride;
       }
-      tile.next = q == 0 ? next : nullptr;
-      tile.next_k = tile.next == nullptr ? 0 : vec.k_stride;
+      // To be copied its rows must still be in the cache: each tile fetches what is copied after it.
+      const Range part =
+          plan_.pack_ahead ? piece(next.length, 1, q, tiles_) : Range{0, q == 0 ? next.length : 0};
+      tile.next = part.begin < part.end ? next.begin + part.begin * vec.k_stride : nullptr;
+      tile.next_k = vec.k_stride;
+      tile.next_rows = at_most(part.end - part.begin, length);
       run_tile(tile, table[r.end - r.begin], r, x, k, finish);
+      if (plan_.pack_ahead) pack(vec_panels_[1], next, part);
     }
+    if (plan_.pack_ahead) {
+      T* const used = vec_panels_[0];
+      vec_panels_[0] = vec_panels_[1];
+      vec_panels_[1] = used;
+    }
+    is_packed_ = plan_.pack_ahead && next.length > 0;
   }
 
-  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel;
-  /// null if it lies close by or there is none.
-  const T* next_of(const T* vec, std::int64_t term, std::int64_t x, std::int64_t k) const {
+  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel; of
+  /// no length if it lies close by or there is none.
+  Strip next_of(const T* vec, std::int64_t term, std::int64_t x, std::int64_t k) const {
     const Side& side = plan_.vec;
-    if (side.x_stride != 1) return nullptr;
-    if (k < args_.k) return vec + plan_.block_k * side.k_stride;
-    if (x + cols_ >= side.extent) return nullptr;
-    return static_cast<const T*>(side.ptr[term]) + x + cols_;
+    if (side.x_stride != 1) return {};
+    if (k < args_.k) {
+      return {vec + plan_.block_k * side.k_stride, at_most(plan_.block_k, args_.k - k),
+              static_cast<int>(cols_)};
+    }
+    if (x + cols_ >= end_) return {};
+    return {static_cast<const T*>(side.ptr[term]) + x + cols_, at_most(plan_.block_k, args_.k),
+            panel_width<X>(end_ - x - cols_)};
+  }
+
+  static int padded(int cols) { return static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes; }
+
+  /// Some steps of a strip, to their place in a panel.
+  void pack(T* panel, const Strip& strip, Range steps) const {
+    const int width = padded(strip.cols);
+    const Side& vec = plan_.vec;
+    pack_panel<X>(panel + steps.begin * width, width, strip.begin + steps.begin * vec.k_stride, vec.k_stride,
+                  vec.x_stride, steps.end - steps.begin, strip.cols);
   }
 
   /// Straight into C, or through memory: chains of several blocks, tiles to be transposed.
@@ -200,9 +235,11 @@ class Product {
 
   const MatmulArgs& args_;
   const Plan& plan_;
-  T *vec_panel_, *row_block_, *chains_;
+  T* vec_panels_[2];  ///< Of this block and of the next.
+  T *row_block_, *chains_;
   Range rows_ = {0, 0};
-  std::int64_t unit_ = 1, tiles_ = 0, cols_ = 0;
+  std::int64_t unit_ = 1, tiles_ = 0, cols_ = 0, end_ = 0;
+  bool is_packed_ = false;  ///< This block's panel was copied during the block before.
 };
 
 }  // namespace
