@@ -1,9 +1,9 @@
-// How much work random tests do: less under sanitizers, which make each round many times slower.
+// The work of random tests: less under sanitizers, which make each round many times slower.
 #pragma once
 
 namespace popsr::test {
 
-/// The rounds of a random test, or what a test expects to have counted after them: an eighth under sanitizers.
+/// The rounds of a random test, or a count that is expected after them: an eighth under sanitizers.
 constexpr int rounds(int all) {
 #ifdef POPSR_SANITIZED
   return all / 8;

@@ -15,6 +15,8 @@ namespace {
 
 // Tiles of all members together: stays in a second-level cache.
 constexpr std::int64_t kStagingBytes = std::int64_t{1} << 19;
+// While each thread gets a tile, tiles have so many rows: each converts all of the product's other operand.
+constexpr std::int64_t kSharedRows = 32;
 // Of a consumer: its target, the product, and factors.
 constexpr std::size_t kMaxInputs = 8;
 
@@ -32,7 +34,9 @@ TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const 
   out_size_ = static_cast<std::ptrdiff_t>(size_of(ir.tensor(op.op->outputs[0]).type.dtype));
   const std::int64_t members = fusion_.target ? 1 : group_of(ir, fusion_).group_size();
   const std::int64_t row_bytes = std::max<std::int64_t>(members * columns_ * in_size_, 1);
-  step_ = std::clamp<std::int64_t>(kStagingBytes / row_bytes, 1, std::max<std::int64_t>(rows_, 1));
+  const std::int64_t share = std::max((rows_ + threads - 1) / threads, kSharedRows);
+  step_ = std::clamp<std::int64_t>(std::min(kStagingBytes / row_bytes, share), 1,
+                                   std::max<std::int64_t>(rows_, 1));
   full_ = consumer_of(ir, kernels, op, step_);
   if (rows_ % step_ != 0) tail_ = consumer_of(ir, kernels, op, rows_ % step_);
   for (int i = 0; i < threads; ++i) staging_.emplace_back(static_cast<std::size_t>(row_bytes * step_));

@@ -183,8 +183,8 @@ class Product {
     is_packed_ = plan_.pack_ahead && next.length > 0;
   }
 
-  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel; of
-  /// no length if it lies close by or there is none.
+  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel;
+  /// of no length if it lies close by or there is none.
   Strip next_of(const T* vec, std::int64_t term, std::int64_t x, std::int64_t k) const {
     const Side& side = plan_.vec;
     if (side.x_stride != 1) return {};
