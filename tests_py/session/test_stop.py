@@ -364,7 +364,7 @@ class Outsider:
         return ended - self.acted, stopped.value
 
 
-def best_of_five(
+def best_of_twenty(
     ir: popsr.Ir,
     act: Callable[[popsr.Session], object],
     error: type[BaseException],
@@ -374,7 +374,7 @@ def best_of_five(
     """The least time between request and return: other processes may delay any of them."""
     with popsr.Session(ir, **options) as session:
         times = []
-        for _ in range(5):
+        for _ in range(20):
             outsider = Outsider(lambda: act(session), monkeypatch)
             times.append(outsider.run(session, error)[0])
             if times[-1] < 0.1:
@@ -387,7 +387,7 @@ def test_other_threads_stop_a_run_within_100_ms(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ir, _ = endless(replication=2)
-    assert best_of_five(ir, lambda session: session.stop(), StoppedError, monkeypatch, **options) < 0.1
+    assert best_of_twenty(ir, lambda session: session.stop(), StoppedError, monkeypatch, **options) < 0.1
 
 
 def test_one_long_pass_stops_within_100_ms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ def test_one_long_pass_stops_within_100_ms(monkeypatch: pytest.MonkeyPatch) -> N
         ops.print_tensor(popsr.constant(0))
         for _ in range(3000):
             var_updates.copy_var_update_(w, w @ w)
-    assert best_of_five(ir, lambda session: session.stop(), StoppedError, monkeypatch) < 0.1
+    assert best_of_twenty(ir, lambda session: session.stop(), StoppedError, monkeypatch) < 0.1
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -411,7 +411,7 @@ def test_ctrl_c_stops_a_nested_loop_within_100_ms(
     def press(_: popsr.Session) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    assert best_of_five(ir, press, KeyboardInterrupt, monkeypatch, **options) < 0.1
+    assert best_of_twenty(ir, press, KeyboardInterrupt, monkeypatch, **options) < 0.1
 
 
 @pytest.mark.usefixtures("ctrl_c")
