@@ -30,7 +30,7 @@ std::optional<StridedView> compose(const StridedView& outer, const StridedView& 
   if (num_elements(inner.shape) == 0) return std::nullopt;
   const Shape dense = row_major_strides(inner.shape);
   StridedView view{.shape = outer.shape, .strides = {}, .offset = inner.offset};
-  Shape last(inner.shape.size());  // index of the last element along each axis, from that of the first
+  Shape last(inner.shape.size());  // per axis of inner: the index of the last element of the result
   std::int64_t offset = outer.offset;
   for (std::size_t d = 0; d < last.size(); ++d) {
     last[d] = offset / dense[d];

@@ -179,10 +179,10 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
 /// An operand's matrix, of rows or columns that are contiguous, to a dense one of the same orientation.
 void widen_matrix(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to,
                   const std::byte* from, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t row = operand == 0 ? op.g.lhs.row : op.g.rhs.row;
-  const std::int64_t column = operand == 0 ? op.g.lhs.column : op.g.rhs.column;
-  const std::int64_t lines = column == 1 ? rows : columns, length = column == 1 ? columns : rows;
-  const std::int64_t distance = column == 1 ? row : column;
+  const MatmulSide& side = operand == 0 ? op.g.lhs : op.g.rhs;
+  const bool has_rows = side.column == 1;
+  const std::int64_t lines = has_rows ? rows : columns, length = has_rows ? columns : rows;
+  const std::int64_t distance = has_rows ? side.row : side.column;
   if (lines == 1 || distance == length) return widen(op, operand, pool, to, from, rows * columns);
   const auto size = static_cast<std::int64_t>(op.element_size());
   const auto some = [&](std::int64_t begin, std::int64_t end) {

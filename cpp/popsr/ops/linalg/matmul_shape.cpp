@@ -10,11 +10,8 @@ namespace {
 Shape batch_of(const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); }
 
 /// A matrix for each item of the batch, as it lies in memory.
-struct Matrices {
-  Shape shape;    ///< Batch axes, rows, columns.
-  Shape strides;  ///< Of `shape`.
-  std::int64_t offset = 0;
-
+struct Matrices : StridedView {
+  // The axes of `shape`: batch, rows, columns.
   std::int64_t rows() const { return shape[shape.size() - 2]; }
   std::int64_t row() const { return strides[shape.size() - 2]; }
   std::int64_t column() const { return strides.back(); }
@@ -23,7 +20,7 @@ struct Matrices {
 
 /// A view of two axes at least; `vector`: the place of the axis that a vector lacks.
 Matrices matrices(const StridedView& view, bool is_vector, std::size_t lacking, bool transpose) {
-  Matrices m{view.shape, view.strides, view.offset};
+  Matrices m{view};
   if (is_vector) {
     // An axis of extent 1 may have any stride: this one makes a dense matrix of a dense vector.
     m.shape.insert(m.shape.end() - static_cast<std::ptrdiff_t>(lacking), 1);
@@ -92,7 +89,7 @@ std::optional<MatmulGeometry> matmul_geometry(const StridedView& lhs, const Stri
   const Shape batch = broadcast_shapes("matmul", batch_of(operands.lhs), batch_of(operands.rhs));
   const Matrices a = matrices(lhs, operands.lhs_is_vector, 1, transpose_lhs);
   const Matrices b = matrices(rhs, operands.rhs_is_vector, 0, transpose_rhs);
-  Matrices c{batch, {}, out.offset};
+  Matrices c{{.shape = batch, .strides = {}, .offset = out.offset}};
   c.shape.push_back(a.rows());
   c.shape.push_back(b.shape.back());
   c.strides = row_major_strides(c.shape);

@@ -31,8 +31,8 @@ struct MatmulGeometry {
   std::int64_t m = 0, n = 0, k = 0, items = 1;
   MatmulSide lhs, rhs, out;
 
-  /// Rows of lhs are contiguous and all share one rhs, as are those of the result: blocks may be stacked to
-  /// one tall product.
+  /// True if lhs and the result are dense and one rhs serves all rows: blocks that follow one another in
+  /// memory may be computed as one product of more rows.
   bool stacks() const {
     return items == 1 && lhs.row == k && lhs.column == 1 && out.row == n && lhs.offsets[0] == 0;
   }

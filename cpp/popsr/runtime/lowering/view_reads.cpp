@@ -15,24 +15,29 @@ namespace {
 /// One list of ops.
 class ViewReader {
  public:
+  /// `last`: the last access of each buffer; `start` is greater than all of them.
   ViewReader(const Ir& ir, const kernels::KernelTable& kernels, const IdVector<BufferId, Buffer>& buffers,
-             IdVector<BufferId, Accesses>& counts, std::vector<LoweredOp>& ops)
-      : ir_(ir), kernels_(kernels), buffers_(buffers), counts_(counts), ops_(ops), dead_(ops.size(), false) {}
+             IdVector<BufferId, Accesses>& counts, IdVector<BufferId, std::size_t>& last, std::size_t start,
+             std::vector<LoweredOp>& ops)
+      : ir_(ir),
+        kernels_(kernels),
+        buffers_(buffers),
+        counts_(counts),
+        last_(last),
+        start_(start),
+        ops_(ops),
+        dead_(ops.size(), false) {}
 
   void run() {
     for (at_ = 0; at_ < ops_.size(); ++at_) {
       LoweredOp& op = ops_[at_];
-      if (takes_views(op)) {
-        read_through(op);
-        forget_written(op);
-        makers_[op.out[0]] = at_;
-        continue;
-      }
-      if (const std::optional<StridedView> view = view_of(op)) {
-        if (!write_through(op, *view)) note(op, *view);
-        continue;
-      }
-      forget_written(op);
+      const bool takes = takes_views(op);
+      if (takes) read_through(op);
+      const std::optional<StridedView> view = view_of(op);
+      const bool is_written = view && write_through(op, *view);
+      record_accesses(op);
+      if (takes) makers_[op.out[0]] = at_;
+      if (view && !is_written) note(op, *view);
     }
     drop_unread();
     std::size_t at = 0;
@@ -63,7 +68,6 @@ class ViewReader {
   /// Records the copy; one of a copy also as a view of what that copied.
   void note(const LoweredOp& op, const StridedView& view) {
     Copied copied{op.in[0], view};
-    forget_written(op);
     if (const auto inner = copied_.find(op.in[0]); inner != copied_.end()) {
       if (auto both = compose(view, inner->second.view)) copied = {inner->second.from, *std::move(both)};
     }
@@ -99,9 +103,7 @@ class ViewReader {
     const Accesses& count = counts_[copy.in[0]];
     if (found == makers_.end() || count.reads != 1 || count.writes != 1) return false;
     LoweredOp& maker = ops_[found->second];
-    const auto touches_copy = [&](const LoweredOp& op) { return touches(op, copy.out[0]); };
-    const auto first = ops_.begin() + static_cast<std::ptrdiff_t>(found->second);
-    if (std::any_of(first, ops_.begin() + static_cast<std::ptrdiff_t>(at_), touches_copy)) return false;
+    if (last_[copy.out[0]] >= start_ + found->second) return false;
     EvalSpec spec = eval_spec(ir_, *maker.op, kernels_);
     lowered::Plain plain = *maker.as<lowered::Plain>();
     plain.writes = inverse(view, spec.outputs[0].shape);
@@ -115,9 +117,10 @@ class ViewReader {
     return true;
   }
 
-  /// Copies of what the op writes hold what it was before.
-  void forget_written(const LoweredOp& op) {
+  /// Copies of what the op writes hold what it was before: they are forgotten.
+  void record_accesses(const LoweredOp& op) {
     for_each_access(op, [this](BufferId id, bool is_written) {
+      last_[id] = start_ + at_;
       if (!is_written) return;
       copied_.erase(id);
       makers_.erase(id);
@@ -141,6 +144,8 @@ class ViewReader {
   const kernels::KernelTable& kernels_;
   const IdVector<BufferId, Buffer>& buffers_;
   IdVector<BufferId, Accesses>& counts_;
+  IdVector<BufferId, std::size_t>& last_;
+  std::size_t start_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::size_t at_ = 0;
@@ -154,13 +159,17 @@ class ViewReader {
 
 void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
   IdVector<BufferId, Accesses> counts = count_accesses(program);
+  IdVector<BufferId, std::size_t> last(program.buffers.size(), 0);
+  std::size_t start = 1;
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
       // Merged ops run at once: what one of them writes is not there for the next.
       if (!op.is<lowered::Merged>())
         for_each_body(op, [&](std::vector<LoweredOp>& body) { self(self, body); });
     }
-    ViewReader(ir, kernels, program.buffers, counts, ops).run();
+    const std::size_t size = ops.size();
+    ViewReader(ir, kernels, program.buffers, counts, last, start, ops).run();
+    start += size;
   };
   visit(visit, program.ops);
 }
