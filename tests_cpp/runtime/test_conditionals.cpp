@@ -13,8 +13,10 @@
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/graph_editor.h"
 #include "support/program.h"
+#include "support/streams.h"
 
 using namespace popsr;
+using popsr::test::borrow;
 using popsr::test::error_of;
 using popsr::test::Expect;
 using popsr::test::facts_of;
@@ -26,10 +28,6 @@ const std::string kTop = "{0,1,2,3}";
 const std::string kPairs = "{0,1}{2,3}";
 const std::string kBottom = "{0}{1}{2}{3}";
 const TensorType kCondition{DType::kBool, {}};
-
-std::shared_ptr<const Ir> borrow(const Program& program) {
-  return {std::shared_ptr<const Ir>(), &program.ir};
-}
 
 /// A graph that `build` fills.
 template <class Build>

@@ -1,23 +1,20 @@
 // Products that read and write through transposes, slices and expansions: the bits of those that do not.
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
+#include "support/streams.h"
 
 using namespace popsr;
-using popsr::test::Attrs;
+using popsr::test::borrow;
 using popsr::test::Program;
+using popsr::test::Streams;
 
 namespace {
-
-std::shared_ptr<const Ir> borrow(const Program& program) {
-  return {std::shared_ptr<const Ir>(), &program.ir};
-}
 
 Attribute ints(std::vector<std::int64_t> values) { return Attribute(std::move(values)); }
 
@@ -47,35 +44,19 @@ struct Runs {
   std::vector<std::vector<float>> bits(SessionOptions options) const {
     options.seed = 5;
     Session session(borrow(p), options);
-    IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
-    IdVector<StreamId, StreamBuffer> buffers(p.ir.num_streams());
-    for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
-      const Stream& stream = p.ir.stream(id);
-      const std::int64_t rows = num_rows(stream, p.ir.replication());
-      data[id].resize(static_cast<std::size_t>(rows * num_elements(stream.type.shape)));
-      for (std::size_t i = 0; i < data[id].size(); ++i)
-        data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;
-      buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), 1};
-    }
-    session.run(buffers, {});
-    return {data.begin(), data.end()};
+    Streams streams(p.ir);
+    session.run(streams.buffers, {});
+    return {streams.data.begin(), streams.data.end()};
   }
 
   /// Executed ops of that name.
   std::uint64_t calls(const std::string& op, SessionOptions options = {}) const {
     Session session(borrow(p), options);
-    IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
-    IdVector<StreamId, StreamBuffer> buffers(p.ir.num_streams());
-    for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
-      const Stream& stream = p.ir.stream(id);
-      data[id].resize(
-          static_cast<std::size_t>(num_rows(stream, p.ir.replication()) * num_elements(stream.type.shape)));
-      buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), 1};
-    }
-    session.run(buffers, {});
-    const auto stats = session.stats().kernel_calls;
-    const auto found = stats.find(op);
-    return found == stats.end() ? 0 : found->second;
+    Streams streams(p.ir);
+    session.run(streams.buffers, {});
+    const auto calls = session.stats().kernel_calls;
+    const auto found = calls.find(op);
+    return found == calls.end() ? 0 : found->second;
   }
 
   void check_bits(bool stochastic = false) {
