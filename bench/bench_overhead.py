@@ -1,10 +1,14 @@
-"""Overhead before anything is computed: a call of session.run, and the import."""
+"""Overhead before anything is computed: a call of session.run, the import, compilation; and the end of a run."""
 
 import statistics
 import subprocess
 import sys
+import threading
+import time
+import timeit
 
 import numpy as np
+import pytest
 
 import popsr
 from bench import programs
@@ -47,3 +51,35 @@ def test_compile_20000_ops(benchmark):
     benchmark.pedantic(popsr.Session, args=(ir,), rounds=7, iterations=1, warmup_rounds=1)
     stats = benchmark.stats.stats
     print(f"\nsession of 20,000 ops: best {stats.min:.3f} s, median {stats.median:.3f} s")
+
+
+@pytest.mark.parametrize("name", ["sums that live at once", "products read late"])
+def test_compilation_is_linear(benchmark, name):
+    """Sessions of 4,000 and 64,000 ops: 16 times as many."""
+    few, many = (programs.LONG_PROGRAMS[name](n) for n in (4_000, 64_000))
+    best = min(timeit.repeat(lambda: popsr.Session(few), number=1, repeat=7))
+    benchmark.pedantic(popsr.Session, args=(many,), rounds=7, iterations=1, warmup_rounds=1)
+    ratio = benchmark.stats.stats.min / best
+    print(f"\n{name}: 4,000 ops {best * 1e3:.1f} ms, 64,000 ops {ratio:.1f} times as long (16 is linear)")
+
+
+@pytest.mark.parametrize("name", ["nested loops", "one long pass"])
+def test_stop(benchmark, name):
+    """From `stop` in another thread to the error: instructions of nanoseconds, and of milliseconds."""
+    with popsr.Session(programs.ENDLESS_PROGRAMS[name]()) as session:
+        benchmark.pedantic(seconds_to_stop, args=(session,), rounds=1, iterations=1)
+        taken = sorted(seconds_to_stop(session) for _ in range(21))
+    print(f"\nstop in {name}: median {taken[10] * 1e3:.1f} ms, worst {taken[-1] * 1e3:.1f} ms (goal: 100 ms)")
+
+
+def seconds_to_stop(session) -> float:
+    asked = []
+
+    def ask() -> None:
+        asked.append(time.perf_counter())
+        session.stop()
+
+    threading.Timer(0.05, ask).start()
+    with pytest.raises(popsr.errors.StoppedError):
+        session.run()
+    return time.perf_counter() - asked[0]

@@ -180,3 +180,51 @@ def residual_layers(count: int) -> tuple[popsr.Ir, list[popsr.Tensor]]:
             x = ops.add(ops.mul(x, w), h)
             values += [h, x]
     return ir, values
+
+
+def sums_at_once(size: int) -> popsr.Ir:
+    """Sums whose operands all live at once: memory is looked for among many buffers."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        x = popsr.variable(np.ones(3, np.float32))
+        terms = [x + 1.0 for _ in range(size // 2)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        ops.host_store(popsr.d2h_stream((3,), popsr.float32), total)
+    return ir
+
+
+def products_read_late(size: int) -> popsr.Ir:
+    """Products, each read when all others are computed: what reads one is far from it."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        x = popsr.variable(np.ones((2, 2), np.float32))
+        for product in [x @ x for _ in range(size // 2)]:
+            ops.exp(product)
+    return ir
+
+
+def nested_loops() -> popsr.Ir:
+    """Counts for ever, in a loop of a loop."""
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.zeros(1, np.float32))
+        inner = ir.create_graph(lambda x: ops.var_updates.accumulate_(x, popsr.constant(1.0)), w)
+        outer = ir.create_graph(lambda x: ops.repeat(inner, 10**12, x), w)
+        ops.repeat(outer, 10**12, w)
+    return ir
+
+
+def one_long_pass() -> popsr.Ir:
+    """Many products of some milliseconds, without a loop."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.zeros((500, 500), np.float32))
+        for _ in range(3000):
+            ops.var_updates.copy_var_update_(w, w @ w)
+    return ir
+
+
+LONG_PROGRAMS = {"sums that live at once": sums_at_once, "products read late": products_read_late}
+ENDLESS_PROGRAMS = {"nested loops": nested_loops, "one long pass": one_long_pass}

@@ -180,6 +180,28 @@ TEST_CASE("an accumulated product equals the accumulated stored product") {
   CHECK(result_of(p, out, {}) == result_of(p, out, {.check = true}));
 }
 
+TEST_CASE("products that are accumulated late are fused unless their operands were written in between") {
+  for (const bool is_written : {false, true}) {
+    Program p(2);
+    p.sequence = SequenceMode::kOrdered;
+    const TensorType type{DType::kFloat32, {3, 3}};
+    const TensorId acc = p.variable("acc", {}, type);
+    const TensorId w = p.variable("w", {}, type);
+    const TensorId x = p.load("x", StreamMode::kReplicate, type);
+    p("copy_var_update_", {w, x}, "w1");
+    const TensorId first = p("matmul", {x, w}, "first");
+    const TensorId second = p("matmul", {w, x}, "second");
+    if (is_written) p("accumulate_", {w, x}, "w2");
+    p("accumulate_", {acc, first}, "acc1");
+    p("accumulate_", {acc, second}, "acc2");
+    const StreamId out = store(p, acc, "out");
+    const Session session(borrow(p), {});
+    CHECK((session.plan().to_string().find("matmul+accumulate_") == std::string::npos) == is_written);
+    CHECK(result_of(p, out, {}) == result_of(p, out, {.check = true}));
+    CHECK(result_of(p, out, {}) == result_of(p, out, {.optimise = false}));
+  }
+}
+
 TEST_CASE("an in-place write whose fact is coarser than its storage is copied to all blocks") {
   Program p(4);
   p.sequence = SequenceMode::kOrdered;

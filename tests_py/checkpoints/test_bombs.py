@@ -1,4 +1,4 @@
-"""Whatever a file contains, loading it takes memory and time in proportion to its size."""
+"""Whatever a file contains, loading it takes memory in proportion to its size, and comes to an end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from popsr.io._budget import Budget
 from tests_py.checkpoints.bombs import BOMBS
 from tests_py.support.helpers import run_python
 
-SECONDS, SECONDS_PER_BYTE = 1.0, 5e-9
-SLACK = 3.0  # other processes of the machine slow ours down
-
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
@@ -27,7 +24,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 
 def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Time and memory of loading each file, in one process that forks: imports take longer than most files."""
+    """Memory of loading each file, in one process that forks: imports take longer than most files."""
     code = f"from tests_py.checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
     # Large blocks come from the system and go back to it, so that memory which is taken is seen.
     lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())
@@ -38,13 +35,13 @@ def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", [name for name, bomb in BOMBS.items() if not bomb.is_slow])
-def test_memory_and_time_are_bounded(name: str, quick: dict[str, list[dict[str, Any]]]) -> None:
+def test_memory_is_bounded(name: str, quick: dict[str, list[dict[str, Any]]]) -> None:
     check(name, quick[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, bomb in BOMBS.items() if bomb.is_slow])
-def test_memory_and_time_of_big_files_are_bounded(name: str, slow: dict[str, list[dict[str, Any]]]) -> None:
+def test_memory_of_big_files_is_bounded(name: str, slow: dict[str, list[dict[str, Any]]]) -> None:
     check(name, slow[name])
 
 
@@ -54,7 +51,6 @@ def check(name: str, found: list[dict[str, Any]]) -> None:
     for each in found:
         print({key: value for key, value in each.items() if key != "text"})
         assert each["memory"] <= Budget.PER_BYTE * each["bytes"] + Budget.FIXED
-        assert each["seconds"] <= SLACK * (SECONDS + SECONDS_PER_BYTE * each["bytes"])
         assert len(each["text"]) <= 500
         assert "\n" not in each["text"]
     match = BOMBS[name].match

@@ -1,5 +1,5 @@
-"""Whatever is called with whatever: the call works, or raises a typed error of one short line, at once, without frames
-of popsr in its traceback.
+"""Whatever is called with whatever: the call works, or raises a typed error of one short line, without frames of popsr
+in its traceback.
 
 Another exception than popsr's is Python's TypeError about parameters that a function does not have, or about operands.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +29,6 @@ from tests_py.support.hostile.values import Liar, Raises
 from tests_py.support.typed_errors import frames_of_popsr, text_of, untyped
 from tests_py.support.unchecked import unchecked
 
-MAX_SECONDS = 1.0
 CALLS = 5
 _OF_A_CALL = re.compile(r"^[\w.<>]+\(\) (takes|missing|got) ")
 CALLS_SLOW = 40
@@ -39,7 +37,6 @@ CALLS_SLOW = 40
 def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Fault in the end of a call; None if there is none."""
     given = args if target.owner is None else (target.owner, *args)
-    start = time.thread_time()
     try:
         result = target.function(*given, **kwargs)
         if hasattr(result, "gen"):  # a context manager
@@ -55,8 +52,7 @@ def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
         found = f"{type(error).__name__}: {text_of(error)}"
     else:
         found = None
-    seconds = time.thread_time() - start
-    return found or (f"{seconds:.1f} s" if seconds > MAX_SECONDS else None)
+    return found
 
 
 def _is_pythons(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:

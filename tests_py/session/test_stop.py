@@ -340,78 +340,53 @@ def endless(**options: Any) -> tuple[popsr.Ir, popsr.Variable]:
 
 
 class Outsider:
-    """Runs a program, and in another thread, as soon as that prints, ``act``: measures how long the run goes on."""
+    """Runs a program, and in another thread, as soon as that prints, ``act``."""
 
     def __init__(self, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.act, self.started, self.acted = act, threading.Event(), 0.0
+        self.act, self.started = act, threading.Event()
         monkeypatch.setattr(sys, "stderr", Calls(1, self.started.set))
 
     def _wait_and_act(self) -> None:
         self.started.wait()
         time.sleep(0.005)  # the run is past what prints
-        self.acted = time.perf_counter()
         self.act()
 
-    def run(
-        self, session: popsr.Session, error: type[BaseException], **options: Any
-    ) -> tuple[float, BaseException]:
+    def run(self, session: popsr.Session, error: type[BaseException]) -> BaseException:
         thread = threading.Thread(target=self._wait_and_act)
         thread.start()
         with pytest.raises(error) as stopped:
-            session.run(**options)
-        ended = time.perf_counter()
+            session.run()
         thread.join()
-        return ended - self.acted, stopped.value
-
-
-def best_of_twenty(
-    ir: popsr.Ir,
-    act: Callable[[popsr.Session], object],
-    error: type[BaseException],
-    monkeypatch: pytest.MonkeyPatch,
-    **options: Any,
-) -> float:
-    """The least time between request and return: other processes may delay any of them."""
-    with popsr.Session(ir, **options) as session:
-        times = []
-        for _ in range(20):
-            outsider = Outsider(lambda: act(session), monkeypatch)
-            times.append(outsider.run(session, error)[0])
-            if times[-1] < 0.1:
-                break
-    return min(times)
+        return stopped.value
 
 
 @pytest.mark.parametrize("options", [{}, {"check": True}, {"check": 0.01}, {"num_threads": 2}], ids=str)
-def test_other_threads_stop_a_run_within_100_ms(
+def test_other_threads_stop_a_run_that_would_never_end(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ir, _ = endless(replication=2)
-    assert best_of_twenty(ir, lambda session: session.stop(), StoppedError, monkeypatch, **options) < 0.1
+    with popsr.Session(ir, **options) as session:
+        Outsider(session.stop, monkeypatch).run(session, StoppedError)
 
 
-def test_one_long_pass_stops_within_100_ms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without loops, instructions of some milliseconds."""
+def test_one_long_pass_stops_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without loops: all that is left to do after the first op takes seconds."""
     ir = popsr.Ir()
     with ir.main_graph, popsr.in_sequence():
         w = popsr.variable(np.zeros((300, 300), np.float32), F32, "w")
         ops.print_tensor(popsr.constant(0))
         for _ in range(3000):
             var_updates.copy_var_update_(w, w @ w)
-    assert best_of_twenty(ir, lambda session: session.stop(), StoppedError, monkeypatch) < 0.1
+    with popsr.Session(ir) as session:
+        Outsider(session.stop, monkeypatch).run(session, StoppedError)
 
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("options", [{}, {"check": True}], ids=str)
-def test_ctrl_c_stops_a_nested_loop_within_100_ms(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_stops_a_nested_loop(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     ir, _ = endless()
-
-    def press(_: popsr.Session) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-    assert best_of_twenty(ir, press, KeyboardInterrupt, monkeypatch, **options) < 0.1
+    with popsr.Session(ir, **options) as session:
+        Outsider(lambda: os.kill(os.getpid(), signal.SIGINT), monkeypatch).run(session, KeyboardInterrupt)
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -432,9 +407,8 @@ def test_ctrl_c_between_instructions_leaves_whole_updates(monkeypatch: pytest.Mo
             add(*[popsr.graph_input((500,), I64, f"x{i}", by_ref=True) for i in range(8)])
         ops.repeat(graph, LONG, *vs)
     with popsr.Session(ir) as session:
-        _, error = Outsider(lambda: os.kill(os.getpid(), signal.SIGINT), monkeypatch).run(
-            session, KeyboardInterrupt
-        )
+        outsider = Outsider(lambda: os.kill(os.getpid(), signal.SIGINT), monkeypatch)
+        error = outsider.run(session, KeyboardInterrupt)
         (note,) = error.__notes__
         data = [session.get_tensor_data(v) for v in vs]
     done = [int(each[0]) for each in data]
@@ -471,7 +445,7 @@ def test_errors_of_a_signal_handler_end_the_run(monkeypatch: pytest.MonkeyPatch)
     try:
         with popsr.Session(ir) as session:
             outsider = Outsider(lambda: os.kill(os.getpid(), signal.SIGUSR1), monkeypatch)
-            _, error = outsider.run(session, TooLate)
+            error = outsider.run(session, TooLate)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert error.__notes__ == [

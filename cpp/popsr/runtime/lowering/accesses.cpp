@@ -1,5 +1,7 @@
 #include "popsr/runtime/lowering/accesses.h"
 
+#include <algorithm>
+
 namespace popsr {
 
 IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program) {
@@ -16,6 +18,31 @@ bool touches(const LoweredOp& op, BufferId buffer) {
   bool found = false;
   for_each_access(op, [&](BufferId id, bool) { found = found || id == buffer; });
   return found;
+}
+
+AccessPositions::AccessPositions(const std::vector<LoweredOp>& ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    for_each_access(ops[i], [&](BufferId id, bool is_written) {
+      accesses_[id].push_back(i);
+      if (is_written) writes_[id].push_back(i);
+    });
+  }
+}
+
+std::optional<std::size_t> AccessPositions::next_access(BufferId buffer, std::size_t at) const {
+  return first(accesses_, buffer, at + 1);
+}
+
+std::optional<std::size_t> AccessPositions::first_write(BufferId buffer, std::size_t at) const {
+  return first(writes_, buffer, at);
+}
+
+std::optional<std::size_t> AccessPositions::first(const Positions& positions, BufferId buffer,
+                                                  std::size_t at) {
+  const auto found = positions.find(buffer);
+  if (found == positions.end()) return std::nullopt;
+  const auto next = std::ranges::lower_bound(found->second, at);
+  return next == found->second.end() ? std::nullopt : std::optional(*next);
 }
 
 }  // namespace popsr

@@ -1,6 +1,11 @@
 // Reads and writes of buffers by lowered ops.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <vector>
+
 #include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
@@ -24,5 +29,23 @@ void for_each_access(const LoweredOp& op, const Visit& visit) {
 
 /// True if the buffer is an operand of the op or in a body of it.
 bool touches(const LoweredOp& op, BufferId buffer);
+
+/// Positions of the ops of one list that access each buffer, themselves or in their bodies.
+class AccessPositions {
+ public:
+  explicit AccessPositions(const std::vector<LoweredOp>& ops);
+
+  /// The first position after `at` whose op reads or writes the buffer.
+  std::optional<std::size_t> next_access(BufferId buffer, std::size_t at) const;
+  /// The first position from `at` on whose op writes the buffer.
+  std::optional<std::size_t> first_write(BufferId buffer, std::size_t at) const;
+
+ private:
+  using Positions = std::map<BufferId, std::vector<std::size_t>>;  ///< Ascending.
+
+  static std::optional<std::size_t> first(const Positions& positions, BufferId buffer, std::size_t at);
+
+  Positions accesses_, writes_;
+};
 
 }  // namespace popsr

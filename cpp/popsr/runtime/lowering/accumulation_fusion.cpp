@@ -1,6 +1,7 @@
 // Gradient accumulation without passes over the accumulators: products wait until their target is read.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,10 +18,17 @@ class AccumulationFuser {
  public:
   AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
                     std::vector<LoweredOp>& ops)
-      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), ops_(ops), dead_(ops.size(), false) {}
+      : ir_(ir),
+        kernels_(kernels),
+        program_(program),
+        dedup_(dedup),
+        ops_(ops),
+        dead_(ops.size(), false),
+        positions_(ops) {}
 
   void run() {
-    note_accesses();
+    if (std::ranges::none_of(ops_, [this](const LoweredOp& op) { return is_step(op); })) return;
+    positions_.emplace(ops_);
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       if (reduces(i)) {
         close_touched(i, ops_[i].in[0]);
@@ -78,9 +86,8 @@ class AccumulationFuser {
 
   /// True if the value of the buffer after op i is overwritten before any op reads it.
   bool is_overwritten(BufferId id, std::size_t i) const {
-    const std::vector<std::size_t>& at = touches_.at(id);
-    const auto next = std::ranges::upper_bound(at, i);
-    if (next == at.end()) return false;
+    const std::optional<std::size_t> next = positions_->next_access(id, i);
+    if (!next) return false;
     const LoweredOp& op = ops_[*next];
     const auto* const fused = op.as<lowered::FusedProduct>();
     if (!op.is_single() || op.exec || (fused && (fused->lhs == id || fused->rhs == id))) return false;
@@ -92,15 +99,6 @@ class AccumulationFuser {
 
   std::int64_t blocks(const LoweredOp& op) const {
     return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
-  }
-
-  void note_accesses() {
-    for (std::size_t i = 0; i < ops_.size(); ++i) {
-      for_each_access(ops_[i], [&](BufferId id, bool is_written) {
-        touches_[id].push_back(i);
-        if (is_written) writes_[id].push_back(i);
-      });
-    }
   }
 
   /// Ends the chains that must be complete before op i; not the chain of `own`, which it continues or
@@ -175,10 +173,8 @@ class AccumulationFuser {
 
   /// A factor as op i would read it: a copy where it is written before `last`.
   BufferId held(BufferId id, std::size_t i, std::size_t last) {
-    const auto found = writes_.find(id);
-    if (found == writes_.end()) return id;
-    const auto next = std::ranges::lower_bound(found->second, i);
-    if (next == found->second.end() || *next >= last) return id;
+    const std::optional<std::size_t> next = positions_->first_write(id, i);
+    if (!next || *next >= last) return id;
     const auto [copy, fresh] = copies_.try_emplace({id, *next}, kNone);
     if (fresh) {
       copy->second = program_.buffers.next();
@@ -210,11 +206,11 @@ class AccumulationFuser {
   bool dedup_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
-  std::map<BufferId, Chain> chains_;                               ///< Open ones, by target.
-  std::map<BufferId, std::set<BufferId>> users_;                   ///< Targets of products of it.
-  std::map<BufferId, std::vector<std::size_t>> touches_, writes_;  ///< Ascending positions.
-  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;    ///< Of a buffer before that write.
-  std::map<std::size_t, std::vector<LoweredOp>> inserted_;         ///< Before that position.
+  std::optional<AccessPositions> positions_;                     ///< Before any change.
+  std::map<BufferId, Chain> chains_;                             ///< Open ones, by target.
+  std::map<BufferId, std::set<BufferId>> users_;                 ///< Targets of products of it.
+  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;  ///< Of a buffer before that write.
+  std::map<std::size_t, std::vector<LoweredOp>> inserted_;       ///< Before that position.
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "popsr/runtime/lowering/rewrites.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "popsr/effects/memory.h"
 #include "popsr/effects/remote_access.h"
@@ -21,14 +23,6 @@ bool contains(const std::vector<BufferId>& ids, BufferId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-/// True if the op, or a body of it, writes any of the buffers.
-bool writes_any(const LoweredOp& op, const std::vector<BufferId>& buffers) {
-  bool found = false;
-  for_each_access(
-      op, [&](BufferId id, bool is_written) { found = found || (is_written && contains(buffers, id)); });
-  return found;
-}
-
 /// The reader of the buffer when `op` is the next to touch it: the op, or its only part that does.
 LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
   if (op.is<lowered::Plain>()) return &op;
@@ -46,34 +40,47 @@ class ProductFuser {
       : ir_(ir), kernels_(kernels), dedup_(dedup), counts_(count_accesses(program)) {}
 
   void fuse(std::vector<LoweredOp>& ops) {
-    std::vector<bool> dead(ops.size(), false);
+    for (LoweredOp& op : ops) for_each_body(op, [this](std::vector<LoweredOp>& body) { fuse(body); });
+    std::vector<std::size_t> products;
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      for_each_body(ops[i], [this](std::vector<LoweredOp>& body) { fuse(body); });
-      if (ops[i].is<lowered::Plain>() && ops[i].op->def->kernel.rows &&
-          ops[i].op->def->kernel.rows(eval_spec(ir_, *ops[i].op, kernels_))) {
-        dead[i] = fuse_into_consumer(ops, i);
-      }
+      if (is_product(ops[i])) products.push_back(i);
+    }
+    if (products.empty()) return;
+    const AccessPositions positions(ops);
+    std::vector<bool> dead(ops.size(), false);
+    for (const std::size_t i : products) {
+      // One that took in another product is none any more.
+      dead[i] = ops[i].is<lowered::Plain>() && fuse_into_consumer(ops, positions, i);
     }
     std::size_t at = 0;
     std::erase_if(ops, [&dead, &at](const LoweredOp&) { return dead[at++]; });
   }
 
  private:
-  bool fuse_into_consumer(std::vector<LoweredOp>& ops, std::size_t product) {
+  bool is_product(const LoweredOp& op) const {
+    return op.is<lowered::Plain>() && op.op->def->kernel.rows &&
+           op.op->def->kernel.rows(eval_spec(ir_, *op.op, kernels_));
+  }
+
+  /// `positions` stay right: a consumer reads the operands of a product that nobody writes before it.
+  bool fuse_into_consumer(std::vector<LoweredOp>& ops, const AccessPositions& positions,
+                          std::size_t product) {
     const BufferId value = ops[product].out[0];
-    std::size_t next = product + 1;
     const std::vector<BufferId> operands = ops[product].in;
-    for (; next < ops.size() && !touches(ops[next], value); ++next) {
-      if (writes_any(ops[next], operands)) return false;
-    }
-    if (next == ops.size()) return false;
-    LoweredOp* const reader = reader_in(ops[next], value);
+    const std::optional<std::size_t> next = positions.next_access(value, product);
+    if (!next) return false;
+    const bool are_kept = std::ranges::none_of(operands, [&](BufferId id) {
+      const std::optional<std::size_t> write = positions.first_write(id, product + 1);
+      return write && *write <= *next;
+    });
+    if (!are_kept) return false;
+    LoweredOp* const reader = reader_in(ops[*next], value);
     if (reader == nullptr || !reader->op->def->kernel.fusion) return false;
     LoweredOp& consumer = *reader;
     const std::optional<ProductFusion> fusion =
         consumer.op->def->kernel.fusion(eval_spec(ir_, *consumer.op, kernels_));
     if (!fusion || consumer.in[fusion->product_input] != value || !reads_only(consumer, value)) return false;
-    if (writes_any(ops[next], operands) || costs_more(ops[product], consumer, *fusion)) return false;
+    if (costs_more(ops[product], consumer, *fusion)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;
