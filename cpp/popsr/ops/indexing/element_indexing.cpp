@@ -107,7 +107,11 @@ class ElementGather {
           reinterpret_cast<const T*>(block.in(kElements)) + NestPosition(starts_, row).offset(0);
       T* const to = reinterpret_cast<T*>(block.out()) + row * count_;
       const std::int64_t* const index = indices + row * count_;
-      for (std::int64_t j = 0; j < count_; ++j) to[j] = from[index[j] * stride_ + j * step_];
+      if (stride_ == 1 && step_ == 0) {
+        for (std::int64_t j = 0; j < count_; ++j) to[j] = from[index[j]];
+      } else {
+        for (std::int64_t j = 0; j < count_; ++j) to[j] = from[index[j] * stride_ + j * step_];
+      }
     }
   }
 

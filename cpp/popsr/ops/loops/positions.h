@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string_view>
-#include <vector>
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
@@ -32,37 +33,65 @@ class Positions {
         extent_(extent),
         rules_(rules) {}
 
-  struct Loaded {
-    std::vector<std::int64_t> values = {};
-    std::int64_t block_step = 0;
+  class Loaded {
+   public:
+    const std::int64_t* of(const Block& block) const {
+      return own_ ? own_.get() + block.index() * block_step_
+                  : reinterpret_cast<const std::int64_t*>(block.in(input_));
+    }
 
-    const std::int64_t* of(const Block& block) const { return values.data() + block.index() * block_step; }
+   private:
+    friend class Positions;
+    std::unique_ptr<std::int64_t[]> own_ = nullptr;  ///< Null: the input has the positions themselves.
+    std::int64_t block_step_ = 0;
+    std::size_t input_ = 0;
   };
+
+  /// The positions live as long as the run's inputs.
   Loaded load(const BlockRun& run) const {
     const std::int64_t blocks =
         run.in_stride[input_] == 0 ? std::min<std::int64_t>(run.blocks, 1) : run.blocks;
-    Loaded loaded{.values = std::vector<std::int64_t>(static_cast<std::size_t>(blocks * elements_)),
-                  .block_step = run.in_stride[input_] == 0 ? 0 : elements_};
+    Loaded loaded;
+    loaded.input_ = input_;
+    if (holds_positions(run, blocks)) return loaded;
+    loaded.own_ =
+        std::make_unique_for_overwrite<std::int64_t[]>(static_cast<std::size_t>(blocks * elements_));
+    loaded.block_step_ = run.in_stride[input_] == 0 ? 0 : elements_;
+    const std::span values(loaded.own_.get(), static_cast<std::size_t>(blocks * elements_));
     for (std::int64_t b = 0; b < blocks && elements_ > 0; ++b) {
       // Unsigned numbers from 2^63 on come out negative: out of range either way.
-      load_tile(kernels_, dtype_, kernels::Compute::kI64, loaded.values.data() + b * elements_,
+      load_tile(kernels_, dtype_, kernels::Compute::kI64, values.data() + b * elements_,
                 Block(run, b).in(input_), elements_);
     }
     // Added to indices below 0.
     const bool is_signed = info(dtype_).kind != DTypeKind::kUInt;
     const std::int64_t added = rules_.from_end && is_signed ? extent_ : 0;
-    std::uint64_t outside = 0;
-    for (std::int64_t& value : loaded.values) {
-      value += value < 0 ? added : 0;
-      outside |= static_cast<std::uint64_t>(value < 0) | static_cast<std::uint64_t>(value >= extent_);
-    }
-    if (outside != 0) resolve_outside(loaded.values, added);
+    for (std::int64_t& value : values) value += value < 0 ? added : 0;
+    if (!are_inside(values)) resolve_outside(values, added);
     return loaded;
   }
 
  private:
+  /// True if the input has numbers of 64 bits that are positions as they are.
+  bool holds_positions(const BlockRun& run, std::int64_t blocks) const {
+    if (dtype_ != DType::kInt64) return false;
+    for (std::int64_t b = 0; b < blocks && elements_ > 0; ++b) {
+      const auto* const first = reinterpret_cast<const std::int64_t*>(Block(run, b).in(input_));
+      if (!are_inside({first, static_cast<std::size_t>(elements_)})) return false;
+    }
+    return true;
+  }
+
+  bool are_inside(std::span<const std::int64_t> values) const {
+    // An index below 0 is, without its sign, greater than any extent.
+    const auto extent = static_cast<std::uint64_t>(extent_);
+    std::uint64_t outside = 0;
+    for (const std::int64_t value : values) outside |= static_cast<std::uint64_t>(value) >= extent ? 1U : 0U;
+    return outside == 0;
+  }
+
   /// `added`: the number that was added to indices below 0.
-  void resolve_outside(std::vector<std::int64_t>& values, std::int64_t added) const {
+  void resolve_outside(std::span<std::int64_t> values, std::int64_t added) const {
     for (std::int64_t& value : values) {
       if (value >= 0 && value < extent_) continue;
       if (!rules_.may_be_outside) {

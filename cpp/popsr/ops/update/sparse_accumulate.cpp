@@ -106,7 +106,7 @@ class SparseAccumulate {
     copy_(run);
     Meetings meetings;
     for_each_block(run, [&](const Block& block) {
-      if (block.index() == 0 || positions.block_step != 0) meetings.find(positions.of(block), count_);
+      if (block.index() == 0 || run.in_stride[kIndices] != 0) meetings.find(positions.of(block), count_);
       accumulate(block, meetings);
     });
   }
