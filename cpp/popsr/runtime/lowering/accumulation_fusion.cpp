@@ -18,13 +18,7 @@ class AccumulationFuser {
  public:
   AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
                     std::vector<LoweredOp>& ops)
-      : ir_(ir),
-        kernels_(kernels),
-        program_(program),
-        dedup_(dedup),
-        ops_(ops),
-        dead_(ops.size(), false),
-        positions_(ops) {}
+      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), ops_(ops), dead_(ops.size(), false) {}
 
   void run() {
     if (std::ranges::none_of(ops_, [this](const LoweredOp& op) { return is_step(op); })) return;
