@@ -104,14 +104,16 @@ def plain_cross_entropy(
     return ops.sum(losses) if reduction == "sum" else ops.sum(losses) / ops.sum(kept)
 
 
-def attention(causal: bool, axis: int | None = None, bias: bool = True) -> Case:
+def attention(causal: bool, axis: int | None = None, bias: bool = True, store_scores: bool = True) -> Case:
     cut: dict[str, Any] = {}
     for name, where in (("q", 1), ("k", 1), ("v", 1), ("out", 0)):
         cut[f"{name}.weight"] = ((12, 6) if name == "out" else (6, 12), where)
         if bias:
             cut[f"{name}.bias"] = ((6,), None) if name == "out" else ((12,), 0)
     return Case(
-        layer=lambda group, w: layers.ParallelAttention(4, 3, group, causal, axis, bias=bias, initial=w),
+        layer=lambda group, w: layers.ParallelAttention(
+            4, 3, group, causal, axis, bias=bias, store_scores=store_scores, initial=w
+        ),
         plain=lambda x, w: plain_attention(x[0], w, causal),
         inputs=((2, 4, 6),),
         weights=cut,
@@ -157,4 +159,6 @@ CASES: dict[str, Case] = {
     "attention to all": attention(causal=False),
     "attention without bias": attention(causal=True, bias=False),
     "attention of a sequence": attention(causal=True, axis=1),
+    "attention without scores": attention(causal=True, store_scores=False),
+    "attention to all without scores": attention(causal=False, axis=1, store_scores=False),
 }

@@ -13,6 +13,7 @@ from popsr._text import suggestions as _suggestions
 from popsr.ops import collectives, var_updates
 from popsr.ops import utils as utils
 from popsr.ops.activations import *
+from popsr.ops.attention import *
 from popsr.ops.bitwise import *
 from popsr.ops.cast import *
 from popsr.ops.code_copy import *

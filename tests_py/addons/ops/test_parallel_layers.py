@@ -265,15 +265,16 @@ def test_integers_of_each_dtype(name: str) -> None:
         near(losses[replica], expect)
 
 
+@pytest.mark.parametrize("store_scores", [True, False])
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
-def test_causal_attention_of_narrow_floats(name: str) -> None:
+def test_causal_attention_of_narrow_floats(name: str, store_scores: bool) -> None:
     """Scores that are not seen are minus infinity, which no row has alone."""
     ir = popsr.Ir(replication=2)
     io = Streams()
     x = np.linspace(-4, 4, 2 * 4 * 6).reshape(2, 4, 6)
     with ir.main_graph, popsr.in_sequence():
         t = ops.cast(io.feed(x.astype(np.float32)), dtype(name))
-        factories, graph = layers.ParallelAttention(2, 3, sequence_axis=None).create_graph(t)
+        factories, graph = layers.ParallelAttention(2, 3, store_scores=store_scores).create_graph(t)
         info = graph.autodiff(grads_provided=graph.graph.outputs)
         call = graph.bind(factories.init()).call_with_info(t)
         gradients = info.call(call.outputs[0], args=info.grad_graph_info.inputs_dict(call))

@@ -24,6 +24,7 @@ TITLES = {
     "samples": "samples of images",
     "recurrent": "recurrent layers",
     "quantise": "quantised numbers",
+    "attention": "attention",
     "einsum": "Einstein sums",
     "signal": "Fourier transforms",
     "control": "branches and loops",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests_py.ops.rows.arrangements import arrangement_rows
+from tests_py.ops.rows.attention import attention_rows
 from tests_py.ops.rows.collectives import collective_rows
 from tests_py.ops.rows.control import control_rows
 from tests_py.ops.rows.conv import conv_rows
@@ -392,6 +393,7 @@ _ROWS: dict[str, Row] = {
     **elementwise_rows(),
     **function_rows(),
     **arrangement_rows(),
+    **attention_rows(),
     **element_rows(),
     **resampling_rows(),
     **fp8_rows(),

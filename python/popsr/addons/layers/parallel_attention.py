@@ -52,6 +52,8 @@ class ParallelAttention(Module):
         sequence_axis: the axis of ``x`` and of the result that the replicas of a group share out; not the last one.
             None: ``x`` is whole, and equal on the group.
         bias: true if the layers have biases.
+        store_scores: true: scores and weights are tensors, rounded to the dtype of ``x``. False: ``ops.attention``,
+            which keeps neither and rounds only the result; other bits, less memory.
         initial: whole initial values, or functions that return them, by the name of the variable, as ``"q.weight"``.
             Default: the layers'.
     Raises:
@@ -70,6 +72,7 @@ class ParallelAttention(Module):
         sequence_axis: int | None = None,
         *,
         bias: bool = True,
+        store_scores: bool = True,
         initial: Mapping[str, Initial] | None = None,
     ) -> None:
         """No state yet."""
@@ -80,6 +83,7 @@ class ParallelAttention(Module):
         self.causal = read_flag(f"{_WHERE}: causal", causal)
         self.sequence_axis = sequence_axis
         self.bias = read_flag(f"{_WHERE}: bias", bias)
+        self.store_scores = read_flag(f"{_WHERE}: store_scores", store_scores)
         self._initial = self._read_initial({} if initial is None else initial)
         self.q, self.k, self.v = (self._column_part(name) for name in ("q", "k", "v"))
 
@@ -138,6 +142,8 @@ class ParallelAttention(Module):
         return ops.transpose(split, (0, 2, 1, 3))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not self.store_scores:
+            return ops.attention(q, k, v, is_causal=self.causal, scale=self.head_size**-0.5)
         scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) * self.head_size**-0.5
         if self.causal:
             seen = constant(np.tri(q.shape[2], dtype=np.bool_), dtypes.bool)

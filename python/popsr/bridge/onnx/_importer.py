@@ -14,7 +14,14 @@ from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._places import Depth, domain_of, named, place_of
-from popsr.bridge.onnx._rules import RULES, NotSupportedError, Rule, ValueNeededError, find_rule
+from popsr.bridge.onnx._rules import (
+    RULES,
+    FunctionBodyError,
+    NotSupportedError,
+    Rule,
+    ValueNeededError,
+    find_rule,
+)
 from popsr.bridge.onnx._types import array_of, code_of
 from popsr.bridge.onnx._values import Values
 from popsr.context import location
@@ -201,7 +208,10 @@ class Importer(Values):
             known = self._folded(fold, node, operands)
             if known is not None:
                 return known
-        return self._emitted(found, node, operands)
+        try:
+            return self._emitted(found, node, operands)
+        except FunctionBodyError:
+            return self._expanded(node, domain, operands)
 
     def _given(self, proto: Any) -> dict[str, Any]:
         """Attributes by name; those that refer to an attribute of the calling node are that one."""

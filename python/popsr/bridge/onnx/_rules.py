@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "MODEL_DOMAIN",
     "RULES",
+    "FunctionBodyError",
     "NotSupportedError",
     "Rule",
     "ValueNeededError",
@@ -32,6 +33,10 @@ class ValueNeededError(NotSupportedError):
         """With the names of inputs."""
         super().__init__(text)
         self.inputs = tuple(inputs)
+
+
+class FunctionBodyError(Exception):
+    """A rule leaves a node, without an op of it, to the function body that ONNX has. Never seen by users."""
 
 
 RuleFunction = Callable[..., Any]

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from tests_py.ops.rows.refusals import (
     arrangements,
+    attention,
     collectives,
     control,
     conv,
@@ -27,6 +28,7 @@ from tests_py.ops.rows.refusals.refusal import Refusal
 
 _FAMILIES = (
     arrangements,
+    attention,
     collectives,
     control,
     conv,

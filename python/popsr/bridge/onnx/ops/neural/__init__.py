@@ -2,6 +2,7 @@
 
 from popsr._lazy import names_only
 from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their rules
+    _attention,
     _convolutions,
     _einsum,
     _neural,
