@@ -20,6 +20,7 @@ __all__ = [
     "ONNX_TYPES",
     "PRODUCER",
     "digest_record",
+    "entries_of",
     "field_names",
     "metadata",
     "require_onnx",
@@ -80,6 +81,11 @@ def type_names(onnx: Any) -> dict[int, str]:
 def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:
     """Entries of ``metadata_props``."""
     return [onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
+
+
+def entries_of(message: Any) -> dict[str, str]:
+    """``metadata_props`` of a message."""
+    return {each.key: each.value for each in message.metadata_props}
 
 
 def digest_record(onnx: Any, digest: str) -> bytes:

@@ -25,16 +25,11 @@ from popsr._text.shown import shown
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
 from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
-from popsr.compat.popart._settings import (
-    InputSettings,
-    replication_of,
-    settings_of,
-    write_replication,
-    write_settings,
-)
+from popsr.compat.popart._settings import InputSettings
 from popsr.compat.popart._signatures import Signature, debug_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
-from popsr.io._onnx_format import ONNX_TYPES, require_onnx
+from popsr.io._onnx_format import ONNX_TYPES, entries_of, metadata, require_onnx
+from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
 from popsr.replicas import VariableSettings
 
 if TYPE_CHECKING:
@@ -271,7 +266,7 @@ class Builder(NodeAttributes):
         made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=_code(where, info.dataType()))
         made.raw_data = value.tobytes()
         if groups is not None:
-            write_settings(made, groups)
+            made.metadata_props.extend(metadata(self._onnx, settings_text_of(groups)))
         self._graph.initializer.append(made)
         self._initializers[id_] = self._graph.initializer[-1]
         self._known[id_] = info
@@ -347,8 +342,10 @@ class Builder(NodeAttributes):
         """Let the model say how many replicas there are; outer dimensions of initial values are then groups."""
         replicas = read_int("embedReplicationFactor: replicationFactor", replicationFactor, 1)
         for each in self._graph.initializer:
-            settings_of(each).shapeOnReplica(tuple(each.dims), replicas, each.name)
-        write_replication(self._model, replicas)
+            settings_from(entries_of(each)).shapeOnReplica(tuple(each.dims), replicas, each.name)
+        entries = {**entries_of(self._model), **write_factor(replicas)}
+        del self._model.metadata_props[:]
+        self._model.metadata_props.extend(metadata(self._onnx, entries))
         self._forget()
 
     def getModelProto(self) -> bytes:
@@ -408,8 +405,7 @@ class Builder(NodeAttributes):
                 file.write(each.raw_data)
                 each.ClearField("raw_data")
                 each.data_location = self._onnx.TensorProto.EXTERNAL
-                for key, value in place.items():
-                    each.external_data.add(key=key, value=value)
+                each.external_data.extend(metadata(self._onnx, place))
 
     def getInputTensorIds(self) -> list[str]:
         """Ids of the inputs, and of the initializers."""
@@ -455,12 +451,14 @@ class Builder(NodeAttributes):
 
     def _row_info(self, id_: str) -> TensorInfo:
         """Element type and shape of an initializer: on a replica where the number of replicas is known."""
-        each, replicas = self._initializers[id_], replication_of(self._model)
+        each, replicas = self._initializers[id_], factor_of(entries_of(self._model))
         info = info_of(each)
         assert info is not None
         if replicas is None:
             return info
-        return TensorInfo(info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_))
+        return TensorInfo(
+            info.dataType(), settings_from(entries_of(each)).shapeOnReplica(info.shape(), replicas, id_)
+        )
 
     def _describe(self, where: str, id_: str) -> dict[str, TensorInfo]:
         """Types and shapes of the tensors that one depends on.

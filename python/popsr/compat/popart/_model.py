@@ -13,7 +13,6 @@ from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
 from popsr.compat.popart._graphcore_ops import DOMAIN
-from popsr.compat.popart._settings import replication_of, settings_of
 from popsr.errors import (
     ArgumentTypeError,
     CheckpointError,
@@ -22,7 +21,8 @@ from popsr.errors import (
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx_format import entries_of, require_onnx
+from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
 
 __all__ = ["SEED", "Graph", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
@@ -103,14 +103,15 @@ def weights_of(where: str, proto: Any, arrays: Mapping[str, Array], replicas: in
     Raises:
         ReplicaError: the model says that it was made for another number of replicas.
     """
-    embedded = replication_of(proto)
+    embedded = factor_of(entries_of(proto))
     if embedded not in (None, replicas):
         raise ReplicaError(
             f"{where}: the model was made for {embedded} replicas, got {replicas}, expected replicatedGraphCount "
             f"{embedded}"
         )
     return {
-        each.name: Weight(each.name, arrays[each.name], settings_of(each)) for each in proto.graph.initializer
+        each.name: Weight(each.name, arrays[each.name], settings_from(entries_of(each)))
+        for each in proto.graph.initializer
     }
 
 
@@ -153,10 +154,10 @@ def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
     Raises:
         Error: as ``read_graph``, or the tensor is a sequence.
     """
-    onnx, replicas = require_onnx(where), replication_of(proto)
+    onnx, replicas = require_onnx(where), factor_of(entries_of(proto))
     weights = {}
     for each in proto.graph.initializer:
-        settings = VariableSettings() if replicas is None else settings_of(each)
+        settings = VariableSettings() if replicas is None else settings_from(entries_of(each))
         weights[each.name] = Weight(each.name, _array(where, onnx, each), settings)
     model = read_graph(where, proto, weights, [name], replicas or 1, {}, False).model
     return {n: TensorInfo(t.dtype, t.shape) for n, t in {**model.tensors, **model.outputs}.items()}

@@ -15,7 +15,7 @@ from popsr._popart.types import TensorInfo
 from popsr._session.devices import DeviceInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._optimisers import Optimizer
-from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._settings import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
 from popsr.errors import (
     ArgumentTypeError,

@@ -18,8 +18,7 @@ from popsr._text.shown import shown
 from popsr.compat.popart._model import SEED, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._program import Program, Training
-from popsr.compat.popart._settings import ReplicatedStreamMode
-from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._settings import InputShapeInfo, ReplicatedStreamMode
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback, StepArrays
 from popsr.errors import (
     ArgumentTypeError,
