@@ -24,6 +24,7 @@ __all__ = [
     "field_names",
     "metadata",
     "require_onnx",
+    "set_entries",
     "type_names",
 ]
 
@@ -86,6 +87,14 @@ def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:
 def entries_of(message: Any) -> dict[str, str]:
     """``metadata_props`` of a message."""
     return {each.key: each.value for each in message.metadata_props}
+
+
+def set_entries(message: Any, entries: dict[str, str]) -> None:
+    """Set entries of ``metadata_props`` of a message; those of other keys stay."""
+    known = {**entries_of(message), **entries}
+    del message.metadata_props[:]
+    for key, value in known.items():
+        message.metadata_props.add(key=key, value=value)
 
 
 def digest_record(onnx: Any, digest: str) -> bytes:

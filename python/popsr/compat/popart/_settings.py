@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
+STREAM_MODE = "__replicatedStreamMode"
+"""Key of an input's mode in a model."""
+
+
 class ReplicatedStreamMode(Choices):
     """Data of an input: a row for each replica, or one for all."""
 
