@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._options.enums import ReductionType
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._model import Array, Weight, read_graph
@@ -31,31 +30,18 @@ GRADIENT, ACCUM, UPDATED = "Gradient___", "Accum___", "UpdatedVar___"
 Tensors = dict[str, Tensor]
 
 
-class Training:
+class Training(NamedTuple):
     """Loss, optimiser, and the reduction of gradients.
 
-    Args:
+    Attributes:
         loss: id of the loss.
         optimizer: the optimiser.
         mean: gradients are averaged over micro batches and replicas, not summed.
     """
 
-    def __init__(self, loss: str, optimizer: Optimizer, mean: bool) -> None:
-        """A training session beside an inference session."""
-        self.loss, self.optimizer, self.mean = loss, optimizer, mean
-
-    @staticmethod
-    def mean_of(reduction: ReductionType) -> bool:
-        """True for the mean.
-
-        Raises:
-            UnsupportedError: no reduction.
-        """
-        if reduction is ReductionType.NoReduction:
-            raise UnsupportedError(
-                "TrainingSession: accumulationAndReplicationReductionType, got NoReduction, expected Sum or Mean"
-            )
-        return reduction is ReductionType.Mean
+    loss: str
+    optimizer: Optimizer
+    mean: bool
 
 
 class Program:
@@ -88,7 +74,7 @@ class Program:
             Error: as ``popsr.bridge.onnx.load`` and ``popsr.transforms.autodiff``.
         """
         self._where, self._anchors, self._training = where, list(anchors), training
-        self._batches, self._micro, self._replicas = counts
+        self.counts = self._batches, self._micro, self._replicas = counts
         forward = [name for name in anchors if not name.startswith((GRADIENT, ACCUM, UPDATED))]
         states = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
         self._states_anchored = [name for name in forward if name.startswith(states)]
