@@ -17,6 +17,7 @@ from popsr._host.arguments import (
     read_mapping,
     read_path,
     read_text,
+    require_known,
 )
 from popsr._host.files import file_errors
 from popsr._lazy import LazyModule
@@ -304,10 +305,7 @@ class Builder(NodeAttributes):
         return name in self._known or (self._parent is not None and self._parent._knows(name))
 
     def _require(self, where: str, name: Any) -> None:
-        if read_text(f"{where}: id", name) not in self._known:
-            raise UnknownNameError(
-                f"{where}: no such tensor, got {shown(name)}, expected one of {shown(list(self._known))}"
-            )
+        require_known(f"{where}: no such tensor", [read_text(f"{where}: id", name)], self._known)
 
     def _unique(self, name: str) -> str:
         """The name, or with the first number that makes it new; names are never free again."""
@@ -391,11 +389,7 @@ class Builder(NodeAttributes):
         where, path = "saveInitializersExternally", read_path("saveInitializersExternally", filename)
         by_name = self._initializers
         wanted = [read_text(f"{where}: ids", each) for each in read_items(where, "ids", ids, kind="ids")]
-        for id_ in wanted:
-            if id_ not in by_name:
-                raise UnknownNameError(
-                    f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}"
-                )
+        require_known(f"{where}: not an initializer", wanted, by_name)
         with file_errors(where, "write", path), path.open("wb") as file:
             for id_ in wanted:
                 each = by_name[id_]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text
+from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
 from popsr._options.enums import ReductionType
 from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.types import TensorInfo
@@ -26,7 +26,6 @@ from popsr.errors import (
     AttributeValueError,
     ReplicaError,
     SessionError,
-    UnknownNameError,
     UnsupportedError,
 )
 from popsr.io import load_onnx
@@ -176,11 +175,8 @@ class ModelSource:
             )
         found = dict(load_onnx(model).items())
         known = {**self.program.variables, **self.program.states}
-        for name in found:
-            if name not in known and not ignore:
-                raise UnknownNameError(
-                    f"resetHostWeights: weight of another model, got {shown(name)}, expected one of {shown([*known])}"
-                )
+        if not ignore:
+            require_known("resetHostWeights: weight of another model", found, known)
         changed = (
             n
             for n, value in self.program.constants.items()
@@ -215,10 +211,7 @@ class ModelSource:
     def info(self, where: str, id_: str) -> TensorInfo:
         """Type and shape of a tensor on a replica."""
         known = self.tensors()
-        if read_text(f"{where}: id", id_) not in known:
-            raise UnknownNameError(
-                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(list(known))}"
-            )
+        require_known(f"{where}: no such tensor", [read_text(f"{where}: id", id_)], known)
         return TensorInfo(known[id_].dtype, known[id_].shape)
 
     def tensors(self) -> Mapping[str, Any]:
