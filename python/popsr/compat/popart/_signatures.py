@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,7 +65,8 @@ class Attribute(NamedTuple):
     default: Any
 
 
-class Signature(NamedTuple):
+@dataclass(frozen=True)
+class Signature:
     """A method.
 
     Attributes:
@@ -80,7 +83,7 @@ class Signature(NamedTuple):
     inputs: tuple[int, int] = (0, MANY)
     outputs: tuple[int, int] = (1, 1)
 
-    @property
+    @functools.cached_property
     def parameters(self) -> list[str]:
         """Names of the parameters."""
         many = ["num_outputs"] if self.outputs[0] != self.outputs[1] else []
