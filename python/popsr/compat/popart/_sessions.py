@@ -72,6 +72,11 @@ class _Session:
     _by_name: dict[str, Any]
     _is_filled: bool
 
+    def _read(self, loss: tuple[str, Optimizer] | None, *given: Any) -> None:
+        """Begin with a model, its loss and optimiser, and the parameters of both kinds of sessions."""
+        source = _sources.ModelSource(type(self).__name__, loss, *given)
+        self._open(source.program.ir, source)
+
     def _open(self, program: Ir, source: ModelSource | None) -> None:
         """Begin with a program, and the model that it was read from."""
         self._session = session = Session(program)
@@ -324,11 +329,8 @@ class InferenceSession(_Session):
             ArgumentTypeError: a parameter is missing, or of another type.
             Error: as ``popsr.bridge.onnx.load``.
         """
-        where = "InferenceSession"
-        read_text(f"{where}: name", name)
-        given = (fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
-        source = _sources.ModelSource(where, *given, None)
-        self._open(source.program.ir, source)
+        read_text("InferenceSession: name", name)
+        self._read(None, fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
 
 
 class TrainingSession(_Session):
@@ -370,9 +372,7 @@ class TrainingSession(_Session):
         where = "TrainingSession"
         read_text(f"{where}: name", name)
         trained = read_text(f"{where}: loss", loss), read_a(f"{where}: optimizer", optimizer, Optimizer)
-        given = (fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
-        source = _sources.ModelSource(where, *given, trained)
-        self._open(source.program.ir, source)
+        self._read(trained, fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
 
 
 _REFUSED = {

@@ -48,6 +48,15 @@ _READ_HERE = (
     "accumulationFactor",
     "accumulationAndReplicationReductionType",
 )
+_PARAMETERS = {
+    "fnModel": object,
+    "dataFlow": DataFlow,
+    "deviceInfo": DeviceInfo,
+    "inputShapeInfo": InputShapeInfo,
+    "patterns": Patterns,
+    "userOptions": Options,
+}
+"""Parameters that sessions of both kinds have; the first three are needed."""
 
 
 class ModelSource:
@@ -55,26 +64,11 @@ class ModelSource:
 
     Args:
         where: the session's class.
-        fnModel: bytes of a model, or its file.
-        dataFlow: batches and anchors.
-        deviceInfo: the device.
-        inputShapeInfo: what the model leaves open.
-        patterns: recorded nowhere.
-        userOptions: session options.
         loss: id of the loss, and the optimiser, of a training session.
+        *given: values of ``_PARAMETERS``.
     """
 
-    def __init__(
-        self,
-        where: str,
-        fnModel: Any,
-        dataFlow: DataFlow,
-        deviceInfo: Any,
-        inputShapeInfo: InputShapeInfo | None,
-        patterns: Any,
-        userOptions: Options | None,
-        loss: tuple[str, Optimizer] | None,
-    ) -> None:
+    def __init__(self, where: str, loss: tuple[str, Optimizer] | None, *given: Any) -> None:
         """Read the model and write its program.
 
         Raises:
@@ -82,26 +76,23 @@ class ModelSource:
             ReplicaError: replicas and options contradict each other, or a variable's groups.
             UnsupportedError: an option that has no meaning here and would change results.
         """
-        for name, value in (("fnModel", fnModel), ("dataFlow", dataFlow), ("deviceInfo", deviceInfo)):
-            if value is None:
+        for i, (value, (name, kind)) in enumerate(zip(given, _PARAMETERS.items(), strict=True)):
+            if value is not None:
+                read_a(f"{where}: {name}", value, kind)
+            elif i < 3:
                 raise ArgumentTypeError(f"{where}: {name} is missing, got None, expected a value for it")
-        self.flow = flow = read_a(f"{where}: dataFlow", dataFlow, DataFlow)
-        read_a(f"{where}: deviceInfo", deviceInfo, DeviceInfo)
-        if patterns is not None:
-            read_a(f"{where}: patterns", patterns, Patterns)
-        shapes = inputShapeInfo if inputShapeInfo is not None else InputShapeInfo()
-        read_a(f"{where}: inputShapeInfo", shapes, InputShapeInfo)
-        options = Options() if userOptions is None else read_a(f"{where}: userOptions", userOptions, Options)
+        model, flow, _, shapes, _, set_options = given
+        options: Options = Options() if set_options is None else set_options
+        infos = {} if shapes is None else shapes._infos
         counts = flow.batchesPerStep(), _micro_batches(where, options), _replicas(where, options)
         if flow.batchesPerStep() < 1:
             raise AttributeValueError(f"{where}: dataFlow: batchesPerStep: got 0, expected 1 or more")
-        self._proto, arrays = parse_model(where, fnModel)
+        self._proto, arrays = parse_model(where, model)
+        self.flow: DataFlow = flow
         self._weights = weights_of(where, self._proto, arrays, counts[2])
         training = None if loss is None else Training(*loss, _takes_mean(options))
         self.optimizer = None if training is None else training.optimizer
-        self.program = Program(
-            where, self._proto, self._weights, flow.anchors(), counts, shapes._infos, training
-        )
+        self.program = Program(where, self._proto, self._weights, flow.anchors(), counts, infos, training)
         for row in options._set_rows():
             if row.name not in _READ_HERE:
                 setattr(self.program.ir.options, row.key, options._values[row.key])
