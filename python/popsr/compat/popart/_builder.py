@@ -429,28 +429,18 @@ class Builder(NodeAttributes):
         return self._info("getTensorDtypeString", id).data_type_lcase()
 
     def _info(self, where: str, id_: str) -> TensorInfo:
+        """Element type and shape of a tensor: on a replica where the number of replicas is known."""
         self._require(where, id_)
-        if id_ in self._initializers:
-            return self._row_info(id_)
-        known = self._known[id_]
-        if known is None:
-            found = self._describe(where, id_)
-            self._known.update(
-                (name, info) for name, info in found.items() if self._known.get(name, info) is None
-            )
-            known = found[id_]
-        return known
-
-    def _row_info(self, id_: str) -> TensorInfo:
-        """Element type and shape of an initializer: on a replica where the number of replicas is known."""
-        each, replicas = self._initializers[id_], factor_of(entries_of(self._model))
-        info = info_of(each)
+        if self._known[id_] is None:
+            for name, found in self._describe(where, id_).items():
+                if self._known.get(name, found) is None:
+                    self._known[name] = found
+        info, replicas = self._known[id_], factor_of(entries_of(self._model))
         assert info is not None
-        if replicas is None:
+        if replicas is None or id_ not in self._initializers:
             return info
-        return TensorInfo(
-            info.dataType(), settings_from(entries_of(each)).shapeOnReplica(info.shape(), replicas, id_)
-        )
+        settings = settings_from(entries_of(self._initializers[id_]))
+        return TensorInfo(info.dataType(), settings.shapeOnReplica(info.shape(), replicas, id_))
 
     def _describe(self, where: str, id_: str) -> dict[str, TensorInfo]:
         """Types and shapes of the tensors that one depends on.
