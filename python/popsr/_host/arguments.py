@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -26,6 +26,7 @@ from popsr.errors import (
     OutOfMemoryError,
     OutOfRangeError,
     ShapeError,
+    UnknownNameError,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "read_scale",
     "read_shape",
     "read_text",
+    "require_known",
     "require_memory",
 ]
 
@@ -424,6 +426,21 @@ def read_mapping(where: str, name: str, value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{where}: {name} is not a mapping, got {shown(value)}")
     return value
+
+
+def require_known(what: str, names: Iterable[Any], known: Collection[Any]) -> None:
+    """Refuse names that nothing has.
+
+    Args:
+        what: the call and what is wrong with a name, for messages: ``"getInfo: no such tensor"``.
+        names: the names.
+        known: those that something has.
+    Raises:
+        UnknownNameError: one is none of these.
+    """
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(f"{what}, got {shown(name)}, expected one of {shown(list(known))}")
 
 
 # Dtypes

@@ -20,9 +20,11 @@ __all__ = [
     "ONNX_TYPES",
     "PRODUCER",
     "digest_record",
+    "entries_of",
     "field_names",
     "metadata",
     "require_onnx",
+    "set_entries",
     "type_names",
 ]
 
@@ -80,6 +82,19 @@ def type_names(onnx: Any) -> dict[int, str]:
 def metadata(onnx: Any, entries: dict[str, str]) -> list[Any]:
     """Entries of ``metadata_props``."""
     return [onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
+
+
+def entries_of(message: Any) -> dict[str, str]:
+    """``metadata_props`` of a message."""
+    return {each.key: each.value for each in message.metadata_props}
+
+
+def set_entries(message: Any, entries: dict[str, str]) -> None:
+    """Set entries of ``metadata_props`` of a message; those of other keys stay."""
+    known = {**entries_of(message), **entries}
+    del message.metadata_props[:]
+    for key, value in known.items():
+        message.metadata_props.add(key=key, value=value)
 
 
 def digest_record(onnx: Any, digest: str) -> bytes:

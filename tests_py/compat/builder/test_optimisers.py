@@ -200,6 +200,21 @@ def test_states_are_saved_and_go_on(tmp_path: Any) -> None:
     np.testing.assert_array_equal(program.weight(session), wanted)
 
 
+def test_models_are_saved_again(tmp_path: Any) -> None:
+    """A session of a saved model saves it, with one entry for its step."""
+    program, paths = Linear(np.zeros(2, np.float32)), [tmp_path / f"{i}.onnx" for i in range(2)]
+    session = program.session(popart.SGD({"defaultMomentum": (0.5, True)}))
+    program.step(session, np.ones(2, np.float32))
+    session.modelToHost(paths[0])
+    again = popart.InferenceSession(
+        str(paths[0]), popart.DataFlow(1, []), popart.DeviceManager().createCpuDevice()
+    )
+    again.prepareDevice()
+    again.modelToHost(paths[1])
+    session.resetHostWeights(paths[1])
+    np.testing.assert_array_equal(program.weight(session, "Accl___w"), np.ones(2))
+
+
 BAD: dict[str, Callable[[], Any]] = {
     "SGD: unknown value, got 'defaultLearnRate', expected 'defaultLearningRate'": lambda: popart.SGD(
         {"defaultLearnRate": 1}

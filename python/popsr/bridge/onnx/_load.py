@@ -10,7 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_mapping, read_path
+from popsr._host.arguments import (
+    read_a,
+    read_choice,
+    read_flag,
+    read_int,
+    read_mapping,
+    read_path,
+    require_known,
+)
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
@@ -29,7 +37,6 @@ from popsr.errors import (
     DTypeError,
     GraphError,
     ShapeError,
-    UnknownNameError,
     UnsupportedError,
     UnsupportedOpsError,
 )
@@ -124,12 +131,7 @@ class _Reading:
     def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
         ir = Ir(self._replicas)
-        for each in self._groups:
-            if each not in arrays:
-                raise UnknownNameError(
-                    f"{self._where}: groups of what is not an initializer, got {shown(each)}, expected one of "
-                    f"{shown(list(arrays))}"
-                )
+        require_known(f"{self._where}: groups of what is not an initializer", self._groups, arrays)
         graph = ir.create_empty_graph(name)
         opsets, functions = self._opsets(proto), self._functions(proto)
         importer = Importer(
@@ -241,11 +243,7 @@ class _Reading:
             raise GraphError(
                 f"{self._where}: two inputs of one name, got {shown(names)}, expected different names"
             )
-        for name in self._values:
-            if name not in names:
-                raise UnknownNameError(
-                    f"{self._where}: values of what is not an input, got {shown(name)}, expected one of {shown(names)}"
-                )
+        require_known(f"{self._where}: values of what is not an input", self._values, names)
         return free
 
     def _inputs(self, importer: Importer, free: list[Any], env: dict[str, Value]) -> dict[str, Tensor]:

@@ -17,24 +17,21 @@ from popsr._host.arguments import (
     read_mapping,
     read_path,
     read_text,
+    require_known,
 )
 from popsr._host.files import file_errors
 from popsr._lazy import LazyModule
 from popsr._popart.types import DataType, TensorInfo
 from popsr._text.shown import shown
+from popsr.bridge.onnx._places import domain_of
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
 from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
-from popsr.compat.popart._settings import (
-    InputSettings,
-    replication_of,
-    settings_of,
-    write_replication,
-    write_settings,
-)
+from popsr.compat.popart._settings import STREAM_MODE, InputSettings
 from popsr.compat.popart._signatures import Signature, debug_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
-from popsr.io._onnx_format import ONNX_TYPES, require_onnx
+from popsr.io._onnx_format import ONNX_TYPES, entries_of, metadata, require_onnx, set_entries
+from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
 from popsr.replicas import VariableSettings
 
 if TYPE_CHECKING:
@@ -45,7 +42,6 @@ else:
 __all__ = ["Builder", "info_of"]
 
 _IR_VERSION = 10  # the first with metadata of nodes and tensors
-_STREAM_MODE = "__replicatedStreamMode"
 
 
 class Builder(NodeAttributes):
@@ -97,7 +93,7 @@ class Builder(NodeAttributes):
         self._model.CopyFrom(model)
         self._graph = self._model.graph
         for each in model.opset_import:
-            if each.domain in ("", "ai.onnx"):
+            if domain_of(each) == "":
                 self._opset = int(each.version)
         for each in (*self._graph.input, *self._graph.initializer):
             self._known[each.name] = info_of(each)
@@ -150,19 +146,19 @@ class Builder(NodeAttributes):
         self, signature: Signature, args: Sequence[Any], named: Mapping[str, Any], domain: str, version: int
     ) -> Any:
         """Add the node of a call of an op's method; its only id, or all."""
-        bound = signature.bind(args, named)
+        inputs, outputs, attributes, name = signature.bind(args, named)
         root = self._root
         if domain == "" and root._opset not in (None, version):
             raise AttributeValueError(
                 f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as before"
             )
         node = self._onnx.helper.make_node(signature.op_type, [], [], domain=domain)
-        node.attribute.extend(bound.attributes)
-        outputs = self._append(signature.where, node, bound.inputs, bound.outputs, bound.name)
+        node.attribute.extend(attributes)
+        made = self._append(signature.where, node, inputs, outputs, name)
         if domain == "":
             root._opset = version
         self._import(domain, version)
-        return outputs[0] if len(outputs) == 1 and signature.outputs == (1, 1) else outputs
+        return made[0] if len(made) == 1 and signature.outputs == (1, 1) else made
 
     def _append(self, where: str, node: Any, inputs: Iterable[Any], outputs: int, name: str) -> list[str]:
         for id_ in inputs:
@@ -170,7 +166,7 @@ class Builder(NodeAttributes):
                 raise UnknownNameError(
                     f"{where}: no such tensor, got {shown(id_)}, expected an id that this builder returned"
                 )
-        prefix = "/".join(part for part in (self._prefix, name) if part)
+        prefix = self.getNameScope(name)
         stem = f"{prefix}/{node.op_type}" if prefix else node.op_type
         node.input.extend(inputs)
         node.output.extend(self._unique(f"{stem}:{i}") for i in range(outputs))
@@ -208,20 +204,20 @@ class Builder(NodeAttributes):
         """
         where = "addInputTensor"
         given = [*args, *named.values()]
-        info = given.pop(0) if given and is_a(given[0], TensorInfo) else None
+        info = _taken(given, TensorInfo)
         if info is None:
             if len(given) < 2:
                 raise ArgumentTypeError(
                     f"{where}: no shape, got {shown(given)}, expected a TensorInfo, or dtype and shape"
                 )
             info = TensorInfo(given.pop(0), given.pop(0))
-        settings = given.pop(0) if given and is_a(given[0], InputSettings) else InputSettings()
+        settings = _taken(given, InputSettings) or InputSettings()
         if len(given) > 1:
             raise ArgumentTypeError(f"{where}: too many arguments, got {shown(given)}, expected a name alone")
         id_ = self._unique(debug_name(where, given[0] if given else "") or "input")
         made = self._onnx.helper.make_tensor_value_info(id_, _code(where, info.dataType()), info.shape())
         if settings.mode is not None:
-            made.metadata_props.add(key=_STREAM_MODE, value=settings.mode.name)
+            made.metadata_props.add(key=STREAM_MODE, value=settings.mode.name)
         self._graph.input.append(made)
         self._known[id_] = info
         return id_
@@ -259,7 +255,7 @@ class Builder(NodeAttributes):
         """
         where = "addInitializedInputTensor"
         given = [*settings, *named.values()]
-        groups = given.pop(0) if given and is_a(given[0], VariableSettings) else None
+        groups = _taken(given, VariableSettings)
         if not is_a(initVal, (np.ndarray, np.generic)) or len(given) > 1:
             got = shown(given) if is_a(initVal, np.ndarray) else shown(initVal)
             raise ArgumentTypeError(
@@ -271,7 +267,7 @@ class Builder(NodeAttributes):
         made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=_code(where, info.dataType()))
         made.raw_data = value.tobytes()
         if groups is not None:
-            write_settings(made, groups)
+            set_entries(made, settings_text_of(groups))
         self._graph.initializer.append(made)
         self._initializers[id_] = self._graph.initializer[-1]
         self._known[id_] = info
@@ -309,10 +305,7 @@ class Builder(NodeAttributes):
         return name in self._known or (self._parent is not None and self._parent._knows(name))
 
     def _require(self, where: str, name: Any) -> None:
-        if read_text(f"{where}: id", name) not in self._known:
-            raise UnknownNameError(
-                f"{where}: no such tensor, got {shown(name)}, expected one of {shown(list(self._known))}"
-            )
+        require_known(f"{where}: no such tensor", [read_text(f"{where}: id", name)], self._known)
 
     def _unique(self, name: str) -> str:
         """The name, or with the first number that makes it new; names are never free again."""
@@ -347,8 +340,8 @@ class Builder(NodeAttributes):
         """Let the model say how many replicas there are; outer dimensions of initial values are then groups."""
         replicas = read_int("embedReplicationFactor: replicationFactor", replicationFactor, 1)
         for each in self._graph.initializer:
-            settings_of(each).shapeOnReplica(tuple(each.dims), replicas, each.name)
-        write_replication(self._model, replicas)
+            settings_from(entries_of(each)).shapeOnReplica(tuple(each.dims), replicas, each.name)
+        set_entries(self._model, write_factor(replicas))
         self._forget()
 
     def getModelProto(self) -> bytes:
@@ -396,11 +389,7 @@ class Builder(NodeAttributes):
         where, path = "saveInitializersExternally", read_path("saveInitializersExternally", filename)
         by_name = self._initializers
         wanted = [read_text(f"{where}: ids", each) for each in read_items(where, "ids", ids, kind="ids")]
-        for id_ in wanted:
-            if id_ not in by_name:
-                raise UnknownNameError(
-                    f"{where}: not an initializer, got {shown(id_)}, expected one of {shown(list(by_name))}"
-                )
+        require_known(f"{where}: not an initializer", wanted, by_name)
         with file_errors(where, "write", path), path.open("wb") as file:
             for id_ in wanted:
                 each = by_name[id_]
@@ -408,8 +397,7 @@ class Builder(NodeAttributes):
                 file.write(each.raw_data)
                 each.ClearField("raw_data")
                 each.data_location = self._onnx.TensorProto.EXTERNAL
-                for key, value in place.items():
-                    each.external_data.add(key=key, value=value)
+                each.external_data.extend(metadata(self._onnx, place))
 
     def getInputTensorIds(self) -> list[str]:
         """Ids of the inputs, and of the initializers."""
@@ -441,26 +429,18 @@ class Builder(NodeAttributes):
         return self._info("getTensorDtypeString", id).data_type_lcase()
 
     def _info(self, where: str, id_: str) -> TensorInfo:
+        """Element type and shape of a tensor: on a replica where the number of replicas is known."""
         self._require(where, id_)
-        if id_ in self._initializers:
-            return self._row_info(id_)
-        known = self._known[id_]
-        if known is None:
-            found = self._describe(where, id_)
-            self._known.update(
-                (name, info) for name, info in found.items() if self._known.get(name, info) is None
-            )
-            known = found[id_]
-        return known
-
-    def _row_info(self, id_: str) -> TensorInfo:
-        """Element type and shape of an initializer: on a replica where the number of replicas is known."""
-        each, replicas = self._initializers[id_], replication_of(self._model)
-        info = info_of(each)
+        if self._known[id_] is None:
+            for name, found in self._describe(where, id_).items():
+                if self._known.get(name, found) is None:
+                    self._known[name] = found
+        info, replicas = self._known[id_], factor_of(entries_of(self._model))
         assert info is not None
-        if replicas is None:
+        if replicas is None or id_ not in self._initializers:
             return info
-        return TensorInfo(info.dataType(), settings_of(each).shapeOnReplica(info.shape(), replicas, id_))
+        settings = settings_from(entries_of(self._initializers[id_]))
+        return TensorInfo(info.dataType(), settings.shapeOnReplica(info.shape(), replicas, id_))
 
     def _describe(self, where: str, id_: str) -> dict[str, TensorInfo]:
         """Types and shapes of the tensors that one depends on.
@@ -497,6 +477,11 @@ class Builder(NodeAttributes):
                 todo += _model.reads(node)
         graph.node.extend(kept[place] for place in sorted(kept))
         return model
+
+
+def _taken(given: list[Any], kind: type) -> Any:
+    """The first argument if it is of this kind; it is taken from the list."""
+    return given.pop(0) if given and is_a(given[0], kind) else None
 
 
 def info_of(proto: Any) -> TensorInfo | None:

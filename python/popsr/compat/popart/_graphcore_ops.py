@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import read_items
-from popsr._text.suggestions import unknown_name
-from popsr.compat.popart._signatures import REQUIRED, Attribute, Signature
+from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 
 if TYPE_CHECKING:
     from popsr.compat.popart._builder import Builder
@@ -91,23 +89,12 @@ _KINDS = {"i": "INT", "f": "FLOAT", "s": "STRING", "w": "WORD", "t": "DTYPE", "g
 _KINDS |= {"I": "INTS", "F": "FLOATS", "S": "STRINGS", "II": "LISTS"}
 
 
-class GraphcoreOps:
+class GraphcoreOps(Ops):
     """The ops of ai.graphcore: ``builder.aiGraphcore.l1loss([y], 0.1)``; parameters as in ``OnnxOps``."""
 
     def __init__(self, builder: Builder) -> None:
         """The methods of a builder."""
-        self._builder = builder
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        known = signatures()
-        if name not in known:
-            raise unknown_name("aiGraphcore", "op", name, known)
-
-        def add(*args: Any, **named: Any) -> Any:
-            return self._builder._add(known[name], args, named, DOMAIN, 1)
-
-        add.__name__ = name
-        return add
+        super().__init__(builder, "aiGraphcore", DOMAIN, 1, signatures())
 
     def multiconv(self, args: Any, *attributes: Any, **named: Any) -> list[str]:
         """Several convolutions: a list of inputs for each of them, then the attributes; a list of ids."""
@@ -115,13 +102,8 @@ class GraphcoreOps:
         lists = [read_items(where, "args", each, kind="ids") for each in read_items(where, "args", args)]
         flat = [id_ for each in lists for id_ in each]
         named["convInputs"] = [len(each) for each in lists]
-        made = self._builder._add(
-            signatures()["multiconv"], (flat, len(lists), *attributes), named, DOMAIN, 1
-        )
+        made = self._add("multiconv", (flat, len(lists), *attributes), named)
         return [made] if isinstance(made, str) else made
-
-    def __dir__(self) -> list[str]:
-        return sorted(signatures())
 
 
 @functools.cache
@@ -137,7 +119,7 @@ def signatures() -> dict[str, Signature]:
 
 def _extent(text: str) -> tuple[int, int]:
     least, _, most = text.partition("-")
-    return int(least), (1 << 16) if most == "*" else int(most or least)
+    return int(least), MANY if most == "*" else int(most or least)
 
 
 def _attribute(text: str) -> Attribute:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from popsr._host.arguments import read_choice, read_text
@@ -20,6 +21,14 @@ _LEVELS = {
 }
 _ALL = ("", "all", "popart")
 _ROOT = logging.getLogger("popsr")
+
+
+def _line(level: str) -> Callable[[Logger, Any], None]:
+    def log(self: Logger, text: Any) -> None:
+        self._logger.log(_LEVELS[level], "%s", text)
+
+    log.__doc__ = f"Log a line of level {level}."
+    return log
 
 
 class Logger:
@@ -42,29 +51,8 @@ class Logger:
         if not _ROOT.hasHandlers():
             _ROOT.addHandler(_handler())
 
-    def trace(self, text: Any) -> None:
-        """Log a line of level TRACE."""
-        self._logger.log(_LEVELS["TRACE"], "%s", text)
-
-    def debug(self, text: Any) -> None:
-        """Log a line of level DEBUG."""
-        self._logger.debug("%s", text)
-
-    def info(self, text: Any) -> None:
-        """Log a line of level INFO."""
-        self._logger.info("%s", text)
-
-    def warn(self, text: Any) -> None:
-        """Log a line of level WARN."""
-        self._logger.warning("%s", text)
-
-    def error(self, text: Any) -> None:
-        """Log a line of level ERR."""
-        self._logger.error("%s", text)
-
-    def critical(self, text: Any) -> None:
-        """Log a line of level CRITICAL."""
-        self._logger.critical("%s", text)
+    trace, debug, info = _line("TRACE"), _line("DEBUG"), _line("INFO")
+    warn, error, critical = _line("WARN"), _line("ERR"), _line("CRITICAL")
 
 
 def getLogger(name: str = "") -> Logger:

@@ -8,24 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_path
+from popsr._host.arguments import is_a, read_path, require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
 from popsr.compat.popart._graphcore_ops import DOMAIN
-from popsr.compat.popart._settings import replication_of, settings_of
 from popsr.errors import (
     ArgumentTypeError,
     CheckpointError,
     ReplicaError,
-    UnknownNameError,
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx_format import entries_of, require_onnx
+from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
 
-__all__ = ["SEED", "Graph", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
+__all__ = ["SEED", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
 
 Array = np.ndarray[Any, Any]
 SEED = "__seed"
@@ -44,13 +43,6 @@ class Weight(NamedTuple):
     def shape(self, replicas: int) -> tuple[int, ...]:
         """Shape on a replica."""
         return tuple(self.settings.shapeOnReplica(self.rows.shape, replicas, self.name))
-
-
-class Graph(NamedTuple):
-    """A model that was read: values that ops needed are constants, by name; others are inputs."""
-
-    model: OnnxModel
-    constants: dict[str, Array]
 
 
 def parse_model(where: str, model: Any) -> tuple[Any, dict[str, Array]]:
@@ -103,14 +95,15 @@ def weights_of(where: str, proto: Any, arrays: Mapping[str, Array], replicas: in
     Raises:
         ReplicaError: the model says that it was made for another number of replicas.
     """
-    embedded = replication_of(proto)
+    embedded = factor_of(entries_of(proto))
     if embedded not in (None, replicas):
         raise ReplicaError(
             f"{where}: the model was made for {embedded} replicas, got {replicas}, expected replicatedGraphCount "
             f"{embedded}"
         )
     return {
-        each.name: Weight(each.name, arrays[each.name], settings_of(each)) for each in proto.graph.initializer
+        each.name: Weight(each.name, arrays[each.name], settings_from(entries_of(each)))
+        for each in proto.graph.initializer
     }
 
 
@@ -122,11 +115,13 @@ def read_graph(
     replicas: int,
     shapes: Mapping[str, TensorInfo],
     training: bool,
-) -> Graph:
+) -> tuple[OnnxModel, dict[str, Array]]:
     """The graph of the tensors that are asked for, and of effects.
 
     Weights are inputs of it, except integers whose values ops need when the model is read.
 
+    Returns:
+        The model that was read, and the values that ops needed, by name.
     Raises:
         UnknownNameError: no node makes a tensor that is asked for.
         UnsupportedOpsError: nodes without a counterpart.
@@ -139,7 +134,7 @@ def read_graph(
     constants: dict[str, Array] = {}
     while True:
         try:
-            return Graph(load(model, replicas=replicas, values=constants, streams=False), constants)
+            return load(model, replicas=replicas, values=constants, streams=False), constants
         except UnsupportedOpsError as error:
             needed = {name for name in getattr(error, "needed", ()) if name in weights} - constants.keys()
             if not needed:
@@ -153,12 +148,12 @@ def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
     Raises:
         Error: as ``read_graph``, or the tensor is a sequence.
     """
-    onnx, replicas = require_onnx(where), replication_of(proto)
+    onnx, replicas = require_onnx(where), factor_of(entries_of(proto))
     weights = {}
     for each in proto.graph.initializer:
-        settings = VariableSettings() if replicas is None else settings_of(each)
+        settings = VariableSettings() if replicas is None else settings_from(entries_of(each))
         weights[each.name] = Weight(each.name, _array(where, onnx, each), settings)
-    model = read_graph(where, proto, weights, [name], replicas or 1, {}, False).model
+    model = read_graph(where, proto, weights, [name], replicas or 1, {}, False)[0]
     return {n: TensorInfo(t.dtype, t.shape) for n, t in {**model.tensors, **model.outputs}.items()}
 
 
@@ -172,12 +167,11 @@ def _as_inputs(
     del graph.input[:], graph.initializer[:]
     make = onnx.helper.make_tensor_value_info
     for each in free:
-        if each.name in shapes:
-            info = shapes[each.name]
+        info = shapes.get(each.name)
+        if info is not None:
             code = onnx.helper.np_dtype_to_tensor_dtype(info.dataType().dtype.as_ml_dtypes())
-            graph.input.append(make(each.name, code, info.shape()))
-        else:
-            graph.input.append(each)
+            each = make(each.name, code, info.shape())
+        graph.input.append(each)
     for weight in weights.values():
         graph.input.append(make(weight.name, codes[weight.name], weight.shape(replicas)))
 
@@ -186,29 +180,22 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
     """Make these the outputs, with what updates variables, and drop nodes that nothing needs."""
     graph, makers = model.graph, {name: node for node in model.graph.node for name in node.output if name}
     known = {*makers, *(each.name for each in graph.input)}
-    for name in outputs:
-        if name not in known:
-            raise UnknownNameError(
-                f"{where}: no such tensor in the main graph, got {shown(name)}, expected one of {shown(list(known))}"
-            )
+    require_known(f"{where}: no such tensor in the main graph", outputs, known)
     effects = [node for node in graph.node if node.domain == DOMAIN and node.op_type in _EFFECTS]
-    updates = [node.output[0] for node in effects if node.op_type == "CopyVarUpdate"]
-    todo = [name for node in effects for name in reads(node)] + [*outputs, *updates]
+    wanted = outputs + [node.output[0] for node in effects if node.op_type == "CopyVarUpdate"]
+    todo = [name for node in effects for name in reads(node)] + wanted
     kept, seen = {id(node) for node in effects}, set[str]()
     while todo:
         name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in makers:
+        if name not in seen and name in makers:
             kept.add(id(makers[name]))
             todo += reads(makers[name])
+        seen.add(name)
+    make = require_onnx(where).ValueInfoProto
     rest = {
         "node": [node for node in graph.node if id(node) in kept],
         "input": [each for each in graph.input if each.name in seen],
-        "output": [
-            require_onnx(where).ValueInfoProto(name=name) for name in dict.fromkeys([*outputs, *updates])
-        ],
+        "output": [make(name=name) for name in dict.fromkeys(wanted)],
     }
     parts = type(graph)(**rest)  # a copy: what is taken away is no longer valid
     for field in rest:

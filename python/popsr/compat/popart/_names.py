@@ -1,14 +1,16 @@
-"""Enumerations of op attributes, and prefixes of the tensors that a training session makes."""
+"""Enumerations of op attributes, prefixes of the tensors that a training session makes, and the version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from popsr._core import __version__
 from popsr._host.choices import Choices
 
 __all__ = [
     "CollectiveOperator",
     "InitType",
+    "RecomputeType",
     "ScatterReduction",
     "TensorRemapType",
     "reservedAccl1Prefix",
@@ -20,6 +22,7 @@ __all__ = [
     "reservedLossScalingPrefix",
     "reservedStepPrefix",
     "reservedUpdatedVarPrefix",
+    "versionString",
 ]
 
 
@@ -54,6 +57,15 @@ class InitType(Choices):
     Zero = 1
 
 
+class RecomputeType(Choices):
+    """Recomputation of an output in the backward pass."""
+
+    Undefined = 0
+    Checkpoint = 1
+    Recompute = 2
+    Recomputed = 3
+
+
 class TensorRemapType(Choices):
     """Passes in which a tensor gets another layout; no value depends on it."""
 
@@ -79,3 +91,8 @@ reservedAccl2Prefix = _prefix("Accl2___", "second states of Adam and its kin")
 reservedAccl3Prefix = _prefix("Accl3___", "third states of adaptive optimisers")
 reservedStepPrefix = _prefix("Step___", "the counts of steps")
 reservedLossScalingPrefix = _prefix("lossScaling___", "the scale of the loss")
+
+
+def versionString() -> str:
+    """PopART's version, and popsr's."""
+    return f"3.4.0 (popsr {__version__})"

@@ -13,61 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from popsr._host.arguments import read_items, read_text
-from popsr._host.choices import Choices
 from popsr._text.shown import shown
+from popsr.compat.popart._names import RecomputeType
 from popsr.errors import ArgumentTypeError, UnknownNameError
 from popsr.io._onnx_format import require_onnx
 
-__all__ = ["NodeAttributes", "RecomputeType", "attribute_of"]
-
-
-class RecomputeType(Choices):
-    """Recomputation of an output in the backward pass."""
-
-    Undefined = 0
-    Checkpoint = 1
-    Recompute = 2
-    Recomputed = 3
-
-
-_PLACE, _STAGE, _PHASE = "__ipu_number", "__pipeline_stage", "__execution_phase"
-_AGAIN, _PARTIALS = "__recompute_output_in_backward_pass", "__partials_type"
-# Methods by the name that they record: of given nodes; of given nodes or all that are added in a scope; and back.
-_SETTERS = {
-    "excludePatterns": "__exclude_patterns",
-    "setPartialsType": _PARTIALS,
-    "setAvailableMemoryProportion": "__available_memory_proportion",
-    "setEnableConvDithering": "__enable_conv_dithering",
-    "setInplacePreferences": "__inplace_preferences",
-    "recomputeOutputInBackwardPass": _AGAIN,
-    "setSerializeMatMul": "__serialize_matmul",
-}
-_SCOPED = {
-    "virtualGraph": _PLACE,
-    "pipelineStage": _STAGE,
-    "executionPhase": _PHASE,
-    "recomputeOutput": "__recompute_output",
-    "outputTensorLocation": "__output_tensor_location",
-    "schedulePriority": "__schedule_priority",
-    "commGroup": "__comm_group",
-    "outlineAttributes": "__outline",
-}
-_GETTERS: dict[str, tuple[str, Any]] = {
-    "getVirtualGraph": (_PLACE, None),
-    "getPipelineStage": (_STAGE, None),
-    "getExecutionPhase": (_PHASE, None),
-    "getPartialsType": (_PARTIALS, "FLOAT"),
-    "getRecomputeOutputInBackwardPass": (_AGAIN, False),
-}
-_HAS = {"hasVirtualGraph": _PLACE, "hasPipelineStage": _STAGE, "hasExecutionPhase": _PHASE}
-_TYPED = {
-    "getInt64NodeAttribute": "int",
-    "getInt64VectorNodeAttribute": "ints",
-    "getFloatNodeAttribute": "float",
-    "getFloatVectorNodeAttribute": "floats",
-    "getStringNodeAttribute": "str",
-    "getStringVectorNodeAttribute": "strs",
-}
+__all__ = ["NodeAttributes", "attribute_of"]
 
 
 class NodeAttributes:
@@ -185,6 +136,8 @@ def _one(values: list[Any], default: Any) -> Any:
 
 
 def _setter(method: str, name: str) -> Callable[..., None]:
+    """Record ``{}`` of nodes."""
+
     def record(self: NodeAttributes, nodeOutputNames: Any, *values: Any, **named: Any) -> None:
         for each in _ids(method, nodeOutputNames):
             self._mark(self._node(method, each), name, _one([*values, *named.values()], True))
@@ -193,6 +146,8 @@ def _setter(method: str, name: str) -> Callable[..., None]:
 
 
 def _scoped(method: str, name: str) -> Callable[..., Any]:
+    """Record ``{}`` of the node of these outputs; without them, a scope for the nodes added inside."""
+
     def place(self: NodeAttributes, *values: Any, **named: Any) -> Any:
         first, *rest = [*values, *named.values()] or [0]
         ids = [first] if isinstance(first, str) else first
@@ -203,7 +158,9 @@ def _scoped(method: str, name: str) -> Callable[..., Any]:
     return place
 
 
-def _getter(method: str, name: str, default: Any) -> Callable[..., Any]:
+def _getter(method: str, name: str, default: Any = None) -> Callable[..., Any]:
+    """``{}`` of a node, or of the current scope."""
+
     def get(self: NodeAttributes, nodeOutputNames: Any = None) -> Any:
         marks = self._scopes if nodeOutputNames is None else self._marks(self._node(method, nodeOutputNames))
         if name not in marks and default is None:
@@ -213,7 +170,14 @@ def _getter(method: str, name: str, default: Any) -> Callable[..., Any]:
     return get
 
 
+def _has(_: str, name: str) -> Callable[..., bool]:
+    """True inside a scope of ``{}``."""
+    return lambda self: name in self._scopes
+
+
 def _typed(method: str, kind: str) -> Callable[..., Any]:
+    """An attribute of kind {}."""
+
     def get(self: NodeAttributes, attributeName: str, nodeOutputNames: Any) -> Any:
         marks = self._marks(self._node(method, nodeOutputNames))
         value = marks.get(read_text(f"{method}: attributeName", attributeName))
@@ -231,26 +195,40 @@ def _typed(method: str, kind: str) -> Callable[..., Any]:
     return get
 
 
-def _has(name: str) -> Callable[..., bool]:
-    return lambda self: name in self._scopes
-
-
-def _add_methods() -> None:
-    """The methods that differ by a name only."""
-    made: dict[str, tuple[Callable[..., Any], str]] = {
-        method: (_setter(method, name), f"Record ``{name}`` of nodes.") for method, name in _SETTERS.items()
-    }
-    text = "Record ``{}`` of the node of these outputs; without them, a scope for the nodes added inside."
-    made |= {method: (_scoped(method, name), text.format(name)) for method, name in _SCOPED.items()}
-    for method, (name, default) in _GETTERS.items():
-        made[method] = _getter(method, name, default), f"``{name}`` of a node, or of the current scope."
-    made |= {method: (_has(name), f"True inside a scope of ``{name}``.") for method, name in _HAS.items()}
-    made |= {
-        method: (_typed(method, kind), f"An attribute of kind {kind}.") for method, kind in _TYPED.items()
-    }
-    for method, (function, text) in made.items():
-        function.__name__, function.__qualname__, function.__doc__ = method, f"NodeAttributes.{method}", text
-        setattr(NodeAttributes, method, function)
-
-
-_add_methods()
+# Methods that differ by a name only: what makes them, the name that they record or read, and a default.
+_METHODS: dict[str, tuple[Any, ...]] = {
+    "excludePatterns": (_setter, "__exclude_patterns"),
+    "setPartialsType": (_setter, "__partials_type"),
+    "setAvailableMemoryProportion": (_setter, "__available_memory_proportion"),
+    "setEnableConvDithering": (_setter, "__enable_conv_dithering"),
+    "setInplacePreferences": (_setter, "__inplace_preferences"),
+    "recomputeOutputInBackwardPass": (_setter, "__recompute_output_in_backward_pass"),
+    "setSerializeMatMul": (_setter, "__serialize_matmul"),
+    "virtualGraph": (_scoped, "__ipu_number"),
+    "pipelineStage": (_scoped, "__pipeline_stage"),
+    "executionPhase": (_scoped, "__execution_phase"),
+    "recomputeOutput": (_scoped, "__recompute_output"),
+    "outputTensorLocation": (_scoped, "__output_tensor_location"),
+    "schedulePriority": (_scoped, "__schedule_priority"),
+    "commGroup": (_scoped, "__comm_group"),
+    "outlineAttributes": (_scoped, "__outline"),
+    "getVirtualGraph": (_getter, "__ipu_number"),
+    "getPipelineStage": (_getter, "__pipeline_stage"),
+    "getExecutionPhase": (_getter, "__execution_phase"),
+    "getPartialsType": (_getter, "__partials_type", "FLOAT"),
+    "getRecomputeOutputInBackwardPass": (_getter, "__recompute_output_in_backward_pass", False),
+    "hasVirtualGraph": (_has, "__ipu_number"),
+    "hasPipelineStage": (_has, "__pipeline_stage"),
+    "hasExecutionPhase": (_has, "__execution_phase"),
+    "getInt64NodeAttribute": (_typed, "int"),
+    "getInt64VectorNodeAttribute": (_typed, "ints"),
+    "getFloatNodeAttribute": (_typed, "float"),
+    "getFloatVectorNodeAttribute": (_typed, "floats"),
+    "getStringNodeAttribute": (_typed, "str"),
+    "getStringVectorNodeAttribute": (_typed, "strs"),
+}
+for _method, (_make, _name, *_default) in _METHODS.items():
+    _function = _make(_method, _name, *_default)
+    _function.__name__, _function.__qualname__ = _method, f"NodeAttributes.{_method}"
+    _function.__doc__ = (_make.__doc__ or "").format(_name)
+    setattr(NodeAttributes, _method, _function)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import read_choice
-from popsr._text.suggestions import unknown_name
-from popsr.compat.popart._signatures import REQUIRED, Attribute, Signature
+from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 from popsr.io._onnx_format import require_onnx
 
 if TYPE_CHECKING:
@@ -19,13 +17,13 @@ __all__ = ["DEFAULT_OPSET", "OPSETS", "OnnxOps", "signatures"]
 OPSETS = tuple(range(6, 12))
 DEFAULT_OPSET = 10
 _KEYWORDS = ("and", "or", "not", "xor", "if")  # of C++: their methods begin with logical_
-_LEFT_OUT = {"consumed_inputs": "", "is_test": "", "auto_pad": "LAST"}
+_LEFT_OUT = ("consumed_inputs", "is_test")
 _DTYPES = {("Cast", "to"), ("EyeLike", "dtype"), ("Multinomial", "dtype")} | {
     (f"Random{kind}", "dtype") for kind in ("Normal", "NormalLike", "Uniform", "UniformLike")
 }
 
 
-class OnnxOps:
+class OnnxOps(Ops):
     """The ops of a version of ONNX: ``builder.aiOnnxOpset9.matmul([x, w])``.
 
     A method is named as its op type in lower case; ``and``, ``or``, ``not``, ``xor`` and ``if`` begin with
@@ -35,21 +33,7 @@ class OnnxOps:
 
     def __init__(self, builder: Builder, version: int) -> None:
         """The methods of a builder."""
-        self._builder, self._version = builder, version
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        known = signatures(self._version)
-        if name not in known:
-            raise unknown_name(f"aiOnnxOpset{self._version}", "op", name, known)
-
-        def add(*args: Any, **named: Any) -> Any:
-            return self._builder._add(known[name], args, named, "", self._version)
-
-        add.__name__ = name
-        return add
-
-    def __dir__(self) -> list[str]:
-        return sorted(signatures(self._version))
+        super().__init__(builder, f"aiOnnxOpset{version}", "", version, signatures(version))
 
 
 @functools.cache
@@ -71,14 +55,10 @@ def _signature(schema: Any, version: int) -> Signature:
     attributes = [
         _attribute(schema.name, each) for each in schema.attributes.values() if each.name not in _LEFT_OUT
     ]
-    attributes.sort(key=lambda each: (each.default is not REQUIRED, each.name))
-    attributes += [
-        _attribute(schema.name, each) for each in schema.attributes.values() if each.name == "auto_pad"
-    ]
-    most = (1 << 16) if schema.max_input > (1 << 16) else schema.max_input
-    outputs = (max(1, schema.min_output), min(1 << 16, schema.max_output))
-    where = f"aiOnnxOpset{version}.{name}"
-    return Signature(where, schema.name, tuple(attributes), (schema.min_input, most), outputs)
+    attributes.sort(key=lambda each: (each.name == "auto_pad", each.default is not REQUIRED, each.name))
+    inputs = schema.min_input, min(MANY, schema.max_input)
+    outputs = max(1, schema.min_output), min(MANY, schema.max_output)
+    return Signature(f"aiOnnxOpset{version}.{name}", schema.name, tuple(attributes), inputs, outputs)
 
 
 def _attribute(op_type: str, each: Any) -> Attribute:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from popsr._host.arguments import is_a, read_a, read_bool, read_items, read_mapping, read_number, read_text
@@ -60,6 +61,9 @@ class SGDAccumulatorAndMomentum(Choices):
     Separate = 1
 
 
+_WITHOUT_EFFECT = ("accumulatorAndMomentum", "accum_type", "scaled_optimizer_state")
+
+
 class OptimizerValue(NamedTuple):
     """A number, and whether it stays as it is."""
 
@@ -73,9 +77,8 @@ class ClipNormSettings:
     def __init__(self, weightIds: Iterable[str] | None, maxNorm: float) -> None:
         """Settings; without ids all weights."""
         where = "ClipNormSettings"
-        self.weightIds = (
-            None if weightIds is None else list(read_items(where, "weightIds", weightIds, kind="ids"))
-        )
+        given = () if weightIds is None else read_items(where, "weightIds", weightIds, kind="ids")
+        self.weightIds = None if weightIds is None else list(given)
         self.maxNorm = read_number(f"{where}: maxNorm", maxNorm)
         if not self.maxNorm > 0:
             raise AttributeValueError(f"{where}: maxNorm: got {self.maxNorm}, expected a number above 0")
@@ -105,6 +108,8 @@ class Optimizer:
 
     _defaults: ClassVar[dict[str, float]] = {}
     """By name in lower camel case, as ``insertSpecific`` takes it."""
+    values: Mapping[str, Any]
+    clip_norm_settings: Iterable[ClipNormSettings]
 
     def __init__(
         self, values: Mapping[str, Any], clip_norm_settings: Iterable[ClipNormSettings] = ()
@@ -116,15 +121,11 @@ class Optimizer:
             ArgumentTypeError: a value of another type.
         """
         self._where = type(self).__name__
-        names = {f"default{name[0].upper()}{name[1:]}": name for name in self._defaults}
-        names |= {
-            name: name
-            for name in ("lossScaling", "maxWeightNorm")
-            if name in (*self._defaults, "lossScaling")
-        }
         self._values = {
             name: OptimizerValue(value) for name, value in {**self._defaults, "lossScaling": 1.0}.items()
         }
+        names = {f"default{name[0].upper()}{name[1:]}": name for name in self._defaults}
+        names |= {name: name for name in ("lossScaling", "maxWeightNorm") if name in self._values}
         for key, value in read_mapping(self._where, "values", values).items():
             if is_a(key, str) and key == "nesterov":
                 continue
@@ -135,6 +136,27 @@ class Optimizer:
             read_a(f"{self._where}: clip_norm_settings", each, ClipNormSettings)
             for each in read_items(self._where, "clip_norm_settings", clip_norm_settings)
         ]
+
+    def __post_init__(self) -> None:
+        """Read the parameters of a subclass, which is a dataclass of them."""
+        Optimizer.__init__(self, self.values, self.clip_norm_settings)
+        for name, default in self._parameters().items():
+            what, value = f"{self._where}: {name}", getattr(self, name)
+            is_flag = isinstance(default, bool)
+            setattr(self, name, read_bool(what, value) if is_flag else read_a(what, value, type(default)))
+
+    @classmethod
+    def _parameters(cls) -> dict[str, Any]:
+        """Defaults of the parameters beside the values and their norms."""
+        kind: Any = cls  # the base class is none
+        known = fields(kind) if is_dataclass(kind) else ()
+        return {
+            each.name: each.default for each in known if each.name not in ("values", "clip_norm_settings")
+        }
+
+    def _form(self) -> tuple[Any, ...]:
+        """The parameters that choose a formula, or the type of a state."""
+        return tuple(getattr(self, name) for name in self._parameters() if name not in _WITHOUT_EFFECT)
 
     def _name(self, key: Any, names: Mapping[str, str]) -> str:
         if not is_a(key, str) or key not in names:
@@ -191,17 +213,14 @@ class Optimizer:
         clips = [each._key() for each in self._clips]
         return self._where, fixed, sorted(self.numbers()), clips, self._form()
 
-    def _form(self) -> tuple[Any, ...]:
-        """The options that choose a formula."""
-        return ()
 
-
+@dataclass(eq=False, repr=False)
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum.
 
     For the gradient g, divided by ``lossScaling``: v becomes ``momentum * v + (1 - dampening) * (g + weightDecay *
     w)``, and w ``w - learningRate * v``; with ``nesterov``, ``w - learningRate * (g + weightDecay * w + momentum *
-    v)``.
+    v)``. Parameters: see ``Optimizer``; ``nesterov`` is a bool, or its pair.
     """
 
     _defaults: ClassVar[dict[str, float]] = {
@@ -212,24 +231,20 @@ class SGD(Optimizer):
         "velocityScaling": 1.0,
     }
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        clip_norm_settings: Sequence[ClipNormSettings] = (),
-        accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
-        accum_type: Any = DataType.UNDEFINED,
-        accl1_type: Any = DataType.UNDEFINED,
-    ) -> None:
-        """See ``Optimizer``; ``nesterov`` is a bool, or its pair."""
-        super().__init__(values, clip_norm_settings)
-        read_a("SGD: accumulatorAndMomentum", accumulatorAndMomentum, SGDAccumulatorAndMomentum)
-        given: Any = read_mapping("SGD", "values", values).get("nesterov", False)
+    values: Mapping[str, Any]
+    clip_norm_settings: Sequence[ClipNormSettings] = ()
+    accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined
+    accum_type: Any = DataType.UNDEFINED
+    accl1_type: Any = DataType.UNDEFINED
+
+    def __post_init__(self) -> None:
+        """Read the parameters."""
+        super().__post_init__()
+        given: Any = self.values.get("nesterov", False) if self.values else False
         self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
-        self.state_type = read_a("SGD: accl1_type", accl1_type, DataType)
-        read_a("SGD: accum_type", accum_type, DataType)
 
     def _form(self) -> tuple[Any, ...]:
-        return self.nesterov, self.state_type
+        return self.nesterov, *super()._form()
 
 
 class ConstSGD(SGD):
@@ -251,8 +266,12 @@ class ConstSGD(SGD):
         super().__init__(given, clip_norm_settings)
 
 
+@dataclass(eq=False, repr=False)
 class Adam(Optimizer):
-    """Adam, AdaMax and LAMB, as ``popsr.ops.var_updates.adam_updater`` and its kin compute them."""
+    """Adam, AdaMax and LAMB, as ``popsr.ops.var_updates.adam_updater`` and its kin compute them.
+
+    Parameters: see ``Optimizer``.
+    """
 
     _defaults: ClassVar[dict[str, float]] = {
         "learningRate": 1e-3,
@@ -263,32 +282,22 @@ class Adam(Optimizer):
         "maxWeightNorm": 10.0,
     }
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        mode: AdamMode = AdamMode.Adam,
-        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
-        accum_type: Any = DataType.UNDEFINED,
-        accl1_type: Any = DataType.FLOAT,
-        accl2_type: Any = DataType.FLOAT,
-        clip_norm_settings: Sequence[ClipNormSettings] = (),
-        scaled_optimizer_state: bool = False,
-    ) -> None:
-        """See ``Optimizer``."""
-        super().__init__(values, clip_norm_settings)
-        self.mode = read_a("Adam: mode", mode, AdamMode)
-        self.decay = read_a("Adam: weight_decay_mode", weight_decay_mode, WeightDecayMode)
-        read_a("Adam: accum_type", accum_type, DataType)
-        self.first_type = read_a("Adam: accl1_type", accl1_type, DataType)
-        self.second_type = read_a("Adam: accl2_type", accl2_type, DataType)
-        read_bool("Adam: scaled_optimizer_state", scaled_optimizer_state)
-
-    def _form(self) -> tuple[Any, ...]:
-        return self.mode, self.decay, self.first_type, self.second_type
+    values: Mapping[str, Any]
+    mode: AdamMode = AdamMode.Adam
+    weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay
+    accum_type: Any = DataType.UNDEFINED
+    accl1_type: Any = DataType.FLOAT
+    accl2_type: Any = DataType.FLOAT
+    clip_norm_settings: Sequence[ClipNormSettings] = ()
+    scaled_optimizer_state: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class Adaptive(Optimizer):
-    """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0."""
+    """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0.
+
+    Parameters: see ``Optimizer``; with ``rmsprop_tf_variant`` eps is added under the root.
+    """
 
     _defaults: ClassVar[dict[str, float]] = {
         "learningRate": 1e-3,
@@ -298,29 +307,15 @@ class Adaptive(Optimizer):
         "eps": 1e-6,
     }
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        mode: AdaptiveMode = AdaptiveMode.RMSProp,
-        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
-        accum_type: Any = DataType.UNDEFINED,
-        accl1_type: Any = DataType.FLOAT,
-        accl2_type: Any = DataType.FLOAT,
-        accl3_type: Any = DataType.FLOAT,
-        rmsprop_tf_variant: bool = False,
-        clip_norm_settings: Sequence[ClipNormSettings] = (),
-    ) -> None:
-        """See ``Optimizer``; with ``rmsprop_tf_variant`` eps is added under the root."""
-        super().__init__(values, clip_norm_settings)
-        self.mode = read_a("Adaptive: mode", mode, AdaptiveMode)
-        self.decay = read_a("Adaptive: weight_decay_mode", weight_decay_mode, WeightDecayMode)
-        read_a("Adaptive: accum_type", accum_type, DataType)
-        given = (accl1_type, accl2_type, accl3_type)
-        self.types = [read_a(f"Adaptive: accl{i}_type", each, DataType) for i, each in enumerate(given, 1)]
-        self.eps_in_root = read_bool("Adaptive: rmsprop_tf_variant", rmsprop_tf_variant)
-
-    def _form(self) -> tuple[Any, ...]:
-        return self.mode, self.decay, tuple(self.types), self.eps_in_root
+    values: Mapping[str, Any]
+    mode: AdaptiveMode = AdaptiveMode.RMSProp
+    weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay
+    accum_type: Any = DataType.UNDEFINED
+    accl1_type: Any = DataType.FLOAT
+    accl2_type: Any = DataType.FLOAT
+    accl3_type: Any = DataType.FLOAT
+    rmsprop_tf_variant: bool = False
+    clip_norm_settings: Sequence[ClipNormSettings] = ()
 
 
 def _value(what: str, value: Any) -> OptimizerValue:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._options.enums import ReductionType
+from popsr._host.arguments import require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._model import Array, Weight, read_graph
-from popsr.compat.popart._optimisers import ClipNormSettings, Optimizer
+from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._updates import states_of, update
 from popsr.context import in_sequence
 from popsr.errors import GraphError, ShapeError, UnknownNameError, UnsupportedError
@@ -31,31 +32,18 @@ GRADIENT, ACCUM, UPDATED = "Gradient___", "Accum___", "UpdatedVar___"
 Tensors = dict[str, Tensor]
 
 
-class Training:
+class Training(NamedTuple):
     """Loss, optimiser, and the reduction of gradients.
 
-    Args:
+    Attributes:
         loss: id of the loss.
         optimizer: the optimiser.
         mean: gradients are averaged over micro batches and replicas, not summed.
     """
 
-    def __init__(self, loss: str, optimizer: Optimizer, mean: bool) -> None:
-        """A training session beside an inference session."""
-        self.loss, self.optimizer, self.mean = loss, optimizer, mean
-
-    @staticmethod
-    def mean_of(reduction: ReductionType) -> bool:
-        """True for the mean.
-
-        Raises:
-            UnsupportedError: no reduction.
-        """
-        if reduction is ReductionType.NoReduction:
-            raise UnsupportedError(
-                "TrainingSession: accumulationAndReplicationReductionType, got NoReduction, expected Sum or Mean"
-            )
-        return reduction is ReductionType.Mean
+    loss: str
+    optimizer: Optimizer
+    mean: bool
 
 
 class Program:
@@ -88,7 +76,7 @@ class Program:
             Error: as ``popsr.bridge.onnx.load`` and ``popsr.transforms.autodiff``.
         """
         self._where, self._anchors, self._training = where, list(anchors), training
-        self._batches, self._micro, self._replicas = counts
+        self.counts = self._batches, self._micro, self._replicas = counts
         forward = [name for name in anchors if not name.startswith((GRADIENT, ACCUM, UPDATED))]
         states = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
         self._states_anchored = [name for name in forward if name.startswith(states)]
@@ -139,15 +127,16 @@ class Program:
                 "expected a loss that is reduced, as by identityloss"
             )
         reached = _reached(self.ir, loss)
-        wanted = {
-            name: t for name, t in self.model.inputs.items() if name in self.variables and t._id in reached
+        floats = {
+            name: t
+            for name, t in self.model.inputs.items()
+            if name in self.variables and t._id in reached and t.dtype.is_floating_point
         }
-        floats = {name: t for name, t in wanted.items() if t.dtype.is_floating_point}
         needed = [self._tensor(n[len(GRADIENT) :]) for n in self._anchors if n.startswith(GRADIENT)]
         self._trained, made = list(floats), None
         with contextlib.suppress(GraphError):
             made = _gradients(graph, loss, [*floats.values(), *needed])
-        if made is None and (floats or needed):  # a weight may be behind a detach alone
+        if made is None:  # a weight may be behind a detach alone
             self._trained = [name for name, t in floats.items() if _has_gradient(graph, loss, t)]
             made = _gradients(graph, loss, [*(floats[name] for name in self._trained), *needed])
         for name in (name[len(ACCUM) :] for name in self._anchors if name.startswith(ACCUM)):
@@ -265,29 +254,20 @@ class Program:
         clipped = dict(gradients)
         for each in optimizer._clips:
             names = list(gradients) if each.weightIds is None else each.weightIds
-            self._clip(each, names, clipped)
+            self._check_clip(names, clipped)
+            if names:
+                total = functools.reduce(ops.add, [ops.sumsquare(clipped[name]) for name in names])
+                greatest = constant(np.asarray(each.maxNorm, total.dtype.as_numpy()), total.dtype)
+                factor = ops.div(greatest, ops.maximum(ops.sqrt(total), greatest))
+                clipped.update((name, ops.mul(clipped[name], factor)) for name in names)
         return clipped
 
-    def _clip(self, settings: ClipNormSettings, names: Iterable[str], gradients: Tensors) -> None:
-        names = list(names)
-        for name in names:
-            if name not in gradients:
-                raise UnknownNameError(
-                    f"{self._where}: clipWeights of what has no gradient, got {shown(name)}, expected one of "
-                    f"{shown(list(gradients))}"
-                )
+    def _check_clip(self, names: list[str], gradients: Tensors) -> None:
+        require_known(f"{self._where}: clipWeights of what has no gradient", names, gradients)
         if len({self.variables[name].replica_grouping for name in names}) > 1:
             raise UnsupportedError(
                 f"{self._where}: clipWeights of different groups, got {shown(names)}, expected weights of one grouping"
             )
-        total: Tensor | None = None
-        for name in names:
-            square = ops.sumsquare(gradients[name])
-            total = square if total is None else ops.add(total, square)
-        if total is not None:
-            greatest = constant(np.asarray(settings.maxNorm, total.dtype.as_numpy()), total.dtype)
-            factor = ops.div(greatest, ops.maximum(ops.sqrt(total), greatest))
-            gradients.update((name, ops.mul(gradients[name], factor)) for name in names)
 
     # Streams
 
@@ -303,22 +283,18 @@ class Program:
 
     def _store_states(self, held: Tensors, reduced: Tensors) -> None:
         """Store what a batch leaves, once for each of its micro batches."""
+        found = {UPDATED + name: t for name, t in held.items()}
+        found |= {ACCUM + name: t for name, t in reduced.items()}
+        found |= {name: held[name] for name in self._states_anchored if name in held}
         for name in self._anchors:
-            t: Tensor | None = None
-            if name.startswith(UPDATED):
-                t = held.get(name[len(UPDATED) :])
-            elif name.startswith(ACCUM):
-                t = reduced.get(name[len(ACCUM) :])
-            elif name in self._states_anchored:
-                t = held.get(name)
-            else:
+            if name not in self._states_anchored and not name.startswith((UPDATED, ACCUM)):
                 continue
-            if t is None:
+            if name not in found:
                 raise UnknownNameError(
                     f"{self._where}: no such anchor, got {shown(name)}, expected a weight or state of the optimiser"
                 )
             for _ in range(self._micro):
-                self._store(name, t)
+                self._store(name, found[name])
 
 
 def _variable(name: str, rows: Array, settings: VariableSettings) -> Variable:

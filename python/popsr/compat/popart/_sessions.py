@@ -10,12 +10,12 @@ import numpy as np
 
 from popsr._host.arguments import is_a, read_a, read_bool, read_int, read_items, read_text
 from popsr._lazy import LazyModule
-from popsr._popart.data_flow import DataFlow, Patterns
+from popsr._popart.data_flow import DataFlow
 from popsr._popart.types import TensorInfo
 from popsr._session.devices import DeviceInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._optimisers import Optimizer
-from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._settings import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
 from popsr.errors import (
     ArgumentTypeError,
@@ -64,7 +64,7 @@ class _Session:
             )
         read_a(f"{where}: deviceInfo", deviceInfo, DeviceInfo)
         session = object.__new__(cls)
-        session._open(Session(program), None)
+        session._open(program, None)
         return session
 
     _session: Session
@@ -72,33 +72,18 @@ class _Session:
     _by_name: dict[str, Any]
     _is_filled: bool
 
-    def _open(self, session: Session, source: ModelSource | None) -> None:
-        """Begin with a session of popsr, and the model that its program was read from."""
-        self._session, self._source, self._is_filled = session, source, source is None
+    def _read(self, loss: tuple[str, Optimizer] | None, *given: Any) -> None:
+        """Begin with a model, its loss and optimiser, and the parameters of both kinds of sessions."""
+        source = _sources.ModelSource(type(self).__name__, loss, *given)
+        self._open(source.program.ir, source)
+
+    def _open(self, program: Ir, source: ModelSource | None) -> None:
+        """Begin with a program, and the model that it was read from."""
+        self._session = session = Session(program)
+        self._source, self._is_filled = source, source is None
         self._by_name = {
             plan.name: plan.stream for plan in (*session._runner.inputs, *session._runner.outputs)
         }
-
-    def _read_model(
-        self,
-        fnModel: Any,
-        dataFlow: Any,
-        deviceInfo: Any,
-        inputShapeInfo: InputShapeInfo | None,
-        patterns: Any,
-        userOptions: Options | None,
-        loss: tuple[str, Optimizer] | None,
-    ) -> None:
-        where = type(self).__name__
-        for name, value in (("fnModel", fnModel), ("dataFlow", dataFlow), ("deviceInfo", deviceInfo)):
-            if value is None:
-                raise ArgumentTypeError(f"{where}: {name} is missing, got None, expected a value for it")
-        flow = read_a(f"{where}: dataFlow", dataFlow, DataFlow)
-        read_a(f"{where}: deviceInfo", deviceInfo, DeviceInfo)
-        if patterns is not None:
-            read_a(f"{where}: patterns", patterns, Patterns)
-        source = _sources.ModelSource(where, fnModel, flow, inputShapeInfo, userOptions, loss)
-        self._open(Session(source.program.ir), source)
 
     @property
     def replicationFactor(self) -> int:
@@ -108,7 +93,7 @@ class _Session:
     @property
     def accumulationFactor(self) -> int:
         """Micro batches of a batch; 1 of a program, which accumulates explicitly."""
-        return 1 if self._source is None else self._source.micro
+        return 1 if self._source is None else self._source.program.counts[1]
 
     @property
     def dataFlow(self) -> DataFlow:
@@ -138,7 +123,7 @@ class _Session:
     def initAnchorArrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Arrays for all anchors by id; for what a program stores, by name of stream."""
         if self._source is not None:
-            return self._source.arrays()
+            return self._source.step.arrays()
         arrays = self._session.create_host_outputs()
         return {stream.tensor_id: array for stream, array in arrays.items()}
 
@@ -345,7 +330,7 @@ class InferenceSession(_Session):
             Error: as ``popsr.bridge.onnx.load``.
         """
         read_text("InferenceSession: name", name)
-        self._read_model(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, None)
+        self._read(None, fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
 
 
 class TrainingSession(_Session):
@@ -387,7 +372,7 @@ class TrainingSession(_Session):
         where = "TrainingSession"
         read_text(f"{where}: name", name)
         trained = read_text(f"{where}: loss", loss), read_a(f"{where}: optimizer", optimizer, Optimizer)
-        self._read_model(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, trained)
+        self._read(trained, fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
 
 
 _REFUSED = {

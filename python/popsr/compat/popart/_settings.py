@@ -1,28 +1,29 @@
-"""Settings of inputs and variables: objects of programs, and metadata of a model."""
+"""Settings of inputs and variables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from popsr import replicas
-from popsr._host.arguments import is_a
+from popsr._host.arguments import is_a, read_a, read_text
 from popsr._host.choices import Choices
+from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError
-from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
+from popsr.errors import ArgumentTypeError, UnknownNameError
 from popsr.replicas import CommGroupType, ReplicaGrouping
 from popsr.tensorlocation import TileSet
 
 __all__ = [
     "ExchangeStrategy",
     "InputSettings",
+    "InputShapeInfo",
     "ReplicatedStreamMode",
     "VariableSettings",
-    "replication_of",
-    "settings_of",
-    "write_replication",
-    "write_settings",
 ]
+
+
+STREAM_MODE = "__replicatedStreamMode"
+"""Key of an input's mode in a model."""
 
 
 class ReplicatedStreamMode(Choices):
@@ -100,26 +101,35 @@ class VariableSettings(replicas.VariableSettings):
         """Nothing: settings that are wrong cannot be made."""
 
 
-def write_settings(initializer: Any, settings: replicas.VariableSettings) -> None:
-    """Groups and retrieval mode as metadata of an initializer."""
-    for key, value in settings_text_of(settings).items():
-        initializer.metadata_props.add(key=key, value=value)
+class InputShapeInfo:
+    """Types and shapes of inputs that a model leaves open."""
 
+    def __init__(self) -> None:
+        """None."""
+        self._infos: dict[str, TensorInfo] = {}
 
-def settings_of(initializer: Any) -> replicas.VariableSettings:
-    """Groups and retrieval mode of an initializer; one group of all without metadata."""
-    return settings_from({each.key: each.value for each in initializer.metadata_props})
+    def add(self, id: str, info: TensorInfo) -> None:
+        """The type and shape of an input."""
+        self._infos[read_text("InputShapeInfo.add: id", id)] = read_a(
+            "InputShapeInfo.add: info", info, TensorInfo
+        )
 
+    def has(self, id: str) -> bool:
+        """True if an input was added."""
+        return read_text("InputShapeInfo.has: id", id) in self._infos
 
-def write_replication(model: Any, number: int) -> None:
-    """The number of replicas as metadata of a model."""
-    kept = [each for each in model.metadata_props if each.key not in write_factor(1)]
-    del model.metadata_props[:]
-    model.metadata_props.extend(kept)
-    for key, value in write_factor(number).items():
-        model.metadata_props.add(key=key, value=value)
+    def get(self, id: str) -> TensorInfo:
+        """The type and shape that was added.
 
+        Raises:
+            UnknownNameError: none was.
+        """
+        if read_text("InputShapeInfo.get: id", id) not in self._infos:
+            raise UnknownNameError(
+                f"InputShapeInfo.get: no such input, got {shown(id)}, expected {shown(self.getAllTensorIds())}"
+            )
+        return self._infos[id]
 
-def replication_of(model: Any) -> int | None:
-    """The number of replicas that a model was made for, if it says so."""
-    return factor_of({each.key: each.value for each in model.metadata_props})
+    def getAllTensorIds(self) -> list[str]:
+        """Ids of all inputs that were added."""
+        return list(self._infos)

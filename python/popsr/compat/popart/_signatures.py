@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from popsr._host.arguments import integer_of, read_int, read_items, read_number, read_text
 from popsr._popart.types import read_data_type
 from popsr._text.shown import shown
+from popsr._text.suggestions import unknown_name
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.io._onnx_format import require_onnx
 from popsr.replicas import CommGroup
 
-__all__ = ["REQUIRED", "Attribute", "Bound", "Signature", "debug_name"]
+if TYPE_CHECKING:
+    from popsr.compat.popart._builder import Builder
+
+__all__ = ["MANY", "REQUIRED", "Attribute", "Ops", "Signature", "debug_name"]
 
 REQUIRED = object()
 """The default of an attribute that must be given."""
-_MANY = 1 << 16
+MANY = 1 << 16
+"""The greatest number of inputs or outputs of ops that take any number."""
 _LAST = ("debugContext", "name", "debugPrefix", "debug_context")
+
+
+class Ops:
+    """The ops of a domain as methods of a builder."""
+
+    def __init__(
+        self, builder: Builder, where: str, domain: str, version: int, known: Mapping[str, Signature]
+    ) -> None:
+        """The methods of these signatures."""
+        self._builder, self._where, self._known = builder, where, known
+        self._of = domain, version
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self._known:
+            raise unknown_name(self._where, "op", name, self._known)
+
+        def add(*args: Any, **named: Any) -> Any:
+            return self._add(name, args, named)
+
+        add.__name__ = name
+        return add
+
+    def _add(self, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return self._builder._add(self._known[name], args, named, *self._of)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._known)
 
 
 class Attribute(NamedTuple):
@@ -31,16 +65,8 @@ class Attribute(NamedTuple):
     default: Any
 
 
-class Bound(NamedTuple):
-    """One call of a method: ids of inputs, number of outputs, attributes as ONNX's messages, and the node's name."""
-
-    inputs: tuple[str, ...]
-    outputs: int
-    attributes: list[Any]
-    name: str
-
-
-class Signature(NamedTuple):
+@dataclass(frozen=True)
+class Signature:
     """A method.
 
     Attributes:
@@ -54,18 +80,20 @@ class Signature(NamedTuple):
     where: str
     op_type: str
     attributes: tuple[Attribute, ...]
-    inputs: tuple[int, int] = (0, _MANY)
+    inputs: tuple[int, int] = (0, MANY)
     outputs: tuple[int, int] = (1, 1)
 
-    @property
+    @functools.cached_property
     def parameters(self) -> list[str]:
         """Names of the parameters."""
         many = ["num_outputs"] if self.outputs[0] != self.outputs[1] else []
         inputs = ["args"] if self.inputs[1] else []
         return [*inputs, *many, *(each.name for each in self.attributes), _LAST[0]]
 
-    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> Bound:
-        """The values of a call.
+    def bind(
+        self, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], int, list[Any], str]:
+        """One call: ids of inputs, number of outputs, attributes as ONNX's messages, and the node's name.
 
         Raises:
             ArgumentTypeError: too many arguments, one twice, one of another type, or one that is missing.
@@ -85,7 +113,7 @@ class Signature(NamedTuple):
             value = given.get(each.name, each.default)
             if value is not None:
                 made.append(encode(f"{self.where}: {each.name}", each, value))
-        return Bound(inputs, outputs, made, name)
+        return inputs, outputs, made, name
 
     def _arguments(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.parameters
@@ -116,7 +144,7 @@ class Signature(NamedTuple):
         least, most = self.inputs
         if not least <= len(ids) <= most:
             wanted = (
-                f"{least}" if least == most else f"{least} to {most}" if most < _MANY else f"{least} or more"
+                f"{least}" if least == most else f"{least} to {most}" if most < MANY else f"{least} or more"
             )
             raise AttributeValueError(
                 f"{self.where}: wrong number of inputs, got {len(ids)}, expected {wanted}"
@@ -138,11 +166,9 @@ def encode(what: str, attribute: Attribute, value: Any) -> Any:
     """
     onnx = require_onnx("Builder")
     kind, read = _READERS[attribute.kind]
-    encoded = read(what, value)
+    encoded, code = read(what, value), getattr(onnx.AttributeProto, kind)
     try:
-        return onnx.helper.make_attribute(
-            attribute.name, encoded, attr_type=getattr(onnx.AttributeProto, kind)
-        )
+        return onnx.helper.make_attribute(attribute.name, encoded, attr_type=code)
     except (ValueError, OverflowError):
         raise AttributeValueError(f"{what} is out of range, got {shown(value)}, expected 64 bits") from None
 

@@ -10,28 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text
+from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
 from popsr._options.enums import ReductionType
-from popsr._popart.data_flow import DataFlow
+from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.types import TensorInfo
+from popsr._session.devices import DeviceInfo
 from popsr._text.shown import shown
 from popsr.compat.popart._model import SEED, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._program import Program, Training
-from popsr.compat.popart._settings import ReplicatedStreamMode
-from popsr.compat.popart._shapes import InputShapeInfo
+from popsr.compat.popart._settings import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback, StepArrays
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     ReplicaError,
     SessionError,
-    UnknownNameError,
     UnsupportedError,
 )
 from popsr.io import load_onnx
 from popsr.io._new_file import NewFile
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx_format import entries_of, require_onnx, set_entries
 from popsr.io._reset import reset_host_weights
 from popsr.io._settings import program_text, settings_text
 from popsr.options import Options
@@ -40,18 +39,24 @@ from popsr.session import Session
 __all__ = ["ModelSource"]
 
 Array = np.ndarray[Any, Any]
-_OF_REPLICATION = (
+_READ_HERE = (
     "enableReplicatedGraphs",
     "replicatedGraphCount",
     "globalReplicationFactor",
     "globalReplicaOffset",
-)
-_READ_HERE = (
-    *_OF_REPLICATION,
     "enableGradientAccumulation",
     "accumulationFactor",
     "accumulationAndReplicationReductionType",
 )
+_PARAMETERS = {
+    "fnModel": object,
+    "dataFlow": DataFlow,
+    "deviceInfo": DeviceInfo,
+    "inputShapeInfo": InputShapeInfo,
+    "patterns": Patterns,
+    "userOptions": Options,
+}
+"""Parameters that sessions of both kinds have; the first three are needed."""
 
 
 class ModelSource:
@@ -59,84 +64,56 @@ class ModelSource:
 
     Args:
         where: the session's class.
-        fn_model: bytes of a model, or its file.
-        flow: batches and anchors.
-        shapes: what the model leaves open.
-        options: session options.
         loss: id of the loss, and the optimiser, of a training session.
+        *given: values of ``_PARAMETERS``.
     """
 
-    def __init__(
-        self,
-        where: str,
-        fn_model: Any,
-        flow: DataFlow,
-        shapes: InputShapeInfo | None,
-        options: Options | None,
-        loss: tuple[str, Optimizer] | None,
-    ) -> None:
+    def __init__(self, where: str, loss: tuple[str, Optimizer] | None, *given: Any) -> None:
         """Read the model and write its program.
 
         Raises:
+            ArgumentTypeError: a parameter is missing, or of another type.
             ReplicaError: replicas and options contradict each other, or a variable's groups.
             UnsupportedError: an option that has no meaning here and would change results.
         """
-        given = Options() if options is None else read_a(f"{where}: userOptions", options, Options)
-        self.flow, self.optimizer = flow, None if loss is None else loss[1]
-        self.replicas, self.micro = _replicas(where, given), _micro_batches(where, given)
+        for i, (value, (name, kind)) in enumerate(zip(given, _PARAMETERS.items(), strict=True)):
+            if value is not None:
+                read_a(f"{where}: {name}", value, kind)
+            elif i < 3:
+                raise ArgumentTypeError(f"{where}: {name} is missing, got None, expected a value for it")
+        model, flow, _, shapes, _, set_options = given
+        options: Options = Options() if set_options is None else set_options
+        infos = {} if shapes is None else shapes._infos
+        counts = flow.batchesPerStep(), _micro_batches(where, options), _replicas(where, options)
         if flow.batchesPerStep() < 1:
             raise AttributeValueError(f"{where}: dataFlow: batchesPerStep: got 0, expected 1 or more")
-        self._proto, arrays = parse_model(where, fn_model)
-        self._weights = weights_of(where, self._proto, arrays, self.replicas)
-        training = None
-        if loss is not None:
-            mean = Training.mean_of(ReductionType(given.accumulationAndReplicationReductionType))
-            training = Training(*loss, mean)
-        counts = (flow.batchesPerStep(), self.micro, self.replicas)
-        infos = {} if shapes is None else read_a(f"{where}: inputShapeInfo", shapes, InputShapeInfo)._infos
+        self._proto, arrays = parse_model(where, model)
+        self.flow: DataFlow = flow
+        self._weights = weights_of(where, self._proto, arrays, counts[2])
+        training = None if loss is None else Training(*loss, _takes_mean(options))
+        self.optimizer = None if training is None else training.optimizer
         self.program = Program(where, self._proto, self._weights, flow.anchors(), counts, infos, training)
-        for row in given._set_rows():
+        for row in options._set_rows():
             if row.name not in _READ_HERE:
-                setattr(self.program.ir.options, row.key, given._values[row.key])
-        self.seed, self._steps = given.seed, 0
-        self._arrays = self._step_arrays()
-
-    def _step_arrays(self) -> StepArrays:
-        program, modes = self.program, {ReplicatedStreamMode.Broadcast.name}
-        broadcast = {
-            each.name
-            for each in self._proto.graph.input
-            if any(entry.value in modes for entry in each.metadata_props)
-        }
-        inputs, outputs = (
-            {
-                name: (tuple(stream.shape), stream.dtype.as_numpy())
-                for name, stream in streams.items()
-                if name != SEED
-            }
-            for streams in (program.inputs, program.outputs)
-        )
-        unused = {each.name for each in self._proto.graph.input} - inputs.keys()
-        return StepArrays(self.flow, self.micro, self.replicas, inputs, broadcast, outputs, unused)
-
-    def arrays(self) -> dict[str, Array]:
-        """Arrays for all anchors."""
-        return self._arrays.arrays()
+                setattr(self.program.ir.options, row.key, options._values[row.key])
+        self.seed, self._steps = options.seed, 0
+        self.step = StepArrays(self.program, flow, self._proto.graph.input)
 
     def run(self, session: Session, stepio: PyStepIO | PyStepIOCallback) -> None:
         """One step."""
         fed = bool(session.expected_inputs())
-        rows = self._arrays.rows(stepio) if fed else {}
+        rows = self.step.rows(stepio) if fed else {}
         if fed and SEED in self.program.inputs:
             rows[SEED] = self._random_bits()
         results = session.run(
             {self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False
         )
         self._steps += 1
-        self._arrays.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
+        self.step.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
 
     def _random_bits(self) -> Array:
-        shape = (self.flow.batchesPerStep() * self.micro, self.replicas, 2)
+        batches, micro, replicas = self.program.counts
+        shape = batches * micro, replicas, 2
         bits = np.random.default_rng([self.seed, self._steps]).integers(0, 2**32, shape, np.uint32)
         return bits.reshape(*(extent for extent in shape[:2] if extent > 1), 2)
 
@@ -160,15 +137,13 @@ class ModelSource:
         for name, v in {**self.program.variables, **self.program.states}.items():
             made = by_name.get(name)
             if made is None:
-                made = model.graph.initializer.add(name=name)
-                for key, value in settings_text(v).items():
-                    made.metadata_props.add(key=key, value=value)
-            settings = list(made.metadata_props)
+                made = model.graph.initializer.add()
+                set_entries(made, settings_text(v))
+            settings = entries_of(made)
             rows = np.asarray(session._current_rows(v)).reshape(v.shape_on_host)
             made.CopyFrom(onnx.numpy_helper.from_array(rows, name))
-            made.metadata_props.extend(settings)
-        for key, value in program_text(None, session.step).items():
-            model.metadata_props.add(key=key, value=value)
+            set_entries(made, settings)
+        set_entries(model, program_text(None, session.step))
         with NewFile(where, target) as file:
             file.write(model.SerializeToString())
             file.commit()
@@ -191,11 +166,8 @@ class ModelSource:
             )
         found = dict(load_onnx(model).items())
         known = {**self.program.variables, **self.program.states}
-        for name in found:
-            if name not in known and not ignore:
-                raise UnknownNameError(
-                    f"resetHostWeights: weight of another model, got {shown(name)}, expected one of {shown([*known])}"
-                )
+        if not ignore:
+            require_known("resetHostWeights: weight of another model", found, known)
         changed = (
             n
             for n, value in self.program.constants.items()
@@ -230,16 +202,23 @@ class ModelSource:
     def info(self, where: str, id_: str) -> TensorInfo:
         """Type and shape of a tensor on a replica."""
         known = self.tensors()
-        if read_text(f"{where}: id", id_) not in known:
-            raise UnknownNameError(
-                f"{where}: no such tensor, got {shown(id_)}, expected one of {shown(list(known))}"
-            )
+        require_known(f"{where}: no such tensor", [read_text(f"{where}: id", id_)], known)
         return TensorInfo(known[id_].dtype, known[id_].shape)
 
     def tensors(self) -> Mapping[str, Any]:
         """The tensors by id."""
         program = self.program
         return {**program.model.tensors, **program.outputs, **program.states, **program.variables}
+
+
+def _takes_mean(options: Options) -> bool:
+    """True if gradients are averaged, not summed."""
+    reduction = ReductionType(options.accumulationAndReplicationReductionType)
+    if reduction is ReductionType.NoReduction:
+        raise UnsupportedError(
+            "TrainingSession: accumulationAndReplicationReductionType, got NoReduction, expected Sum or Mean"
+        )
+    return reduction is ReductionType.Mean
 
 
 def _replicas(where: str, options: Options) -> int:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from popsr._host.arguments import is_a, read_bool, read_call, read_mapping
 from popsr._popart.data_flow import AnchorReturnTypeId, DataFlow
 from popsr._text.shown import shown
+from popsr.compat.popart._settings import STREAM_MODE, ReplicatedStreamMode
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnknownNameError
+from popsr.io._onnx_format import entries_of
+
+if TYPE_CHECKING:
+    from popsr.compat.popart._program import Program
 
 __all__ = ["PyStepIO", "PyStepIOCallback", "StepArrays"]
 
@@ -73,42 +78,32 @@ class StepArrays:
     """Shapes and order of the data of a step.
 
     Args:
+        program: its streams, batches, micro batches and replicas.
         flow: batches and anchors.
-        micro: micro batches of a batch.
-        replicas: their number.
-        inputs: shape and NumPy type of each input on a replica.
-        broadcast: inputs with one row for all replicas.
-        outputs: shape and NumPy type of each anchor on a replica.
-        unused: inputs that nothing reads; data for them is ignored.
+        given: the model's inputs. Data for those that nothing reads is ignored.
     """
 
-    def __init__(
-        self,
-        flow: DataFlow,
-        micro: int,
-        replicas: int,
-        inputs: Mapping[str, tuple[tuple[int, ...], Any]],
-        broadcast: set[str],
-        outputs: Mapping[str, tuple[tuple[int, ...], Any]],
-        unused: set[str],
-    ) -> None:
+    def __init__(self, program: Program, flow: DataFlow, given: Iterable[Any]) -> None:
         """Check the return types.
 
         Raises:
             StateError: the period of an EveryN does not divide the batches.
         """
-        self._flow, self._batches, self._micro, self._replicas = flow, flow.batchesPerStep(), micro, replicas
-        self._inputs, self._broadcast, self._outputs = dict(inputs), broadcast, dict(outputs)
-        self._unused = unused
+        self._flow, (self._batches, self._micro, self._replicas) = flow, program.counts
+        modes = {each.name: entries_of(each).get(STREAM_MODE) for each in given}
+        self._broadcast = {n for n, mode in modes.items() if mode == ReplicatedStreamMode.Broadcast.name}
+        self._inputs = _described({n: stream for n, stream in program.inputs.items() if n in modes})
+        self._outputs = _described(program.outputs)
+        self._unused = modes.keys() - self._inputs.keys()
         flow._check_periods()
 
     def _shape(self, id_: str) -> tuple[int, ...]:
         """Shape of an anchor's array."""
-        kind, shape = self._flow.art(id_), self._outputs[id_][0]
+        kind = self._flow.art(id_)
         leading: tuple[int, ...] = (self._replicas,)
         if kind.id() in (AnchorReturnTypeId.All, AnchorReturnTypeId.EveryN):
             leading = (self._batches // (kind.rp() or 1), self._micro, self._replicas)
-        return (*(extent for extent in leading if extent > 1), *shape)
+        return (*(extent for extent in leading if extent > 1), *self._outputs[id_][0])
 
     def arrays(self) -> dict[str, Array]:
         """Arrays for all anchors."""
@@ -207,6 +202,11 @@ class StepArrays:
             return np.asarray(functools.reduce(np.add, whole.reshape(-1, *whole.shape[2:])))
         period = kind.rp() or 1
         return np.asarray(whole[period - 1 :: period])
+
+
+def _described(streams: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape and NumPy type of each on a replica."""
+    return {name: (tuple(each.shape), each.dtype.as_numpy()) for name, each in streams.items()}
 
 
 def _check_ids(what: str, given: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

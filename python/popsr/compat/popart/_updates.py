@@ -30,25 +30,21 @@ States = dict[str, tuple[tuple[int, ...] | None, dtypes.dtype]]
 
 def states_of(optimizer: Optimizer, id: str, kind: dtypes.dtype) -> States:
     """The states that an optimiser keeps for a weight."""
+
+    def like(given: DataType) -> tuple[None, dtypes.dtype]:
+        return None, kind if given is DataType.UNDEFINED else given.dtype
+
     if isinstance(optimizer, SGD):
-        return (
-            {"Accl___": (None, _state_type(optimizer.state_type, kind))}
-            if _has(optimizer, "momentum", id)
-            else {}
-        )
+        return {"Accl___": like(optimizer.accl1_type)} if _has(optimizer, "momentum", id) else {}
+    assert isinstance(optimizer, (Adam, Adaptive))
+    states: States = {"Accl1___": like(optimizer.accl1_type)}
+    if isinstance(optimizer, Adam) or optimizer.mode in (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta):
+        states["Accl2___"] = like(optimizer.accl2_type)
     if isinstance(optimizer, Adam):
-        first, second = _state_type(optimizer.first_type, kind), _state_type(optimizer.second_type, kind)
-        states: States = {"Accl1___": (None, first), "Accl2___": (None, second)}
         if optimizer.mode not in (AdamMode.AdamNoBias, AdamMode.LambNoBias):
             states["Step___"] = ((1,), dtypes.float32)
-        return states
-    assert isinstance(optimizer, Adaptive)
-    types = [_state_type(each, kind) for each in optimizer.types]
-    states = {"Accl1___": (None, types[0])}
-    if optimizer.mode in (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta):
-        states["Accl2___"] = (None, types[1])
-    if _has(optimizer, "momentum", id):
-        states["Accl3___"] = (None, types[2])
+    elif _has(optimizer, "momentum", id):
+        states["Accl3___"] = like(optimizer.accl3_type)
     return states
 
 
@@ -87,9 +83,7 @@ def _sgd(o: SGD, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], va
     g = _decayed(o, id, g, wide, value)
     step = g * (1.0 - value("dampening")) if _has(o, "dampening", id) else g
     if "Accl___" in states:
-        kept = states["Accl___"]
-        step = value("momentum") * ops.cast(kept, g.dtype) + step
-        var_updates.copy_var_update_(kept, ops.cast(step, kept.dtype))
+        step = _moved(states["Accl___"], step, value)
         if o.nesterov:
             step = g + value("momentum") * step
     _step(w, wide, step, value)
@@ -97,7 +91,7 @@ def _sgd(o: SGD, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], va
 
 def _adam(o: Adam, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], value: Any) -> None:
     decay = value("weightDecay") if _has(o, "weightDecay", id) else None
-    if decay is not None and o.decay is WeightDecayMode.L2Regularization:
+    if decay is not None and o.weight_decay_mode is WeightDecayMode.L2Regularization:
         g, decay = g + decay * ops.cast(w, g.dtype), None
     first, second, count = states["Accl1___"], states["Accl2___"], states.get("Step___")
     beta1, beta2 = value("beta1"), value("beta2")
@@ -122,7 +116,7 @@ def _adam(o: Adam, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], 
 
 def _adaptive(o: Adaptive, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], value: Any) -> None:
     wide = ops.cast(w, g.dtype)
-    if o.decay is WeightDecayMode.L2Regularization:
+    if o.weight_decay_mode is WeightDecayMode.L2Regularization:
         g = _decayed(o, id, g, wide, value)
     squares, alpha, eps = states["Accl1___"], value("alpha"), value("eps")
     if o.mode is AdaptiveMode.AdaGrad:
@@ -139,14 +133,19 @@ def _adaptive(o: Adaptive, id: str, w: Tensor, g: Tensor, states: Mapping[str, T
             mean = states["Accl2___"]
             var_updates.accumulate_moving_average_(mean, g, alpha)
             seen = seen - ops.square(ops.cast(mean, g.dtype))
-        step = g / (ops.sqrt(seen + eps) if o.eps_in_root else ops.sqrt(seen) + eps)
+        step = g / (ops.sqrt(seen + eps) if o.rmsprop_tf_variant else ops.sqrt(seen) + eps)
     if "Accl3___" in states:
-        kept = states["Accl3___"]
-        step = value("momentum") * ops.cast(kept, g.dtype) + step
-        var_updates.copy_var_update_(kept, ops.cast(step, kept.dtype))
-    if o.decay is WeightDecayMode.Decay:
+        step = _moved(states["Accl3___"], step, value)
+    if o.weight_decay_mode is WeightDecayMode.Decay:
         step = _decayed(o, id, step, wide, value)
     _step(w, wide, step, value)
+
+
+def _moved(kept: Tensor, step: Tensor, value: Any) -> Tensor:
+    """The momentum with a step, which is kept too."""
+    step = value("momentum") * ops.cast(kept, step.dtype) + step
+    var_updates.copy_var_update_(kept, ops.cast(step, kept.dtype))
+    return step
 
 
 def _decayed(o: Optimizer, id: str, g: Tensor, wide: Tensor, value: Any) -> Tensor:
@@ -162,7 +161,3 @@ def _has(o: Optimizer, name: str, id: str) -> bool:
     """True if a value is not 0 for ever."""
     found = o.value(name, id)
     return not found.isConst or found.val != 0
-
-
-def _state_type(given: DataType, kind: dtypes.dtype) -> dtypes.dtype:
-    return kind if given is DataType.UNDEFINED else given.dtype

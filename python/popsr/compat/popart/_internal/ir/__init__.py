@@ -6,6 +6,8 @@ Ops are told by class: ``isinstance(op, _ir.op.AddOp)`` holds for ops of ``graph
 
 from typing import TYPE_CHECKING
 
+from popsr import tensorlocation
+from popsr._popart import types
 from popsr._popart.data_flow import DataFlow
 from popsr._popart.identifiers import DebugContext, DebugInfo, GraphId, OperatorIdentifier
 from popsr._popart.identifiers import OpSettings as Settings
@@ -14,48 +16,37 @@ from popsr._popart.members import PopartIr as Ir
 from popsr._popart.members import PopartTensor as Tensor
 from popsr._popart.op_classes import Op
 from popsr._popart.tensor import TensorLocationInfo, TensorType
-from popsr._popart.types import DataType, TensorInfo
+from popsr._popart.types import *
 from popsr._text.suggestions import unknown_attribute
 from popsr.compat.popart._internal.ir import op, patterns, transforms
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
-from popsr.tensorlocation import (
-    ExecutionContext,
-    ReplicatedTensorSharding,
-    TensorLocation,
-    TensorStorage,
-    TileSet,
-)
+from popsr.tensorlocation import *
 
 __all__ = [
     "CommGroup",
     "CommGroupType",
     "DataFlow",
-    "DataType",
     "DebugContext",
     "DebugInfo",
-    "ExecutionContext",
     "Graph",
     "GraphId",
     "Ir",
     "Op",
     "OperatorIdentifier",
     "ReplicaGrouping",
-    "ReplicatedTensorSharding",
     "SessionOptions",
     "Settings",
     "Tensor",
-    "TensorInfo",
-    "TensorLocation",
     "TensorLocationInfo",
-    "TensorStorage",
     "TensorType",
-    "TileSet",
     "VariableRetrievalMode",
     "VariableSettings",
     "op",
     "patterns",
     "transforms",
+    *tensorlocation.__all__,
+    *types.__all__,
 ]
 
 if not TYPE_CHECKING:
