@@ -210,7 +210,9 @@ def nested_loops() -> popsr.Ir:
     ir = popsr.Ir(replication=2)
     with ir.main_graph, popsr.in_sequence():
         w = popsr.variable(np.zeros(1, np.float32))
-        inner = ir.create_graph(lambda x: ops.var_updates.accumulate_(x, popsr.constant(np.ones(1, np.float32))), w)
+        inner = ir.create_graph(
+            lambda x: ops.var_updates.accumulate_(x, popsr.constant(np.ones(1, np.float32))), w
+        )
         outer = ir.create_graph(lambda x: ops.repeat(inner, 10**12, x), w)
         ops.repeat(outer, 10**12, w)
     return ir
