@@ -22,8 +22,6 @@ using kernels::MatmulArgs;
 /// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
 constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 struct Matmul {
   const KernelTable& table;
   MatmulGeometry g;
@@ -61,7 +59,7 @@ struct Matmul {
     return converted;
   }
   std::size_t scratch(const MatmulArgs& args) const {
-    return aligned(table.matmul_scratch(args, static_cast<int>(element_size())));
+    return whole_lines(table.matmul_scratch(args, static_cast<int>(element_size())));
   }
   void product(const MatmulArgs& args, int part, int parts, void* scratch) const {
     (compute == Compute::kF64 ? table.matmul_f64 : table.matmul_f32)(args, part, parts, scratch);
@@ -149,7 +147,7 @@ struct Buffers {
 /// For products of `rows` rows and a last one of `tail` rows, which may take another path.
 Buffers buffers(const Matmul& op, std::int64_t rows, std::int64_t tail) {
   const auto bytes = [&](std::int64_t elements) {
-    return aligned(static_cast<std::size_t>(elements) * op.element_size());
+    return whole_lines(static_cast<std::size_t>(elements) * op.element_size());
   };
   const std::size_t a = bytes(rows * op.g.k);
   const std::size_t b = bytes(op.g.k * op.g.n);
@@ -274,7 +272,7 @@ void run_converted(const Matmul& op, const BlockRun& run) {
 void run_rows(const Matmul& op, const RowsRun& run) {
   const std::int64_t rows = run.end - run.begin;
   const auto bytes = [&op](std::int64_t elements) {
-    return aligned(static_cast<std::size_t>(elements) * op.element_size());
+    return whole_lines(static_cast<std::size_t>(elements) * op.element_size());
   };
   MatmulArgs args = op.converted_args(rows, nullptr, nullptr, nullptr);
   const std::size_t a = bytes(rows * op.g.k), b = bytes(op.g.k * op.g.n), c = bytes(rows * op.g.n);

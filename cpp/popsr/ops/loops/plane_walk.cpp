@@ -12,9 +12,6 @@ namespace {
 
 using kernels::Compute;
 
-/// Bytes, rounded up to whole cache lines.
-std::int64_t lines(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 class PlaneWalk {
  public:
   PlaneWalk(const EvalSpec& spec, std::int64_t planes, std::int64_t scratch, PlaneBody body)
@@ -50,14 +47,15 @@ class PlaneWalk {
 
   void planes(const Block& block, std::vector<const std::byte*>& in, std::int64_t begin,
               std::int64_t end) const {
-    std::int64_t bytes = lines(scratch_) + (narrow_ ? lines(out_ * wide_size()) : 0);
-    for (const std::int64_t n : in_) bytes += narrow_ ? lines(n * wide_size()) : 0;
+    std::int64_t bytes = whole_lines(scratch_) + (narrow_ ? whole_lines(out_ * wide_size()) : 0);
+    for (const std::int64_t n : in_) bytes += narrow_ ? whole_lines(n * wide_size()) : 0;
     auto* const start = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     for (std::int64_t plane = begin; plane < end; ++plane) {
-      std::byte* next = start + lines(scratch_);
+      std::byte* next = start + whole_lines(scratch_);
       for (std::size_t j = 0; j < in_.size(); ++j) {
         in[j] = block.in(j) + plane * in_[j] * size();
-        if (narrow_) in[j] = widened(in[j], std::exchange(next, next + lines(in_[j] * wide_size())), in_[j]);
+        if (narrow_)
+          in[j] = widened(in[j], std::exchange(next, next + whole_lines(in_[j] * wide_size())), in_[j]);
       }
       std::byte* const out = block.out() + plane * out_ * size();
       body_({.in = in, .out = narrow_ ? next : out, .scratch = start});

@@ -49,7 +49,7 @@ struct RowLayout {
     for (std::int64_t i = 0; i < n; ++i) offsets.push_back(row.offset(i));
   }
   std::int64_t at(std::int64_t i) const { return offsets.empty() ? i : offsets[static_cast<std::size_t>(i)]; }
-  std::int64_t bytes() const { return (n * wide_size + 63) / 64 * 64; }
+  std::int64_t bytes() const { return whole_lines(n * wide_size); }
 };
 
 class RowWalk {

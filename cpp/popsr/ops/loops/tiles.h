@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,12 @@ kernels::Compute compute_of(DType dtype);
 /// Bytes of one element of a compute type.
 std::size_t size_of(kernels::Compute compute);
 
+/// Bytes, rounded up to whole cache lines: arrays in scratch memory begin at one.
+template <std::integral Bytes>
+constexpr Bytes whole_lines(Bytes bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 /// The compute type of float or double.
 template <class T>
 constexpr kernels::Compute kComputeOf = sizeof(T) == 4 ? kernels::Compute::kF32 : kernels::Compute::kF64;
@@ -28,11 +35,17 @@ void load_tile(const kernels::KernelTable& kernels, DType dtype, kernels::Comput
 /// n elements of a float dtype as numbers of T: where they are, or widened into `room`.
 template <class T>
 const T* widened(const kernels::KernelTable& kernels, DType dtype, const std::byte* src, std::int64_t n,
-                 std::vector<T>& room) {
+                 T* room) {
   if (!is_narrow_float(dtype)) return reinterpret_cast<const T*>(src);
-  room.resize(static_cast<std::size_t>(n));
-  load_tile(kernels, dtype, kComputeOf<T>, room.data(), src, n);
-  return room.data();
+  load_tile(kernels, dtype, kComputeOf<T>, room, src, n);
+  return room;
+}
+/// The same with room that grows.
+template <class T>
+const T* widened(const kernels::KernelTable& kernels, DType dtype, const std::byte* src, std::int64_t n,
+                 std::vector<T>& room) {
+  if (is_narrow_float(dtype)) room.resize(static_cast<std::size_t>(n));
+  return widened(kernels, dtype, src, n, room.data());
 }
 /// n elements of `dtype` = hi + lo (`lo` may be null; read for narrow floats only). Narrow floats are rounded
 /// once: with the noise of elements first, first+1, ... under `key`, to nearest even when it is null. Any n.

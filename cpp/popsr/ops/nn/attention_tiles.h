@@ -80,19 +80,19 @@ class MaskPlace {
 
 /// Bytes of an array of T, in whole cache lines.
 template <class T>
-std::size_t aligned_bytes(std::int64_t elements) {
-  return (static_cast<std::size_t>(elements) * sizeof(T) + 63) / 64 * 64;
+std::size_t line_bytes(std::int64_t elements) {
+  return whole_lines(static_cast<std::size_t>(elements) * sizeof(T));
 }
 /// Lays arrays of T out in the calling thread's scratch memory, and after them `bytes` for products.
 template <class T>
 void share_scratch(std::initializer_list<std::pair<T**, std::int64_t>> arrays, T** products,
                    std::size_t bytes) {
   std::size_t all = bytes;
-  for (const auto& [to, elements] : arrays) all += aligned_bytes<T>(elements);
+  for (const auto& [to, elements] : arrays) all += line_bytes<T>(elements);
   auto* at = static_cast<std::byte*>(thread_scratch(all));
   for (const auto& [to, elements] : arrays) {
     *to = reinterpret_cast<T*>(at);
-    at += aligned_bytes<T>(elements);
+    at += line_bytes<T>(elements);
   }
   *products = reinterpret_cast<T*>(at);
 }
@@ -133,10 +133,7 @@ class Attention : public AttentionShape {
 
   /// Elements of an operand as T: where they are, or in `room`.
   const T* widened(const Block& block, std::size_t input, std::int64_t first, std::int64_t n, T* room) const {
-    const std::byte* const from = block.in(input) + first * element_size();
-    if (!is_narrow_float(dtype_)) return reinterpret_cast<const T*>(from);
-    load_tile(kernels_, dtype_, kComputeOf<T>, room, from, n);
-    return room;
+    return popsr::widened(kernels_, dtype_, block.in(input) + first * element_size(), n, room);
   }
   /// n queries times `scale`.
   void scaled_queries(const Block& block, std::int64_t first, std::int64_t n, T* to) const {
@@ -176,18 +173,12 @@ class Attention : public AttentionShape {
   /// n rows = rows of scores times keys or values.
   void over_keys(std::int64_t n, std::int64_t seen, std::int64_t width, const T* scores, const T* b, T* to,
                  T* products) const {
-    for (std::int64_t x = 0; x < width; x += kColumns) {
-      multiply(over_keys_args(n, seen, width, std::min(kColumns, width - x)), scores, b + x, to + x,
-               products);
-    }
+    in_columns(over_keys_args(n, seen, width), scores, b, to, products);
   }
   /// Rows of keys or values += transposed scores times n rows; the product is rounded first.
   void over_queries(std::int64_t n, std::int64_t seen, std::int64_t width, const T* scores, const T* b, T* to,
                     T* products) const {
-    for (std::int64_t x = 0; x < width; x += kColumns) {
-      multiply(over_queries_args(n, seen, width, std::min(kColumns, width - x)), scores, b + x, to + x,
-               products);
-    }
+    in_columns(over_queries_args(n, seen, width), scores, b, to, products);
   }
 
   /// Weights of the queries of a tile: softmax of their scores. `q` is scaled, `line` is room for a row.
@@ -224,7 +215,7 @@ class Attention : public AttentionShape {
 
  private:
   static std::int64_t line_elements(std::int64_t n) {
-    return static_cast<std::int64_t>(aligned_bytes<T>(n) / sizeof(T));
+    return static_cast<std::int64_t>(line_bytes<T>(n) / sizeof(T));
   }
   MatmulArgs by_keys_args(std::int64_t n, std::int64_t columns, std::int64_t width) const {
     return {.m = n,
@@ -236,21 +227,13 @@ class Attention : public AttentionShape {
             .b_col = 1,
             .c_row = row_};
   }
-  MatmulArgs over_keys_args(std::int64_t n, std::int64_t seen, std::int64_t width,
-                            std::int64_t columns) const {
-    return {.m = n,
-            .n = columns,
-            .k = seen,
-            .a_row = row_,
-            .a_col = 1,
-            .b_row = width,
-            .b_col = 1,
-            .c_row = width};
+  MatmulArgs over_keys_args(std::int64_t n, std::int64_t seen, std::int64_t width) const {
+    return {
+        .m = n, .n = width, .k = seen, .a_row = row_, .a_col = 1, .b_row = width, .b_col = 1, .c_row = width};
   }
-  MatmulArgs over_queries_args(std::int64_t n, std::int64_t seen, std::int64_t width,
-                               std::int64_t columns) const {
+  MatmulArgs over_queries_args(std::int64_t n, std::int64_t seen, std::int64_t width) const {
     return {.m = seen,
-            .n = columns,
+            .n = width,
             .k = n,
             .a_row = 1,
             .a_col = row_,
@@ -259,12 +242,21 @@ class Attention : public AttentionShape {
             .c_row = width,
             .epilogue = MatmulArgs::Epilogue::kScaledAdd};
   }
+  /// A product with scores, kColumns columns at a time.
+  void in_columns(MatmulArgs args, const T* scores, const T* b, T* to, T* products) const {
+    for (std::int64_t x = 0, width = args.n; x < width; x += kColumns) {
+      args.n = std::min(kColumns, width - x);
+      multiply(args, scores, b + x, to + x, products);
+    }
+  }
   /// Scratch of all products of n queries.
   void reserve(std::int64_t n, std::int64_t seen) {
     for (const std::int64_t width : {size, value_size}) {
-      for (const std::int64_t columns : {std::min(kColumns, width), width % kColumns}) {
-        reserve(over_keys_args(n, seen, width, columns));
-        reserve(over_queries_args(n, seen, width, columns));
+      for (MatmulArgs args : {over_keys_args(n, seen, width), over_queries_args(n, seen, width)}) {
+        for (const std::int64_t columns : {std::min(kColumns, width), width % kColumns}) {
+          args.n = columns;
+          reserve(args);
+        }
       }
       for (const std::int64_t columns : {std::min(kChunk, seen), seen % kChunk}) {
         reserve(by_keys_args(n, columns, width));

@@ -7,6 +7,7 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/ops/loops/tiles.h"
 
 namespace popsr {
 
@@ -40,7 +41,7 @@ struct Normalisation : NormShape {
   /// n elements of the dtype as the compute type: in `to` where they are narrow, else where they are.
   const std::byte* widened(const std::byte* from, std::int64_t n, std::byte* to) const;
   /// Bytes of n elements of the compute type, to the next cache line.
-  std::int64_t padded(std::int64_t n) const { return (n * wide + 63) / 64 * 64; }
+  std::int64_t padded(std::int64_t n) const { return whole_lines(n * wide); }
 };
 
 /// By the attributes kNumGroups and kEps.
