@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MB = 10**6
-_MAX_SECONDS = 120  # of a process; what takes longer would take for ever
+_MAX_SECONDS = 20  # of a process; what takes longer has failed
 FACTOR = 1 << 20  # the greatest replication factor that a file may have
 
 

@@ -33,7 +33,7 @@ def test_a_killed_process_leaves_the_old_or_the_new_checkpoint(case: str) -> Non
     )
     print(case, result)
     assert result["complete"] == result["kills"] == 200
-    assert result["while saving"] > 20  # most, unless the machine became faster after its first save
+    assert result["while saving"] > 100
     assert result["temporary files at the end"] == 0
 
 

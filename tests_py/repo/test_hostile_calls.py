@@ -43,16 +43,14 @@ def _outcome(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
             with result:
                 pass
     except popsr.Error as error:
-        found = untyped(error) or next((f"frame {each}" for each in frames_of_popsr(error)), None)
+        return untyped(error) or next((f"frame {each}" for each in frames_of_popsr(error)), None)
     except MemoryError as error:
-        found = None if text_of(error) else "MemoryError without a text"
+        return None if text_of(error) else "MemoryError without a text"
     except TypeError as error:
-        found = None if _is_pythons(target, given, kwargs, error) else f"TypeError: {text_of(error)}"
+        return None if _is_pythons(target, given, kwargs, error) else f"TypeError: {text_of(error)}"
     except Exception as error:
-        found = f"{type(error).__name__}: {text_of(error)}"
-    else:
-        found = None
-    return found
+        return f"{type(error).__name__}: {text_of(error)}"
+    return None
 
 
 def _is_pythons(target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:

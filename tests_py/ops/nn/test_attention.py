@@ -15,6 +15,7 @@ from popsr import dtypes, ops, transforms
 from tests_py.ops.nn.test_norms import gradients
 from tests_py.session.test_determinism import cpu_has
 from tests_py.support.helpers import Array, assert_same_bits, evaluate, np_dtype, run_python
+from tests_py.support.oracles import ops as oracles
 
 SHAPES = {
     "one tile": ((2, 3, 20, 8), 20, 8),
@@ -23,8 +24,6 @@ SHAPES = {
     "fewer keys": ((2, 2, 100, 16), 30, 48),
 }
 MASKS = ("none", "causal", "numbers", "bools", "causal and bools")
-U = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-NO_FMA = os.environ.get("POPSR_ISA") == "v2"
 
 
 def draw(shape: tuple[int, ...], keys: int, width: int, name: str) -> list[Array]:
@@ -76,7 +75,9 @@ def parts(kind: str, mask: Array | None) -> Callable[..., popsr.Tensor]:
     return function
 
 
-def close(got: Array, expected: Array, u: float, times: float) -> None:
+def close(got: Array, expected: Array, name: str, times: float) -> None:
+    """Off by at most so many unit roundoffs of the greatest element."""
+    u = 2.0 ** -oracles.PRECISION[name]
     got, expected = got.astype(np.float64), expected.astype(np.float64)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max(initial=0) <= times * u * max(1.0, np.abs(expected).max(initial=0))
@@ -92,7 +93,7 @@ def test_results_and_gradients_are_those_of_its_parts(shape: str, kind: str) -> 
         got = evaluate(op, arrays) + gradients(op, arrays, dy)
         expected = evaluate(others, arrays) + gradients(others, arrays, dy)
         for one, other in zip(got, expected, strict=True):
-            close(one, other, U[name], 200)
+            close(one, other, name, 200)
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -114,7 +115,7 @@ def test_results_and_gradients_are_those_of_torch(name: str, kind: str) -> None:
         op = attend(kind, mask)
         got = evaluate(op, arrays) + gradients(op, arrays, dy)
         for one, other in zip(got, [result.detach(), *(each.grad for each in given)], strict=True):
-            close(one, other.numpy(), U[name], 100 if name == "float32" else 1.01)
+            close(one, other.numpy(), name, 100 if name == "float32" else 1.01)
 
 
 def bits(name: str, kind: str, **options: Any) -> list[Array]:
@@ -140,7 +141,7 @@ def digest() -> str:
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-@pytest.mark.skipif(NO_FMA, reason="level v2 has bits of its own")
+@pytest.mark.skipif(os.environ.get("POPSR_ISA") == "v2", reason="level v2 has bits of its own")
 @pytest.mark.parametrize("level", ["v3", "v4"])
 def test_same_bits_at_every_level_with_fma(level: str) -> None:
     if not cpu_has(level):
