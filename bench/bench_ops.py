@@ -5,17 +5,14 @@ into a buffer that is already there wherever the function has an ``out``. Result
 The table is also written to bench/results/ops.md.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import ml_dtypes
-import numpy as np
 import pytest
 
 import popsr
 from bench.compare import by_turns
+from bench.op_sides import Op, arrays_of, assert_near, figures, repeated_program, theirs_of, threads_and_table
 from popsr import ops
 
 torch = pytest.importorskip("torch")
@@ -23,21 +20,6 @@ RESULTS = Path(__file__).parent / "results/ops.md"
 ROUNDS = 11
 ELEMENTS = 1 << 21
 rows: list[str] = []
-
-
-@dataclass(frozen=True)
-class Op:
-    """One op on both sides; ``goal`` is the least speed against PyTorch's."""
-
-    name: str
-    goal: float
-    shapes: tuple[tuple[int, ...], ...]
-    ours: Callable[..., object]
-    theirs: Callable[..., object]
-    dtype: str = "float32"
-    out: bool = True  # has PyTorch's function a parameter `out`?
-    indices: tuple[tuple[int, ...], int] | None = None  # shape, and the end of their range
-    near: float = 1e-3
 
 
 def _elementwise() -> list[Op]:
@@ -194,76 +176,21 @@ OPS = [*_elementwise(), *_attention(), *_products(), *_convolutions(), *_rows(),
 
 @pytest.fixture(autouse=True, scope="module")
 def results():
-    """Writes what the module measured, when it is done; the threads are as before then."""
-    before = popsr.num_threads(), torch.get_num_threads()
-    yield
-    popsr.set_num_threads(before[0])
-    torch.set_num_threads(before[1])
-    head = [
-        "| op | dtype | threads | time | against PyTorch: best | median | must reach |",
-        "|" + " --- |" * 7,
-    ]
-    RESULTS.write_text("\n".join([*head, *rows]) + "\n")
-
-
-def _arrays(op: Op) -> list[np.ndarray]:
-    rng = np.random.default_rng(20261121)
-    kind = ml_dtypes.bfloat16 if op.dtype == "bfloat16" else np.dtype(op.dtype)
-    arrays = [rng.uniform(0.1, 1.0, shape).astype(np.float32).astype(kind) for shape in op.shapes]
-    if op.indices is not None:
-        arrays.append(rng.integers(0, op.indices[1], op.indices[0], np.int32))
-    return arrays
-
-
-def _ours(op: Op, arrays: list[np.ndarray], threads: int, stored: bool) -> tuple[popsr.Session, object]:
-    ir = popsr.Ir()
-    with ir.main_graph:
-        result = op.ours(*(popsr.variable(array) for array in arrays))
-        stream = popsr.d2h_stream(result.shape, result.dtype) if stored else None
-        if stream is not None:
-            ops.host_store(stream, result)
-    return popsr.Session(ir, num_threads=threads), stream
-
-
-def _theirs(op: Op, arrays: list[np.ndarray]) -> tuple[Callable[[], object], object]:
-    tensors = [
-        torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
-        if a.dtype == ml_dtypes.bfloat16
-        else torch.from_numpy(a)
-        for a in arrays
-    ]
-    if not op.out:
-        return lambda: op.theirs(*tensors), op.theirs(*tensors)
-    shape = op.theirs(*tensors, out=None).shape
-    out = torch.empty(shape, dtype=tensors[0].dtype)
-    return lambda: op.theirs(*tensors, out=out), op.theirs(*tensors, out=out)
-
-
-def _assert_near(op: Op, arrays: list[np.ndarray], theirs: object) -> None:
-    session, stream = _ours(op, arrays, 1, stored=True)
-    with session:
-        got = session.run()[stream].astype(np.float64)
-    expected = theirs.double().numpy()
-    assert np.max(np.abs(got - expected) / (1 + np.abs(expected))) < op.near
+    columns = ["op", "dtype", "threads", "time", "against PyTorch: best", "median", "must reach"]
+    with threads_and_table(RESULTS, columns, rows):
+        yield
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}-{op.dtype}")
 def test_op(benchmark, op, threads):
-    arrays = _arrays(op)
+    arrays = arrays_of(op)
     torch.set_num_threads(threads)
     with torch.inference_mode():
-        run, expected = _theirs(op, arrays)
-        _assert_near(op, arrays, expected)
-        session, _ = _ours(op, arrays, threads, stored=False)
-        with session:
+        run, expected = theirs_of(op, arrays)
+        assert_near(op, arrays, expected)
+        with repeated_program(op, arrays, threads) as session:
             times = by_turns(benchmark, {"popsr": session.run, "PyTorch": run}, ROUNDS, calls=8, rest=0.02)
-    own, other = times["popsr"], times["PyTorch"]
-    best, median = other.best / own.best, other.median / own.median
-    assert math.isfinite(best)
-    unit, scale = ("ms", 1e3) if own.best >= 1e-3 else ("µs", 1e6)
-    rows.append(
-        f"| {op.name} | {op.dtype} | {threads} | {own.best * scale:.3g} {unit} | {best:.2f} | {median:.2f} "
-        f"| {op.goal} |"
-    )
+    cells, _ = figures(times["popsr"], times["PyTorch"])
+    rows.append(f"| {op.name} | {op.dtype} | {threads} | {cells} | {op.goal} |")
     print(f"\n{rows[-1]}")

@@ -24,12 +24,12 @@ class Training:
     samples: int  # of one run
 
 
-def weights() -> list[np.ndarray]:
+def weights(sizes: tuple[int, ...] = SIZES) -> list[np.ndarray]:
     """Weight and bias of every layer, in turn."""
     rng = np.random.default_rng(0)
     pairs = (
         ((rng.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32), np.zeros(m, np.float32))
-        for n, m in itertools.pairwise(SIZES)
+        for n, m in itertools.pairwise(sizes)
     )
     return list(itertools.chain.from_iterable(pairs))
 
@@ -44,19 +44,21 @@ def batches(replicas: int, micro_batch: int, accumulation: int, steps: int) -> t
     return images.squeeze(dropped), labels.squeeze(dropped)
 
 
-def training(replicas: int, micro_batch: int, accumulation: int, steps: int) -> Training:
+def training(
+    replicas: int, micro_batch: int, accumulation: int, steps: int, sizes: tuple[int, ...] = SIZES
+) -> Training:
     ir = popsr.Ir(replication=replicas)
     ir.num_host_transfers = steps * accumulation
     with ir.main_graph, popsr.in_sequence():
-        images = popsr.h2d_stream((micro_batch, SIZES[0]), popsr.float32, "images")
+        images = popsr.h2d_stream((micro_batch, sizes[0]), popsr.float32, "images")
         labels = popsr.h2d_stream((micro_batch,), popsr.int32, "labels")
         losses = popsr.d2h_stream((), popsr.float32, "losses")
-        params = [popsr.variable(w, popsr.float32, f"param{i}") for i, w in enumerate(weights())]
+        params = [popsr.variable(w, popsr.float32, f"param{i}") for i, w in enumerate(weights(sizes))]
 
         def loss_of(x, y, params):
             for i, (w, b) in enumerate(zip(params[::2], params[1::2], strict=True)):
                 x = x @ w + b
-                if i + 2 < len(SIZES):
+                if i + 2 < len(sizes):
                     x = ops.gelu(x)
             return ops.nll_loss(ops.softmax(x, axis=1), y)
 
@@ -81,7 +83,8 @@ def training(replicas: int, micro_batch: int, accumulation: int, steps: int) -> 
             ops.repeat(ir.create_graph(step, params), steps, params)
         else:
             sums = [
-                popsr.variable(np.zeros_like(w), popsr.float32, f"sum{i}") for i, w in enumerate(weights())
+                popsr.variable(np.zeros_like(w), popsr.float32, f"sum{i}")
+                for i, w in enumerate(weights(sizes))
             ]
 
             def micro(params, sums: list[popsr.TensorByRef]):
