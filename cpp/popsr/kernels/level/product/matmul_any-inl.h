@@ -9,8 +9,9 @@ namespace {
 
 template <class X>
 std::size_t scratch_bytes(const MatmulArgs& args) {
-  const bool steps = args.epilogue == MatmulArgs::Epilogue::kSteps;
-  return static_cast<std::size_t>(steps ? steps_scratch<X>(args) : make_plan<X>(args).bytes());
+  const Plan plan = make_plan<X>(args);
+  const bool in_memory = args.epilogue == MatmulArgs::Epilogue::kSteps && !plan.stepped;
+  return static_cast<std::size_t>(in_memory ? steps_scratch<X>(args) : plan.bytes());
 }
 
 /// A sum of no products: +0, divided like any other.
@@ -29,7 +30,9 @@ void matmul(const MatmulArgs& args, int part, int parts, void* scratch) {
   if (plan.terms <= 0) return empty_reduction<typename X::T>(args, part, parts);
   Range rows, cols;
   split<X>(plan, part, parts, rows, cols);
-  if (args.epilogue == MatmulArgs::Epilogue::kSteps) {
+  if (plan.stepped) {
+    ShortSteps<X>(args, plan, scratch).run(rows, cols);
+  } else if (args.epilogue == MatmulArgs::Epilogue::kSteps) {
     SteppedProduct<X>(args, scratch).run(rows, cols);
   } else if (plan.reduced) {
     ReducedProduct<X>(args, plan, scratch).run(rows, cols);

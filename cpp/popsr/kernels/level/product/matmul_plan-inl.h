@@ -26,6 +26,8 @@ constexpr std::int64_t kBlockBytes = 1048576;  ///< Row operand of one block of 
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
 constexpr std::int64_t kReducedVecBytes = 131072,
                        kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
+/// Chains of steps up to this length are kept in registers while their packed vec operand takes so many bytes.
+constexpr std::int64_t kSteppedK = 32, kSteppedVecBytes = 262144;
 constexpr std::int64_t kSplitRows = 48;            ///< Parts take rows while each gets that many.
 
 struct Range {
@@ -53,11 +55,12 @@ struct Side {
 struct Plan {
   Side row, vec;
   bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
-  bool reduced;   ///< Reduced products of short chains: ReducedProduct.
+  bool reduced;   ///< Products of short chains that are summed: ReducedProduct, or ...
+  bool stepped;   ///< ... those of several steps a term, a chain each: ShortSteps.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
   bool pack_ahead;  ///< ... the next one by parts, between tiles of this one.
   bool pack_row;    ///< Blocks of the row operand are copied to scratch.
-  std::int64_t terms;
+  std::int64_t terms;  ///< Chains that one pass over C takes.
   std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
   std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
   std::int64_t term_step;  ///< Terms whose operands are packed at a time.
@@ -68,11 +71,12 @@ struct Plan {
 
 constexpr std::int64_t aligned_bytes(std::int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
+/// Chains that are packed, at most `vec_bytes` of them at a time.
 template <class X>
-void plan_reduced(Plan& plan, std::int64_t k) {
+void plan_reduced(Plan& plan, std::int64_t k, std::int64_t vec_bytes) {
   constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
   const std::int64_t chain = k * kSize;
-  plan.term_step = at_least(1, at_most(plan.terms, kReducedVecBytes / (chain * kWidth)));
+  plan.term_step = at_least(1, at_most(plan.terms, vec_bytes / (chain * kWidth)));
   const std::int64_t tiles = kReducedRowBytes / (plan.term_step * chain * X::kReducedRows);
   plan.block_row = at_least(1, at_most(tiles, ceil_div(plan.row.extent, X::kReducedRows))) * X::kReducedRows;
   plan.vec_bytes = aligned_bytes(plan.term_step * chain * kWidth);
@@ -107,8 +111,12 @@ Plan make_plan(const MatmulArgs& args) {
   Plan plan = {};
   plan.row = {args.a, args.a_col, args.a_row, args.m};
   plan.vec = {args.b, args.b_row, args.b_col, args.n};
-  plan.terms = args.epilogue == MatmulArgs::Epilogue::kReduce ? args.terms : 1;
-  plan.reduced = plan.terms > 1 && args.k >= 1 && args.k <= kReducedK;
+  const std::int64_t chains = args.terms * args.steps;
+  plan.stepped = args.epilogue == MatmulArgs::Epilogue::kSteps && args.k >= 1 && args.k <= kSteppedK &&
+                 chains * args.k * 2 * X::kLanes * static_cast<std::int64_t>(sizeof(typename X::T)) <=
+                     kSteppedVecBytes;
+  plan.terms = plan.stepped ? chains : args.epilogue == MatmulArgs::Epilogue::kReduce ? args.terms : 1;
+  plan.reduced = plan.stepped || (plan.terms > 1 && args.k >= 1 && args.k <= kReducedK);
   if (args.n == 1) plan.vec.x_stride = 1;
   plan.swapped = !plan.reduced && args.epilogue != MatmulArgs::Epilogue::kSteps && plan.vec.x_stride != 1 &&
                  args.m >= kSwapRows && args.m * kSwapRatio <= args.k;
@@ -118,7 +126,7 @@ Plan make_plan(const MatmulArgs& args) {
     plan.vec = row;
   }
   if (plan.reduced) {
-    plan_reduced<X>(plan, args.k);
+    plan_reduced<X>(plan, args.k, plan.stepped ? kSteppedVecBytes : kReducedVecBytes);
   } else {
     plan_blocks<X>(plan, args.k);
   }

@@ -100,23 +100,75 @@ const ReducedFn<X>* reduced_kernels(int cols) {
   return cols == 2 * X::kLanes ? table.two : cols == X::kLanes ? table.one : table.partial;
 }
 
+/// Chains [begin, end) of a product with their operands packed: rows as [chain][k][row] by tiles of kReducedRows,
+/// panels of the vec operand as [chain][k][lane].
 template <class X>
-class ReducedProduct {
+class PackedChains {
   using T = typename X::T;
 
  public:
-  ReducedProduct(const MatmulArgs& args, const Plan& plan, void* scratch)
-      : args_(args),
-        plan_(plan),
+  PackedChains(const Plan& plan, std::int64_t k, void* scratch)
+      : plan_(plan),
+        k_(k),
         vec_panel_(static_cast<T*>(scratch)),
         row_block_(vec_panel_ + plan.vec_bytes / static_cast<std::int64_t>(sizeof(T))) {}
+
+  void take(Range chains) { chains_ = chains; }
+  const T* panel() const { return vec_panel_; }
+  /// The rows of a tile that starts `row` rows after the first one packed.
+  const T* rows(std::int64_t row) const { return row_block_ + row * (chains_.end - chains_.begin) * k_; }
+  static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kReducedRows); }
+  static Range tile(Range block, std::int64_t q) {
+    return piece(block.end - block.begin, 1, q, tiles_of(block));
+  }
+
+  void pack_rows(Range block) {
+    const Side& row = plan_.row;
+    T* dst = row_block_;
+    for (std::int64_t q = 0; q < tiles_of(block); ++q) {
+      const Range r = tile(block, q);
+      const std::int64_t x = block.begin + r.begin, rows = r.end - r.begin;
+      for (std::int64_t chain = chains_.begin; chain < chains_.end; ++chain) {
+        const T* src = static_cast<const T*>(row.ptr[chain]) + x * row.x_stride;
+        for (std::int64_t k = 0; k < k_; ++k)
+          for (std::int64_t i = 0; i < rows; ++i) *dst++ = src[k * row.k_stride + i * row.x_stride];
+      }
+    }
+  }
+
+  /// Columns x..x+cols-1; lanes beyond the last are zero.
+  void pack_panel_at(std::int64_t x, int cols) {
+    const Side& vec = plan_.vec;
+    const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;
+    for (std::int64_t chain = chains_.begin; chain < chains_.end; ++chain)
+      pack_panel<X>(vec_panel_ + (chain - chains_.begin) * k_ * width, width,
+                    static_cast<const T*>(vec.ptr[chain]) + x * vec.x_stride, vec.k_stride, vec.x_stride, k_,
+                    cols);
+  }
+
+ private:
+  const Plan& plan_;
+  std::int64_t k_;
+  T *vec_panel_, *row_block_;
+  Range chains_ = {0, 0};
+};
+
+template <class X>
+class ReducedProduct {
+  using T = typename X::T;
+  using Chains = PackedChains<X>;
+
+ public:
+  ReducedProduct(const MatmulArgs& args, const Plan& plan, void* scratch)
+      : args_(args), plan_(plan), chains_(plan, args.k, scratch) {}
 
   void run(Range rows, Range cols) {
     for (std::int64_t term = 0; term < plan_.terms; term += plan_.term_step) {
       terms_ = {term, at_most(plan_.terms, term + plan_.term_step)};
+      chains_.take(terms_);
       for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
         const Range block = {r, at_most(rows.end, r + plan_.block_row)};
-        pack_rows(block);
+        chains_.pack_rows(block);
         int width = 0;
         for (std::int64_t x = cols.begin; x < cols.end; x += width) {
           width = panel_width<X>(cols.end - x);
@@ -127,32 +179,10 @@ class ReducedProduct {
   }
 
  private:
-  static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kReducedRows); }
-  std::int64_t chains() const { return (terms_.end - terms_.begin) * args_.k; }
-
-  void pack_rows(Range block) {
-    const Side& row = plan_.row;
-    T* dst = row_block_;
-    for (std::int64_t q = 0; q < tiles_of(block); ++q) {
-      const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
-      const std::int64_t x = block.begin + r.begin, rows = r.end - r.begin;
-      for (std::int64_t term = terms_.begin; term < terms_.end; ++term) {
-        const T* src = static_cast<const T*>(row.ptr[term]) + x * row.x_stride;
-        for (std::int64_t k = 0; k < args_.k; ++k)
-          for (std::int64_t i = 0; i < rows; ++i) *dst++ = src[k * row.k_stride + i * row.x_stride];
-      }
-    }
-  }
-
   void panel(Range block, std::int64_t x, int cols) {
-    const Side& vec = plan_.vec;
-    const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;
-    for (std::int64_t term = terms_.begin; term < terms_.end; ++term)
-      pack_panel<X>(vec_panel_ + (term - terms_.begin) * args_.k * width, width,
-                    static_cast<const T*>(vec.ptr[term]) + x * vec.x_stride, vec.k_stride, vec.x_stride,
-                    args_.k, cols);
+    chains_.pack_panel_at(x, cols);
     ReducedTile<T> tile;
-    tile.vec = vec_panel_;
+    tile.vec = chains_.panel();
     tile.k = args_.k;
     tile.terms = terms_.end - terms_.begin;
     tile.first = terms_.begin == 0;
@@ -161,9 +191,9 @@ class ReducedProduct {
     const Finish<T> finish = finish_of<T>(args_, true, terms_.end == plan_.terms);
     const ReducedFn<X>* table =
         args_.k == 1 ? reduced_kernels<X, true>(cols) : reduced_kernels<X, false>(cols);
-    for (std::int64_t q = 0; q < tiles_of(block); ++q) {
-      const Range r = piece(block.end - block.begin, 1, q, tiles_of(block));
-      tile.row = row_block_ + r.begin * chains();
+    for (std::int64_t q = 0; q < Chains::tiles_of(block); ++q) {
+      const Range r = Chains::tile(block, q);
+      tile.row = chains_.rows(r.begin);
       tile.c = static_cast<T*>(args_.c) + (block.begin + r.begin) * args_.c_row + x;
       table[r.end - r.begin](tile, finish);
     }
@@ -171,7 +201,7 @@ class ReducedProduct {
 
   const MatmulArgs& args_;
   const Plan& plan_;
-  T *vec_panel_, *row_block_;
+  Chains chains_;
   Range terms_ = {0, 0};
 };
 

@@ -1,14 +1,181 @@
 // Products that are accumulated one after another, and then summed over terms: the gradients of several micro
 // batches on many replicas.
 //
-// A block of C that fits in a first-level cache takes all chains before the next block is begun, so that
-// C is read and written once, whatever the number of chains.
+// A block of C takes all chains before the next block is begun, so that C is read and written once, whatever the
+// number of chains: a tile in registers while chains are short, a block in a first-level cache when they are long.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_product-inl.h"
+#include "popsr/kernels/level/product/matmul_reduced-inl.h"
 
 namespace popsr::kernels {
 namespace {
+
+template <class T>
+struct SteppedTile {
+  const T* row;                        ///< [chain][k][Rows]
+  const T* vec;                        ///< [chain][k][Vecs * lanes], zero beyond the last column
+  const void* const* start;            ///< Of each term; null: no term reads it.
+  const AccumulationFactors* factors;  ///< Of each chain.
+  std::int64_t k, terms, steps;
+  std::int64_t at;  ///< Of the tile in C and in each start.
+  T* c;
+  std::int64_t c_row;
+  T* sum;  ///< Scratch of a tile: the terms so far.
+  int cols;
+};
+
+/// The chain `acc` into the term `total`, which the first step may overwrite.
+template <class X, int Rows, int Vecs>
+POPSR_INLINE void take_step(typename X::V (&total)[Rows][Vecs], const typename X::V (&acc)[Rows][Vecs],
+                            const AccumulationFactors& factors) {
+  using T = typename X::T;
+  const auto alpha = X::splat(static_cast<T>(factors.alpha)), beta = X::splat(static_cast<T>(factors.beta));
+  const bool adds = factors.alpha == 1.0 && factors.beta == 1.0;
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 2
+    for (int q = 0; q < Vecs; ++q) {
+      if (factors.overwrites) {
+        total[r][q] = acc[r][q];
+      } else if (adds) {
+        total[r][q] = total[r][q] + acc[r][q];
+      } else {
+        total[r][q] = alpha * total[r][q] + beta * acc[r][q];
+      }
+    }
+}
+
+template <class X, int Rows, int Vecs, bool Partial>
+void micro_stepped(const SteppedTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
+  using T = typename X::T;
+  using V = typename X::V;
+  constexpr int kWidth = Vecs * X::kLanes;
+  const T* row = tile.row;
+  const T* vec = tile.vec;
+  const AccumulationFactors* factors = tile.factors;
+  V total[Rows][Vecs] = {};
+  for (std::int64_t term = 0; term < tile.terms; ++term) {
+    if (!factors->overwrites) {
+      const T* const start = static_cast<const T*>(tile.start[term]) + tile.at;
+      resume_tile<X, Rows, Vecs, Partial>(total, start, tile.c_row, tile.cols);
+    }
+    for (std::int64_t step = 0; step < tile.steps; ++step) {
+      V acc[Rows][Vecs] = {};
+      for (std::int64_t k = tile.k; k > 0; --k) {
+        V v[Vecs];
+#pragma GCC unroll 2
+        for (int q = 0; q < Vecs; ++q) v[q] = X::load(vec + q * X::kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < Rows; ++r) {
+          const V s = X::splat(row[r]);
+#pragma GCC unroll 2
+          for (int q = 0; q < Vecs; ++q) acc[r][q] = X::fma(s, v[q], acc[r][q]);
+        }
+        row += Rows;
+        vec += kWidth;
+      }
+      take_step<X, Rows, Vecs>(total, acc, *factors++);
+    }
+    if (term > 0) {
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 2
+        for (int q = 0; q < Vecs; ++q)
+          total[r][q] = X::load(tile.sum + r * kWidth + q * X::kLanes) + total[r][q];
+    }
+    if (term + 1 < tile.terms) store_tile<X, Rows, Vecs, false>(total, tile.sum, kWidth, kWidth);
+  }
+  finish_tile<X, Rows, Vecs, Partial>(total, tile.c, tile.c_row, tile.cols, finish);
+}
+
+template <class X>
+using SteppedFn = void (*)(const SteppedTile<typename X::T>&, const Finish<typename X::T>&);
+
+template <class X>
+struct SteppedTable {
+  SteppedFn<X> two[X::kReducedRows + 1] = {}, one[X::kReducedRows + 1] = {},
+                                     partial[X::kReducedRows + 1] = {};
+};
+
+template <class X, int Rows>
+constexpr void fill(SteppedTable<X>& table) {
+  if constexpr (Rows > 0) {
+    table.two[Rows] = micro_stepped<X, Rows, 2, false>;
+    table.one[Rows] = micro_stepped<X, Rows, 1, false>;
+    table.partial[Rows] = micro_stepped<X, Rows, 1, true>;
+    fill<X, Rows - 1>(table);
+  }
+}
+
+template <class X>
+constexpr SteppedTable<X> make_stepped_table() {
+  SteppedTable<X> table;
+  fill<X, X::kReducedRows>(table);
+  return table;
+}
+template <class X>
+constexpr SteppedTable<X> kStepped = make_stepped_table<X>();
+
+/// Short chains: all of them are packed at once, so that a tile of C is finished before the next is begun. (A start
+/// may be C, which is not to be written before all terms have read it.)
+template <class X>
+class ShortSteps {
+  using T = typename X::T;
+  using Chains = PackedChains<X>;
+
+ public:
+  ShortSteps(const MatmulArgs& args, const Plan& plan, void* scratch)
+      : args_(args), plan_(plan), chains_(plan, args.k, scratch) {
+    chains_.take({0, plan.terms});
+    finish_.divide = args.divisor != 1.0;
+    finish_.divisor = static_cast<T>(args.divisor);
+  }
+
+  void run(Range rows, Range cols) {
+    for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
+      const Range block = {r, at_most(rows.end, r + plan_.block_row)};
+      chains_.pack_rows(block);
+      int width = 0;
+      for (std::int64_t x = cols.begin; x < cols.end; x += width) {
+        width = panel_width<X>(cols.end - x);
+        panel(block, x, width);
+      }
+    }
+  }
+
+ private:
+  void panel(Range block, std::int64_t x, int cols) {
+    chains_.pack_panel_at(x, cols);
+    alignas(64) T sum[X::kReducedRows * 2 * X::kLanes];
+    SteppedTile<T> tile;
+    tile.vec = chains_.panel();
+    tile.start = args_.start;
+    tile.factors = args_.factors;
+    tile.k = args_.k;
+    tile.terms = args_.terms;
+    tile.steps = args_.steps;
+    tile.c_row = args_.c_row;
+    tile.sum = sum;
+    tile.cols = cols;
+    const auto& kernels = kStepped<X>;
+    const SteppedFn<X>* table = cols == 2 * X::kLanes ? kernels.two
+                                : cols == X::kLanes   ? kernels.one
+                                                      : kernels.partial;
+    for (std::int64_t q = 0; q < Chains::tiles_of(block); ++q) {
+      const Range r = Chains::tile(block, q);
+      tile.row = chains_.rows(r.begin);
+      tile.at = (block.begin + r.begin) * args_.c_row + x;
+      tile.c = static_cast<T*>(args_.c) + tile.at;
+      table[r.end - r.begin](tile, finish_);
+    }
+  }
+
+  const MatmulArgs& args_;
+  const Plan& plan_;
+  Chains chains_;
+  Finish<T> finish_ = {};
+};
 
 /// Rows of a block: with 2 vectors a row it takes 12 KiB.
 template <class X>
@@ -67,7 +234,7 @@ class SteppedProduct {
   void block() {
     for (std::int64_t term = 0; term < args_.terms; ++term) {
       T* const to = term == 0 ? sum_ : next_;
-      load(static_cast<const T*>(args_.start[term]), to);
+      if (!args_.factors[term * args_.steps].overwrites) load(static_cast<const T*>(args_.start[term]), to);
       for (std::int64_t step = term * args_.steps; step < (term + 1) * args_.steps; ++step) chain(step, to);
       if (term > 0) add();
     }
