@@ -71,6 +71,67 @@ def accumulate(form: str, batch: int, which: int = 0) -> Action:
                 updates.accumulate_mean_(t, x, p.unequal)
             case "average":
                 updates.accumulate_moving_average_(t, x, 0.9)
+            case "add_":
+                ops.add_(t, x)
+            case "scaled_add_":
+                ops.scaled_add_(t, x, p.counter, -0.3)
+
+    return act
+
+
+def spelled(form: str, products: list[popsr.Tensor]) -> popsr.Tensor:
+    """Their sum in ascending order."""
+    match form:
+        case "sum of joined":
+            return ops.sum(ops.concat([x.reshape((1, M, N)) for x in products]), axis=0)
+        case "sum of a joined axis":
+            return ops.sum(ops.concat([x.reshape((1, M * N)) for x in products]), axis=0).reshape((M, N))
+        case "sum of slices":
+            return ops.sum(ops.concat(products).reshape((len(products), M, N)), axis=0)
+        case "scaled_add":
+            return reduce_pairs(lambda a, b: ops.scaled_add(a, b, 0.5, 2.0), products)
+        case "product first":
+            return reduce_pairs(lambda a, b: b + a, products)
+        case "last first":
+            return reduce_pairs(lambda a, b: a + b, products[::-1])
+        case "in place":
+            return reduce_pairs(ops.add_, products)
+    return reduce_pairs(lambda a, b: a + b, products)
+
+
+def reduce_pairs(
+    add: Callable[[popsr.Tensor, popsr.Tensor], popsr.Tensor], values: list[popsr.Tensor]
+) -> popsr.Tensor:
+    total = values[0]
+    for value in values[1:]:
+        total = add(total, value)
+    return total
+
+
+def summed(
+    form: str, batches: Sequence[int], then: str = "mean", at_once: bool = False, which: int = 0
+) -> Action:
+    """The sum of products into an accumulator, or its mean; ``at_once``: all products are computed before."""
+
+    def act(p: Program) -> None:
+        if at_once or "sum" in form or form == "last first":
+            total = spelled(form, [product(p, batch) for batch in batches])
+        else:
+            total = product(p, batches[0])
+            for batch in batches[1:]:
+                total = spelled(form, [total, product(p, batch)])
+        match then:
+            case "mean":
+                mean = ops.collectives.replicated_all_reduce(total, "mean")
+                ops.scaled_add_(p.accumulators[which], mean, b=0.25)
+            case "mean, and the sum":
+                mean = ops.collectives.replicated_all_reduce(total, "mean")
+                ops.scaled_add_(p.accumulators[which], mean, b=0.25)
+                updates.accumulate_(p.accumulators[1], total)
+            case "sum":
+                updates.accumulate_(p.accumulators[which], total)
+            case "squares":
+                updates.accumulate_(p.accumulators[which], total * total)
 
     return act
 
@@ -207,6 +268,30 @@ PLANS = {
         [*STEPS, add_mean, lambda p: updates.accumulator_scale_(p.accumulators[0], 0.0)],
         "3 x matmul+accumulate_mean_ ",
     ),
+    "a sum": ([summed("plus", [0, 1, 2])], "3 x matmul+add+replicated_all_reduce "),
+    "a sum of products computed before": (
+        [summed("plus", [0, 1, 2], at_once=True)],
+        "3 x matmul+add+replicated_all_reduce ",
+    ),
+    "a sum of products first": (
+        [summed("product first", [0, 1, 2])],
+        "3 x matmul+add+replicated_all_reduce ",
+    ),
+    "a sum in place": ([summed("in place", [0, 1, 2])], "3 x matmul+add_+replicated_all_reduce "),
+    "a sum with factors": (
+        [summed("scaled_add", [0, 1, 2])],
+        "3 x matmul+scaled_add+replicated_all_reduce ",
+    ),
+    "a sum of joined products": (
+        [summed("sum of joined", [0, 1, 2])],
+        "3 x matmul+sum+replicated_all_reduce ",
+    ),
+    "a sum of joined rows": (
+        [summed("sum of a joined axis", [0, 1, 2])],
+        "3 x matmul+sum+replicated_all_reduce ",
+    ),
+    "a sum that is read twice": ([summed("plus", [0, 1, 2], "mean, and the sum")], "3 x matmul+add "),
+    "a sum without a reduction": ([summed("plus", [0, 1, 2], "squares")], "3 x matmul+add "),
     "several kinds of accumulation": (
         [accumulate("sum", 0), accumulate("average", 1), accumulate("unequal", 2), reduce()],
         "3 x matmul+accumulate_mean_+replicated_all_reduce_",
@@ -222,9 +307,30 @@ def test_products_wait_and_keep_every_bit(name: str) -> None:
     assert_unchanged(p)
 
 
-FORMS = st.sampled_from(["sum", "scaled", "mean", "unequal", "average"])
+FORMS = st.sampled_from(["sum", "scaled", "mean", "unequal", "average", "add_", "scaled_add_"])
+SUMS = st.sampled_from(
+    [
+        "plus",
+        "product first",
+        "last first",
+        "in place",
+        "scaled_add",
+        "sum of joined",
+        "sum of a joined axis",
+        "sum of slices",
+    ]
+)
+ENDS = st.sampled_from(["mean", "mean, and the sum", "sum", "squares"])
 ACTIONS = st.one_of(
     st.builds(accumulate, FORMS, st.integers(0, MICRO_BATCHES - 1), st.integers(0, 1)),
+    st.builds(
+        summed,
+        SUMS,
+        st.lists(st.integers(0, MICRO_BATCHES - 1), min_size=1, max_size=4),
+        ENDS,
+        st.booleans(),
+        st.integers(0, 1),
+    ),
     st.sampled_from(sorted(OTHERS)).map(OTHERS.__getitem__),
 )
 
@@ -289,6 +395,14 @@ def test_loops_over_micro_batches_are_written_out(name: str) -> None:
 
 INNER = st.one_of(
     st.builds(accumulate, FORMS, st.integers(0, 1), st.integers(0, 1)),
+    st.builds(
+        summed,
+        SUMS,
+        st.lists(st.integers(0, 1), min_size=1, max_size=3),
+        ENDS,
+        st.booleans(),
+        st.integers(0, 1),
+    ),
     st.sampled_from(sorted(set(OTHERS) - {"read"})).map(OTHERS.__getitem__),
 )
 

@@ -52,6 +52,7 @@ struct ProductFusion {
       {};  ///< The input that is accumulated into; none = reduction over a group.
   /// Reduction: the groups; none = all replicas.
   std::optional<ReplicaGrouping> group = {};
+  bool symmetric = false;  ///< Target and product may be exchanged.
   /// True if ProductRun computes it, in registers, by the numbers below; else slice by slice, by the op's own
   /// kernel.
   bool in_registers = false;

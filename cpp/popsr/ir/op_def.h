@@ -172,6 +172,11 @@ using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
 /// nullopt when this op does not fuse a product.
 using FusionFn = std::optional<ProductFusion> (*)(const EvalSpec&);
 
+/// Slices along the first axis: one of output 0 is each input, in their order; or output 0 is the sum of
+/// those of input 0, in ascending order.
+enum class Slices : std::uint8_t { kNone, kJoined, kAdded };
+using SlicesFn = Slices (*)(const EvalSpec&);
+
 /// Output 0 as a view of input 0.
 using StridedFn = StridedView (*)(const EvalSpec&);
 
@@ -191,6 +196,7 @@ struct KernelAspect {
   ProductFn product = nullptr;        ///< Matrix product that a consumer may fuse.
   RowsFn rows = nullptr;              ///< The same, some rows at a time.
   FusionFn fusion = nullptr;          ///< Consumer that can fuse a product.
+  SlicesFn slices = nullptr;          ///< Null: kNone.
   StridedFn strided = nullptr;        ///< `eval` moves elements alone, those of a view of the input.
   /// True if `eval` computes what EvalSpec::reads and EvalSpec::writes ask for.
   bool (*takes)(const EvalSpec&) = nullptr;

@@ -59,7 +59,8 @@ struct MatmulArgs {
     kReduce,     ///< C = (chain_0 + chain_1 + ... ) / divisor      ascending, no division when divisor == 1
     kScaledAdd,  ///< C = alpha*C + beta*chain_0 (products rounded, then the sum)  (terms == 1)
     /// C = (t_0 + t_1 + ...) / divisor, ascending, where t_p starts as start_p, which is laid out as C, and
-    /// takes `steps` chains, each by its factors. A start may be C; one that the first chain overwrites may be null.
+    /// takes `steps` chains, each by its factors. A start may be C; one that the first chain overwrites may
+    /// be null.
     kSteps,
   };
   std::int64_t m = 0, n = 0, k = 0;

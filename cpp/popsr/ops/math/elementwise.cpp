@@ -1,12 +1,16 @@
 // Arithmetic and functions, element by element.
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/exec/product_kernel.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/accumulated_product.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
 
 #include <array>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace popsr {
@@ -18,6 +22,14 @@ using kernels::ElementwiseOp;
 // Add, sub, mul, div
 
 GradValue add_grad(Grad& g, std::size_t i) { return g.sum_to_input(i, g.dy()); }
+
+std::optional<ProductFusion> add_fusion(const EvalSpec& spec) {
+  if (spec.inputs[0] != spec.outputs[0] || spec.inputs[1] != spec.outputs[0]) return std::nullopt;
+  return accumulated_product(spec, {.symmetric = true});
+}
+
+constexpr KernelAspect kSum{
+    .eval = elementwise<ElementwiseOp::kAdd>, .fusion = add_fusion, .elementwise = ElementwiseOp::kAdd};
 
 /// Equal dtypes, or float16 with one element of float32 (a loss scale): float16.
 std::vector<OutputDef> infer_mul(const InferContext& context) {
@@ -45,13 +57,13 @@ std::vector<OpDef> arithmetic_ops() {
       {.name = "add",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
-       .kernel = elementwise_op<ElementwiseOp::kAdd>,
+       .kernel = kSum,
        .grad = {.each = add_grad},
        .numerics = kLinear},
       {.name = "add_",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary_inplace,
-       .kernel = elementwise_op<ElementwiseOp::kAdd>,
+       .kernel = kSum,
        .memory = {.effects = {{0, 0}}},
        .numerics = kLinear},
       {.name = "sub",
@@ -184,13 +196,19 @@ std::vector<OutputDef> infer_scaled_add(const InferContext& context) {
   return {{context.type(0), common_meta_shape(context)}};
 }
 
+ScalarParam factor(const EvalSpec& spec, const Attr<double>& attr, std::size_t input) {
+  const bool given = input < spec.inputs.size() && spec.inputs[input].has_value();
+  return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.get(attr)};
+}
+
 BlockKernel eval_scaled_add(const EvalSpec& spec) {
-  const auto factor = [&](const Attr<double>& attr, std::size_t input) {
-    const bool given = input < spec.inputs.size() && spec.inputs[input].has_value();
-    return given ? ScalarParam{.input = input} : ScalarParam{.value = spec.op.get(attr)};
-  };
-  return elementwise_kernel(spec, ElementwiseOp::kScaledAdd,
-                            {.operands = {0, 1}, .params = {factor(kA, kTensorA), factor(kB, kTensorB)}});
+  return elementwise_kernel(
+      spec, ElementwiseOp::kScaledAdd,
+      {.operands = {0, 1}, .params = {factor(spec, kA, kTensorA), factor(spec, kB, kTensorB)}});
+}
+
+std::optional<ProductFusion> scaled_add_fusion(const EvalSpec& spec) {
+  return accumulated_product(spec, {.alpha = factor(spec, kA, kTensorA), .beta = factor(spec, kB, kTensorB)});
 }
 
 std::vector<OpDef> scaled_add_ops() {
@@ -201,7 +219,9 @@ std::vector<OpDef> scaled_add_ops() {
                                     {.name = "b", .dtypes = kFloating, .optional = true}},
                          .attrs = {optional(kA, 1.0), optional(kB, 1.0)},
                          .infer = infer_scaled_add,
-                         .kernel = {.eval = eval_scaled_add, .elementwise = ElementwiseOp::kScaledAdd},
+                         .kernel = {.eval = eval_scaled_add,
+                                    .fusion = scaled_add_fusion,
+                                    .elementwise = ElementwiseOp::kScaledAdd},
                          .numerics = kRoundsOnce};
   return {scaled_add, inplace_form(scaled_add, "scaled_add_")};
 }

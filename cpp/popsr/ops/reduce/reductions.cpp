@@ -115,12 +115,25 @@ OpDef variance() {
   return def;
 }
 
+/// Sums over the first axis are chains in C order, but for rows of one axis, which go through lanes, and
+/// narrow floats, which are rounded once.
+Slices sum_slices(const EvalSpec& spec) {
+  const TensorType& type = *spec.inputs[0];
+  const bool is_chain =
+      is_float(type.dtype) && !is_narrow_float(type.dtype) && num_elements(spec.outputs[0].shape) > 1;
+  const std::vector<std::int64_t> axes = reduced_axes(spec.op, type.shape.size());
+  return is_chain && axes == std::vector<std::int64_t>{0} ? Slices::kAdded : Slices::kNone;
+}
+
+constexpr KernelAspect kSum{.eval = reduction<ReductionOp::kSum>,
+                            .slices = sum_slices,
+                            .flops = flops_per_input<flops_of(ReductionOp::kSum)>};
+
 }  // namespace
 
 std::vector<OpDef> reductions_ops() {
   return {
-      over_axes("sum", kNumbers, reduction_op<ReductionOp::kSum>,
-                [](Grad& g) { return broadcast_back(g, g.dy()); }),
+      over_axes("sum", kNumbers, kSum, [](Grad& g) { return broadcast_back(g, g.dy()); }),
       over_axes("mean", kNumbers, reduction_op<ReductionOp::kMean>, mean_grad),
       variance(),
       extreme("max", reduction_op<ReductionOp::kMax>),

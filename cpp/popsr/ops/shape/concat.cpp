@@ -54,6 +54,13 @@ std::vector<ViewPart> concat_parts(const Ir& ir, const Op& op) {
 
 BlockKernel eval_concat(const EvalSpec& spec) { return join_kernel(spec, concat_parts(spec.ir, spec.op)); }
 
+Slices concat_slices(const EvalSpec& spec) {
+  const bool of_one = std::ranges::all_of(spec.inputs, [](const std::optional<TensorType>& type) {
+    return !type->shape.empty() && type->shape[0] == 1;
+  });
+  return of_one && axis_of(spec.op, spec.outputs[0].shape.size()) == 0 ? Slices::kJoined : Slices::kNone;
+}
+
 /// The part of dy that lies where input i does.
 GradValue concat_grad(Grad& g, std::size_t i) {
   using Ints = std::vector<std::int64_t>;
@@ -74,11 +81,11 @@ std::vector<OpDef> concat_ops() {
                .inputs = {{.name = "ts", .variadic = true}},
                .attrs = {optional(kAxis, 0)},
                .infer = infer_concat,
-               .kernel = {.eval = eval_concat},
+               .kernel = {.eval = eval_concat, .slices = concat_slices},
                .grad = {.each = concat_grad}};
   OpDef view = concat;
   view.name = "concat_";
-  view.kernel.eval = eval_view;
+  view.kernel = {.eval = eval_view};
   view.memory.view = concat_parts;
   view.memory.write_back = write_back_view;
   return {concat, view};

@@ -9,6 +9,7 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/accumulated_product.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 #include "popsr/ops/registry.h"
@@ -90,31 +91,14 @@ ZeroFacts mean_zeros(const Op& op, const std::vector<bool>& zeros) {
   return {.ignores = is_tensor ? zeros[kStep.input] : is_zero(op, kStep)};
 }
 
-/// Adds a product X into t; `prepare` turns (1, factor) into (alpha, beta).
-std::optional<ProductFusion> accumulate_into(const EvalSpec& spec, ScalarParam beta, Prepare prepare,
-                                             bool zero_overwrites = false) {
-  const TensorType& type = spec.outputs[0];
-  const bool wide = is_float(type.dtype) && !is_narrow_float(type.dtype);
-  const DType factor_dtype = beta.input ? spec.inputs[*beta.input]->dtype : DType::kFloat64;
-  return ProductFusion{.product_input = 1,
-                       .target = 0,
-                       .in_registers = wide && spec.inputs[1] == type,
-                       .factors = [&table = spec.kernels, beta, factor_dtype, prepare,
-                                   zero_overwrites](const std::byte* const* in) {
-                         double p[2] = {1.0, beta.value};
-                         if (beta.input) p[1] = read_scalar(table, factor_dtype, in[*beta.input]);
-                         if (prepare != nullptr) prepare(p);
-                         return kernels::AccumulationFactors{
-                             .alpha = p[0], .beta = p[1], .overwrites = zero_overwrites && p[0] == 0};
-                       }};
-}
-
 std::optional<ProductFusion> accumulate_fusion(const EvalSpec& spec) {
   if (is_zero(spec.op, kF)) return std::nullopt;
-  return accumulate_into(spec, scalar_param(spec, kF, 1.0), nullptr);
+  return accumulated_product(spec, {.beta = scalar_param(spec, kF, 1.0)});
 }
 std::optional<ProductFusion> accumulate_mean_fusion(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, kStep, 0.0), mean_factors(spec.outputs[0].dtype), true);
+  return accumulated_product(spec, {.beta = scalar_param(spec, kStep, 0.0),
+                                    .prepare = mean_factors(spec.outputs[0].dtype),
+                                    .zero_overwrites = true});
 }
 
 // Squares and moving averages
@@ -166,7 +150,8 @@ BlockKernel moving_average(const EvalSpec& spec) {
 }
 
 std::optional<ProductFusion> moving_average_fusion(const EvalSpec& spec) {
-  return accumulate_into(spec, scalar_param(spec, kF, 0.0), average_factors(spec.outputs[0].dtype));
+  return accumulated_product(
+      spec, {.beta = scalar_param(spec, kF, 0.0), .prepare = average_factors(spec.outputs[0].dtype)});
 }
 
 /// t = f*t + (1-f)*X^2.

@@ -16,7 +16,7 @@ BoundSteps bind_block(const PlanBuilder& builder, const LoweredOp& op,
   BoundSteps bound;
   bound.out = builder.block(op.out[0], replica);
   for (const Replica member : members) {
-    bound.start.push_back(builder.block(op.in[0], member));
+    bound.start.push_back(op.in[0] == kNone ? nullptr : builder.block(op.in[0], member));
     for (const lowered::AccumulationStep& step : fused.steps) {
       bound.lhs.push_back(builder.block(step.product.lhs, member));
       bound.rhs.push_back(builder.block(step.product.rhs, member));

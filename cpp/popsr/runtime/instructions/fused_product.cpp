@@ -93,6 +93,7 @@ void execute(const FusedProduct& work, const Instruction&, Executor& executor) {
 }
 
 std::string describe(const FusedProduct& work, const Instruction& instruction, const Ir&) {
+  if (instruction.op == work.product) return std::string(work.product->def->name);
   return fmt::format("{}+{}", work.product->def->name, instruction.op->def->name);
 }
 

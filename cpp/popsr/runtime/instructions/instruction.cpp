@@ -84,13 +84,13 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           [&](const FusedAccumulation& fused) {
                             const std::uint64_t members = fused.blocks.front().start.size();
                             for (const BoundStep& step : fused.steps) {
-                              count(step.op, counts, members);
+                              if (step.op != step.product) count(step.op, counts, members);
                               count(step.product, counts, members);
                             }
                             if (!fused.ends_in_step) count_op();
                           },
                           [&](const FusedProduct& fused) {
-                            count_op();
+                            if (instruction.op != fused.product) count_op();
                             count(fused.product, counts, 1);
                           },
                           [&](const RunsOps auto&) { count_op(); }},

@@ -16,9 +16,15 @@ namespace {
 /// One list of ops.
 class AccumulationFuser {
  public:
-  AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
-                    std::vector<LoweredOp>& ops)
-      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), ops_(ops), dead_(ops.size(), false) {}
+  AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
+                    const IdVector<BufferId, Accesses>& counts, bool dedup, std::vector<LoweredOp>& ops)
+      : ir_(ir),
+        kernels_(kernels),
+        program_(program),
+        counts_(counts),
+        dedup_(dedup),
+        ops_(ops),
+        dead_(ops.size(), false) {}
 
   void run() {
     if (std::ranges::none_of(ops_, [this](const LoweredOp& op) { return is_step(op); })) return;
@@ -31,7 +37,7 @@ class AccumulationFuser {
         const bool accumulates = is_step(ops_[i]);
         const bool goes_on = accumulates && continues(ops_[i]);
         close_touched(i, goes_on ? ops_[i].out[0] : kNone);
-        if (accumulates) add(i);
+        if (accumulates || overwrites(ops_[i])) add(i);
       }
     }
     while (!chains_.empty()) close(chains_.begin()->first);
@@ -48,6 +54,12 @@ class AccumulationFuser {
 
   static const lowered::FusedProduct& product_of(const LoweredOp& op) {
     return *op.as<lowered::FusedProduct>();
+  }
+
+  /// True for a product that overwrites its output, as the first of a sum.
+  static bool overwrites(const LoweredOp& op) {
+    const auto* const fused = op.as<lowered::FusedProduct>();
+    return fused != nullptr && fused->product == op.op && op.in[*fused->fusion.target] == kNone;
   }
 
   /// True for a product that is fused into an accumulator, in registers, on all replicas.
@@ -78,10 +90,14 @@ class AccumulationFuser {
            (op.out == op.in || is_overwritten(op.in[0], i));
   }
 
-  /// True if the value of the buffer after op i is overwritten before any op reads it.
+  /// True if the value of the buffer after op i is overwritten before any op reads it, or if op i and the
+  /// steps of a chain that begins with the target are all that read it.
   bool is_overwritten(BufferId id, std::size_t i) const {
     const std::optional<std::size_t> next = positions_->next_access(id, i);
-    if (!next) return false;
+    if (!next) {
+      const std::vector<std::size_t>& at = chains_.at(id).at;
+      return overwrites(ops_[at.front()]) && static_cast<std::size_t>(counts_[id].reads) == at.size();
+    }
     const LoweredOp& op = ops_[*next];
     const auto* const fused = op.as<lowered::FusedProduct>();
     if (!op.is_single() || op.exec || (fused && (fused->lhs == id || fused->rhs == id))) return false;
@@ -157,11 +173,12 @@ class AccumulationFuser {
       steps.push_back(std::move(step));
       dead_[i] = i != last;
     }
+    const bool is_overwritten_first = overwrites(ops_[chains_.at(target).at.front()]);
     forget(target);
     LoweredOp& op = ops_[last];
     const auto* const own = op.as<lowered::FusedProduct>();
     ProductFusion fusion = own ? own->fusion : *op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
-    op.in = {target};
+    op.in = {is_overwritten_first ? kNone : target};
     op.form = lowered::FusedAccumulation{std::move(fusion), std::move(steps)};
   }
 
@@ -197,6 +214,7 @@ class AccumulationFuser {
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
   LoweredProgram& program_;
+  const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
   bool dedup_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
@@ -211,11 +229,12 @@ class AccumulationFuser {
 
 void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
                         bool dedup) {
+  const IdVector<BufferId, Accesses> counts = count_accesses(program);
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
       if (auto* const loop = op.as<lowered::Loop>()) self(self, loop->body);
     }
-    AccumulationFuser(ir, kernels, program, dedup, ops).run();
+    AccumulationFuser(ir, kernels, program, counts, dedup, ops).run();
   };
   visit(visit, program.ops);
 }

@@ -65,7 +65,8 @@ struct Copy {};
 /// Copies the elements that were written to the view that `op` made back to the tensors that it views.
 struct WriteBack {};
 
-/// A product fused into `op`, its only consumer: `lhs` and `rhs` replace in[fusion.product_input].
+/// A product fused into `op`, its only consumer, or `op` itself where a later op counts as what accumulates
+/// it: `lhs` and `rhs` replace in[fusion.product_input].
 struct FusedProduct {
   ProductFusion fusion = {};
   const Op* product = nullptr;
@@ -74,15 +75,17 @@ struct FusedProduct {
   BufferId lhs = kNone, rhs = kNone;
 };
 
-/// One of several products that are accumulated into one target.
+/// One of several products that are accumulated into one target. The first may be the target itself: it
+/// overwrites.
 struct AccumulationStep {
-  const Op* op = nullptr;         ///< The op that accumulates it.
+  const Op* op = nullptr;         ///< The op that accumulates it, or that computes the target.
   std::vector<BufferId> in = {};  ///< Operands of `op`, kNone for target and product: factors are left.
   FusedProduct product = {};
 };
 
-/// Products that are accumulated one after another into in[0], by `op`, which is the last step, or which then
-/// reduces the target over a group. Only out[0] is written: in[0] or another buffer.
+/// Products that are accumulated one after another into in[0], by `op`, which is the last step, or which
+/// then reduces the target over a group. Only out[0] is written: in[0] or another buffer. in[0] is kNone
+/// where the first step is the target.
 struct FusedAccumulation {
   ProductFusion fusion = {};  ///< Of `op`.
   std::vector<AccumulationStep> steps = {};

@@ -37,7 +37,7 @@ LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
 class ProductFuser {
  public:
   ProductFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
-      : ir_(ir), kernels_(kernels), dedup_(dedup), counts_(count_accesses(program)) {}
+      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), counts_(count_accesses(program)) {}
 
   void fuse(std::vector<LoweredOp>& ops) {
     for (LoweredOp& op : ops) for_each_body(op, [this](std::vector<LoweredOp>& body) { fuse(body); });
@@ -80,6 +80,7 @@ class ProductFuser {
     const std::optional<ProductFusion> fusion =
         consumer.op->def->kernel.fusion(eval_spec(ir_, *consumer.op, kernels_));
     if (!fusion || consumer.in[fusion->product_input] != value || !reads_only(consumer, value)) return false;
+    if (fusion->target && consumer.in[*fusion->target] != consumer.out[0]) return false;
     if (costs_more(ops[product], consumer, *fusion)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
@@ -94,12 +95,19 @@ class ProductFuser {
     return true;
   }
 
-  /// True if fusion would compute more products than storing them does.
+  /// True if fusion would compute more products than storing them does, or take apart rows of several blocks
+  /// that are one product with a weight.
   bool costs_more(const LoweredOp& product, const LoweredOp& consumer, const ProductFusion& fusion) const {
     const auto blocks = [this](const LoweredOp& op) {
       return dedup_ ? ir_.partitions().num_blocks(op.facts[0]) : ir_.replication();
     };
     const std::int64_t group = fusion.group ? fusion.group->group_size() : ir_.replication();
+    const auto is_activation = [this](BufferId id) {
+      return program_.buffers[id].kind == BufferKind::kActivation;
+    };
+    if (fusion.target && blocks(consumer) > 1 && !is_activation(product.in[1]) &&
+        is_activation(consumer.out[0]))
+      return true;
     return blocks(consumer) * (fusion.target ? 1 : group) > blocks(product);
   }
 
@@ -109,6 +117,7 @@ class ProductFuser {
 
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
+  const LoweredProgram& program_;
   bool dedup_;
   IdVector<BufferId, Accesses> counts_;
 };

@@ -11,6 +11,9 @@ namespace popsr {
 /// Lets the output of a reshape-like op use its input's buffer when neither is ever written again.
 void share_buffers(LoweredProgram& program);
 
+/// Lets a sum of a product and of a value that nobody else reads overwrite that value.
+void accumulate_sums(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program);
+
 /// Fuses a product into the only op that reads it, when that op takes products and no product is computed
 /// more often for it: the product is never stored. Without dedup each block of facts counts as one block a
 /// replica.

@@ -46,8 +46,8 @@ class Unroller {
  private:
   std::size_t nbytes(BufferId id) const { return bytes_of(program_.buffers[id].type); }
 
-  /// True if the loop accumulates a product whose operands are small beside its target. Iterations that draw
-  /// noise need their numbers.
+  /// True if the loop accumulates a product whose operands are small beside its target, which lives on from
+  /// one iteration to the next. Iterations that draw noise need their numbers.
   bool pays(const lowered::Loop& loop) const {
     const auto is_plain = [](const LoweredOp& op) {
       const bool simple = op.is_single() || op.is<lowered::Copy>();
@@ -55,10 +55,12 @@ class Unroller {
       const auto* const fused = op.as<lowered::FusedProduct>();
       return simple && !noisy && !(fused != nullptr && fused->product->noise.seeds);
     };
-    const auto accumulates = [this](const LoweredOp& op) {
+    const std::vector<BufferId> own = locals(loop);
+    const auto accumulates = [this, &own](const LoweredOp& op) {
       const auto* const fused = op.as<lowered::FusedProduct>();
       return fused != nullptr && fused->fusion.target && fused->fusion.in_registers &&
-             2 * (nbytes(fused->lhs) + nbytes(fused->rhs)) <= nbytes(op.out[0]);
+             2 * (nbytes(fused->lhs) + nbytes(fused->rhs)) <= nbytes(op.out[0]) &&
+             std::ranges::find(own, op.out[0]) == own.end();
     };
     const std::size_t size = loop.body.size() * static_cast<std::size_t>(loop.count);
     return loop.count > 1 && loop.count <= kMaxIterations && size <= std::min(kMaxInstructions, left_) &&

@@ -78,6 +78,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   const kernels::KernelTable& kernels = kernels::kernel_table();
   if (options.share) share_buffers(program_);
   if (options.fuse) {
+    accumulate_sums(*ir_, kernels, program_);
     fuse_products(*ir_, kernels, program_, options.dedup);
     read_through_views(*ir_, kernels, program_);
   }

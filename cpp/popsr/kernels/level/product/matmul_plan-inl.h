@@ -26,9 +26,10 @@ constexpr std::int64_t kBlockBytes = 1048576;  ///< Row operand of one block of 
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
 constexpr std::int64_t kReducedVecBytes = 131072,
                        kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
-/// Chains of steps up to this length are kept in registers while their packed vec operand takes so many bytes.
+/// Chains of steps up to this length are kept in registers while their packed vec operand takes so many
+/// bytes.
 constexpr std::int64_t kSteppedK = 32, kSteppedVecBytes = 262144;
-constexpr std::int64_t kSplitRows = 48;            ///< Parts take rows while each gets that many.
+constexpr std::int64_t kSplitRows = 48;  ///< Parts take rows while each gets that many.
 
 struct Range {
   std::int64_t begin, end;
@@ -58,9 +59,9 @@ struct Plan {
   bool reduced;   ///< Products of short chains that are summed: ReducedProduct, or ...
   bool stepped;   ///< ... those of several steps a term, a chain each: ShortSteps.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
-  bool pack_ahead;  ///< ... the next one by parts, between tiles of this one.
-  bool pack_row;    ///< Blocks of the row operand are copied to scratch.
-  std::int64_t terms;  ///< Chains that one pass over C takes.
+  bool pack_ahead;         ///< ... the next one by parts, between tiles of this one.
+  bool pack_row;           ///< Blocks of the row operand are copied to scratch.
+  std::int64_t terms;      ///< Chains that one pass over C takes.
   std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
   std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
   std::int64_t term_step;  ///< Terms whose operands are packed at a time.
@@ -112,9 +113,9 @@ Plan make_plan(const MatmulArgs& args) {
   plan.row = {args.a, args.a_col, args.a_row, args.m};
   plan.vec = {args.b, args.b_row, args.b_col, args.n};
   const std::int64_t chains = args.terms * args.steps;
-  plan.stepped = args.epilogue == MatmulArgs::Epilogue::kSteps && args.k >= 1 && args.k <= kSteppedK &&
-                 chains * args.k * 2 * X::kLanes * static_cast<std::int64_t>(sizeof(typename X::T)) <=
-                     kSteppedVecBytes;
+  plan.stepped =
+      args.epilogue == MatmulArgs::Epilogue::kSteps && args.k >= 1 && args.k <= kSteppedK &&
+      chains * args.k * 2 * X::kLanes * static_cast<std::int64_t>(sizeof(typename X::T)) <= kSteppedVecBytes;
   plan.terms = plan.stepped ? chains : args.epilogue == MatmulArgs::Epilogue::kReduce ? args.terms : 1;
   plan.reduced = plan.stepped || (plan.terms > 1 && args.k >= 1 && args.k <= kReducedK);
   if (args.n == 1) plan.vec.x_stride = 1;

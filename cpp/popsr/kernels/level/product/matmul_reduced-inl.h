@@ -100,8 +100,8 @@ const ReducedFn<X>* reduced_kernels(int cols) {
   return cols == 2 * X::kLanes ? table.two : cols == X::kLanes ? table.one : table.partial;
 }
 
-/// Chains [begin, end) of a product with their operands packed: rows as [chain][k][row] by tiles of kReducedRows,
-/// panels of the vec operand as [chain][k][lane].
+/// Chains [begin, end) of a product with their operands packed: rows as [chain][k][row] by tiles of
+/// kReducedRows, panels of the vec operand as [chain][k][lane].
 template <class X>
 class PackedChains {
   using T = typename X::T;

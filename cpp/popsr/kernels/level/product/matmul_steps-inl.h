@@ -1,8 +1,9 @@
-// Products that are accumulated one after another, and then summed over terms: the gradients of several micro
-// batches on many replicas.
+// Products that are accumulated one after another, and then summed over terms: the gradients of several
+// micro batches on many replicas.
 //
-// A block of C takes all chains before the next block is begun, so that C is read and written once, whatever the
-// number of chains: a tile in registers while chains are short, a block in a first-level cache when they are long.
+// A block of C takes all chains before the next block is begun, so that C is read and written once, whatever
+// the number of chains: a tile in registers while chains are short, a block in a first-level cache when they
+// are long.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_product-inl.h"
@@ -117,8 +118,8 @@ constexpr SteppedTable<X> make_stepped_table() {
 template <class X>
 constexpr SteppedTable<X> kStepped = make_stepped_table<X>();
 
-/// Short chains: all of them are packed at once, so that a tile of C is finished before the next is begun. (A start
-/// may be C, which is not to be written before all terms have read it.)
+/// Short chains: all of them are packed at once, so that a tile of C is finished before the next is begun.
+/// (A start may be C, which is not to be written before all terms have read it.)
 template <class X>
 class ShortSteps {
   using T = typename X::T;
