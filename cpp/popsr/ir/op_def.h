@@ -258,6 +258,10 @@ struct NumericAspect {
   bool linear = false;  ///< Each output is a sum of inputs, with signs. (Not said of moves of data.)
   std::optional<std::size_t> labels =
       {};  ///< Input of labels; labels of no class are told to `stray` of the run.
+  /// An element of output 0 depends on the same elements of inputs of its shape and on inputs of one
+  /// element, and other outputs, of one element, on such inputs alone. Said of ops that `elementwise` does
+  /// not say it of.
+  bool pointwise = false;
 };
 
 /// The program: called graphs, remote buffers, the host, devices, the Python module.
@@ -275,6 +279,7 @@ struct ProgramAspect {
 };
 
 inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};
+inline constexpr NumericAspect kPointwise{.rounding = Rounding::kOnce, .pointwise = true};
 inline constexpr NumericAspect kLinear{.rounding = Rounding::kOnce, .linear = true};
 
 struct OpDef {
@@ -295,6 +300,7 @@ struct OpDef {
   /// The definition of an operand; the last one serves variadic inputs and remote entries.
   const InputDef& input(std::size_t index) const { return inputs[std::min(index, inputs.size() - 1)]; }
   bool influences(std::size_t index) const { return input(index).influences; }
+  bool is_pointwise() const { return kernel.elementwise.has_value() || numerics.pointwise; }
   /// True if the op defines its own partition rule. The default says nothing about what other replicas or
   /// stored values do to an output; such an op is equal nowhere.
   bool has_rule() const;

@@ -88,7 +88,7 @@ std::vector<OpDef> cast_ops() {
        .kernel = {.eval = eval_cast},
        .grad = per_input({cast_grad}),
        .memory = {.zeros = cast_zeros},
-       .numerics = kLinear},
+       .numerics = {.rounding = Rounding::kOnce, .linear = true, .pointwise = true}},
       {.name = "pow2scale_cast_to_fp8",
        .inputs = {{"t", kFloating}, log2_scale_input()},
        .attrs = {required(kDataType)},

@@ -290,7 +290,7 @@ OpDef updater(std::string_view name, bool adamax) {
             .replicas = {.partition = updater_partition,
                          .says = "meet of inputs; of the step, partition of time_step"},
             .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
-            .numerics = kRoundsOnce};
+            .numerics = kPointwise};
   const Rule rule{adamax};
   std::vector<ScalarOperand> scalars = {kDecay, kBeta1};
   if (!adamax) scalars.push_back(rule.beta2());
@@ -321,7 +321,7 @@ std::vector<OpDef> optimisers_ops() {
            .replicas = {.partition = var_update_partition,
                         .says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
            .memory = {.effects = {{.input = 0, .output = 0}}},
-           .numerics = kRoundsOnce}};
+           .numerics = kPointwise}};
 }
 
 }  // namespace popsr

@@ -52,6 +52,7 @@ void count_streams(std::span<const Instruction> instructions, std::int64_t times
   for (const Instruction& instruction : instructions) {
     std::visit(Overloaded{[&](const Loop& loop) { count_streams(loop.body, times * loop.known(), reads); },
                           [&](const Merged& merged) { count_streams(merged.parts, times, reads); },
+                          [](const Sliced&) {},
                           [&](const Conditional& conditional) {
                             IdVector<StreamId, std::int64_t> other = reads;
                             count_streams(conditional.then_body, times, reads);
@@ -81,6 +82,7 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                             }
                             count_op();
                           },
+                          [&](const Sliced& sliced) { count_ops(sliced.parts, count); },
                           [&](const FusedAccumulation& fused) {
                             const std::uint64_t members = fused.blocks.front().start.size();
                             for (const BoundStep& step : fused.steps) {

@@ -27,6 +27,7 @@
 #include "popsr/runtime/instructions/loop.h"
 #include "popsr/runtime/instructions/merged.h"
 #include "popsr/runtime/instructions/operands.h"
+#include "popsr/runtime/instructions/sliced.h"
 
 namespace popsr {
 
@@ -52,7 +53,7 @@ struct ExecutionCounts {
 
 struct Instruction {
   using Work = std::variant<KernelRun, CollectiveCall, FusedProduct, FusedAccumulation, CopyBlocks, Loop,
-                            Merged, Conditional>;
+                            Merged, Sliced, Conditional>;
 
   const Op* op = nullptr;  ///< Null for copies.
   PathId path = {};
@@ -92,6 +93,7 @@ template <class Visit>
 void for_each_body(const Instruction& instruction, const Visit& visit) {
   if (const auto* loop = std::get_if<Loop>(&instruction.work)) visit(loop->body);
   if (const auto* merged = std::get_if<Merged>(&instruction.work)) visit(merged->parts);
+  if (const auto* sliced = std::get_if<Sliced>(&instruction.work)) visit(sliced->parts);
   if (const auto* conditional = std::get_if<Conditional>(&instruction.work)) {
     visit(conditional->then_body);
     visit(conditional->else_body);

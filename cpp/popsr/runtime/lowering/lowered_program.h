@@ -103,12 +103,19 @@ struct Merged {
   std::vector<LoweredOp> parts;
 };
 
+/// Element-wise ops of one block that run one after another on each slice of their elements. `op` is the
+/// last.
+struct Sliced {
+  std::vector<LoweredOp> parts;
+};
+
 /// `in` is the condition, `out` the buffers that the branches write.
 struct Conditional {
   std::vector<LoweredOp> then_body, else_body;
 };
 
-using Form = std::variant<Plain, Copy, WriteBack, FusedProduct, FusedAccumulation, Loop, Merged, Conditional>;
+using Form =
+    std::variant<Plain, Copy, WriteBack, FusedProduct, FusedAccumulation, Loop, Merged, Sliced, Conditional>;
 
 }  // namespace lowered
 
@@ -146,11 +153,12 @@ struct LoweredProgram {
   std::vector<LoweredOp> ops;
 };
 
-/// Calls visit(ops) for each body of a loop, merged op or conditional.
+/// Calls visit(ops) for each body of a loop, merged or sliced op, or conditional.
 template <class Lowered, class Visit>
 void for_each_body(Lowered& op, const Visit& visit) {
   if (auto* const loop = op.template as<lowered::Loop>()) visit(loop->body);
   if (auto* const merged = op.template as<lowered::Merged>()) visit(merged->parts);
+  if (auto* const sliced = op.template as<lowered::Sliced>()) visit(sliced->parts);
   if (auto* const conditional = op.template as<lowered::Conditional>()) {
     visit(conditional->then_body);
     visit(conditional->else_body);

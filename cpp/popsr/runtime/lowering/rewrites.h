@@ -33,6 +33,9 @@ void unroll_accumulations(LoweredProgram& program);
 void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
                         bool dedup);
 
+/// Runs element-wise ops on large operands slice by slice. Storage must have been chosen.
+void fuse_slices(const Ir& ir, LoweredProgram& program);
+
 /// The static facts of an op that its kernels are built from.
 EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels);
 

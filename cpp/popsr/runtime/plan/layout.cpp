@@ -68,8 +68,10 @@ class Liveness {
     for (const LoweredOp& op : ops) {
       ++clock_;
       touch_operands(op);
-      if (const auto* const merged = op.as<lowered::Merged>()) {
-        std::ranges::for_each(merged->parts, [this](const LoweredOp& part) { touch_operands(part); });
+      if (op.is<lowered::Merged>() || op.is<lowered::Sliced>()) {
+        for_each_body(op, [this](const std::vector<LoweredOp>& parts) {
+          std::ranges::for_each(parts, [this](const LoweredOp& part) { touch_operands(part); });
+        });
         continue;
       }
       const std::size_t begin = clock_;

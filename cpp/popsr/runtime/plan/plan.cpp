@@ -87,6 +87,7 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   if (options.fuse) {
     fuse_accumulations(*ir_, kernels, program_, options.dedup);
     choose_storage(facts, program_, options.dedup);
+    fuse_slices(*ir_, program_);
   }
   memory_ = lay_out(*ir_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);

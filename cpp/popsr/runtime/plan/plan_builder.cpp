@@ -28,6 +28,10 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     build_merged(*this, *merged, instruction);
     return instruction;
   }
+  if (const auto* const sliced = op.as<lowered::Sliced>()) {
+    build_sliced(*this, *sliced, instruction);
+    return instruction;
+  }
   if (op.exec) {
     const std::span<const Replica> replicas = table_.representatives(execution(op));
     instruction.replicas.assign(replicas.begin(), replicas.end());
@@ -45,7 +49,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
             build_fused_accumulation(*this, op, fused, instruction);
           },
           [&](const lowered::Conditional& both) { build_conditional(*this, op, both, instruction); },
-          [](const lowered::Loop&) {}, [](const lowered::Merged&) {}},
+          [](const lowered::Loop&) {}, [](const lowered::Merged&) {}, [](const lowered::Sliced&) {}},
       op.form);
   if (options_.check_floats) instruction.checks.finite = FiniteCheck::of(ir_, plan_, op);
   for (std::size_t k = 0; k < op.out.size(); ++k) {
@@ -59,8 +63,10 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   for_each_operand(op, [&](BufferId id, bool) {
     bytes += static_cast<std::size_t>(table_.num_blocks(storage(id))) * placement(id).nbytes;
   });
-  if (const auto* const merged = op.as<lowered::Merged>()) {
-    for (const LoweredOp& part : merged->parts) bytes += bytes_moved(part);
+  if (op.is<lowered::Merged>() || op.is<lowered::Sliced>()) {
+    for_each_body(op, [&](const std::vector<LoweredOp>& parts) {
+      for (const LoweredOp& part : parts) bytes += bytes_moved(part);
+    });
   }
   return bytes;
 }
