@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
@@ -41,50 +43,76 @@ std::int64_t step_of(const PlanBuilder& builder, const lowered::Sliced& sliced, 
 BlockKernel kernel_of(const PlanBuilder& builder, const Op& op, std::int64_t elements, std::int64_t slice) {
   EvalSpec spec = builder.spec(op);
   spec.clamp_scales = builder.options().clamp_scales;
+  // Operands of one element become scalars: their rank may be greater than that of a slice.
+  const auto cut = [&](TensorType& type) {
+    type.shape = elements_of(type) == elements ? Shape{slice} : Shape{};
+  };
   for (std::optional<TensorType>& type : spec.inputs) {
-    if (type && elements_of(*type) == elements) type->shape = {slice};
+    if (type) cut(*type);
   }
-  for (TensorType& type : spec.outputs) {
-    if (elements_of(type) == elements) type.shape = {slice};
-  }
+  std::ranges::for_each(spec.outputs, cut);
   return op.def->kernel.eval(spec);
 }
 
-SlicedPart part_of(const PlanBuilder& builder, const LoweredOp& op, const Sliced& work) {
-  POPSR_CHECK(op.in.size() <= kMaxOperands && op.out.size() <= kMaxOperands);
-  SlicedPart part;
-  part.full = kernel_of(builder, *op.op, work.elements, work.step);
-  const std::int64_t rest = work.elements % work.step;
-  if (rest != 0) part.tail = kernel_of(builder, *op.op, work.elements, rest);
-  const auto step = [&](BufferId id) -> std::ptrdiff_t {
-    if (id == kNone || builder.placement(id).nbytes <= kSingleBytes) return 0;
-    return static_cast<std::ptrdiff_t>(builder.placement(id).nbytes) / work.elements * work.step;
-  };
-  for (const BufferId id : op.in) part.in_step.push_back(step(id));
-  for (const BufferId id : op.out) {
-    part.out_step.push_back(step(id));
-    part.single.push_back(part.out_step.back() == 0 ? builder.placement(id).nbytes : 0);
+/// Binds operands, and counts the scratch that they need.
+class Binder {
+ public:
+  Binder(const PlanBuilder& builder, const Sliced& work) : builder_(builder), work_(work) {}
+
+  SlicedPart part(const LoweredOp& op) {
+    POPSR_CHECK(op.in.size() <= kMaxOperands && op.out.size() <= kMaxOperands);
+    SlicedPart part;
+    part.full = kernel_of(builder_, *op.op, work_.elements, work_.step);
+    const std::int64_t rest = work_.elements % work_.step;
+    if (rest != 0) part.tail = kernel_of(builder_, *op.op, work_.elements, rest);
+    for (const BufferId id : op.in) part.in.push_back(operand(id));
+    for (const BufferId id : op.out) {
+      SlicedOperand& out = part.out.emplace_back(operand(id));
+      if (out.step > 0) continue;
+      out.single = builder_.placement(id).nbytes;
+      out.scratch = take(kSingleBytes);
+    }
+    return part;
   }
-  return part;
-}
+
+  std::size_t scratch() const { return scratch_; }
+
+ private:
+  SlicedOperand operand(BufferId id) {
+    if (id == kNone || builder_.elements(id) == 1) return {};
+    SlicedOperand found;
+    found.step = static_cast<std::ptrdiff_t>(builder_.placement(id).nbytes) / work_.elements * work_.step;
+    if (!builder_.is_in_slices(id)) return found;
+    const auto [place, is_new] = places_.try_emplace(id, 0);
+    if (is_new) place->second = take(static_cast<std::size_t>(found.step));
+    found.scratch = place->second;
+    return found;
+  }
+
+  std::size_t take(std::size_t bytes) { return std::exchange(scratch_, scratch_ + (bytes + 63) / 64 * 64); }
+
+  const PlanBuilder& builder_;
+  const Sliced& work_;
+  std::map<BufferId, std::size_t> places_;
+  std::size_t scratch_ = 0;
+};
 
 KernelRun& run_of(Instruction& part) { return std::get<KernelRun>(part.work); }
 
-void run_slice(Sliced& work, std::int64_t slice, std::byte* single, ThreadPool& serial) {
+void run_slice(Sliced& work, std::int64_t slice, std::byte* scratch, ThreadPool& serial) {
   const bool is_full = (slice + 1) * work.step <= work.elements;
   const auto first = static_cast<std::uint64_t>(slice * work.step);
+  const auto at = [slice, scratch](auto* data, const SlicedOperand& operand) -> decltype(data) {
+    if (operand.scratch) return scratch + *operand.scratch;
+    return data == nullptr ? nullptr : data + slice * operand.step;
+  };
   for (std::size_t p = 0; p < work.parts.size(); ++p) {
     const BoundRun& run = run_of(work.parts[p]).runs.front();
     const SlicedPart& part = work.slices[p];
     std::array<const std::byte*, kMaxOperands> in = {};
     std::array<std::byte*, kMaxOperands> out = {};
-    for (std::size_t i = 0; i < run.in.size(); ++i) {
-      in[i] = run.in[i] == nullptr ? nullptr : run.in[i] + slice * part.in_step[i];
-    }
-    for (std::size_t i = 0; i < run.out.size(); ++i) {
-      out[i] = part.single[i] > 0 ? single : run.out[i] + slice * part.out_step[i];
-      if (part.single[i] > 0) single += kSingleBytes;
-    }
+    for (std::size_t i = 0; i < run.in.size(); ++i) in[i] = at(run.in[i], part.in[i]);
+    for (std::size_t i = 0; i < run.out.size(); ++i) out[i] = at(run.out[i], part.out[i]);
     (is_full ? part.full : part.tail)({in.data(), run.in_stride.data(), out.data(), run.out_stride.data(), 1,
                                        run.noise.data(), serial, first});
   }
@@ -92,13 +120,11 @@ void run_slice(Sliced& work, std::int64_t slice, std::byte* single, ThreadPool& 
 
 /// Outputs of one element, which all slices computed alike, to their places.
 void store_single(Sliced& work) {
-  const std::byte* from = work.single.front().data();
   for (std::size_t p = 0; p < work.parts.size(); ++p) {
     const BoundRun& run = run_of(work.parts[p]).runs.front();
     for (std::size_t i = 0; i < run.out.size(); ++i) {
-      if (work.slices[p].single[i] == 0) continue;
-      std::memcpy(run.out[i], from, work.slices[p].single[i]);
-      from += kSingleBytes;
+      const SlicedOperand& out = work.slices[p].out[i];
+      if (out.single > 0) std::memcpy(run.out[i], work.scratch.front().data() + *out.scratch, out.single);
     }
   }
 }
@@ -110,17 +136,15 @@ void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instructi
   work.parts = builder.build(sliced.parts);
   work.elements = elements_of(builder.ir().tensor(sliced.parts.front().op->outputs[0]).type);
   work.step = step_of(builder, sliced, work.elements);
-  std::size_t single = 0;
+  Binder binder(builder, work);
   for (std::size_t p = 0; p < work.parts.size(); ++p) {
-    work.slices.push_back(part_of(builder, sliced.parts[p], work));
-    const std::vector<std::size_t>& bytes = work.slices.back().single;
-    single += kSingleBytes * (bytes.size() - static_cast<std::size_t>(std::ranges::count(bytes, 0U)));
+    work.slices.push_back(binder.part(sliced.parts[p]));
     const std::vector<Claim>& claims = work.parts[p].checks.claims;
     instruction.checks.claims.insert(instruction.checks.claims.end(), claims.begin(), claims.end());
   }
   instruction.blocks = static_cast<std::int64_t>(work.parts.size());
   for (int thread = 0; thread < builder.options().threads; ++thread) {
-    work.single.push_back(builder.make_staging(single));
+    work.scratch.push_back(builder.make_staging(binder.scratch()));
   }
 }
 
@@ -130,12 +154,12 @@ void prepare(Sliced& work, const Instruction&, Executor& executor) {
 
 void execute(Sliced& work, const Instruction&, Executor& executor) {
   const std::int64_t slices = (work.elements + work.step - 1) / work.step;
-  const auto room = static_cast<std::int64_t>(work.single.size());
+  const auto room = static_cast<std::int64_t>(work.scratch.size());
   const std::int64_t threads = std::min({slices, room, std::int64_t{executor.pool().threads()}});
   executor.pool().run(static_cast<int>(threads), [&](int thread) {
-    std::byte* const single = work.single[static_cast<std::size_t>(thread)].data();
+    std::byte* const scratch = work.scratch[static_cast<std::size_t>(thread)].data();
     for (std::int64_t s = slices * thread / threads; s < slices * (thread + 1) / threads; ++s) {
-      run_slice(work, s, single, executor.serial());
+      run_slice(work, s, scratch, executor.serial());
     }
   });
   store_single(work);

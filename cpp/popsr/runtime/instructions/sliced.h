@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,18 +17,24 @@ class Executor;
 class PlanBuilder;
 struct Instruction;
 
-/// One op on slices. Operands move by so many bytes from one slice to the next; those of one element by none.
+/// Where the slices of an operand are.
+struct SlicedOperand {
+  std::ptrdiff_t step = 0;  ///< Bytes from one slice to the next; 0 for one element, which all slices read.
+  std::optional<std::size_t> scratch = {};  ///< In the scratch of a thread, from there on.
+  std::size_t single = 0;  ///< Bytes of an output of one element: every slice computes it into scratch.
+};
+
+/// One op on slices.
 struct SlicedPart {
   BlockKernel full = {}, tail = {};  ///< For slices of the common size, and for the last one.
-  std::vector<std::ptrdiff_t> in_step = {}, out_step = {};
-  std::vector<std::size_t> single = {};  ///< Per output: its bytes if it has one element; else 0.
+  std::vector<SlicedOperand> in = {}, out = {};
 };
 
 struct Sliced {
   std::vector<Instruction> parts;  ///< KernelRuns of one block.
   std::vector<SlicedPart> slices = {};
   std::int64_t elements = 0, step = 1;  ///< Of the operands, and of a slice.
-  std::vector<Slab> single = {};  ///< Of each thread: outputs of one element, which every slice computes.
+  std::vector<Slab> scratch = {};       ///< Of each thread.
 };
 
 void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instruction& instruction);

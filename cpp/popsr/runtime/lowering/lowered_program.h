@@ -34,6 +34,7 @@ struct Buffer {
   TensorType type = {};
   BufferKind kind = BufferKind::kActivation;
   PartitionId storage = {};  ///< Set by layout: meet of the facts over its lifetime.
+  bool in_slices = false;    ///< Only slices of it live, inside one lowered::Sliced: it has no memory.
 };
 
 /// Position of an instruction in calls, loops and branches; the noise key is derived along it.

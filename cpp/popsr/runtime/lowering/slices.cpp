@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -20,14 +21,15 @@ constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 
 class SliceFuser {
  public:
-  SliceFuser(const Ir& ir, LoweredProgram& program) : ir_(ir), program_(program) {}
+  SliceFuser(const Ir& ir, LoweredProgram& program)
+      : ir_(ir), program_(program), counts_(count_accesses(program)) {}
 
   void run(std::vector<LoweredOp>& ops) {
     std::vector<LoweredOp> result;
     result.reserve(ops.size());
     for (LoweredOp& op : ops) {
-      if (auto* const loop = op.as<lowered::Loop>()) run(loop->body);
       if (!continues(op)) end(result);
+      if (auto* const loop = op.as<lowered::Loop>()) run(loop->body);
       if (is_sliceable(op)) {
         add(std::move(op));
       } else {
@@ -91,6 +93,7 @@ class SliceFuser {
     if (parts_.size() < 2 || bytes() < kLeastBytes) {
       std::ranges::move(parts_, std::back_inserter(result));
     } else {
+      mark_temporaries();
       const Op* const last = parts_.back().op;
       const PathId path = parts_.back().path;
       result.push_back({.op = last, .path = path, .form = lowered::Sliced{std::move(parts_)}});
@@ -99,8 +102,28 @@ class SliceFuser {
     single_.clear();
   }
 
+  /// Buffers that the parts alone access, which they write first.
+  void mark_temporaries() {
+    std::map<BufferId, Accesses> here;
+    std::set<BufferId> fresh;
+    for (const LoweredOp& op : parts_) {
+      for_each_operand(op, [&](BufferId id, bool is_written) {
+        Accesses& accesses = here[id];
+        if (is_written && accesses.reads + accesses.writes == 0) fresh.insert(id);
+        ++(is_written ? accesses.writes : accesses.reads);
+      });
+    }
+    for (const BufferId id : fresh) {
+      const Accesses &own = here.at(id), &all = counts_[id];
+      const bool is_own = own.reads == all.reads && own.writes == all.writes;
+      program_.buffers[id].in_slices =
+          is_own && elements(id) > 1 && program_.buffers[id].kind == BufferKind::kActivation;
+    }
+  }
+
   const Ir& ir_;
   LoweredProgram& program_;
+  IdVector<BufferId, Accesses> counts_;
   std::vector<LoweredOp> parts_;  ///< So far.
   std::set<BufferId> single_;     ///< Outputs of them that have one element.
 };

@@ -204,7 +204,8 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
   const Liveness liveness(program);
   std::vector<BufferId> order;
   for (const BufferId id : program.buffers.ids()) {
-    if (program.buffers[id].kind == BufferKind::kActivation && liveness.lifetimes[id].used())
+    const Buffer& buffer = program.buffers[id];
+    if (buffer.kind == BufferKind::kActivation && !buffer.in_slices && liveness.lifetimes[id].used())
       order.push_back(id);
   }
   std::ranges::stable_sort(order, {}, [&liveness](BufferId id) { return liveness.lifetimes[id].first; });

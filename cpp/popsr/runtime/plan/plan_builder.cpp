@@ -53,7 +53,8 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
       op.form);
   if (options_.check_floats) instruction.checks.finite = FiniteCheck::of(ir_, plan_, op);
   for (std::size_t k = 0; k < op.out.size(); ++k) {
-    instruction.checks.claims.push_back({op.out[k], k, op.facts[k]});
+    if (!plan_.program_.buffers[op.out[k]].in_slices)
+      instruction.checks.claims.push_back({op.out[k], k, op.facts[k]});
   }
   return instruction;
 }

@@ -27,6 +27,10 @@ class PlanBuilder {
   /// conditionals also with the replicas that run it together.
   PartitionId execution(const LoweredOp& op) const;
   PartitionId storage(BufferId buffer) const { return plan_.program_.buffers[buffer].storage; }
+  std::int64_t elements(BufferId buffer) const {
+    return num_elements(plan_.program_.buffers[buffer].type.shape);
+  }
+  bool is_in_slices(BufferId buffer) const { return plan_.program_.buffers[buffer].in_slices; }
   const Placement& placement(BufferId buffer) const { return plan_.memory_.placements[buffer]; }
   std::byte* block(BufferId buffer, Replica replica) const { return plan_.block(buffer, replica); }
   /// Bytes of all blocks of the op's operands.
