@@ -139,7 +139,8 @@ def looped_mean(streams: Streams) -> None:
         ops.add_(counter, popsr.constant(1, popsr.float32))
 
     ops.repeat(popsr.gir().create_graph(micro, params, means, counter), ACCUMULATION, params, means, counter)
-    scaled_add(params, means, programs.RATE)
+    for param, mean in zip(params, means, strict=True):
+        ops.scaled_add_(param, mnist.all_reduce_(mean, op="mean"), b=-programs.RATE)
     var_updates.accumulator_zero_(counter)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from bench.compare import Times, by_turns
 
 ROOT = Path(__file__).parents[1]
-TURNS = 9
+TURNS = 15
 
 
 class Side:

@@ -307,6 +307,24 @@ def test_products_wait_and_keep_every_bit(name: str) -> None:
     assert_unchanged(p)
 
 
+@pytest.mark.parametrize("form", ["plus", "in place", "scaled_add", "sum of joined"])
+def test_operations_are_counted_once(form: str) -> None:
+    """As where each op runs by itself."""
+    p = program([summed(form, [0, 1, 2])])
+    counts = []
+    for optimise in (True, False):
+        session = popsr.Session(p.ir, profile=True, optimise=optimise)
+        with session:
+            session.run(
+                {
+                    stream: np.zeros((p.ir.num_host_transfers, REPLICAS, *stream.shape), np.float32)
+                    for stream in (p.x_stream, p.dy_stream)
+                }
+            )
+        counts.append(sum(row.flops for row in session.profile()))
+    assert counts[0] == counts[1] > 0
+
+
 FORMS = st.sampled_from(["sum", "scaled", "mean", "unequal", "average", "add_", "scaled_add_"])
 SUMS = st.sampled_from(
     [
