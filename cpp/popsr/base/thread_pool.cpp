@@ -23,8 +23,9 @@
 namespace popsr {
 namespace {
 
-// A worker that finds no work spins this long before it sleeps: purely sleeping workers halve training speed.
-constexpr auto kSpin = std::chrono::microseconds(15);
+// A worker that finds no work spins this long before it sleeps: purely sleeping workers halve training
+// speed. While more work is announced it waits longer, and lets other processes have the core.
+constexpr auto kSpin = std::chrono::microseconds(15), kLongSpin = std::chrono::microseconds(2000);
 
 void relax() {
 #if defined(__x86_64__)
@@ -32,13 +33,18 @@ void relax() {
 #endif
 }
 
-/// Waits until `value` differs from `old`: spins, then blocks.
+/// Waits until `value` differs from `old`: spins, then blocks. `expects_work`: spins longer while it is set.
 template <class T>
-void wait_while_equal(const std::atomic<T>& value, T old) {
+void wait_while_equal(const std::atomic<T>& value, T old, const std::atomic<bool>& expects_work) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; value.load(std::memory_order_acquire) == old; ++i) {
     relax();
-    if (i % 64 == 63 && std::chrono::steady_clock::now() - start > kSpin) {
+    if (i % 64 != 63) continue;
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited <= kSpin) continue;
+    if (waited <= kLongSpin && expects_work.load(std::memory_order_relaxed)) {
+      sched_yield();
+    } else {
       value.wait(old, std::memory_order_acquire);
     }
   }
@@ -53,6 +59,7 @@ struct ThreadPool::State {
   std::atomic<std::uint64_t> generation{0};  ///< Bumped to publish a job or to stop.
   std::atomic<int> pending{0};
   std::atomic<bool> stop{false};
+  std::atomic<bool> expects_work{false};
   Erased body = nullptr;
   const void* context = nullptr;
   int parts = 0;
@@ -79,7 +86,7 @@ struct ThreadPool::State {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
     for (std::uint64_t seen = 0;;) {
-      wait_while_equal(generation, seen);
+      wait_while_equal(generation, seen, expects_work);
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
       if (index < parts) run_part(index);
@@ -114,6 +121,7 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
       fresh->join();
       throw;
     }
+    fresh->expects_work.store(expects_work_, std::memory_order_relaxed);
     state_ = std::move(fresh);
   }
   State& state = *state_;
@@ -126,11 +134,16 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   state.run_part(0);
   for (int left = state.pending.load(std::memory_order_acquire); left != 0;
        left = state.pending.load(std::memory_order_acquire)) {
-    wait_while_equal(state.pending, left);
+    wait_while_equal(state.pending, left, state.expects_work);
   }
   if (!state.failed.load(std::memory_order_acquire)) return;
   state.failed.store(false, std::memory_order_relaxed);
   std::rethrow_exception(std::exchange(state.failure, nullptr));
+}
+
+void ThreadPool::expect_work(bool more) {
+  expects_work_ = more;
+  if (state_) state_->expects_work.store(more, std::memory_order_relaxed);
 }
 
 int default_threads() {

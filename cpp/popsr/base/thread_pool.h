@@ -18,6 +18,10 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
+  /// Says that more calls of run() follow soon, or that none do: workers wait for them awake for some
+  /// milliseconds.
+  void expect_work(bool more);
+
   /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for all.
   /// `body` must not throw. Not reentrant: a body must not call run().
   template <class Body>
@@ -36,7 +40,20 @@ class ThreadPool {
 
   struct State;
   int threads_;
+  bool expects_work_ = false;
   std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
+};
+
+/// Work is expected of a pool while this lives.
+class ExpectedWork {
+ public:
+  explicit ExpectedWork(ThreadPool& pool) : pool_(pool) { pool_.expect_work(true); }
+  ~ExpectedWork() { pool_.expect_work(false); }
+  ExpectedWork(const ExpectedWork&) = delete;
+  ExpectedWork& operator=(const ExpectedWork&) = delete;
+
+ private:
+  ThreadPool& pool_;
 };
 
 /// Threads of new sessions: set_default_threads(), else POPSR_NUM_THREADS, else the CPUs this process may

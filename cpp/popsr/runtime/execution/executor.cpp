@@ -52,6 +52,7 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   path_keys_[kRootPath] =
       kernels::derive_key(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   derive_paths(PathId(1), path_keys_.next());
+  const ExpectedWork expected(pool_);
   run(plan_.instructions());
 }
 
