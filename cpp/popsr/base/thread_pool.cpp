@@ -23,8 +23,8 @@
 namespace popsr {
 namespace {
 
-// A worker that finds no work spins this long before it sleeps: purely sleeping workers halve training
-// speed. While more work is announced it waits longer, and lets other processes have the core.
+// A worker that finds no work spins this long before it sleeps: purely sleeping workers halve training speed.
+// While more work is announced it waits longer, and lets other processes have the core.
 constexpr auto kSpin = std::chrono::microseconds(15), kLongSpin = std::chrono::microseconds(2000);
 
 void relax() {
@@ -33,16 +33,16 @@ void relax() {
 #endif
 }
 
-/// Waits until `value` differs from `old`: spins, then blocks. `expects_work`: spins longer while it is set.
-template <class T>
-void wait_while_equal(const std::atomic<T>& value, T old, const std::atomic<bool>& expects_work) {
+/// Waits until `value` differs from `old`: spins, then blocks. It spins longer while stays_awake().
+template <class T, class StaysAwake>
+void wait_while_equal(const std::atomic<T>& value, T old, const StaysAwake& stays_awake) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; value.load(std::memory_order_acquire) == old; ++i) {
     relax();
     if (i % 64 != 63) continue;
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited <= kSpin) continue;
-    if (waited <= kLongSpin && expects_work.load(std::memory_order_relaxed)) {
+    if (waited <= kLongSpin && stays_awake()) {
       sched_yield();
     } else {
       value.wait(old, std::memory_order_acquire);
@@ -60,6 +60,7 @@ struct ThreadPool::State {
   std::atomic<int> pending{0};
   std::atomic<bool> stop{false};
   std::atomic<bool> expects_work{false};
+  std::atomic<int> caller_cpu{-1};  ///< The processor that the caller ran on when it published the job.
   Erased body = nullptr;
   const void* context = nullptr;
   int parts = 0;
@@ -86,7 +87,11 @@ struct ThreadPool::State {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
     for (std::uint64_t seen = 0;;) {
-      wait_while_equal(generation, seen, expects_work);
+      // A worker on the caller's processor would stay there; one that sleeps is woken on another.
+      wait_while_equal(generation, seen, [this] {
+        return expects_work.load(std::memory_order_relaxed) &&
+               sched_getcpu() != caller_cpu.load(std::memory_order_relaxed);
+      });
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
       if (index < parts) run_part(index);
@@ -128,13 +133,14 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   state.body = body;
   state.context = context;
   state.parts = parts;
+  state.caller_cpu.store(sched_getcpu(), std::memory_order_relaxed);
   state.pending.store(threads_ - 1, std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_acq_rel);
   state.generation.notify_all();
   state.run_part(0);
   for (int left = state.pending.load(std::memory_order_acquire); left != 0;
        left = state.pending.load(std::memory_order_acquire)) {
-    wait_while_equal(state.pending, left, state.expects_work);
+    wait_while_equal(state.pending, left, [&] { return expects_work_; });
   }
   if (!state.failed.load(std::memory_order_acquire)) return;
   state.failed.store(false, std::memory_order_relaxed);
