@@ -17,7 +17,7 @@ class Executor;
 class PlanBuilder;
 struct Instruction;
 
-/// Where the slices of an operand are.
+/// The places of the slices of an operand.
 struct SlicedOperand {
   std::ptrdiff_t step = 0;  ///< Bytes from one slice to the next; 0 for one element, which all slices read.
   std::optional<std::size_t> scratch = {};  ///< In the scratch of a thread, from there on.
