@@ -307,10 +307,10 @@ def test_products_wait_and_keep_every_bit(name: str) -> None:
     assert_unchanged(p)
 
 
+@pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("form", ["plus", "in place", "scaled_add", "sum of joined"])
-def test_operations_are_counted_once(form: str) -> None:
-    """As where each op runs by itself."""
-    p = program([summed(form, [0, 1, 2])])
+def test_operations_are_counted_as_where_each_op_runs_by_itself(form: str, batches: int) -> None:
+    p = program([summed(form, range(batches))])
     counts = []
     for optimise in (True, False):
         session = popsr.Session(p.ir, profile=True, optimise=optimise)

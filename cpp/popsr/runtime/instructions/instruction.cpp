@@ -78,7 +78,7 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           [&](const Merged& merged) {
                             for (const Instruction& part : merged.parts) {
                               const auto* const fused = std::get_if<FusedProduct>(&part.work);
-                              if (fused) count(fused->product, part.counts, 1);
+                              if (fused) count(fused->product, part.counts, fused->blocks.front().lhs.size());
                             }
                             count_op();
                           },
@@ -93,7 +93,8 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           },
                           [&](const FusedProduct& fused) {
                             if (instruction.op != fused.product) count_op();
-                            count(fused.product, counts, 1);
+                            // Of a reduction one product for each member.
+                            count(fused.product, counts, fused.blocks.front().lhs.size());
                           },
                           [&](const RunsOps auto&) { count_op(); }},
                instruction.work);
