@@ -122,6 +122,22 @@ class PackedChains {
     return piece(block.end - block.begin, 1, q, tiles_of(block));
   }
 
+  /// body(block, x, cols) on each block of rows and the columns x..x+cols-1, which are packed then.
+  template <class Body>
+  void for_each_panel(Range rows, Range cols, const Body& body) {
+    for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
+      const Range block = {r, at_most(rows.end, r + plan_.block_row)};
+      pack_rows(block);
+      int width = 0;
+      for (std::int64_t x = cols.begin; x < cols.end; x += width) {
+        width = panel_width<X>(cols.end - x);
+        pack_panel_at(x, width);
+        body(block, x, width);
+      }
+    }
+  }
+
+ private:
   void pack_rows(Range block) {
     const Side& row = plan_.row;
     T* dst = row_block_;
@@ -146,7 +162,6 @@ class PackedChains {
                     cols);
   }
 
- private:
   const Plan& plan_;
   std::int64_t k_;
   T *vec_panel_, *row_block_;
@@ -166,21 +181,13 @@ class ReducedProduct {
     for (std::int64_t term = 0; term < plan_.terms; term += plan_.term_step) {
       terms_ = {term, at_most(plan_.terms, term + plan_.term_step)};
       chains_.take(terms_);
-      for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
-        const Range block = {r, at_most(rows.end, r + plan_.block_row)};
-        chains_.pack_rows(block);
-        int width = 0;
-        for (std::int64_t x = cols.begin; x < cols.end; x += width) {
-          width = panel_width<X>(cols.end - x);
-          panel(block, x, width);
-        }
-      }
+      chains_.for_each_panel(rows, cols,
+                             [this](Range block, std::int64_t x, int width) { panel(block, x, width); });
     }
   }
 
  private:
   void panel(Range block, std::int64_t x, int cols) {
-    chains_.pack_panel_at(x, cols);
     ReducedTile<T> tile;
     tile.vec = chains_.panel();
     tile.k = args_.k;

@@ -127,27 +127,19 @@ class ShortSteps {
 
  public:
   ShortSteps(const MatmulArgs& args, const Plan& plan, void* scratch)
-      : args_(args), plan_(plan), chains_(plan, args.k, scratch) {
+      : args_(args), chains_(plan, args.k, scratch) {
     chains_.take({0, plan.terms});
     finish_.divide = args.divisor != 1.0;
     finish_.divisor = static_cast<T>(args.divisor);
   }
 
   void run(Range rows, Range cols) {
-    for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
-      const Range block = {r, at_most(rows.end, r + plan_.block_row)};
-      chains_.pack_rows(block);
-      int width = 0;
-      for (std::int64_t x = cols.begin; x < cols.end; x += width) {
-        width = panel_width<X>(cols.end - x);
-        panel(block, x, width);
-      }
-    }
+    chains_.for_each_panel(rows, cols,
+                           [this](Range block, std::int64_t x, int width) { panel(block, x, width); });
   }
 
  private:
   void panel(Range block, std::int64_t x, int cols) {
-    chains_.pack_panel_at(x, cols);
     alignas(64) T sum[X::kReducedRows * 2 * X::kLanes];
     SteppedTile<T> tile;
     tile.vec = chains_.panel();
@@ -173,7 +165,6 @@ class ShortSteps {
   }
 
   const MatmulArgs& args_;
-  const Plan& plan_;
   Chains chains_;
   Finish<T> finish_ = {};
 };
