@@ -266,7 +266,7 @@ std::vector<OpDef> var_updates_ops() {
        .replicas = {.partition = scale_partition,
                     .says = "meet of inputs; with a constant factor 0 equal everywhere"},
        .memory = {.effects = modifies_t(), .zeros = scale_zeros},
-       .numerics = kPointwise},
+       .numerics = kRoundsOnce},
       {.name = "accumulator_zero_",
        .inputs = {{.name = "t", .influences = false}},
        .infer = same_as_input,

@@ -20,6 +20,16 @@ bool touches(const LoweredOp& op, BufferId buffer) {
   return found;
 }
 
+void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now) {
+  for_each_op(ops,
+              [&now](LoweredOp& op) { for_each_operand(op, [&now](BufferId& id, bool) { id = now[id]; }); });
+}
+
+void erase_dead(std::vector<LoweredOp>& ops, const std::vector<bool>& dead) {
+  std::size_t at = 0;
+  std::erase_if(ops, [&dead, &at](const LoweredOp&) { return dead[at++]; });
+}
+
 AccessPositions::AccessPositions(const std::vector<LoweredOp>& ops) {
   for (std::size_t i = 0; i < ops.size(); ++i) {
     for_each_access(ops[i], [&](BufferId id, bool is_written) {

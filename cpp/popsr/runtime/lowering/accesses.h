@@ -30,6 +30,12 @@ void for_each_access(const LoweredOp& op, const Visit& visit) {
 /// True if the buffer is an operand of the op or in a body of it.
 bool touches(const LoweredOp& op, BufferId buffer);
 
+/// Names buffer now[id] wherever id stands.
+void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now);
+
+/// Takes out of a list the ops at positions that are dead.
+void erase_dead(std::vector<LoweredOp>& ops, const std::vector<bool>& dead);
+
 /// Positions of the ops of one list that access each buffer, themselves or in their bodies.
 class AccessPositions {
  public:

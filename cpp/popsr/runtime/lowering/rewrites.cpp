@@ -14,11 +14,6 @@
 namespace popsr {
 namespace {
 
-void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now) {
-  for_each_op(ops,
-              [&now](LoweredOp& op) { for_each_operand(op, [&now](BufferId& id, bool) { id = now[id]; }); });
-}
-
 bool contains(const std::vector<BufferId>& ids, BufferId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
@@ -52,8 +47,7 @@ class ProductFuser {
       // One that took in another product is none any more.
       dead[i] = ops[i].is<lowered::Plain>() && fuse_into_consumer(ops, positions, i);
     }
-    std::size_t at = 0;
-    std::erase_if(ops, [&dead, &at](const LoweredOp&) { return dead[at++]; });
+    erase_dead(ops, dead);
   }
 
  private:

@@ -2,7 +2,7 @@
 // into it, as accumulate_ does.
 #include <algorithm>
 #include <cstddef>
-#include <map>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,60 +23,66 @@ class SumAccumulator {
         program_(program),
         counts_(count_accesses(program)),
         seen_(program.buffers.size(), false),
+        writers_(program.buffers.size()),
         now_(program.buffers.size()) {
     for (const BufferId id : now_.ids()) now_[id] = id;
   }
 
   void run() {
     visit(program_.ops);
-    for_each_op(program_.ops, [this](LoweredOp& op) {
-      for_each_operand(op, [this](BufferId& id, bool) { id = now_[id]; });
-    });
+    replace_buffers(program_.ops, now_);
   }
 
  private:
-  using Writers = std::map<BufferId, std::size_t>;  ///< Positions in one list so far, by the buffer written.
+  struct List {
+    std::vector<LoweredOp>& ops;
+    std::uint32_t number;  ///< From 1 on.
+  };
+  /// The op that wrote a buffer last, so far.
+  struct Writer {
+    std::uint32_t list = 0;
+    std::size_t at = 0;
+  };
+
+  /// The op of the list that wrote the buffer last; null if it is in another list or there is none.
+  LoweredOp* writer(const List& list, BufferId id) const {
+    return id != kNone && writers_[id].list == list.number ? &list.ops[writers_[id].at] : nullptr;
+  }
 
   void visit(std::vector<LoweredOp>& ops) {
-    Writers writers;
+    const List list{ops, ++lists_};
     std::vector<bool> dead(ops.size(), false);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       for_each_body(ops[i], [this](std::vector<LoweredOp>& body) { visit(body); });
-      accumulate(ops, i, writers);
-      if (const std::optional<std::size_t> joined = accumulate_slices(ops, i, writers)) {
-        dead[i] = dead[*joined] = true;
-      }
+      accumulate(list, ops[i]);
+      if (accumulate_slices(list, ops[i])) dead[i] = dead[writers_[ops[i].in[0]].at] = true;
       for_each_operand(ops[i], [this](BufferId id, bool) { seen_[id] = true; });
-      for (const BufferId id : ops[i].out) writers[id] = i;
+      for (const BufferId id : ops[i].out) writers_[id] = {list.number, i};
     }
-    std::size_t at = 0;
-    std::erase_if(ops, [&dead, &at](const LoweredOp&) { return dead[at++]; });
+    erase_dead(ops, dead);
   }
 
-  /// Op i as an accumulation of a product, where it is one.
-  void accumulate(std::vector<LoweredOp>& ops, std::size_t i, const Writers& writers) {
-    LoweredOp& op = ops[i];
-    const auto is_sum_of_products = [&](BufferId id) {
-      return writers.contains(id) && is_plain(ops[writers.at(id)]) &&
-             ops[writers.at(id)].op->def->kernel.product;
+  /// The op as an accumulation of a product, where it is one.
+  void accumulate(const List& list, LoweredOp& op) {
+    const auto may_be_product = [&](BufferId id) {
+      const LoweredOp* const from = writer(list, id);
+      return from != nullptr && is_plain(*from) && from->op->def->kernel.product;
     };
-    if (!is_plain(op) || !op.op->def->kernel.fusion || std::ranges::none_of(op.in, is_sum_of_products))
-      return;
+    if (!is_plain(op) || !op.op->def->kernel.fusion || std::ranges::none_of(op.in, may_be_product)) return;
     const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
     if (!fusion || !fusion->target || !fusion->in_registers) return;
     const std::size_t target = *fusion->target, product = fusion->product_input;
-    if (op.in[target] != op.out[0] && !overwrite_target(ops, op, *fusion, writers)) return;
+    if (op.in[target] != op.out[0] && !overwrite_target(list, op, *fusion)) return;
     const BufferId into = op.in[target];
-    if (is_small_product(ops, into, writers) && is_small_product(ops, op.in[product], writers))
-      fuse(ops[writers.at(into)], true);
+    if (is_small_product(list, into) && is_small_product(list, op.in[product]))
+      fuse(*writer(list, into), true);
   }
 
   /// Lets the result of `op` be where its target is, or where its other operand is, when that pays.
-  bool overwrite_target(std::vector<LoweredOp>& ops, LoweredOp& op, const ProductFusion& fusion,
-                        const Writers& writers) {
+  bool overwrite_target(const List& list, LoweredOp& op, const ProductFusion& fusion) {
     const auto pays = [&](std::size_t target, std::size_t product) {
-      return is_spent(op.in[target], writers) && is_spent(op.in[product], writers) &&
-             is_small_product(ops, op.in[product], writers);
+      return is_spent(list, op.in[target]) && is_spent(list, op.in[product]) &&
+             is_small_product(list, op.in[product]);
     };
     const std::size_t target = *fusion.target, product = fusion.product_input;
     if (!op.op->def->memory.effects.empty() || !is_fresh(op.out[0])) return false;
@@ -89,28 +95,25 @@ class SumAccumulator {
     return true;
   }
 
-  /// Op i, a sum of joined products, as accumulations of them; the position of the op that joined them.
-  std::optional<std::size_t> accumulate_slices(std::vector<LoweredOp>& ops, std::size_t i,
-                                               const Writers& writers) {
-    const LoweredOp& sum = ops[i];
-    if (slices(sum) != Slices::kAdded || !is_spent(sum.in[0], writers) || !is_fresh(sum.out[0]))
-      return std::nullopt;
-    const std::size_t joined = writers.at(sum.in[0]);
-    if (slices(ops[joined]) != Slices::kJoined) return std::nullopt;
-    std::vector<std::size_t> products;
-    for (const BufferId id : ops[joined].in) {
-      if (!is_spent(id, writers) || !is_small_product(ops, id, writers)) return std::nullopt;
-      products.push_back(writers.at(id));
-      if (ops[products.back()].facts[0] != sum.facts[0]) return std::nullopt;
+  /// Makes accumulations of the products that `sum` adds and that the op before it joined; true if they are
+  /// some: neither of these ops is needed then.
+  bool accumulate_slices(const List& list, const LoweredOp& sum) {
+    if (slices(sum) != Slices::kAdded || !is_spent(list, sum.in[0]) || !is_fresh(sum.out[0])) return false;
+    const LoweredOp& joined = *writer(list, sum.in[0]);
+    if (slices(joined) != Slices::kJoined) return false;
+    std::vector<LoweredOp*> products;
+    for (const BufferId id : joined.in) {
+      if (!is_spent(list, id) || !is_small_product(list, id)) return false;
+      products.push_back(writer(list, id));
+      if (products.back()->facts[0] != sum.facts[0]) return false;
     }
-    if (products.size() < 2 || !std::ranges::is_sorted(products, std::ranges::less_equal{}))
-      return std::nullopt;
-    for (const std::size_t at : products) {
-      ops[at].out = {sum.out[0]};
-      fuse(ops[at], at == products.front());
-      if (at == products.back()) ops[at].op = sum.op;
+    if (products.size() < 2 || !std::ranges::is_sorted(products, std::ranges::less_equal{})) return false;
+    for (LoweredOp* const product : products) {
+      product->out = {sum.out[0]};
+      fuse(*product, product == products.front());
     }
-    return joined;
+    products.back()->op = sum.op;
+    return true;
   }
 
   /// A product as one that is accumulated into its output, or that overwrites it.
@@ -144,15 +147,16 @@ class SumAccumulator {
   bool is_fresh(BufferId id) const { return is_own(id) && !seen_[id]; }
 
   /// True if the buffer is written once, by an op of the list, and read by the next op alone.
-  bool is_spent(BufferId id, const Writers& writers) const {
-    return id != kNone && is_own(id) && counts_[id].reads == 1 && writers.contains(id);
+  bool is_spent(const List& list, BufferId id) const {
+    return writer(list, id) != nullptr && is_own(id) && counts_[id].reads == 1;
   }
 
   /// True for a product whose operands are small beside it, so that to store it costs more than to compute
   /// it, and which is not one product with a weight for all blocks.
-  bool is_small_product(const std::vector<LoweredOp>& ops, BufferId id, const Writers& writers) const {
-    if (!writers.contains(id) || program_.buffers[id].kind != BufferKind::kActivation) return false;
-    const LoweredOp& op = ops[writers.at(id)];
+  bool is_small_product(const List& list, BufferId id) const {
+    const LoweredOp* const from = writer(list, id);
+    if (from == nullptr || program_.buffers[id].kind != BufferKind::kActivation) return false;
+    const LoweredOp& op = *from;
     if (!is_plain(op) || !op.op->def->kernel.product) return false;
     if (program_.buffers[op.in[1]].kind != BufferKind::kActivation) return false;
     if (!op.op->def->kernel.product(eval_spec(ir_, *op.op, kernels_))) return false;
@@ -165,7 +169,9 @@ class SumAccumulator {
   const kernels::KernelTable& kernels_;
   LoweredProgram& program_;
   IdVector<BufferId, Accesses> counts_;
-  IdVector<BufferId, bool> seen_;     ///< Accessed by an op before this one.
+  IdVector<BufferId, bool> seen_;  ///< Accessed by an op before this one.
+  IdVector<BufferId, Writer> writers_;
+  std::uint32_t lists_ = 0;           ///< Visited so far.
   IdVector<BufferId, BufferId> now_;  ///< The buffer that a sum is in.
 };
 
