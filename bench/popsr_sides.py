@@ -1,4 +1,4 @@
-"""Sides of bench_compilers.py for popsr that are no models: updates, a loss and a norm by themselves."""
+"""popsr's sides of bench_compilers.py for single ops: an update by Adam, a loss and a norm."""
 
 from collections.abc import Callable
 
