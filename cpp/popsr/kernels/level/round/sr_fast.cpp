@@ -20,46 +20,44 @@ struct NoiseTile {
   }
 };
 
+template <bool kEven>
 struct Drawn {
   const std::uint16_t* words;
-  [[gnu::always_inline]] std::uint16_t operator()(std::int64_t i) const { return words[i]; }
+  [[gnu::always_inline]] std::uint16_t operator()(std::int64_t i) const {
+    return kEven ? static_cast<std::uint16_t>((words[i] >> 15) ^ 1) : words[i];
+  }
 };
 
 template <class Step>
-using OutputBits = typename FastTile<Step>::Output::Bits;
+using OutputBits = typename Step::To::Bits;
+
+/// Operands of a tile.
+template <class Step>
+struct Operands {
+  const typename Step::X::Bits* x;
+  const typename Step::Y::Bits* y;
+  typename Step::Word flip;
+};
 
 template <class Step>
-[[gnu::noinline]] bool guess_tile(FastTile<Step>& tile, OutputBits<Step>* out,
-                                  const typename Step::X::Bits* x, const typename Step::Y::Bits* y,
-                                  typename Step::Word flip, Drawn noise, std::int64_t n) {
-  const auto* wide_x = Step::X::open(tile.wide_x, x, n);
-  const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
-  if constexpr (!FastTile<Step>::kConverts) return step_tile<Step>(out, wide_x, wide_y, flip, noise, n);
-  const bool hard = step_tile<Step>(tile.results(), wide_x, wide_y, flip, noise, n);
-  FastTile<Step>::Output::close(out, tile.results(), n);
-  return hard;
+[[gnu::noinline]] bool guess_tile(OutputBits<Step>* out, Operands<Step> in, Drawn<Step::kEven> noise,
+                                  std::int64_t n) {
+  return step_tile<Step>(out, in.x, in.y, in.flip, noise, n);
 }
 
 template <class Step>
-[[gnu::noinline]] void mark(FastTile<Step>& tile, const typename Step::X::Bits* x,
-                            const typename Step::Y::Bits* y, typename Step::Word flip, Drawn noise,
+[[gnu::noinline]] void mark(FastTile<Step>& tile, Operands<Step> in, Drawn<Step::kEven> noise,
                             std::int64_t n) {
-  const auto* wide_x = Step::X::open(tile.wide_x, x, n);
-  const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
-  mark_tile<Step>(tile.hard, wide_x, wide_y, flip, noise, n);
+  mark_tile<Step>(tile.hard, in.x, in.y, in.flip, noise, n);
 }
 
 /// Redoes the marked elements.
 template <class Step>
-[[gnu::noinline]] void round_hard(FastTile<Step>& tile, OutputBits<Step>* out,
-                                  const typename Step::X::Bits* x, const typename Step::Y::Bits* y,
+[[gnu::noinline]] void round_hard(FastTile<Step>& tile, OutputBits<Step>* out, Operands<Step> operands,
                                   const SrCall& call, std::uint64_t element, std::int64_t n) {
-  const auto* wide_x = Step::X::open(tile.wide_x, x, n);
-  const auto* wide_y = Step::Y::open(tile.wide_y, y, n);
   for (std::int64_t i = 0; i < n; ++i) {
     if (tile.hard[i] == 0) continue;
-    const double in[3] = {number_at<typename Step::X>(wide_x, i), number_at<typename Step::Y>(wide_y, i),
-                          0.0};
+    const double in[3] = {Step::X::number(operands.x[i]), Step::Y::number(operands.y[i]), 0.0};
     const std::uint64_t u = noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key);
     out[i] = static_cast<OutputBits<Step>>(round_element(call, in, u));
   }
@@ -76,19 +74,19 @@ Word flip_of(const SrCall& call) {
 template <class Step>
 void run_tile(FastTile<Step>& tile, NoiseTile& noise, OutputBits<Step>* out, const SrCall& call,
               std::int64_t done, std::int64_t n) {
-  using Word = typename Step::Word;
-  const auto* x = static_cast<const typename Step::X::Bits*>(call.in[0]) + done;
-  const auto* y = static_cast<const typename Step::Y::Bits*>(call.in[call.op == SrOp::kCast ? 0 : 1]) + done;
-  const Word flip = flip_of<Word>(call);
+  const void* second = call.in[call.op == SrOp::kCast ? 0 : 1];
+  const Operands<Step> in = {static_cast<const typename Step::X::Bits*>(call.in[0]) + done,
+                             static_cast<const typename Step::Y::Bits*>(second) + done,
+                             flip_of<typename Step::Word>(call)};
   const std::uint64_t element = call.rounding.first + static_cast<std::uint64_t>(done);
-  const Drawn drawn = {noise.draw(element, n, call.rounding.key)};
+  const Drawn<Step::kEven> drawn = {noise.draw(element, n, call.rounding.key)};
   bool hard = false;
   {
     [[maybe_unused]] const typename Step::Mode mode;
-    hard = guess_tile<Step>(tile, out, x, y, flip, drawn, n);
-    if (hard) mark<Step>(tile, x, y, flip, drawn, n);
+    hard = guess_tile<Step>(out, in, drawn, n);
+    if (hard) mark<Step>(tile, in, drawn, n);
   }
-  if (hard) round_hard<Step>(tile, out, x, y, call, element, n);
+  if (hard) round_hard<Step>(tile, out, in, call, element, n);
 }
 
 template <class Step>
@@ -121,22 +119,24 @@ void run_direct(const SrCall& call) {
 
 using RunFn = void (*)(const SrCall& call);
 
-template <class To, class X, class Y>
-constexpr RunFn kRunSum = run<TruncatedStep<To, X, Y, true, false>>;
+template <class To, class X, class Y, bool kEven>
+constexpr RunFn kRunSum = run<TruncatedStep<To, X, Y, true, kEven>>;
 template <class To>
 constexpr RunFn kRunCast = run<TruncatedStep<To, FromF32, FromF32, false, false>>;
 
+template <bool kEven>
 RunFn sum_kernel(FloatFormat to, FloatFormat x, FloatFormat y) {
   if (to != x || (y != x && (y != FloatFormat::kF32 || size_of(x) != 2))) return nullptr;
   switch (to) {
     case FloatFormat::kF64:
-      return run<PairedStep<ToF64, FromF64, false>>;
+      return run<PairedStep<ToF64, FromF64, kEven>>;
     case FloatFormat::kF32:
-      return run<PairedStep<ToF32, FromF32, false>>;
+      return run<PairedStep<ToF32, FromF32, kEven>>;
     case FloatFormat::kF16:
-      return y == x ? kRunSum<ToF16Grid, FromF16, FromF16> : kRunSum<ToF16, FromF16, FromF32>;
+      return y == x ? kRunSum<ToScaledF16, FromScaledF16, FromScaledF16, kEven>
+                    : (kEven ? nullptr : kRunSum<ToF16, FromF16, FromF32, false>);
     case FloatFormat::kBf16:
-      return y == x ? kRunSum<ToBf16, FromBf16, FromBf16> : kRunSum<ToBf16, FromBf16, FromF32>;
+      return y == x ? kRunSum<ToBf16, FromBf16, FromBf16, kEven> : kRunSum<ToBf16, FromBf16, FromF32, kEven>;
     default:
       return nullptr;
   }
@@ -161,22 +161,29 @@ RunFn residual_kernel(FloatFormat to, bool sum) {
   }
 }
 
+bool is_sum(const SrCall& call) { return call.op == SrOp::kAdd || call.op == SrOp::kSub; }
+
+/// Of a proportional call.
+RunFn kernel_of(const SrCall& call) {
+  const FloatFormat to = call.rounding.format;
+  if (call.residual) return residual_kernel(to, call.op == SrOp::kAdd);
+  if (is_sum(call)) return sum_kernel<false>(to, call.formats[0], call.formats[1]);
+  if (call.op == SrOp::kCast) return cast_kernel(to, call.formats[0]);
+  const bool wide = call.formats[0] == FloatFormat::kF64 && call.formats[1] == FloatFormat::kF64;
+  return call.op == SrOp::kAxpy && wide && to == FloatFormat::kF64 ? run<AxpyStep> : nullptr;
+}
+
+RunFn even_kernel_of(const SrCall& call) {
+  if (call.rounding.mode != SrMode::kEqual || call.residual || !is_sum(call)) return nullptr;
+  return sum_kernel<true>(call.rounding.format, call.formats[0], call.formats[1]);
+}
+
 }  // namespace
 
 bool sr_apply_fast(const SrCall& call) {
   const SrRounding& rounding = call.rounding;
-  if (rounding.mode != SrMode::kProportional || rounding.uniform != nullptr) return false;
-  RunFn kernel = nullptr;
-  if (call.residual) {
-    kernel = residual_kernel(rounding.format, call.op == SrOp::kAdd);
-  } else if (call.op == SrOp::kAdd || call.op == SrOp::kSub) {
-    kernel = sum_kernel(rounding.format, call.formats[0], call.formats[1]);
-  } else if (call.op == SrOp::kCast) {
-    kernel = cast_kernel(rounding.format, call.formats[0]);
-  } else if (call.op == SrOp::kAxpy) {
-    const bool wide = call.formats[0] == FloatFormat::kF64 && call.formats[1] == FloatFormat::kF64;
-    if (wide && rounding.format == FloatFormat::kF64) kernel = run<AxpyStep>;
-  }
+  if (rounding.uniform != nullptr) return false;
+  const RunFn kernel = rounding.mode == SrMode::kProportional ? kernel_of(call) : even_kernel_of(call);
   if (kernel != nullptr) kernel(call);
   return kernel != nullptr;
 }

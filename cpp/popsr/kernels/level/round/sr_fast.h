@@ -5,9 +5,10 @@
 
 namespace popsr::kernels {
 
-/// Executes the call and returns true, if it is a proportional one of these: add and sub of two operands of
-/// one format (float64, float32, float16, bfloat16), of a 16-bit format and float32 into the former, casts of
-/// float32 to the 16-bit formats, also with a residual, and axpy of float64.
+/// Executes the call and returns true, if it is one of these. Proportional: add and sub of two operands of one format
+/// (float64, float32, float16, bfloat16), of a 16-bit format and float32 into the former, casts of float32 to the
+/// 16-bit formats, also with a residual, and axpy of float64. Of equal chances: add and sub of one format, and of
+/// bfloat16 and float32 into the former.
 bool sr_apply_fast(const SrCall& call);
 
 /// Executes the call and returns true, if it is a proportional cast, add, sub, mul, axpy or fma with a result

@@ -121,9 +121,12 @@ struct GuessF16 {
 
 // The steps of truncated sums
 
+/// kKnownBits: bits of p that a float towards zero has, of the 16 that are compared.
 /// guess: the proportional rule. even_chance: away if not exact and the coin is 1. Both for t and what was
 /// cut off.
 struct ToBf16 {
+  using Bits = std::uint16_t;
+  static constexpr int kKnownBits = 16;
   static constexpr std::uint32_t kLimit = 0x7effffffU;
   [[gnu::always_inline]] static SrGuess<std::uint32_t> guess(float t, std::uint32_t rest,
                                                              std::uint32_t word) {
@@ -141,6 +144,8 @@ struct ToBf16 {
 };
 
 struct ToF16 {
+  using Bits = std::uint16_t;
+  static constexpr int kKnownBits = 13;
   static constexpr std::uint32_t kLimit = 0x477fdfffU;  // below 65504
   [[gnu::always_inline]] static SrGuess<std::uint32_t> guess(float t, std::uint32_t rest,
                                                              std::uint32_t word) {
@@ -151,22 +156,23 @@ struct ToF16 {
   }
 };
 
-/// float16 for sums of float16, as floats on its grid: below 2^-14 those sums are exact.
-struct ToF16Grid {
-  static constexpr std::uint32_t kLimit = ToF16::kLimit;
+/// float16 for sums of float16, all times 2^-112 (see scaled_half): below the least normal number those sums are
+/// exact.
+struct ToScaledF16 {
+  using Bits = std::uint16_t;
+  static constexpr int kKnownBits = 13;
+  static constexpr std::uint32_t kLimit = 0x0f7fdfffU;  // below 65504 * 2^-112
   [[gnu::always_inline]] static SrGuess<std::uint32_t> guess(float t, std::uint32_t rest,
                                                              std::uint32_t word) {
     const std::uint32_t a = bits_of(magnitude(t));
     const std::uint32_t above = a - (word >> 3);
-    return {bits_of(with_sign(from_bits((above + 0x1fffU) & ~0x1fffU), t)), (above & 0x1fffU) | (rest ^ 1U),
-            a};
+    return {sign_16(t) | ((above + 0x1fffU) >> 13), (above & 0x1fffU) | (rest ^ 1U), a};
   }
   [[gnu::always_inline]] static SrGuess<std::uint32_t> even_chance(float t, std::uint32_t rest,
                                                                    std::uint32_t coin) {
     const std::uint32_t a = bits_of(magnitude(t));
     const std::uint32_t off_grid = (a & 0x1fffU) != 0 ? 1U : rest;
-    const std::uint32_t rounded = (a & ~0x1fffU) + ((off_grid & coin) << 13);
-    return {bits_of(with_sign(from_bits(rounded), t)), 1, a};
+    return {sign_16(t) | ((a >> 13) + (off_grid & coin)), 1, a};
   }
 };
 
@@ -196,6 +202,7 @@ template <class T, class Word>
 /// told apart by `difference`. 1 / ulp = 2^(150 - e) comes in two factors, normal for every e of a sum and
 /// finite where 0 - 1 wraps.
 struct ToF32 {
+  using Bits = std::uint32_t;
   static constexpr std::uint32_t kLimit = (238U << 23) - 1;
   [[gnu::always_inline]] static SrGuess<std::uint32_t> guess(SrPair<float> s, std::uint32_t word) {
     const std::uint32_t a = bits_of(magnitude(s.hi));
@@ -227,6 +234,7 @@ struct ToF32 {
 }
 
 struct ToF64 {
+  using Bits = std::uint64_t;
   static constexpr std::uint64_t kLimit = 2030ULL << 52;
   [[gnu::always_inline]] static SrGuess<std::uint64_t> guess(SrPair<double> s, std::uint64_t word) {
     const std::uint64_t a = bits_of(magnitude(s.hi));

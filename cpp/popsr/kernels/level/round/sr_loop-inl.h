@@ -1,19 +1,24 @@
 // The loop of every fast kernel, over one tile: results to a buffer, and whether any of them is hard.
 //
-// A Step says for one element: guess(x, y, noise). It is in the rounding mode that its kernel needs, which is
+// A Step says for one element: guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is kEven, a
+// coin that is 1 where U < 2^63. It is in the rounding mode that its kernel needs, which is
 // why the loops are functions of their own: nothing may move across the change of mode.
 #pragma once
 
 #include "popsr/kernels/level/round/sr_expand-inl.h"
 #include "popsr/kernels/level/round/sr_guess-inl.h"
+#include "popsr/kernels/level/round/sr_half-inl.h"
 #include "popsr/kernels/level/round/sr_operand-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
 /// x + y, or x alone, towards zero; results of 16 bits.
-template <class Out, class FromX, class FromY, bool kSum, bool kEven>
+template <class Out, class FromX, class FromY, bool kSum, bool kEvenChance>
 struct TruncatedStep {
+  static constexpr bool kEven = kEvenChance;
+  /// True for sums that add_halves knows.
+  static constexpr bool kAddsHalves = !kEven && kSum && FromX::kHidesSpecials && FromY::kHidesSpecials;
   using To = Out;
   using X = FromX;
   using Y = FromY;
@@ -21,19 +26,27 @@ struct TruncatedStep {
   using Mode = TowardZero;
   /// True if the cut-off part matters beyond the bits of t: it does for a coin, and where t knows few bits of
   /// p.
-  static constexpr bool kNeedsRest = kEven || Out::kLimit == ToF16::kLimit;
+  static constexpr bool kNeedsRest = kEven || Out::kKnownBits < 16;
 
-  [[gnu::always_inline]] static SrGuess<Word> guess(typename X::Wide x, typename Y::Wide y, Word flip,
-                                                    Word noise) {
-    const float a = X::value(x, 0);
-    const float b = kSum ? Y::value(y, flip) : 0.0F;
-    const float t = kSum ? truncated_sum(a, b) : a;
-    const Word rest = !kSum ? 0U : (kNeedsRest ? has_rest(t, a, b) : 1U);
+  [[gnu::always_inline]] static SrGuess<Word> rounded(float t, Word rest, Word noise) {
     if constexpr (kEven) {
       return To::even_chance(t, rest, noise);
     } else {
       return To::guess(t, rest, noise);
     }
+  }
+  [[gnu::always_inline]] static SrGuess<Word> guess(typename X::Bits x, typename Y::Bits y, Word flip,
+                                                    Word noise) {
+    const float a = X::value(x, 0);
+    const float b = kSum ? Y::value(y, flip) : 0.0F;
+    const float t = kSum ? truncated_sum(a, b) : a;
+    const Word rest = !kSum ? 0U : (kNeedsRest ? has_rest(t, a, b) : 1U);
+    SrGuess<Word> guess = rounded(t, rest, noise);
+    if constexpr (X::kHidesSpecials) {
+      const Word operand = X::size(x) > Y::size(y) ? X::size(x) : Y::size(y);
+      guess.size = guess.size > operand ? guess.size : operand;
+    }
+    return guess;
   }
 };
 
@@ -44,6 +57,8 @@ struct ToNearest {};
 /// large come out right, so that only ties are hard.
 template <class Out, class Format, bool kSum>
 struct ResidualStep {
+  static constexpr bool kEven = false;
+  static constexpr bool kAddsHalves = false;
   using To = Out;
   using X = FromF32;
   using Y = FromF32;
@@ -58,12 +73,14 @@ struct ResidualStep {
 };
 
 /// x + y with the error of the sum.
-template <class Out, class From, bool kEven>
+template <class Out, class From, bool kEvenChance>
 struct PairedStep {
+  static constexpr bool kEven = kEvenChance;
+  static constexpr bool kAddsHalves = false;
   using To = Out;
   using X = From;
   using Y = From;
-  using Word = typename From::Wide;
+  using Word = typename From::Bits;
   using Mode = ToNearest;
 
   [[gnu::always_inline]] static SrGuess<Word> guess(Word x, Word y, Word flip, Word noise) {
@@ -79,6 +96,8 @@ struct PairedStep {
 /// s*x + y in float64, `flip` being the bits of s: the error of the sum is rounded to odd, so that its first
 /// bits are right. Exponents for which an error term could be lost are hard.
 struct AxpyStep {
+  static constexpr bool kEven = false;
+  static constexpr bool kAddsHalves = false;
   using To = ToF64;
   using X = FromF64;
   using Y = FromF64;
@@ -102,17 +121,20 @@ struct AxpyStep {
 };
 
 /// `noise(i)`: the bits of U that the step looks at, or its coin.
-template <class Step, class Out, class Noise>
-[[gnu::always_inline]] inline bool step_tile(Out* out, const typename Step::X::Wide* x,
-                                             const typename Step::Y::Wide* y, typename Step::Word flip,
+template <class Step, class Noise>
+[[gnu::always_inline]] inline bool step_tile(typename Step::To::Bits* out, const typename Step::X::Bits* x,
+                                             const typename Step::Y::Bits* y, typename Step::Word flip,
                                              const Noise& noise, std::int64_t n) {
   using Word = typename Step::Word;
+  if constexpr (kHasHalfSums && Step::kAddsHalves) {
+    return add_halves(out, x, y, static_cast<std::uint16_t>(flip >> 16), noise.words, n);
+  }
   Word least = ~Word{0};
   Word most = 0;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const SrGuess<Word> guess = Step::guess(x[i], y[i], flip, noise(i));
-    out[i] = static_cast<Out>(guess.bits);
+    out[i] = static_cast<typename Step::To::Bits>(guess.bits);
     least = guess.difference < least ? guess.difference : least;
     most = guess.size > most ? guess.size : most;
   }
@@ -121,8 +143,8 @@ template <class Step, class Out, class Noise>
 
 /// The elements of a tile that the fast path cannot decide.
 template <class Step, class Noise>
-[[gnu::always_inline]] inline void mark_tile(std::uint8_t* hard, const typename Step::X::Wide* x,
-                                             const typename Step::Y::Wide* y, typename Step::Word flip,
+[[gnu::always_inline]] inline void mark_tile(std::uint8_t* hard, const typename Step::X::Bits* x,
+                                             const typename Step::Y::Bits* y, typename Step::Word flip,
                                              const Noise& noise, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
@@ -132,57 +154,14 @@ template <class Step, class Noise>
   }
 }
 
-/// Results as the buffer of a tile holds them, and as they go to memory.
-template <class To>
-struct OutputOf {
-  using Bits = std::uint16_t;
-  using Wide = std::uint16_t;
-  static void close(Bits*, const Wide*, std::int64_t) {}
-};
-template <>
-struct OutputOf<ToF16Grid> {
-  using Bits = std::uint16_t;
-  using Wide = std::uint32_t;
-  static void close(Bits* out, const Wide* tile, std::int64_t n) { narrow_grid_tile(out, tile, n); }
-};
-template <>
-struct OutputOf<ToF32> {
-  using Bits = std::uint32_t;
-  using Wide = std::uint32_t;
-  static void close(Bits*, const Wide*, std::int64_t) {}
-};
-template <>
-struct OutputOf<ToF64> {
-  using Bits = std::uint64_t;
-  using Wide = std::uint64_t;
-  static void close(Bits*, const Wide*, std::int64_t) {}
-};
-
 /// The buffers of one kernel call.
 template <class Step>
 struct FastTile {
-  using Output = OutputOf<typename Step::To>;
-  static constexpr bool kConverts = sizeof(typename Output::Bits) != sizeof(typename Output::Wide);
-  static constexpr bool kWidensX = sizeof(typename Step::X::Wide) != sizeof(typename Step::X::Bits);
-  static constexpr bool kWidensY = sizeof(typename Step::Y::Wide) != sizeof(typename Step::Y::Bits);
-  static constexpr std::int64_t kElements = fast_tile<typename Output::Bits>();
-  static constexpr std::int64_t kWideElements = kElements + kTileGap;
-  alignas(64) typename Output::Bits out[kElements];
-  alignas(64) typename Output::Wide wide_out[kConverts ? kWideElements : 1];
-  alignas(64) typename Step::X::Wide wide_x[kWidensX ? kWideElements : 1];
-  alignas(64) typename Step::Y::Wide wide_y[kWidensY ? kWideElements : 1];
+  using Bits = typename Step::To::Bits;
+  static constexpr std::int64_t kElements = fast_tile<Bits>();
+  alignas(64) Bits out[kElements];
   alignas(64) std::uint8_t hard[kElements];
-
-  typename Output::Wide* results() {
-    if constexpr (kConverts) return wide_out;
-    if constexpr (!kConverts) return out;
-  }
 };
-
-template <class From>
-double number_at(const typename From::Wide* in, std::int64_t i) {
-  return static_cast<double>(From::value(in[i], 0));
-}
 
 }  // namespace
 }  // namespace popsr::kernels

@@ -1,7 +1,7 @@
 // Operands of the fast kernels: how their bits become numbers of the compute type.
 #pragma once
 
-#include "popsr/kernels/level/convert/half_tile-inl.h"
+#include "popsr/kernels/level/convert/narrow-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -13,39 +13,53 @@ template <class Bits>
 constexpr std::int64_t fast_tile() {
   return sizeof(Bits) == 8 ? kFastTile / 2 : kFastTile;
 }
-/// Between buffers that a loop reads and writes at once, so that their addresses differ modulo a page.
-inline constexpr std::int64_t kTileGap = 96;
-
-/// Bits: in memory. Wide: what a loop reads, `open` makes it of a tile. value: with `flip` applied to the
-/// bits.
+/// Operands. `value`: the number that the loop computes with, `flip` applied to its bits. `number`: the operand
+/// itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every limit.
 struct FromF64 {
   using Bits = std::uint64_t;
-  using Wide = std::uint64_t;
-  static const Wide* open(Wide*, const Bits* in, std::int64_t) { return in; }
-  [[gnu::always_inline]] static double value(Wide bits, std::uint64_t flip) { return from_bits(bits ^ flip); }
+  static constexpr bool kHidesSpecials = false;
+  [[gnu::always_inline]] static double value(Bits bits, std::uint64_t flip) { return from_bits(bits ^ flip); }
+  static double number(Bits bits) { return from_bits(bits); }
 };
 struct FromF32 {
   using Bits = std::uint32_t;
-  using Wide = std::uint32_t;
-  static const Wide* open(Wide*, const Bits* in, std::int64_t) { return in; }
-  [[gnu::always_inline]] static float value(Wide bits, std::uint32_t flip) { return from_bits(bits ^ flip); }
+  static constexpr bool kHidesSpecials = false;
+  [[gnu::always_inline]] static float value(Bits bits, std::uint32_t flip) { return from_bits(bits ^ flip); }
+  static double number(Bits bits) { return static_cast<double>(from_bits(bits)); }
 };
 struct FromBf16 {
   using Bits = std::uint16_t;
-  using Wide = std::uint16_t;
-  static const Wide* open(Wide*, const Bits* in, std::int64_t) { return in; }
-  [[gnu::always_inline]] static float value(Wide bits, std::uint32_t flip) {
+  static constexpr bool kHidesSpecials = false;
+  [[gnu::always_inline]] static float value(Bits bits, std::uint32_t flip) {
     return from_bits((static_cast<std::uint32_t>(bits) << 16) ^ flip);
   }
+  static double number(Bits bits) { return static_cast<double>(value(bits, 0)); }
+};
+
+/// A float16 times 2^-112 as bits of a float: the fields of both formats then agree, also for subnormal numbers.
+[[gnu::always_inline]] inline std::uint32_t scaled_half(std::uint16_t bits) {
+  const auto extended =
+      static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int16_t>(bits)));
+  return (extended << 13) & 0x8fffe000U;
+}
+struct FromScaledF16 {
+  using Bits = std::uint16_t;
+  static constexpr bool kHidesSpecials = true;
+  [[gnu::always_inline]] static float value(Bits bits, std::uint32_t flip) {
+    return from_bits(scaled_half(bits) ^ flip);
+  }
+  [[gnu::always_inline]] static std::uint32_t size(Bits bits) { return scaled_half(bits) & 0x0fffe000U; }
+  static double number(Bits bits) { return static_cast<double>(half_to_float(bits)); }
 };
 struct FromF16 {
   using Bits = std::uint16_t;
-  using Wide = std::uint32_t;
-  static const Wide* open(Wide* tile, const Bits* in, std::int64_t n) {
-    widen_half_tile(tile, in, n);
-    return tile;
+  static constexpr bool kHidesSpecials = false;
+  [[gnu::always_inline]] static float value(Bits bits, std::uint32_t flip) {
+    const std::uint32_t scaled = scaled_half(bits);
+    const std::uint32_t special = (scaled & 0x0f800000U) == 0x0f800000U ? kInfBits : 0U;
+    return from_bits((bits_of(from_bits(scaled) * 0x1p112F) | special) ^ flip);
   }
-  [[gnu::always_inline]] static float value(Wide bits, std::uint32_t flip) { return from_bits(bits ^ flip); }
+  static double number(Bits bits) { return static_cast<double>(half_to_float(bits)); }
 };
 
 }  // namespace

@@ -37,27 +37,21 @@ inline void draw_words(std::uint16_t* words, const std::uint16_t* x, const std::
 
 template <class Step, bool kEven>
 [[gnu::noinline]] bool guess_tile(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, std::int64_t n) {
-  const auto* wide_x = Step::X::open(tile.wide_x, hashed.x, n);
-  const auto* wide_y = Step::Y::open(tile.wide_y, hashed.y, n);
-  const bool hard = step_tile<Step>(tile.results(), wide_x, wide_y, 0, hashed, n);
-  FastTile<Step>::Output::close(tile.out, tile.results(), n);
-  if (hard) mark_tile<Step>(tile.hard, wide_x, wide_y, 0, hashed, n);
+  const bool hard = step_tile<Step>(tile.out, hashed.x, hashed.y, 0, hashed, n);
+  if (hard) mark_tile<Step>(tile.hard, hashed.x, hashed.y, 0, hashed, n);
   return hard;
 }
 
 template <class Step, bool kEven>
 [[gnu::noinline]] void round_hard(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, FloatFormat format,
                                   std::int64_t n) {
-  using Bits = typename FastTile<Step>::Output::Bits;
-  const auto* wide_x = Step::X::open(tile.wide_x, hashed.x, n);
-  const auto* wide_y = Step::Y::open(tile.wide_y, hashed.y, n);
+  using Bits = typename FastTile<Step>::Bits;
   SrRounding rounding;
   rounding.format = format;
   rounding.mode = kEven ? SrMode::kEqual : SrMode::kProportional;
   for (std::int64_t i = 0; i < n; ++i) {
     if (tile.hard[i] == 0) continue;
-    const double in[3] = {number_at<typename Step::X>(wide_x, i), number_at<typename Step::Y>(wide_y, i),
-                          0.0};
+    const double in[3] = {Step::X::number(hashed.x[i]), Step::Y::number(hashed.y[i]), 0.0};
     const std::uint64_t u = value_noise(hashed.x[i], hashed.y[i], sizeof(Bits), hashed.key);
     tile.out[i] = static_cast<Bits>(round_exactly(SrOp::kAdd, in, 1.0, rounding, u));
   }
@@ -65,7 +59,7 @@ template <class Step, bool kEven>
 
 template <class Step, bool kEven>
 void run(const SrValueAdd& call) {
-  using Bits = typename FastTile<Step>::Output::Bits;
+  using Bits = typename FastTile<Step>::Bits;
   const auto* x = static_cast<const Bits*>(call.x);
   const auto* y = static_cast<const Bits*>(call.y);
   auto* out = static_cast<Bits*>(call.out);
@@ -131,7 +125,8 @@ void sr_value_add(const SrValueAdd& call) {
       return call.biased ? run<PairedStep<ToF32, FromF32, false>, false>(call)
                          : run<PairedStep<ToF32, FromF32, true>, true>(call);
     case FloatFormat::kF16:
-      return call.biased ? run_16<ToF16Grid, FromF16, false>(call) : run_16<ToF16Grid, FromF16, true>(call);
+      return call.biased ? run_16<ToScaledF16, FromScaledF16, false>(call)
+                         : run_16<ToScaledF16, FromScaledF16, true>(call);
     case FloatFormat::kBf16:
       return call.biased ? run_16<ToBf16, FromBf16, false>(call) : run_16<ToBf16, FromBf16, true>(call);
     default:
