@@ -96,8 +96,28 @@ void sr_apply_tiles(const SrCall& call) {
   }
 }
 
+void round_hard_elements(void* out, HardElements& hard, const SrCall& call) {
+  std::uint64_t codes[HardElements::kMost];  // of 1 to 8 bytes each
+  SrCall part = call;
+  part.out = codes;
+  part.n = hard.n;
+  part.stream = false;
+  part.rounding.uniform = hard.u;
+  for (int operand = 0; operand < 3; ++operand) {
+    if (call.in[operand] == nullptr) continue;
+    part.in[operand] = hard.in[operand];
+    part.formats[operand] = FloatFormat::kF64;
+  }
+  sr_apply_tiles(part);
+  const auto size = static_cast<std::size_t>(size_of(call.rounding.format));
+  for (int i = 0; i < hard.n; ++i) {
+    __builtin_memcpy(static_cast<char*>(out) + static_cast<std::size_t>(hard.index[i]) * size,
+                     reinterpret_cast<const char*>(codes) + static_cast<std::size_t>(i) * size, size);
+  }
+}
+
 void sr_apply(const SrCall& call) {
-  if (!sr_apply_fast(call) && !sr_apply_truncated(call)) sr_apply_tiles(call);
+  if (!sr_apply_fast(call) && !sr_apply_fused(call) && !sr_apply_truncated(call)) sr_apply_tiles(call);
 }
 
 }  // namespace popsr::kernels

@@ -20,4 +20,16 @@ std::uint64_t round_element(const SrCall& call, const double* in, std::uint64_t 
 /// The bits of |x| = NaN, infinity or zero of any sign.
 std::uint64_t round_special(double x, const SrRounding& rounding);
 
+/// Elements of a tile that a vector kernel cannot decide, one after another.
+struct HardElements {
+  static constexpr int kMost = 512;
+  double in[3][kMost];  ///< Operands; unused ones have any value.
+  std::uint64_t u[kMost];
+  int index[kMost];  ///< in the tile
+  int n = 0;
+};
+
+/// Rounds them all, each to its place in `out`, a tile of the call's format.
+void round_hard_elements(void* out, HardElements& hard, const SrCall& call);
+
 }  // namespace popsr::kernels

@@ -1,24 +1,11 @@
 #include "popsr/kernels/level/round/sr_fast.h"
 
-#include "popsr/kernels/level/noise/ars.h"
 #include "popsr/kernels/level/round/sr_exact.h"
 #include "popsr/kernels/level/round/sr_flush-inl.h"
 #include "popsr/kernels/level/round/sr_loop-inl.h"
 
 namespace popsr::kernels {
 namespace {
-
-/// The first 16 bits of U of a tile.
-struct NoiseTile {
-  alignas(64) std::uint16_t words[kFastTile + 8];
-
-  /// Returns the first of n elements' words.
-  const std::uint16_t* draw(std::uint64_t element, std::int64_t n, NoiseKey key) {
-    const std::int64_t skip = static_cast<std::int64_t>(element % 8);
-    noise_words(words, (skip + n + 7) / 8, element / 8, 0, key);
-    return words + skip;
-  }
-};
 
 template <bool kEven>
 struct Drawn {

@@ -11,8 +11,13 @@ namespace popsr::kernels {
 /// bfloat16 and float32 into the former.
 bool sr_apply_fast(const SrCall& call);
 
-/// Executes the call and returns true, if it is a proportional cast, add, sub, mul, axpy or fma with a result
-/// narrower than float64 (the last two where the CPU has a fused multiply-add).
+/// Executes the call and returns true, if it is a proportional mul, axpy, fma, lerp, addcmul or addcdiv with a result
+/// of float32, float16 or bfloat16, whose operands have that format or are the result's and float32, on a CPU with a
+/// fused multiply-add.
+bool sr_apply_fused(const SrCall& call);
+
+/// Executes the call and returns true, if it is a proportional one with a result narrower than float64 (only cast,
+/// add, sub and mul on a CPU without a fused multiply-add).
 bool sr_apply_truncated(const SrCall& call);
 
 }  // namespace popsr::kernels

@@ -1,7 +1,8 @@
-// Operands of the fast kernels: how their bits become numbers of the compute type.
+// Operands of the fast kernels: how their bits become numbers of the compute type; and the noise of a tile.
 #pragma once
 
 #include "popsr/kernels/level/convert/narrow-inl.h"
+#include "popsr/kernels/level/noise/ars.h"
 
 namespace popsr::kernels {
 namespace {
@@ -13,6 +14,18 @@ template <class Bits>
 constexpr std::int64_t fast_tile() {
   return sizeof(Bits) == 8 ? kFastTile / 2 : kFastTile;
 }
+/// The first 16 bits of U of a tile.
+struct NoiseTile {
+  alignas(64) std::uint16_t words[kFastTile + 8];
+
+  /// Returns the first of n elements' words.
+  const std::uint16_t* draw(std::uint64_t element, std::int64_t n, NoiseKey key) {
+    const std::int64_t skip = static_cast<std::int64_t>(element % 8);
+    noise_words(words, (skip + n + 7) / 8, element / 8, 0, key);
+    return words + skip;
+  }
+};
+
 /// Operands. `value`: the number that the loop computes with, `flip` applied to its bits. `number`: the operand
 /// itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every limit.
 struct FromF64 {
