@@ -125,6 +125,31 @@ TEST_CASE("sr: the vector kernels give the bits of the general way") {
   }
 }
 
+TEST_CASE("sr: estimates that are a unit off are noticed") {
+  // A tenth bit of cancellation is the most that an estimate for float32 bears: its error is then near a unit, and one
+  // word in 65,536 tells.
+  std::mt19937_64 random(8);
+  for (const SrOp op : {SrOp::kAddcmul, SrOp::kAddcdiv}) {
+    Case test = sr_cases::random_case(random, op, FloatFormat::kF32, FloatFormat::kF32, 1 << 17);
+    test.scalar = -0.1;
+    sr_cases::keep_near_one(random, test);
+    for (std::size_t i = 0; i < test.n(); ++i) {
+      const double y = sr_oracle::decode(FloatFormat::kF32, test.in[1][i]);
+      const double z = sr_oracle::decode(FloatFormat::kF32, test.in[2][i]);
+      const double term = test.scalar * (op == SrOp::kAddcmul ? y * z : y / z);
+      test.in[0][i] = nearest_bits(-term * (1 + 0x1.1p-10), FloatFormat::kF32);
+    }
+    for (int key = 0; key < 50; ++key) {
+      test.rounding.key.lo = random();
+      const std::vector<std::uint64_t> expect = sr_cases::run(kernel_table(), test, true);
+      for (const std::string& level : available_levels()) {
+        CAPTURE(level);
+        CHECK(sr_cases::run(kernel_table(level), test, false) == expect);
+      }
+    }
+  }
+}
+
 TEST_CASE("sr: extreme scalars are rounded as the general way does") {
   std::mt19937_64 random(7);
   for (const SrOp op : {SrOp::kAxpy, SrOp::kLerp, SrOp::kAddcmul, SrOp::kAddcdiv}) {
