@@ -2,7 +2,7 @@
 
 #include "popsr/kernels/level/round/sr_exact.h"
 #include "popsr/kernels/level/round/sr_flush-inl.h"
-#include "popsr/kernels/level/round/sr_loop-inl.h"
+#include "popsr/kernels/level/round/sr_vector_sums-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -26,11 +26,25 @@ struct Operands {
   typename Step::Word flip;
 };
 
+/// True if some elements are hard. `stream`: around the caches, of vector sums only.
 template <class Step>
 [[gnu::noinline]] bool guess_tile(OutputBits<Step>* out, Operands<Step> in, Drawn<Step::kEven> noise,
-                                  std::int64_t n) {
-  return step_tile<Step>(out, in.x, in.y, in.flip, noise, n);
+                                  std::int64_t n, [[maybe_unused]] bool stream) {
+  if constexpr (kHasVectorSums<Step>) {
+    return add_vectors<typename VectorSumsOf<Step>::Sums>(out, in.x, in.y, in.flip, noise.words, n, stream);
+  } else {
+    return step_tile<Step>(out, in.x, in.y, in.flip, noise, n);
+  }
 }
+template <class Step>
+struct GuessMode {
+  using type = typename Step::Mode;
+};
+template <class Step>
+requires kHasVectorSums<Step>
+struct GuessMode<Step> {
+  using type = TowardZero;
+};
 
 template <class Step>
 [[gnu::noinline]] void mark(FastTile<Step>& tile, Operands<Step> in, Drawn<Step::kEven> noise,
@@ -60,7 +74,7 @@ Word flip_of(const SrCall& call) {
 /// One tile of the call, with results to `out`.
 template <class Step>
 void run_tile(FastTile<Step>& tile, NoiseTile& noise, OutputBits<Step>* out, const SrCall& call,
-              std::int64_t done, std::int64_t n) {
+              std::int64_t done, std::int64_t n, bool stream = false) {
   const void* second = call.in[call.op == SrOp::kCast ? 0 : 1];
   const Operands<Step> in = {static_cast<const typename Step::X::Bits*>(call.in[0]) + done,
                              static_cast<const typename Step::Y::Bits*>(second) + done,
@@ -69,9 +83,12 @@ void run_tile(FastTile<Step>& tile, NoiseTile& noise, OutputBits<Step>* out, con
   const Drawn<Step::kEven> drawn = {noise.draw(element, n, call.rounding.key)};
   bool hard = false;
   {
+    [[maybe_unused]] const typename GuessMode<Step>::type mode;
+    hard = guess_tile<Step>(out, in, drawn, n, stream);
+  }
+  if (hard) {
     [[maybe_unused]] const typename Step::Mode mode;
-    hard = guess_tile<Step>(out, in, drawn, n);
-    if (hard) mark<Step>(tile, in, drawn, n);
+    mark<Step>(tile, in, drawn, n);
   }
   if (hard) round_hard<Step>(tile, out, in, call, element, n);
 }
@@ -86,8 +103,13 @@ void run(const SrCall& call) {
   if (n == 0) n = tile.kElements;
   for (std::int64_t done = 0; done < call.n; done += n, n = tile.kElements) {
     if (n > call.n - done) n = call.n - done;
-    run_tile<Step>(tile, noise, tile.out, call, done, n);
-    flush_tile(out + done, tile.out, n * static_cast<std::int64_t>(sizeof(Bits)), call.stream);
+    const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(Bits));
+    if (kHasVectorSums<Step> && can_stream(out + done, bytes, call.stream)) {
+      run_tile<Step>(tile, noise, out + done, call, done, n, true);
+    } else {
+      run_tile<Step>(tile, noise, tile.out, call, done, n);
+      flush_tile(out + done, tile.out, bytes, call.stream);
+    }
   }
   if (call.stream) finish_stream();
 }

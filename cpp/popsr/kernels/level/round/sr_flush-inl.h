@@ -18,8 +18,11 @@ inline std::int64_t until_aligned(const void* out, std::int64_t element_size) {
   return past == 0 || past % element_size != 0 ? 0 : (64 - past) / element_size;
 }
 
+inline bool can_stream(const void* out, std::int64_t bytes, bool stream) {
+  return stream && bytes % 64 == 0 && reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+}
 inline void flush_tile(void* out, const void* tile, std::int64_t bytes, bool stream) {
-  if (!stream || bytes % 64 != 0 || reinterpret_cast<std::uintptr_t>(out) % 64 != 0) {
+  if (!can_stream(out, bytes, stream)) {
     __builtin_memcpy(out, tile, static_cast<std::size_t>(bytes));
     return;
   }
@@ -44,6 +47,7 @@ inline void finish_stream() { _mm_sfence(); }
 #else
 
 inline std::int64_t until_aligned(const void*, std::int64_t) { return 0; }
+inline bool can_stream(const void*, std::int64_t, bool) { return false; }
 inline void flush_tile(void* out, const void* tile, std::int64_t bytes, bool) {
   __builtin_memcpy(out, tile, static_cast<std::size_t>(bytes));
 }

@@ -7,7 +7,6 @@
 
 #include "popsr/kernels/level/round/sr_expand-inl.h"
 #include "popsr/kernels/level/round/sr_guess-inl.h"
-#include "popsr/kernels/level/round/sr_half-inl.h"
 #include "popsr/kernels/level/round/sr_operand-inl.h"
 
 namespace popsr::kernels {
@@ -17,8 +16,6 @@ namespace {
 template <class Out, class FromX, class FromY, bool kSum, bool kEvenChance>
 struct TruncatedStep {
   static constexpr bool kEven = kEvenChance;
-  /// True for sums that add_halves knows.
-  static constexpr bool kAddsHalves = !kEven && kSum && FromX::kHidesSpecials && FromY::kHidesSpecials;
   using To = Out;
   using X = FromX;
   using Y = FromY;
@@ -58,7 +55,6 @@ struct ToNearest {};
 template <class Out, class Format, bool kSum>
 struct ResidualStep {
   static constexpr bool kEven = false;
-  static constexpr bool kAddsHalves = false;
   using To = Out;
   using X = FromF32;
   using Y = FromF32;
@@ -76,7 +72,6 @@ struct ResidualStep {
 template <class Out, class From, bool kEvenChance>
 struct PairedStep {
   static constexpr bool kEven = kEvenChance;
-  static constexpr bool kAddsHalves = false;
   using To = Out;
   using X = From;
   using Y = From;
@@ -97,7 +92,6 @@ struct PairedStep {
 /// bits are right. Exponents for which an error term could be lost are hard.
 struct AxpyStep {
   static constexpr bool kEven = false;
-  static constexpr bool kAddsHalves = false;
   using To = ToF64;
   using X = FromF64;
   using Y = FromF64;
@@ -126,9 +120,6 @@ template <class Step, class Noise>
                                              const typename Step::Y::Bits* y, typename Step::Word flip,
                                              const Noise& noise, std::int64_t n) {
   using Word = typename Step::Word;
-  if constexpr (kHasHalfSums && Step::kAddsHalves) {
-    return add_halves(out, x, y, static_cast<std::uint16_t>(flip >> 16), noise.words, n);
-  }
   Word least = ~Word{0};
   Word most = 0;
 #pragma GCC ivdep

@@ -3,7 +3,7 @@
 #include "popsr/kernels/level/round/sr_exact.h"
 #include "popsr/kernels/level/round/sr_flush-inl.h"
 #include "popsr/kernels/level/round/sr_hash-inl.h"
-#include "popsr/kernels/level/round/sr_loop-inl.h"
+#include "popsr/kernels/level/round/sr_vector_sums-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -37,7 +37,13 @@ inline void draw_words(std::uint16_t* words, const std::uint16_t* x, const std::
 
 template <class Step, bool kEven>
 [[gnu::noinline]] bool guess_tile(FastTile<Step>& tile, const Hashed<Step, kEven>& hashed, std::int64_t n) {
-  const bool hard = step_tile<Step>(tile.out, hashed.x, hashed.y, 0, hashed, n);
+  bool hard = false;
+  if constexpr (sizeof(typename FastTile<Step>::Bits) == 2 && kHasVectorSums<Step>) {
+    hard = add_vectors<typename VectorSumsOf<Step>::Sums>(tile.out, hashed.x, hashed.y, 0, hashed.words, n,
+                                                          false);
+  } else {
+    hard = step_tile<Step>(tile.out, hashed.x, hashed.y, 0, hashed, n);
+  }
   if (hard) mark_tile<Step>(tile.hard, hashed.x, hashed.y, 0, hashed, n);
   return hard;
 }
