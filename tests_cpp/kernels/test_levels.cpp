@@ -197,8 +197,8 @@ TEST_CASE("softmax agrees") {
     }
     compare_levels("softmax", 0, c, [&](const KernelTable& table, std::size_t offset, std::int64_t n) {
       Bytes out(80 * kSizes[c]);
-      if (c == 0) table.softmax_f32(out.data(), narrow.data() + offset, n);
-      if (c == 1) table.softmax_f64(out.data(), wide.data() + offset, n);
+      if (c == 0) table.softmax_f32->softmax(out.data(), nullptr, narrow.data() + offset, 1, n, nullptr);
+      if (c == 1) table.softmax_f64->softmax(out.data(), nullptr, wide.data() + offset, 1, n, nullptr);
       return out;
     });
   }

@@ -25,8 +25,18 @@ inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
 using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
                           std::int64_t row_stride);
 
-/// One row of softmax: exp(x - max) / sum, sum through the 16 lanes. float or double.
-using SoftmaxFn = void (*)(void* out, const void* in, std::int64_t n);
+/// Rows of n contiguous elements, one after another, of a float format as it is stored. The sum of a row is
+/// that of exp(x - max) through the 16 lanes. Narrow results are rounded once, to nearest even.
+struct SoftmaxKernels {
+  using RowsFn = void (*)(void* out, float* lo, const void* in, std::int64_t rows, std::int64_t n,
+                          void* room);
+  /// exp(x - max) / sum; lo is not written. Of narrow formats, `room` has 4n floats. Of wide ones out may
+  /// be in.
+  RowsFn softmax;
+  /// (x - max) - log(sum), from float with the residuals of the differences to lo, which may be null. out is
+  /// not in.
+  RowsFn log_softmax;
+};
 
 /// Rows that are normalised, of float or double. `stats` of a row is its mean, sum / n, and its inverse
 /// deviation, 1 / sqrt(sum of (x - mean)^2 / n + eps), both sums through the 16 lanes. A unit is
@@ -118,8 +128,10 @@ struct KernelTable {
 
   ReduceFn reduce[kNumReduces][kNumComputes];
   ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
-  SoftmaxFn softmax_f32;
-  SoftmaxFn softmax_f64;
+  const SoftmaxKernels* softmax_f32;
+  const SoftmaxKernels* softmax_f64;
+  const SoftmaxKernels* softmax_bf16;
+  const SoftmaxKernels* softmax_f16;
   NormKernels norm_f32;
   NormKernels norm_f64;
 

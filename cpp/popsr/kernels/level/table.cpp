@@ -53,8 +53,10 @@ constexpr void fill_casts(KernelTable& table, Compute from) {
 }
 
 constexpr void fill_functions(KernelTable& table) {
-  table.softmax_f32 = softmax_f32;
-  table.softmax_f64 = softmax_f64;
+  table.softmax_f32 = &kSoftmaxF32;
+  table.softmax_f64 = &kSoftmaxF64;
+  table.softmax_bf16 = &kSoftmaxBf16;
+  table.softmax_f16 = &kSoftmaxF16;
   table.norm_f32 = kNorm<float>;
   table.norm_f64 = kNorm<double>;
   table.sum_bf16 = sum_float_rows<float, false, std::uint16_t>;

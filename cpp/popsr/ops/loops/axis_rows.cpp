@@ -38,6 +38,11 @@ AxisRows::AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool res
   }
 }
 
+void AxisRows::stored_rows(const Block& block, std::int64_t begin, std::int64_t end) const {
+  const std::int64_t at = begin * n_ * size_;
+  stored_rows_(block.out() + at, nullptr, block.in(0) + at, end - begin, n_, thread_scratch(tile_bytes(4)));
+}
+
 void AxisRows::contiguous(const Block& block, std::int64_t row) const {
   const std::int64_t at = row * n_ * size_;
   std::array<const std::byte*, kMaxRowInputs> in = {};
@@ -104,6 +109,7 @@ void AxisRows::operator()(const BlockRun& run) const {
   const std::int64_t units = outer_ * groups;
   for_each_range(run, {.units = units, .work = elements},
                  [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                   if (inner_ == 1 && stored_rows_ != nullptr) return stored_rows(block, begin, end);
                    for (std::int64_t unit = begin; unit < end; ++unit) {
                      const std::int64_t outer = unit / groups;
                      inner_ == 1 ? contiguous(block, outer) : strided(block, outer, unit % groups * kColumns);

@@ -20,23 +20,35 @@ inline constexpr std::size_t kMaxRowInputs = 2;
 using RowFn = void (*)(const kernels::KernelTable& kernels, kernels::Compute compute, std::byte* out,
                        float* lo, const std::byte* const* in, std::int64_t n);
 
+/// Adjacent rows of one input as they are stored; `room`: 4n numbers of the compute type.
+using StoredRowsFn = void (*)(void* out, float* lo, const void* in, std::int64_t rows, std::int64_t n,
+                              void* room);
+
 /// Applies a RowFn along one axis, attribute `axis`: tensors are [outer, n, inner].
 class AxisRows {
  public:
   /// `residual`: does the RowFn write lo?
   AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual = false,
            const Attr<std::int64_t>& axis = kAxis);
+  /// Gives what the RowFn gives after rounding to nearest; takes its place where rows are contiguous and are
+  /// not rounded stochastically. May be null.
+  AxisRows& with_stored_rows(StoredRowsFn rows) {
+    stored_rows_ = stochastic_ ? nullptr : rows;
+    return *this;
+  }
   void operator()(const BlockRun& run) const;
 
  private:
   std::size_t tile_bytes(std::int64_t columns) const {
     return static_cast<std::size_t>(n_ * columns * wide_size_);
   }
+  void stored_rows(const Block& block, std::int64_t begin, std::int64_t end) const;
   void contiguous(const Block& block, std::int64_t row) const;
   void strided(const Block& block, std::int64_t outer, std::int64_t column) const;
 
   const kernels::KernelTable& kernels_;
   RowFn row_;
+  StoredRowsFn stored_rows_ = nullptr;
   std::size_t num_inputs_;
   DType dtype_;
   kernels::Compute compute_;

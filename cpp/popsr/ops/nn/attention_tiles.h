@@ -285,7 +285,8 @@ class Attention : public AttentionShape {
       std::fill(x, x + n, T{0});
       return;
     }
-    (kComputeOf<T> == kernels::Compute::kF64 ? kernels_.softmax_f64 : kernels_.softmax_f32)(x, x, n);
+    (kComputeOf<T> == kernels::Compute::kF64 ? kernels_.softmax_f64 : kernels_.softmax_f32)
+        ->softmax(x, nullptr, x, 1, n, nullptr);
   }
   /// The summands of the scores of a query: the mask's numbers, or -inf where it is false.
   void load_mask(const std::byte* mask, std::int64_t offset, std::int64_t n, T* line) const {

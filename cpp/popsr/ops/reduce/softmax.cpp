@@ -18,10 +18,26 @@ using kernels::Compute;
 using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
+const kernels::SoftmaxKernels& wide_kernels(const KernelTable& kernels, Compute compute) {
+  return compute == Compute::kF64 ? *kernels.softmax_f64 : *kernels.softmax_f32;
+}
+/// Of rows as they are stored, or null.
+const kernels::SoftmaxKernels* kernels_of(const KernelTable& kernels, DType dtype) {
+  if (dtype == DType::kBFloat16) return kernels.softmax_bf16;
+  if (dtype == DType::kFloat16) return kernels.softmax_f16;
+  return is_narrow_float(dtype) ? nullptr : &wide_kernels(kernels, compute_of(dtype));
+}
+
 /// exp(x - max) / sum
 void softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, float*,
                  const std::byte* const* in, std::int64_t n) {
-  (compute == Compute::kF64 ? kernels.softmax_f64 : kernels.softmax_f32)(out, in[0], n);
+  wide_kernels(kernels, compute).softmax(out, nullptr, in[0], 1, n, nullptr);
+}
+
+/// (x - max) - log(sum of exp(x - max))
+void log_softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, float* lo,
+                     const std::byte* const* in, std::int64_t n) {
+  wide_kernels(kernels, compute).log_softmax(out, lo, in[0], 1, n, nullptr);
 }
 
 /// Tiles of a row.
@@ -67,23 +83,6 @@ void softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte* ou
   row.apply(ElementwiseOp::kMul, out, nullptr, in[0], out);
 }
 
-/// (x - max) - log(sum of exp(x - max))
-void log_softmax_row(const KernelTable& kernels, Compute compute, std::byte* out, float* lo,
-                     const std::byte* const* in, std::int64_t n) {
-  const Row row(kernels, compute, n);
-  alignas(64) Tile largest;
-  alignas(64) Tile sum;
-  row.reduce(kernels::Reduce::kMax, largest.data(), in[0]);
-  row.fill(largest.data());
-  row.apply(ElementwiseOp::kSub, out, nullptr, in[0], largest.data(), true);
-  row.apply(ElementwiseOp::kExp, out, nullptr, out, out);
-  row.reduce(kernels::Reduce::kSum, sum.data(), out);
-  Row(kernels, compute, 1).apply(ElementwiseOp::kLog, sum.data(), nullptr, sum.data(), sum.data());
-  row.fill(sum.data());
-  row.apply(ElementwiseOp::kSub, out, nullptr, in[0], largest.data(), true);
-  row.apply(ElementwiseOp::kSub, out, lo, out, sum.data(), true);
-}
-
 /// dy - exp(y) * sum(dy)
 void log_softmax_grad_row(const KernelTable& kernels, Compute compute, std::byte* out, float* lo,
                           const std::byte* const* in, std::int64_t n) {
@@ -101,10 +100,16 @@ std::vector<OutputDef> infer_softmax(const InferContext& context) {
   return {{context.type(0), {}}};
 }
 
-BlockKernel eval_softmax(const EvalSpec& spec) { return AxisRows(spec, softmax_row, 1); }
+BlockKernel eval_softmax(const EvalSpec& spec) {
+  const kernels::SoftmaxKernels* const stored = kernels_of(spec.kernels, spec.outputs[0].dtype);
+  return AxisRows(spec, softmax_row, 1).with_stored_rows(stored == nullptr ? nullptr : stored->softmax);
+}
+BlockKernel eval_log_softmax(const EvalSpec& spec) {
+  const kernels::SoftmaxKernels* const stored = kernels_of(spec.kernels, spec.outputs[0].dtype);
+  return AxisRows(spec, log_softmax_row, 1, true)
+      .with_stored_rows(stored == nullptr ? nullptr : stored->log_softmax);
+}
 BlockKernel eval_softmax_grad(const EvalSpec& spec) { return AxisRows(spec, softmax_grad_row, 2); }
-
-BlockKernel eval_log_softmax(const EvalSpec& spec) { return AxisRows(spec, log_softmax_row, 1, true); }
 BlockKernel eval_log_softmax_grad(const EvalSpec& spec) {
   return AxisRows(spec, log_softmax_grad_row, 2, true);
 }

@@ -1,11 +1,13 @@
-// Softmax of one row, see SoftmaxFn.
+// Rows of softmax and of log_softmax, see SoftmaxKernels.
 #pragma once
 
-#include <cstdint>
+#include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr::kernels {
 
-void softmax_f32(void* out, const void* in, std::int64_t n);
-void softmax_f64(void* out, const void* in, std::int64_t n);
+extern const SoftmaxKernels kSoftmaxF32;
+extern const SoftmaxKernels kSoftmaxF64;
+extern const SoftmaxKernels kSoftmaxBf16;
+extern const SoftmaxKernels kSoftmaxF16;
 
 }  // namespace popsr::kernels

@@ -102,12 +102,10 @@ Sum<T> lane_sum(const Stored* x, std::int64_t n) {
   return reduce_lanes(lanes);
 }
 
-/// The same for four rows; lo may be null.
-template <class T, bool kSquare, class Stored = T>
-void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t row_stride) {
+/// Reduces the lanes of four rows; lo may be null.
+template <class T>
+[[gnu::always_inline]] inline void reduce_four_lanes(T* hi, T* lo, const T* lanes) {
   using Quad = typename QuadVector<T>::type;
-  alignas(64) T lanes[4 * kLanes];
-  sum_lanes<4, T, kSquare>(lanes, x, n, row_stride);
   Quad row[4];
   for (int r = 0; r < 4; ++r) {
     Quad q[4];
@@ -124,6 +122,14 @@ void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t 
   const Quad sums = first + second;
   __builtin_memcpy(hi, &sums, sizeof(sums));
   for (int r = 0; lo != nullptr && r < 4; ++r) lo[r] = sum_residual(sums[r], first[r], second[r]);
+}
+
+/// The same as lane_sum for four rows; lo may be null.
+template <class T, bool kSquare, class Stored = T>
+void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t row_stride) {
+  alignas(64) T lanes[4 * kLanes];
+  sum_lanes<4, T, kSquare>(lanes, x, n, row_stride);
+  reduce_four_lanes(hi, lo, lanes);
 }
 
 /// Product of x in the order of sums; the padding lanes' 1 is its identity.
