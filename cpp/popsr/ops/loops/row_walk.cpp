@@ -54,7 +54,7 @@ struct RowLayout {
 
 class RowWalk {
  public:
-  RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body);
+  RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body, std::int64_t room);
   void operator()(const BlockRun& run) const;
 
  private:
@@ -69,11 +69,11 @@ class RowWalk {
   RowBody body_;
   bool stochastic_;
   std::vector<RowLayout> in_, out_;
-  std::int64_t rows_, longest_ = 1, elements_ = 1;
+  std::int64_t rows_, longest_ = 1, elements_ = 1, room_;
 };
 
-RowWalk::RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body)
-    : kernels_(spec.kernels), body_(std::move(body)), stochastic_(spec.stochastic) {
+RowWalk::RowWalk(const EvalSpec& spec, const std::vector<std::int64_t>& axes, RowBody body, std::int64_t room)
+    : kernels_(spec.kernels), body_(std::move(body)), stochastic_(spec.stochastic), room_(whole_lines(room)) {
   std::size_t rank = 0;
   for (const auto& type : spec.inputs) rank = std::max(rank, type->shape.size());
   for (const TensorType& type : spec.outputs) rank = std::max(rank, type.shape.size());
@@ -126,20 +126,22 @@ void RowWalk::store(const RowLayout& row, std::byte* tensor, std::int64_t index,
 class RowWalk::Rows {
  public:
   explicit Rows(const RowWalk& walk) : walk_(walk) {
-    std::int64_t bytes = walk.longest_ * static_cast<std::int64_t>(sizeof(double) + sizeof(std::int32_t));
+    std::int64_t bytes =
+        walk.room_ + walk.longest_ * static_cast<std::int64_t>(sizeof(double) + sizeof(std::int32_t));
     for (const RowLayout& row : walk.in_) bytes += 2 * row.bytes();  // As stored, and widened.
     for (const RowLayout& row : walk.out_) bytes += row.bytes();
     auto* next = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     for (const RowLayout& row : walk.in_) wide_.push_back(std::exchange(next, next + 2 * row.bytes()));
     for (const RowLayout& row : walk.out_) out_.push_back(std::exchange(next, next + row.bytes()));
     in_.resize(wide_.size());
+    room_ = std::exchange(next, next + walk.room_);
     raw_ = next;
     order_ =
         reinterpret_cast<std::int32_t*>(raw_ + walk.longest_ * static_cast<std::int64_t>(sizeof(double)));
   }
 
   void operator()(const Block& block, std::int64_t begin, std::int64_t end) {
-    const RowArgs args{in_, out_, {order_, static_cast<std::size_t>(walk_.longest_)}};
+    const RowArgs args{in_, out_, {order_, static_cast<std::size_t>(walk_.longest_)}, room_};
     for (std::int64_t index = begin; index < end; ++index) {
       for (std::size_t j = 0; j < in_.size(); ++j) {
         const RowLayout& row = walk_.in_[j];
@@ -158,7 +160,7 @@ class RowWalk::Rows {
   const RowWalk& walk_;
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> wide_, out_;
-  std::byte* raw_;
+  std::byte *room_, *raw_;
   std::int32_t* order_;
 };
 
@@ -169,8 +171,9 @@ void RowWalk::operator()(const BlockRun& run) const {
 
 }  // namespace
 
-BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body) {
-  return RowWalk(spec, axes, std::move(body));
+BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body,
+                       std::int64_t room) {
+  return RowWalk(spec, axes, std::move(body), room);
 }
 
 }  // namespace popsr

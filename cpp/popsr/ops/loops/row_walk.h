@@ -18,12 +18,14 @@ struct RowArgs {
   std::span<const std::byte* const> in;
   std::span<std::byte* const> out;
   std::span<std::int32_t> order;  ///< Workspace of as many elements as the longest row.
+  std::byte* room;                ///< More workspace, of the bytes that row_kernel was asked for.
 };
 using RowBody = std::function<void(const RowArgs& args)>;
 
 /// `axes`: what a row spans, ascending. Inputs and outputs have the same extents elsewhere; those that were
 /// reduced have extents of 1 on `axes`, kept or not. Narrow outputs are rounded as the op says.
-BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body);
+BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body,
+                       std::int64_t room = 0);
 
 /// Calls f with a null pointer to the type that a dtype of numbers computes in.
 template <class F>

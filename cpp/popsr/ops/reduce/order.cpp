@@ -4,7 +4,6 @@
 // is one, and so does median; topk takes NaN for the largest number.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "popsr/base/error.h"
 #include "popsr/base/shape.h"
@@ -14,6 +13,7 @@
 #include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
+#include "popsr/ops/reduce/ordered_words.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -32,47 +32,49 @@ bool is_nan(T x) {
   return x != x;
 }
 
-/// Total but for ties; NaN is the largest.
-template <class T>
-bool less(T x, T y) {
-  return is_nan(y) ? !is_nan(x) : x < y;
-}
-
 template <class T>
 std::int64_t first_nan(const T* x, std::int64_t n) {
   return std::find_if(x, x + n, is_nan<T>) - x;
 }
 
-/// True if element a comes before b, ties by index.
 template <class T>
-auto before(const T* x, bool largest) {
-  return [x, largest](std::int32_t a, std::int32_t b) {
-    if (less(x[a], x[b])) return !largest;
-    if (less(x[b], x[a])) return largest;
-    return a < b;
-  };
+bool has_nan(const T* x, std::int64_t n) {
+  int found = 0;
+  for (std::int64_t i = 0; i < n; ++i) found |= static_cast<int>(is_nan(x[i]));
+  return found != 0;
 }
 
 /// Index of the lower median: position (n - 1) / 2 of the ascending order.
 template <class T>
-std::int64_t median_index(const T* x, std::span<std::int32_t> order, std::int64_t n) {
-  if (const std::int64_t nan = first_nan(x, n); nan < n) return nan;
-  std::int32_t* const begin = order.data();
-  std::iota(begin, begin + n, 0);
-  std::int32_t* const middle = begin + (n - 1) / 2;
-  std::nth_element(begin, middle, begin + n, before(x, false));
-  return *middle;
+std::int64_t median_index(const T* x, const RowArgs& args, std::int64_t n) {
+  if (has_nan(x, n)) return first_nan(x, n);
+  auto* const words = reinterpret_cast<OrderedWord<T>*>(args.room);
+  WordsOfRow<T>(x, false).write(words, n);
+  auto* const middle = words + (n - 1) / 2;
+  std::nth_element(words, middle, words + n);
+  return index_of(*middle);
 }
 
-/// Calls body(row of input 0, args, n), typed, for every row of `axes` of input 0.
+/// words[0 .. k) = the first k of n words, in order; `words` is room for 2n.
+template <class T>
+void sort_first(OrderedWord<T>* words, const WordsOfRow<T>& row, std::int64_t k, std::int64_t n) {
+  if (k > 0 && k <= 16) return select_words(words, row, k, n);
+  row.write(words, n);
+  if (k * 4 < n) return std::partial_sort(words, words + k, words + n);
+  sort_words<T>(words, words + n, n);
+}
+
+/// Calls body(row of input 0, args, n), typed, for every row of `axes` of input 0. `words`: args.room is for
+/// the words of n elements, twice.
 template <class Body>
-BlockKernel typed_rows(const EvalSpec& spec, Ints axes, Body body) {
+BlockKernel typed_rows(const EvalSpec& spec, Ints axes, Body body, bool words = false) {
   const TensorType& type = *spec.inputs[0];
   const std::int64_t n = reduced_count(type.shape, axes);
   return with_compute_type(compute_of(type.dtype), [&]<class T>(T*) {
-    return row_kernel(spec, std::move(axes), [body, n](const RowArgs& args) {
-      body(reinterpret_cast<const T*>(args.in[0]), args, n);
-    });
+    return row_kernel(
+        spec, std::move(axes),
+        [body, n](const RowArgs& args) { body(reinterpret_cast<const T*>(args.in[0]), args, n); },
+        words ? ordered_bytes<T>(n) : 0);
   });
 }
 
@@ -140,20 +142,24 @@ std::vector<OutputDef> infer_median(const InferContext& context) {
 }
 
 BlockKernel eval_median(const EvalSpec& spec) {
-  return typed_rows(spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
-                    []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
-                      *row_of(args.out[0], x) = x[median_index(x, args.order, n)];
-                    });
+  return typed_rows(
+      spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
+      []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+        *row_of(args.out[0], x) = x[median_index(x, args, n)];
+      },
+      true);
 }
 
 /// dy at the element that is the median, 0 elsewhere.
 BlockKernel eval_median_grad(const EvalSpec& spec) {
-  return typed_rows(spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
-                    []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
-                      T* const dx = row_of(args.out[0], x);
-                      std::fill_n(dx, n, T{0});
-                      dx[median_index(x, args.order, n)] = *reinterpret_cast<const T*>(args.in[1]);
-                    });
+  return typed_rows(
+      spec, reduced_axes(spec.op, spec.inputs[0]->shape.size()),
+      []<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+        T* const dx = row_of(args.out[0], x);
+        std::fill_n(dx, n, T{0});
+        dx[median_index(x, args, n)] = *reinterpret_cast<const T*>(args.in[1]);
+      },
+      true);
 }
 
 GradValue median_grad(Grad& g) {
@@ -179,15 +185,16 @@ std::vector<OutputDef> infer_topk(const InferContext& context) {
 BlockKernel eval_topk(const EvalSpec& spec) {
   const auto k = spec.op.get(kK);
   const bool largest = spec.op.get(kLargest);
-  return typed_rows(spec, axis_of(spec.op, kAxis, spec.inputs[0]->shape.size()),
-                    [k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
-                      std::int32_t* const order = args.order.data();
-                      std::iota(order, order + n, 0);
-                      std::partial_sort(order, order + k, order + n, before(x, largest));
-                      T* const values = row_of(args.out[0], x);
-                      std::transform(order, order + k, values, [x](std::int32_t i) { return x[i]; });
-                      std::copy_n(order, k, reinterpret_cast<std::int32_t*>(args.out[1]));
-                    });
+  return typed_rows(
+      spec, axis_of(spec.op, kAxis, spec.inputs[0]->shape.size()),
+      [k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+        auto* const words = reinterpret_cast<OrderedWord<T>*>(args.room);
+        auto* const indices = reinterpret_cast<std::int32_t*>(args.out[1]);
+        sort_first(words, WordsOfRow<T>(x, largest), k, n);
+        std::transform(words, words + k, indices, index_of<OrderedWord<T>>);
+        std::transform(indices, indices + k, row_of(args.out[0], x), [x](std::int32_t i) { return x[i]; });
+      },
+      true);
 }
 
 std::vector<OutputDef> infer_topk_grad(const InferContext& context) {

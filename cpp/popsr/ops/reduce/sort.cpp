@@ -11,6 +11,7 @@
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
+#include "popsr/ops/reduce/ordered_words.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -53,17 +54,38 @@ MoveFn move_of_type(DType dtype) {
   return with_element_type(dtype, []<class T>(T*) -> MoveFn { return move_elements<T>; });
 }
 
+/// The order of the elements of one row.
+using OrderFn = void (*)(const RowArgs& args, std::span<std::int32_t> order, bool descending);
+
+template <class T>
+void order_of_row(const RowArgs& args, std::span<std::int32_t> order, bool descending) {
+  const auto n = static_cast<std::int64_t>(order.size());
+  auto* const words = reinterpret_cast<OrderedWord<T>*>(args.room);
+  WordsOfRow<T>(reinterpret_cast<const T*>(args.in[0]), descending).write(words, n);
+  sort_words<T>(words, words + n, n);
+  std::transform(words, words + n, order.begin(), index_of<OrderedWord<T>>);
+}
+
 /// The order of the rows of the first `keys` inputs.
 class RowOrder {
  public:
-  RowOrder(const EvalSpec& spec, std::size_t keys) : descending_(spec.op.get(kDescending)) {
+  RowOrder(const EvalSpec& spec, std::size_t keys, std::size_t n) : descending_(spec.op.get(kDescending)) {
+    if (keys == 1) {
+      with_element_type(spec.inputs[0]->dtype, [&]<class T>(T*) {
+        single_ = order_of_row<T>;
+        room_ = ordered_bytes<T>(static_cast<std::int64_t>(n));
+      });
+    }
     for (std::size_t k = 0; k < keys; ++k) {
       compare_.push_back(
           with_element_type(spec.inputs[k]->dtype, []<class T>(T*) -> CompareFn { return compare<T>; }));
     }
   }
+  /// Bytes that find() needs.
+  std::int64_t room() const { return room_; }
 
   void find(const RowArgs& args, std::span<std::int32_t> order) const {
+    if (single_ != nullptr) return single_(args, order, descending_);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
       for (std::size_t k = 0; k < compare_.size(); ++k) {
@@ -74,6 +96,8 @@ class RowOrder {
   }
 
  private:
+  OrderFn single_ = nullptr;  ///< Of one key.
+  std::int64_t room_ = 0;
   std::vector<CompareFn> compare_ = {};
   bool descending_;
 };
@@ -108,15 +132,16 @@ BlockKernel eval_sort(const EvalSpec& spec) {
   const auto n = static_cast<std::size_t>(shape[static_cast<std::size_t>(axis)]);
   std::vector<MoveFn> moves;
   for (const auto& input : spec.inputs) moves.push_back(move_of_type(input->dtype));
-  return row_kernel(spec, {axis},
-                    [order = RowOrder(spec, static_cast<std::size_t>(spec.op.get(kNumKeys))),
-                     moves = std::move(moves), n](const RowArgs& args) {
-                      const std::span<std::int32_t> found = args.order.first(n);
-                      order.find(args, found);
-                      for (std::size_t i = 0; i < moves.size(); ++i) {
-                        moves[i](args.out[i], args.in[i], found, false);
-                      }
-                    });
+  RowOrder order(spec, static_cast<std::size_t>(spec.op.get(kNumKeys)), n);
+  const std::int64_t room = order.room();
+  return row_kernel(
+      spec, {axis},
+      [order = std::move(order), moves = std::move(moves), n](const RowArgs& args) {
+        const std::span<std::int32_t> found = args.order.first(n);
+        order.find(args, found);
+        for (std::size_t i = 0; i < moves.size(); ++i) moves[i](args.out[i], args.in[i], found, false);
+      },
+      room);
 }
 
 /// Input: the keys, then the gradient of an output.
@@ -125,13 +150,16 @@ BlockKernel eval_sort_grad(const EvalSpec& spec) {
   const std::int64_t axis = sorted_axis(spec.op, shape.size());
   const auto n = static_cast<std::size_t>(shape[static_cast<std::size_t>(axis)]);
   const std::size_t keys = spec.inputs.size() - 1;
-  return row_kernel(spec, {axis},
-                    [order = RowOrder(spec, keys), move = move_of_type(spec.outputs[0].dtype), keys,
-                     n](const RowArgs& args) {
-                      const std::span<std::int32_t> found = args.order.first(n);
-                      order.find(args, found);
-                      move(args.out[0], args.in[keys], found, true);
-                    });
+  RowOrder order(spec, keys, n);
+  const std::int64_t room = order.room();
+  return row_kernel(
+      spec, {axis},
+      [order = std::move(order), move = move_of_type(spec.outputs[0].dtype), keys, n](const RowArgs& args) {
+        const std::span<std::int32_t> found = args.order.first(n);
+        order.find(args, found);
+        move(args.out[0], args.in[keys], found, true);
+      },
+      room);
 }
 
 GradValue sort_grad(Grad& g, std::size_t i) {
