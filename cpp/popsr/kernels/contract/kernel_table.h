@@ -25,6 +25,20 @@ inline constexpr int kNumReduces = static_cast<int>(Reduce::kCount);
 using ReduceFn = void (*)(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
                           std::int64_t row_stride);
 
+/// Reductions of the n columns of `rows` rows, which are row_stride elements apart, in ascending order of the
+/// rows; of float, double or, where it is in the table of bfloat16, of such words with float results.
+struct ColumnKernels {
+  /// acc[c] = the elementwise kernel's result of acc[c] and the element of each row.
+  using ReduceFn = void (*)(void* acc, const void* in, std::int64_t rows, std::int64_t n,
+                            std::int64_t row_stride);
+  /// best[c] and index[c] become an element and the number of its row, from `first` on, where it is larger
+  /// (smaller) than best[c], or NaN and best[c] is not.
+  using ArgFn = void (*)(void* best, std::int32_t* index, const void* in, std::int64_t rows, std::int64_t n,
+                         std::int64_t row_stride, std::int32_t first);
+  ReduceFn sum, max, min;
+  ArgFn argmax, argmin;
+};
+
 /// Rows of n contiguous elements, one after another, of a float format as it is stored. The sum of a row is
 /// that of exp(x - max) through the 16 lanes. Narrow results are rounded once, to nearest even.
 struct SoftmaxKernels {
@@ -128,6 +142,9 @@ struct KernelTable {
 
   ReduceFn reduce[kNumReduces][kNumComputes];
   ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
+  const ColumnKernels* columns_f32;
+  const ColumnKernels* columns_f64;
+  const ColumnKernels* columns_bf16;  ///< Sums only.
   const SoftmaxKernels* softmax_f32;
   const SoftmaxKernels* softmax_f64;
   const SoftmaxKernels* softmax_bf16;

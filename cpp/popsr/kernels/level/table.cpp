@@ -9,6 +9,7 @@
 #include "popsr/kernels/level/noise/dropout.h"
 #include "popsr/kernels/level/product/conv.h"
 #include "popsr/kernels/level/product/matmul.h"
+#include "popsr/kernels/level/reduce/columns.h"
 #include "popsr/kernels/level/reduce/norm-inl.h"
 #include "popsr/kernels/level/reduce/reduce-inl.h"
 #include "popsr/kernels/level/reduce/softmax.h"
@@ -57,6 +58,9 @@ constexpr void fill_functions(KernelTable& table) {
   table.softmax_f64 = &kSoftmaxF64;
   table.softmax_bf16 = &kSoftmaxBf16;
   table.softmax_f16 = &kSoftmaxF16;
+  table.columns_f32 = &kColumnsF32;
+  table.columns_f64 = &kColumnsF64;
+  table.columns_bf16 = &kColumnsBf16;
   table.norm_f32 = kNorm<float>;
   table.norm_f64 = kNorm<double>;
   table.sum_bf16 = sum_float_rows<float, false, std::uint16_t>;

@@ -105,6 +105,9 @@ class Reduction {
              const kernels::NoiseKey* key) const;
   Partial reduce(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc, std::int64_t n,
                  std::int64_t step) const;
+  kernels::ColumnKernels::ReduceFn columns_kernel(const Pass& pass) const;
+  Partial reduce_columns(kernels::ColumnKernels::ReduceFn kernel, const Tiles& tiles, const std::byte* in,
+                         void* acc, float* lo, std::int64_t n) const;
   const void* item(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
                    std::int64_t n, std::int64_t step) const;
   void reduce_rows(const Pass& pass, const Tiles& tiles, const std::byte* in, void* to, void* lo,
@@ -239,6 +242,32 @@ const void* Reduction::item(const Pass& pass, const Tiles& tiles, const std::byt
   return to;
 }
 
+/// The kernel of columns, or null where elements are mapped, rows are reduced first, or there is none.
+kernels::ColumnKernels::ReduceFn Reduction::columns_kernel(const Pass& pass) const {
+  if (rows_ || pass.item != Map::kElement || reduced_.rank() != 1 || reduced_.count() < 3) return nullptr;
+  const bool sums = pass.combine == ElementwiseOp::kAdd;
+  if (dtype_ == DType::kBFloat16 && sums) return kernels_.columns_bf16->sum;
+  if (dtype_ != DType::kFloat32 && dtype_ != DType::kFloat64) return nullptr;
+  const kernels::ColumnKernels& columns =
+      *(dtype_ == DType::kFloat64 ? kernels_.columns_f64 : kernels_.columns_f32);
+  if (pass.combine == ElementwiseOp::kMaximum) return columns.max;
+  if (pass.combine == ElementwiseOp::kMinimum) return columns.min;
+  return sums ? columns.sum : nullptr;
+}
+
+/// Reduces `n` columns. The last addition is apart where it gives a residual.
+Reduction::Partial Reduction::reduce_columns(kernels::ColumnKernels::ReduceFn kernel, const Tiles& tiles,
+                                             const std::byte* in, void* acc, float* lo,
+                                             std::int64_t n) const {
+  const std::int64_t items = reduced_.count(), stride = reduced_.stride(0);
+  load_tile(kernels_, dtype_, compute_, acc, in, n);
+  kernel(acc, in + stride * size_, lo == nullptr ? items - 1 : items - 2, n, stride);
+  if (lo == nullptr) return {acc, nullptr};
+  load_tile(kernels_, dtype_, compute_, tiles.item, in + (items - 1) * stride * size_, n);
+  apply(ElementwiseOp::kAdd, acc, lo, acc, tiles.item, n);
+  return {acc, lo};
+}
+
 /// Reduces `n` outputs whose inputs start at `in`, `step` elements apart, into `acc`.
 Reduction::Partial Reduction::reduce(const Pass& pass, const Tiles& tiles, const std::byte* in, void* acc,
                                      std::int64_t n, std::int64_t step) const {
@@ -250,6 +279,9 @@ Reduction::Partial Reduction::reduce(const Pass& pass, const Tiles& tiles, const
     return {acc, nullptr};
   }
   void* const lo = narrow_ && pass.residual ? tiles.lo : nullptr;
+  if (const auto columns = columns_kernel(pass)) {
+    return reduce_columns(columns, tiles, in, acc, static_cast<float*>(lo), n);
+  }
   const void* sum = item(pass, tiles, in, acc, items == 1 ? lo : nullptr, n, step);
   for (std::int64_t i = 1; i < items; ++i) {
     const std::byte* next = in + reduced_.offset(i) * size_;

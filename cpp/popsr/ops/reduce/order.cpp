@@ -10,6 +10,7 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/loops/column_walk.h"
 #include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
@@ -21,6 +22,7 @@ namespace popsr {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
+using kernels::Compute;
 
 constexpr Attr<bool> kKeepDim{"keepdim"};
 constexpr Attr<std::int64_t> kK{"k"};
@@ -109,8 +111,39 @@ std::vector<OutputDef> infer_arg(const InferContext& context) {
   return {{{DType::kInt32, reduced_shape(shape, axes, context.get(kKeepDim))}}};
 }
 
+/// Along an axis that is not the last: the extremes so far of a tile of columns and their indices.
+BlockKernel arg_columns(const EvalSpec& spec, const AxisExtents& of, bool largest) {
+  const DType dtype = spec.inputs[0]->dtype;
+  const Compute compute = compute_of(dtype);
+  const kernels::ColumnKernels& columns =
+      *(compute == Compute::kF64 ? spec.kernels.columns_f64 : spec.kernels.columns_f32);
+  return [&kernels = spec.kernels, step = largest ? columns.argmax : columns.argmin, of, dtype,
+          compute](const BlockRun& run) {
+    const auto size = static_cast<std::int64_t>(size_of(dtype));
+    for_each_columns(
+        run, of, [&](const Block& block, std::int64_t o, std::int64_t column, std::int64_t count) {
+          auto* const best = static_cast<std::byte*>(thread_scratch(2 * kTile * sizeof(double)));
+          std::byte* const wide = best + kTile * sizeof(double);
+          auto* const index = reinterpret_cast<std::int32_t*>(block.out()) + o * of.inner + column;
+          const std::byte* const from = block.in(0) + (o * of.n * of.inner + column) * size;
+          load_tile(kernels, dtype, compute, best, from, count);
+          std::fill_n(index, count, 0);
+          if (!is_narrow_float(dtype)) {
+            return step(best, index, from + of.inner * size, of.n - 1, count, of.inner, 1);
+          }
+          for (std::int64_t i = 1; i < of.n; ++i) {
+            load_tile(kernels, dtype, compute, wide, from + i * of.inner * size, count);
+            step(best, index, wide, 1, count, count, static_cast<std::int32_t>(i));
+          }
+        });
+  };
+}
+
 template <bool largest>
 BlockKernel eval_arg(const EvalSpec& spec) {
+  const Shape& shape = spec.inputs[0]->shape;
+  const AxisExtents extents(shape, axis_of(spec.op, kDim, shape.size())[0]);
+  if (is_float(spec.inputs[0]->dtype) && extents.inner > 1) return arg_columns(spec, extents, largest);
   const auto compute = static_cast<std::size_t>(compute_of(spec.inputs[0]->dtype));
   const auto extreme = largest ? kernels::Reduce::kMax : kernels::Reduce::kMin;
   const kernels::ReduceFn reduce = spec.kernels.reduce[static_cast<std::size_t>(extreme)][compute];

@@ -114,14 +114,17 @@ void merge_words(Word* out, const Word* in, std::int64_t n) {
 /// Sorts eight words by Batcher's network.
 template <class Word>
 void sort_eight(Word* words) {
-  constexpr std::pair<int, int> kPairs[] = {{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6},
-                                            {5, 7}, {1, 2}, {5, 6}, {0, 4}, {1, 5}, {2, 6}, {3, 7},
-                                            {2, 4}, {3, 5}, {1, 2}, {3, 4}, {5, 6}};
-  for (const auto& [a, b] : kPairs) {
-    const Word low = std::min(words[a], words[b]), high = std::max(words[a], words[b]);
-    words[a] = low;
-    words[b] = high;
+  constexpr int kPairs[][2] = {{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {1, 2}, {5, 6},
+                               {0, 4}, {1, 5}, {2, 6}, {3, 7}, {2, 4}, {3, 5}, {1, 2}, {3, 4}, {5, 6}};
+  Word w[8];
+  std::copy_n(words, 8, w);
+#pragma GCC unroll 19
+  for (const auto& pair : kPairs) {
+    const Word a = w[pair[0]], b = w[pair[1]];
+    w[pair[0]] = b < a ? b : a;
+    w[pair[1]] = b < a ? a : b;
   }
+  std::copy_n(w, 8, words);
 }
 
 /// Sorts by merging ever longer runs.

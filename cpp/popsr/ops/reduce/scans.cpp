@@ -1,10 +1,13 @@
 // Sums, products and extremes of what comes before, and products of what comes before and after.
+#include <array>
+
 #include "popsr/base/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/flops.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/axis_rows.h"
+#include "popsr/ops/loops/column_walk.h"
 #include "popsr/ops/loops/row_walk.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/reduce/axes.h"
@@ -58,8 +61,72 @@ std::vector<OutputDef> infer_cumsum(const InferContext& context) {
   return {{context.type(0), {}}};
 }
 
+/// Along an axis that is not the last: each row is the sum of the row before and of its elements.
+class ColumnSums {
+ public:
+  ColumnSums(const EvalSpec& spec, const AxisExtents& extents)
+      : kernels_(spec.kernels),
+        of_(extents),
+        dtype_(spec.outputs[0].dtype),
+        compute_(compute_of(dtype_)),
+        reverse_(spec.op.get(kReverse)),
+        stochastic_(spec.stochastic && is_narrow_float(dtype_)) {}
+
+  void operator()(const BlockRun& run) const {
+    for_each_columns(
+        run, of_, [&](const Block& block, std::int64_t o, std::int64_t column, std::int64_t count) {
+          is_narrow_float(dtype_) ? narrow(block, o, column, count) : wide(block, o, column, count);
+        });
+  }
+
+ private:
+  /// Number of the first element of row k of the columns.
+  std::int64_t at(std::int64_t o, std::int64_t k, std::int64_t column) const {
+    return (o * of_.n + (reverse_ ? of_.n - 1 - k : k)) * of_.inner + column;
+  }
+  void add(void* sum, float* lo, const void* a, const void* b, std::int64_t count) const {
+    const std::array<const void*, 2> operands = {a, b};
+    kernels_.elementwise(kernels::ElementwiseOp::kAdd, compute_)(sum, lo, operands.data(), count, nullptr);
+  }
+  void wide(const Block& block, std::int64_t o, std::int64_t column, std::int64_t count) const {
+    const auto size = static_cast<std::int64_t>(size_of(dtype_));
+    const std::byte* before = nullptr;
+    for (std::int64_t k = 0; k < of_.n; ++k) {
+      std::byte* const to = block.out() + at(o, k, column) * size;
+      const std::byte* const from = block.in(0) + at(o, k, column) * size;
+      if (before == nullptr)
+        load_tile(kernels_, dtype_, compute_, to, from, count);
+      else
+        add(to, nullptr, before, from, count);
+      before = to;
+    }
+  }
+  /// The sums are kept as floats.
+  void narrow(const Block& block, std::int64_t o, std::int64_t column, std::int64_t count) const {
+    const auto size = static_cast<std::int64_t>(size_of(dtype_));
+    auto* const sums = static_cast<float*>(thread_scratch(3 * kTile * sizeof(float)));
+    float *const item = sums + kTile, *const lo = item + kTile;
+    for (std::int64_t k = 0; k < of_.n; ++k) {
+      const std::int64_t first = at(o, k, column);
+      load_tile(kernels_, dtype_, compute_, k == 0 ? sums : item, block.in(0) + first * size, count);
+      if (k > 0) add(sums, lo, sums, item, count);
+      store_tile(kernels_, compute_, dtype_, block.out() + first * size, sums, k == 0 ? nullptr : lo, count,
+                 block.key(stochastic_), static_cast<std::uint64_t>(first));
+    }
+  }
+
+  const KernelTable& kernels_;
+  AxisExtents of_;
+  DType dtype_;
+  Compute compute_;
+  bool reverse_, stochastic_;
+};
+
 BlockKernel eval_cumsum(const EvalSpec& spec) {
   const bool reverse = spec.op.get(kReverse);
+  const Shape& shape = spec.outputs[0].shape;
+  const AxisExtents extents(shape, normalize_axis(spec.op.def->name, spec.op.get(kDim), shape.size()));
+  if (extents.inner > 1) return ColumnSums(spec, extents);
   return AxisRows(spec, reverse ? cumsum_row<true> : cumsum_row<false>, 1, true, kDim);
 }
 

@@ -1,5 +1,6 @@
 // Comparisons, selection and rounding to integers: operations whose results are exact.
 #include "popsr/kernels/level/math/elementwise-inl.h"
+#include "popsr/kernels/level/math/extremes-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -74,33 +75,6 @@ struct Select {
   template <class T>
   [[gnu::always_inline]] static T apply(T condition, T a, T b) {
     return condition != 0 ? a : b;
-  }
-};
-
-/// Equal floats differ in the sign of zero only: "and" makes max(-0, +0) = +0, "or" makes min(-0, +0) = -0.
-struct Maximum {
-  template <class T>
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat) {
-      const T both = from_bits(bits_of(a) & bits_of(b));
-      const T ordered = a > b ? a : (a == b ? both : b);
-      return a != a ? a : ordered;
-    } else {
-      return a > b ? a : b;
-    }
-  }
-};
-
-struct Minimum {
-  template <class T>
-  [[gnu::always_inline]] static T apply(T a, T b) {
-    if constexpr (Traits<T>::kFloat) {
-      const T both = from_bits(bits_of(a) | bits_of(b));
-      const T ordered = a < b ? a : (a == b ? both : b);
-      return a != a ? a : ordered;
-    } else {
-      return a < b ? a : b;
-    }
   }
 };
 

@@ -168,9 +168,9 @@ inline double from_order_key(std::int64_t key) {
   return from_bits(key < 0 ? u ^ 0x7fffffffffffffffULL : u);
 }
 
-/// Maximum (or minimum) of a float row: NaN if any is NaN, -0 < +0, -inf (+inf) if empty.
+/// By keys.
 template <class T, bool kMaximum>
-T extreme_of(const T* x, std::int64_t n) {
+[[gnu::always_inline]] inline T extreme_by_keys(const T* x, std::int64_t n) {
   const T identity = static_cast<T>(kMaximum ? -kInfF64 : kInfF64);
   auto best = order_key(identity);
   decltype(best) unordered = 0;
@@ -180,6 +180,73 @@ T extreme_of(const T* x, std::int64_t n) {
     unordered |= x[i] != x[i] ? 1 : 0;
   }
   return unordered != 0 ? static_cast<T>(kNanF64) : from_order_key(best);
+}
+
+#if defined(__AVX512F__)
+/// The larger or the smaller of numbers, by an instruction that orders -0 before +0.
+template <bool kLargest>
+[[gnu::always_inline]] inline FloatVector extreme(FloatVector a, FloatVector b) {
+  return (FloatVector)_mm512_maskz_range_ps(0xffff, (__m512)a, (__m512)b, kLargest ? 5 : 4);
+}
+template <bool kLargest>
+[[gnu::always_inline]] inline DoubleVector extreme(DoubleVector a, DoubleVector b) {
+  return (DoubleVector)_mm512_maskz_range_pd(0xff, (__m512d)a, (__m512d)b, kLargest ? 5 : 4);
+}
+[[gnu::always_inline]] inline bool any_nan(FloatVector a, FloatVector b) {
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+}
+[[gnu::always_inline]] inline bool any_nan(DoubleVector a, DoubleVector b) {
+  return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q) != 0;
+}
+
+/// Of the elements of a vector.
+template <bool kLargest>
+[[gnu::always_inline]] inline float extreme_element(FloatVector x) {
+  x = extreme<kLargest>(x,
+                        __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  x = extreme<kLargest>(x,
+                        __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  x = extreme<kLargest>(x,
+                        __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  x = extreme<kLargest>(x,
+                        __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  return x[0];
+}
+template <bool kLargest>
+[[gnu::always_inline]] inline double extreme_element(DoubleVector x) {
+  x = extreme<kLargest>(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+  x = extreme<kLargest>(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+  x = extreme<kLargest>(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
+  return x[0];
+}
+
+/// Of a row that is long enough for four vectors. The last ones may meet elements a second time.
+template <class T, bool kMaximum>
+[[gnu::always_inline]] inline T extreme_by_vectors(const T* x, std::int64_t n) {
+  using Vector = typename NativeVector<T>::type;
+  constexpr std::int64_t kStep = 4 * kVectorBytes / static_cast<int>(sizeof(T));
+  Vector best[4];
+  __builtin_memcpy(best, x, sizeof(best));
+  bool unordered = any_nan(best[0], best[1]) | any_nan(best[2], best[3]);
+  for (std::int64_t i = kStep; i < n; i += kStep) {
+    Vector v[4];
+    __builtin_memcpy(v, x + (i + kStep <= n ? i : n - kStep), sizeof(v));
+    unordered = unordered | any_nan(v[0], v[1]) | any_nan(v[2], v[3]);
+    for (int k = 0; k < 4; ++k) best[k] = extreme<kMaximum>(best[k], v[k]);
+  }
+  if (unordered) return static_cast<T>(kNanF64);
+  return extreme_element<kMaximum>(
+      extreme<kMaximum>(extreme<kMaximum>(best[0], best[1]), extreme<kMaximum>(best[2], best[3])));
+}
+#endif
+
+/// Maximum (or minimum) of a float row: NaN if any is NaN, -0 < +0, -inf (+inf) if empty.
+template <class T, bool kMaximum>
+T extreme_of(const T* x, std::int64_t n) {
+#if defined(__AVX512F__)
+  if (n >= 4 * kVectorBytes / static_cast<int>(sizeof(T))) return extreme_by_vectors<T, kMaximum>(x, n);
+#endif
+  return extreme_by_keys<T, kMaximum>(x, n);
 }
 
 }  // namespace
