@@ -21,6 +21,10 @@ constexpr std::size_t kTileBytes = kTile * sizeof(double);
 /// Rows at least this long are walked one by one; shorter ones are gathered into tiles.
 constexpr std::int64_t kLongRow = 512;
 
+/// Bytes of a tile of an element that rows repeat: short, because it is filled for each row, but for long rows.
+constexpr std::int64_t kRepeatedBytes = 512;
+constexpr std::int64_t kLongRepetition = 4 * kTile;
+
 struct Operand {
   std::size_t input = 0;
   DType dtype = DType::kFloat32;
@@ -74,7 +78,7 @@ class Walk {
   DType out_dtype_;
   bool stochastic_;
   bool needs_lo_;
-  bool long_ranges_ = true;  ///< No tiles are needed except for broadcast rows.
+  bool long_ranges_ = true;  ///< No tiles are needed except for elements that rows repeat.
   std::int64_t elements_;
   std::int64_t work_;  ///< Of one element, in additions.
   std::vector<Operand> operands_;
@@ -140,6 +144,8 @@ class Pass {
   void* tile(std::size_t j) { return tiles_ + j * kTileBytes; }
   std::size_t count() const { return walk_.operands_.size(); }
   void rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void direct_rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void repeat(std::size_t j, const std::byte* src, std::int64_t n);
   void gathered(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
   void gather(std::size_t j, const LoopNest& nest, const std::byte* base, const NestPosition& start,
               std::int64_t n);
@@ -172,14 +178,60 @@ void Pass::run(const LoopNest& nest, const std::byte* const* in, std::byte* out,
   }
 }
 
-/// Row by row: operands are pointers into rows, or one element for the whole row.
-void Pass::rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
-  bool long_ranges = walk_.long_ranges_;
-  for (std::size_t j = 0; j < count(); ++j) long_ranges = long_ranges && nest.stride(0, j) != 0;
+/// Row by row without conversions: the kernel writes the output. An element that a row repeats fills a short
+/// tile, with which the kernel meets the row piece by piece.
+void Pass::direct_rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin,
+                       std::int64_t end) {
+  const auto size = static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
+  const std::int64_t tile = nest.extent(0) < kLongRepetition ? kRepeatedBytes / size : kTile;
+  bool repeats = false;
+  for (std::size_t j = 0; j < count(); ++j) repeats = repeats || nest.stride(0, j) == 0;
   NestPosition at(nest, begin);
   while (begin < end) {
-    std::int64_t n = std::min(at.left_in_row(), end - begin);
-    if (!long_ranges) n = std::min(n, kTile);
+    const std::int64_t n = std::min(at.left_in_row(), end - begin);
+    const std::int64_t piece = repeats ? tile : n;
+    for (std::size_t j = 0; j < count(); ++j) {
+      const std::byte* const src = in[j] + at.offset(j);
+      nest.stride(0, j) == 0 ? repeat(j, src, piece) : load(j, src, n);
+    }
+    for (std::int64_t i = 0; i < n; i += piece) {
+      walk_.loop_(out_ + (begin + i) * size, nullptr, args_.data(), std::min(piece, n - i), p_);
+      for (std::size_t j = 0; j < count(); ++j) {
+        if (nest.stride(0, j) != 0) args_[j] = static_cast<const std::byte*>(args_[j]) + piece * size;
+      }
+    }
+    begin += n;
+    at.advance(n);
+  }
+}
+
+/// Fills n elements of an operand's tile with one as it is stored.
+void Pass::repeat(std::size_t j, const std::byte* src, std::int64_t n) {
+  if (filled_[j] == src) return;
+  filled_[j] = src;
+  args_[j] = tile(j);
+  const auto fill = [&]<class Word>(Word value) {
+    std::memcpy(&value, src, sizeof(Word));
+    std::fill_n(static_cast<Word*>(tile(j)), n, value);
+  };
+  switch (walk_.operands_[j].size) {
+    case 1:
+      return fill(std::uint8_t{});
+    case 2:
+      return fill(std::uint16_t{});
+    case 4:
+      return fill(std::uint32_t{});
+    default:
+      return fill(std::uint64_t{});
+  }
+}
+
+/// Row by row: operands are pointers into rows, or one element for the whole row.
+void Pass::rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
+  if (walk_.long_ranges_) return direct_rows(nest, in, begin, end);
+  NestPosition at(nest, begin);
+  while (begin < end) {
+    const std::int64_t n = std::min({at.left_in_row(), end - begin, kTile});
     for (std::size_t j = 0; j < count(); ++j) {
       const std::byte* src = in[j] + at.offset(j);
       nest.stride(0, j) == 0 ? broadcast(j, src, nest.extent(0)) : load(j, src, n);
