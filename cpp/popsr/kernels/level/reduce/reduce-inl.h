@@ -6,6 +6,14 @@
 namespace popsr::kernels {
 namespace {
 
+/// True for rows beyond the caches: memory gives one long row after another faster than several at a time.
+template <class Stored>
+[[gnu::always_inline]] inline bool is_streamed(std::int64_t rows, std::int64_t n) {
+  constexpr std::int64_t kLongRow = 1 << 10, kCached = 3 << 19;
+  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(Stored));
+  return bytes >= kLongRow && rows * bytes >= kCached;
+}
+
 /// Rows of floats; `Stored` is T, or a word that holds a bfloat16.
 template <class T, bool kSquare, class Stored>
 void sum_float_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
@@ -14,7 +22,8 @@ void sum_float_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::
   T* rest = static_cast<T*>(lo);
   const Stored* x = static_cast<const Stored*>(in);
   std::int64_t r = 0;
-  for (; n != 0 && r + 4 <= rows; r += 4) {
+  const bool together = n != 0 && !is_streamed<Stored>(rows, n);
+  for (; together && r + 4 <= rows; r += 4) {
     four_lane_sums<T, kSquare>(out + r, rest == nullptr ? nullptr : rest + r, x + r * row_stride, n,
                                row_stride);
   }
