@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from popsr._host.arguments import is_a
 from popsr._lazy import names_only
@@ -99,7 +99,8 @@ class Graph(GraphHandle):
     @property
     def variables(self) -> tuple[Variable, ...]:
         """Variables among the tensors."""
-        return tuple(t for t in self.tensors if isinstance(t, Variable))
+        variables = self._ir._tensors_of(self._ir._core.graph_variables(self._id))
+        return cast("tuple[Variable, ...]", variables)
 
     @property
     def constants(self) -> tuple[Constant, ...]:

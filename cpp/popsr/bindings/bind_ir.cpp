@@ -255,6 +255,12 @@ std::vector<TensorId> tensors_of(const Ir& ir, GraphId graph) {
   return tensors;
 }
 
+std::vector<TensorId> variables_of(const Ir& ir, GraphId graph) {
+  std::vector<TensorId> tensors = ir.graph(graph).tensors;
+  std::erase_if(tensors, [&ir](TensorId id) { return ir.tensor(id).kind != TensorKind::kVariable; });
+  return tensors;
+}
+
 Record<"VariableInfo"> describe_variable(const Ir& ir, TensorId id) {
   const Tensor& tensor = ir.tensor(checked_tensor(ir, id));
   POPSR_CHECK(tensor.state.grouping.has_value());
@@ -485,6 +491,10 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def(
           "graph_tensors",
           [](const Ir& self, GraphId graph) { return tensors_of(self, checked_graph(self, graph)); },
+          py::arg("graph"))
+      .def(
+          "graph_variables",
+          [](const Ir& self, GraphId graph) { return variables_of(self, checked_graph(self, graph)); },
           py::arg("graph"))
       .def(
           "graph_ops",

@@ -20,6 +20,11 @@ std::vector<TensorId> of_parts(const Ir& ir, const Op& op,
   return all;
 }
 
+/// True if all_inputs() and all_outputs() are the lists that the op has.
+bool has_own_operands(const Op& op) {
+  return op.schedule.parts.empty() && op.def->program.remote == Remote::kNone;
+}
+
 }  // namespace
 
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op) {
@@ -48,6 +53,16 @@ std::vector<TensorId> all_outputs(const Ir& ir, const Op& op) {
   const std::vector<TensorId> entries = remote_entries(ir, op);
   outputs.insert(outputs.end(), entries.begin(), entries.end());
   return outputs;
+}
+
+std::span<const TensorId> all_inputs(const Ir& ir, const Op& op, std::vector<TensorId>& room) {
+  if (has_own_operands(op)) return op.inputs;
+  return room = all_inputs(ir, op);
+}
+
+std::span<const TensorId> all_outputs(const Ir& ir, const Op& op, std::vector<TensorId>& room) {
+  if (has_own_operands(op)) return op.outputs;
+  return room = all_outputs(ir, op);
 }
 
 const std::vector<TensorId>& RemoteAccess::of(GraphId graph) const { return reached(graph, false, *memo_); }

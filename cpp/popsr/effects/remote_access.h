@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "popsr/ir/ir.h"
@@ -17,6 +18,9 @@ std::vector<TensorId> remote_entries(const Ir& ir, const Op& op);
 /// The op's inputs and outputs, remote entries included.
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op);
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op);
+/// The same without a copy for most ops: the op's own list, or what is put into `room`.
+std::span<const TensorId> all_inputs(const Ir& ir, const Op& op, std::vector<TensorId>& room);
+std::span<const TensorId> all_outputs(const Ir& ir, const Op& op, std::vector<TensorId>& room);
 
 /// Copies share what they found.
 class RemoteAccess {

@@ -107,6 +107,7 @@ Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool 
     params_.emplace_back(param, param.input ? spec.inputs[*param.input]->dtype : DType::kFloat64);
   }
   if (options.operands.empty()) {
+    options.operands.reserve(spec.inputs.size());
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
       if (spec.inputs[i] && !is_param[i]) options.operands.push_back(i);
     }
@@ -114,6 +115,8 @@ Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool 
   POPSR_CHECK(options.operands.size() <= kMaxOperands && params_.size() <= kMaxParams);
   const Shape& shape = spec.outputs[output_].shape;
   std::vector<Shape> strides;
+  strides.reserve(options.operands.size());
+  operands_.reserve(options.operands.size());
   for (const std::size_t i : options.operands) {
     const TensorType& type = *spec.inputs[i];
     const bool truth = i == options.condition;

@@ -48,7 +48,7 @@ void run_blocks(KernelRun& work, const BoundRun& run, std::int64_t begin, std::i
                  run.noise.data(), pool, 0, stray});
     return;
   }
-  BoundRun& part = work.part;
+  BoundRun& part = *work.part;
   for (std::size_t i = 0; i < run.in.size(); ++i) part.in[i] = run.in[i] + begin * run.in_stride[i];
   for (std::size_t i = 0; i < run.out.size(); ++i) {
     part.out[i] = run.out[i] + begin * run.out_stride[i];
@@ -78,7 +78,7 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   stage_shared(builder, op, exec, work, instruction);
   work.noise = builder.noise_keys(op);
   for (BoundRun& run : work.runs) bind_noise(work.noise, run);
-  if (op.exec) work.part = work.runs.front();
+  if (op.exec) work.part = std::make_unique<BoundRun>(work.runs.front());
   if (op.op->def->numerics.labels) {
     instruction.checks.stray = std::make_unique<StrayLabels>(builder.table().representatives(exec));
   }

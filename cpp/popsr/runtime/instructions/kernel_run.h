@@ -1,6 +1,7 @@
 // An op whose kernel computes runs of blocks.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ struct KernelRun {
   std::vector<BoundRun> runs = {};
   std::vector<Slab> staging = {};  ///< Of outputs that other blocks of the op still read as inputs.
   NoiseKeys noise = {};
-  BoundRun part = {};       ///< In conditionals: operands of the part of a run that is active.
-  bool write_back = false;  ///< From the view that the op made to the tensors that it views.
+  std::unique_ptr<BoundRun> part = {};  ///< In conditionals: operands of the part of a run that is active.
+  bool write_back = false;              ///< From the view that the op made to the tensors that it views.
 };
 
 void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);

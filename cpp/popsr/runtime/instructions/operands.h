@@ -5,18 +5,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "popsr/base/small_vector.h"
 #include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr {
 
 /// Blocks first..first+blocks-1 of an instruction, whose operands have constant strides.
 struct BoundRun {
-  std::vector<const std::byte*> in = {};
-  std::vector<std::ptrdiff_t> in_stride = {};
-  std::vector<std::byte*> out = {};
-  std::vector<std::ptrdiff_t> out_stride = {};
-  std::vector<const kernels::NoiseKey*> noise =
-      {};  ///< Per output, from block `first` on; null without noise.
+  SmallVector<const std::byte*, 3> in = {};
+  SmallVector<std::ptrdiff_t, 3> in_stride = {};
+  SmallVector<std::byte*, 1> out = {};
+  SmallVector<std::ptrdiff_t, 1> out_stride = {};
+  /// Per output, from block `first` on; null without noise.
+  SmallVector<const kernels::NoiseKey*, 1> noise = {};
   std::int64_t first = 0;
   std::int64_t blocks = 0;
 };

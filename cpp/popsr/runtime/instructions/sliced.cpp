@@ -19,9 +19,6 @@
 namespace popsr {
 namespace {
 
-/// All operands of a slice: half of a usual second-level cache.
-constexpr std::size_t kSliceBytes = std::size_t{1} << 19;
-constexpr std::int64_t kSliceUnit = 1024;  ///< Slices begin at multiples of it.
 constexpr std::size_t kMaxOperands = 16;
 constexpr std::size_t kSingleBytes = 16;  ///< Room for one element.
 
@@ -35,8 +32,9 @@ std::int64_t step_of(const PlanBuilder& builder, const lowered::Sliced& sliced, 
   }
   std::size_t bytes = 0;
   for (const BufferId id : operands) bytes += builder.placement(id).nbytes;
-  const std::int64_t slices = static_cast<std::int64_t>(bytes / kSliceBytes) + 1;
-  return std::max((elements / slices) / kSliceUnit, std::int64_t{1}) * kSliceUnit;
+  const std::int64_t slices = static_cast<std::int64_t>(bytes / lowered::Sliced::kBytes) + 1;
+  constexpr std::int64_t kUnit = lowered::Sliced::kUnit;
+  return std::max((elements / slices) / kUnit, std::int64_t{1}) * kUnit;
 }
 
 /// The op's kernel on slices of so many elements.

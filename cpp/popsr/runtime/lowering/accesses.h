@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -14,6 +14,16 @@ struct Accesses {
   int reads = 0;
   int writes = 0;
 };
+
+/// True if `has` holds for an op of the list or of its bodies.
+template <class Has>
+bool any_op(const std::vector<LoweredOp>& ops, const Has& has) {
+  return std::ranges::any_of(ops, [&has](const LoweredOp& op) {
+    bool found = has(op);
+    for_each_body(op, [&](const std::vector<LoweredOp>& body) { found = found || any_op(body, has); });
+    return found;
+  });
+}
 
 /// Numbers of reads and writes of each buffer in the program's text.
 IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program);
@@ -36,10 +46,40 @@ void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, Buffe
 /// Takes out of a list the ops at positions that are dead.
 void erase_dead(std::vector<LoweredOp>& ops, const std::vector<bool>& dead);
 
-/// Positions of the ops of one list that access each buffer, themselves or in their bodies.
+/// Room for tables of the buffers that one list accesses after another, without passes over all buffers.
+class AccessSlots {
+ public:
+  explicit AccessSlots(std::size_t buffers) : slots_(buffers) {}
+
+  void start_list() {
+    ++list_;
+    count_ = 0;
+  }
+  /// The number of the buffer among those of the list, a new one if it has none.
+  std::uint32_t add(BufferId id) {
+    Slot& slot = slots_[id];
+    if (slot.list != list_) slot = {list_, count_++};
+    return slot.number;
+  }
+  std::optional<std::uint32_t> find(BufferId id) const {
+    const bool is_known = id.index() < slots_.size() && slots_[id].list == list_;
+    return is_known ? std::optional(slots_[id].number) : std::nullopt;
+  }
+  std::uint32_t size() const { return count_; }
+
+ private:
+  struct Slot {
+    std::uint32_t list = 0, number = 0;
+  };
+  IdVector<BufferId, Slot> slots_;
+  std::uint32_t list_ = 0, count_ = 0;
+};
+
+/// Positions of the ops of one list that access each buffer, themselves or in their bodies. Those of one list
+/// after another use the slots.
 class AccessPositions {
  public:
-  explicit AccessPositions(const std::vector<LoweredOp>& ops);
+  AccessPositions(const std::vector<LoweredOp>& ops, AccessSlots& slots);
 
   /// The first position after `at` whose op reads or writes the buffer.
   std::optional<std::size_t> next_access(BufferId buffer, std::size_t at) const;
@@ -47,11 +87,17 @@ class AccessPositions {
   std::optional<std::size_t> first_write(BufferId buffer, std::size_t at) const;
 
  private:
-  using Positions = std::map<BufferId, std::vector<std::size_t>>;  ///< Ascending.
+  /// Ascending positions of each buffer, one buffer after another.
+  struct Table {
+    std::vector<std::uint32_t> begin = {};  ///< By slot, with the end of the last.
+    std::vector<std::uint32_t> positions = {};
+  };
 
-  static std::optional<std::size_t> first(const Positions& positions, BufferId buffer, std::size_t at);
+  Table table(const std::vector<LoweredOp>& ops, bool writes_only) const;
+  std::optional<std::size_t> first(const Table& table, BufferId buffer, std::size_t at) const;
 
-  Positions accesses_, writes_;
+  const AccessSlots& slots_;
+  Table accesses_, writes_;
 };
 
 }  // namespace popsr

@@ -17,18 +17,20 @@ namespace {
 class AccumulationFuser {
  public:
   AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
-                    const IdVector<BufferId, Accesses>& counts, bool dedup, std::vector<LoweredOp>& ops)
+                    const IdVector<BufferId, Accesses>& counts, AccessSlots& slots, bool dedup,
+                    std::vector<LoweredOp>& ops)
       : ir_(ir),
         kernels_(kernels),
         program_(program),
         counts_(counts),
+        slots_(slots),
         dedup_(dedup),
         ops_(ops),
         dead_(ops.size(), false) {}
 
   void run() {
     if (std::ranges::none_of(ops_, [this](const LoweredOp& op) { return is_step(op); })) return;
-    positions_.emplace(ops_);
+    positions_.emplace(ops_, slots_);
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       if (reduces(i)) {
         close_touched(i, ops_[i].in[0]);
@@ -215,6 +217,7 @@ class AccumulationFuser {
   const kernels::KernelTable& kernels_;
   LoweredProgram& program_;
   const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
+  AccessSlots& slots_;
   bool dedup_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
@@ -227,16 +230,23 @@ class AccumulationFuser {
 
 }  // namespace
 
-void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
+bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
                         bool dedup) {
+  const auto may_be_step = [](const LoweredOp& op) {
+    const auto* const fused = op.as<lowered::FusedProduct>();
+    return fused != nullptr && fused->fusion.target;
+  };
+  if (!any_op(program.ops, may_be_step)) return false;
   const IdVector<BufferId, Accesses> counts = count_accesses(program);
+  AccessSlots slots(program.buffers.size());
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
       if (auto* const loop = op.as<lowered::Loop>()) self(self, loop->body);
     }
-    AccumulationFuser(ir, kernels, program, counts, dedup, ops).run();
+    AccumulationFuser(ir, kernels, program, counts, slots, dedup, ops).run();
   };
   visit(visit, program.ops);
+  return true;
 }
 
 }  // namespace popsr

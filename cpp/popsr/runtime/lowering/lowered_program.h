@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/base/small_vector.h"
 #include "popsr/base/strided_view.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/tensor.h"
@@ -19,6 +20,7 @@ struct PathTag {
 };
 using BufferId = Id<struct BufferTag>;
 using PathId = Id<PathTag>;
+using Operands = SmallVector<BufferId, 4>;
 
 inline constexpr PathId kRootPath{0};
 
@@ -79,8 +81,8 @@ struct FusedProduct {
 /// One of several products that are accumulated into one target. The first may be the target itself: it
 /// overwrites.
 struct AccumulationStep {
-  const Op* op = nullptr;         ///< The op that accumulates it, or that computes the target.
-  std::vector<BufferId> in = {};  ///< Operands of `op`, kNone for target and product: factors are left.
+  const Op* op = nullptr;  ///< The op that accumulates it, or that computes the target.
+  Operands in = {};        ///< Of `op`, kNone for target and product: factors are left.
   FusedProduct product = {};
 };
 
@@ -107,6 +109,9 @@ struct Merged {
 /// Element-wise ops of one block that run one after another on each slice of their elements. `op` is the
 /// last.
 struct Sliced {
+  static constexpr std::int64_t kUnit = 1024;  ///< Slices begin at multiples of it.
+  static constexpr std::size_t kBytes = std::size_t{1}
+                                        << 19;  ///< Of all operands of a slice: half of a usual L2.
   std::vector<LoweredOp> parts;
 };
 
@@ -121,10 +126,10 @@ using Form =
 }  // namespace lowered
 
 struct LoweredOp {
-  const Op* op = nullptr;         ///< Null for copies.
-  std::vector<BufferId> in = {};  ///< kNone where an optional input is absent.
-  std::vector<BufferId> out = {};
-  std::vector<PartitionId> facts = {};  ///< Of each output, right after the op.
+  const Op* op = nullptr;  ///< Null for copies.
+  Operands in = {};        ///< kNone where an optional input is absent.
+  Operands out = {};
+  SmallVector<PartitionId, 2> facts = {};  ///< Of each output, right after the op.
   PartitionId seeds = {};
   PathId path = {};
   std::optional<PartitionId> exec = {};  ///< In conditionals: replicas that certainly run it together.

@@ -41,6 +41,8 @@ class Lowering {
   LoweredProgram run() {
     const Graph& main = ir_.graph(kMainGraph);
     Frame frame(facts_, facts_.main());
+    program_.ops.reserve(main.ops.size());
+    program_.buffers.reserve(main.tensors.size());
     for (const TensorId id : main.tensors) {
       const Tensor& tensor = ir_.tensor(id);
       if (tensor.kind == TensorKind::kRemote) {
@@ -202,8 +204,9 @@ class Lowering {
                    std::vector<LoweredOp>& ops) {
     LoweredOp lowered{
         .op = &op, .facts = {facts.outputs.begin(), facts.outputs.end()}, .seeds = facts.seeds, .path = path};
-    for (const TensorId input : all_inputs(ir_, op)) lowered.in.push_back(buffer(frame, input));
-    for (const TensorId output : all_outputs(ir_, op)) {
+    std::vector<TensorId> room;
+    for (const TensorId input : all_inputs(ir_, op, room)) lowered.in.push_back(buffer(frame, input));
+    for (const TensorId output : all_outputs(ir_, op, room)) {
       const Tensor& storage = ir_.tensor(ir_.tensor(output).memory.storage);
       const bool fresh = storage.id == output && storage.kind != TensorKind::kRemote;
       if (fresh) frame[storage.index] = new_buffer(output);
@@ -378,7 +381,7 @@ class Lowering {
   /// Everything that a branch does stands in its body, copies of inputs and of results too: it happens only
   /// on replicas that take the branch.
   void lower_branch(const Op& op, const CalledGraph& branch, const Context& callee, Frame& frame, PathId path,
-                    const std::vector<BufferId>& results, std::vector<LoweredOp>& body) {
+                    const Operands& results, std::vector<LoweredOp>& body) {
     const Graph& graph = ir_.graph(branch.graph);
     Frame inner(facts_, callee);
     for (std::uint32_t i = 0; i < graph.inputs.size(); ++i) {

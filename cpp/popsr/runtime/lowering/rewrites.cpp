@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "popsr/effects/memory.h"
@@ -14,9 +15,7 @@
 namespace popsr {
 namespace {
 
-bool contains(const std::vector<BufferId>& ids, BufferId id) {
-  return std::ranges::find(ids, id) != ids.end();
-}
+bool contains(const Operands& ids, BufferId id) { return std::ranges::find(ids, id) != ids.end(); }
 
 /// The reader of the buffer when `op` is the next to touch it: the op, or its only part that does.
 LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
@@ -32,35 +31,35 @@ LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
 class ProductFuser {
  public:
   ProductFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
-      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), counts_(count_accesses(program)) {}
+      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), slots_(program.buffers.size()) {}
 
   void fuse(std::vector<LoweredOp>& ops) {
     for (LoweredOp& op : ops) for_each_body(op, [this](std::vector<LoweredOp>& body) { fuse(body); });
     std::vector<std::size_t> products;
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      if (is_product(ops[i])) products.push_back(i);
+      if (may_be_product(ops[i])) products.push_back(i);
     }
     if (products.empty()) return;
-    const AccessPositions positions(ops);
+    if (counts_.empty()) counts_ = count_accesses(program_);
+    const AccessPositions positions(ops, slots_);
     std::vector<bool> dead(ops.size(), false);
     for (const std::size_t i : products) {
       // One that took in another product is none any more.
-      dead[i] = ops[i].is<lowered::Plain>() && fuse_into_consumer(ops, positions, i);
+      dead[i] = may_be_product(ops[i]) && fuse_into_consumer(ops, positions, i);
     }
     erase_dead(ops, dead);
   }
 
- private:
-  bool is_product(const LoweredOp& op) const {
-    return op.is<lowered::Plain>() && op.op->def->kernel.rows &&
-           op.op->def->kernel.rows(eval_spec(ir_, *op.op, kernels_));
+  static bool may_be_product(const LoweredOp& op) {
+    return op.is<lowered::Plain>() && op.op->def->kernel.rows;
   }
 
+ private:
   /// `positions` stay right: a consumer reads the operands of a product that nobody writes before it.
   bool fuse_into_consumer(std::vector<LoweredOp>& ops, const AccessPositions& positions,
                           std::size_t product) {
     const BufferId value = ops[product].out[0];
-    const std::vector<BufferId> operands = ops[product].in;
+    const Operands operands = ops[product].in;
     const std::optional<std::size_t> next = positions.next_access(value, product);
     if (!next) return false;
     const bool are_kept = std::ranges::none_of(operands, [&](BufferId id) {
@@ -70,6 +69,7 @@ class ProductFuser {
     if (!are_kept) return false;
     LoweredOp* const reader = reader_in(ops[*next], value);
     if (reader == nullptr || !reader->op->def->kernel.fusion) return false;
+    if (!ops[product].op->def->kernel.rows(eval_spec(ir_, *ops[product].op, kernels_))) return false;
     LoweredOp& consumer = *reader;
     const std::optional<ProductFusion> fusion =
         consumer.op->def->kernel.fusion(eval_spec(ir_, *consumer.op, kernels_));
@@ -113,7 +113,8 @@ class ProductFuser {
   const kernels::KernelTable& kernels_;
   const LoweredProgram& program_;
   bool dedup_;
-  IdVector<BufferId, Accesses> counts_;
+  IdVector<BufferId, Accesses> counts_;  ///< Empty until there is a product.
+  AccessSlots slots_;
 };
 
 }  // namespace
@@ -125,12 +126,16 @@ EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kerne
                 .inputs = {},
                 .outputs = {},
                 .stochastic = op.noise.seeds.has_value()};
-  const std::vector<TensorId> inputs =
-      op.def->memory.view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op);
-  for (const TensorId id : inputs) {
-    spec.inputs.push_back(id == kNone ? std::nullopt : std::optional(ir.tensor(id).type));
+  std::vector<TensorId> room;
+  const std::span<const TensorId> inputs =
+      op.def->memory.view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op, room);
+  spec.inputs.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] != kNone) spec.inputs[i] = ir.tensor(inputs[i]).type;
   }
-  for (const TensorId id : all_outputs(ir, op)) spec.outputs.push_back(ir.tensor(id).type);
+  const std::span<const TensorId> outputs = all_outputs(ir, op, room);
+  spec.outputs.reserve(outputs.size());
+  for (const TensorId id : outputs) spec.outputs.push_back(ir.tensor(id).type);
   return spec;
 }
 
@@ -139,12 +144,15 @@ ReplicaGrouping group_of(const Ir& ir, const ProductFusion& fusion) {
 }
 
 void share_buffers(LoweredProgram& program) {
-  IdVector<BufferId, Accesses> counts = count_accesses(program);
+  const auto same_bytes = [](const LoweredOp& op) {
+    return op.is<lowered::Plain>() && op.op->def->memory.same_bytes;
+  };
+  if (!any_op(program.ops, same_bytes)) return;
+  const IdVector<BufferId, Accesses> counts = count_accesses(program);
   IdVector<BufferId, BufferId> now(program.buffers.size());
   for (const BufferId id : now.ids()) now[id] = id;
   const auto shareable = [&](const LoweredOp& op) {
-    if (!op.is<lowered::Plain>() || !op.op->def->memory.same_bytes || op.op->def->program.observable)
-      return false;
+    if (!same_bytes(op) || op.op->def->program.observable) return false;
     const BufferId from = now[op.in[0]];
     return program.buffers[from].kind == BufferKind::kActivation && counts[from].writes == 1 &&
            counts[op.out[0]].writes == 1;
@@ -162,7 +170,8 @@ void share_buffers(LoweredProgram& program) {
 }
 
 void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
-  ProductFuser(ir, kernels, program, dedup).fuse(program.ops);
+  if (any_op(program.ops, ProductFuser::may_be_product))
+    ProductFuser(ir, kernels, program, dedup).fuse(program.ops);
 }
 
 }  // namespace popsr

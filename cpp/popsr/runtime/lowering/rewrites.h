@@ -29,8 +29,8 @@ void unroll_accumulations(LoweredProgram& program);
 /// Lets fused products that are accumulated into one target, one after another, wait for the last of them,
 /// or for a reduction of the target in place or before it is overwritten: the target is read and written
 /// once, and is stored once per block of the reduction. Storage must have been chosen; it is to be chosen
-/// anew.
-void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
+/// anew if the result is true: there are such products.
+bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
                         bool dedup);
 
 /// Runs element-wise ops on large operands slice by slice. Storage must have been chosen.

@@ -178,7 +178,10 @@ class SumAccumulator {
 }  // namespace
 
 void accumulate_sums(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
-  SumAccumulator(ir, kernels, program).run();
+  const auto may_be_product = [](const LoweredOp& op) {
+    return op.is<lowered::Plain>() && op.op->def->kernel.product;
+  };
+  if (any_op(program.ops, may_be_product)) SumAccumulator(ir, kernels, program).run();
 }
 
 }  // namespace popsr

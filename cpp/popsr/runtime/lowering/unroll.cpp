@@ -5,6 +5,7 @@
 
 #include "popsr/ir/calls/inlined_size.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/lowering/accesses.h"
 #include "popsr/runtime/lowering/rewrites.h"
 
 namespace popsr {
@@ -117,6 +118,9 @@ class Unroller {
 
 }  // namespace
 
-void unroll_accumulations(LoweredProgram& program) { Unroller(program).run(program.ops); }
+void unroll_accumulations(LoweredProgram& program) {
+  const auto is_loop = [](const LoweredOp& op) { return op.is<lowered::Loop>(); };
+  if (any_op(program.ops, is_loop)) Unroller(program).run(program.ops);
+}
 
 }  // namespace popsr

@@ -158,6 +158,10 @@ class ViewReader {
 }  // namespace
 
 void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program) {
+  const auto may_be_view = [](const LoweredOp& op) {
+    return op.is<lowered::Plain>() && op.op->def->kernel.strided;
+  };
+  if (!any_op(program.ops, may_be_view)) return;
   IdVector<BufferId, Accesses> counts = count_accesses(program);
   IdVector<BufferId, std::size_t> last(program.buffers.size(), 0);
   std::size_t start = 1;

@@ -85,8 +85,8 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
   if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
   if (options.fuse) {
-    fuse_accumulations(*ir_, kernels, program_, options.dedup);
-    choose_storage(facts, program_, options.dedup);
+    if (fuse_accumulations(*ir_, kernels, program_, options.dedup))
+      choose_storage(facts, program_, options.dedup);
     fuse_slices(*ir_, program_);
   }
   memory_ = lay_out(*ir_, program_);

@@ -85,8 +85,8 @@ std::uint32_t PlanBuilder::label(BufferId buffer, Replica replica) const {
 
 std::vector<BoundRun> PlanBuilder::bind_runs(const LoweredOp& op, PartitionId exec) const {
   const std::span<const Replica> replicas = table_.representatives(exec);
-  std::vector<BufferId> operands = op.in;
-  operands.insert(operands.end(), op.out.begin(), op.out.end());
+  Operands operands = op.in;
+  operands.append(op.out.begin(), op.out.end());
   const auto step = [&](BufferId id, std::size_t at) {
     return static_cast<std::int64_t>(label(id, replicas[at + 1])) -
            static_cast<std::int64_t>(label(id, replicas[at]));
