@@ -54,6 +54,20 @@ def test_compile_20000_ops(benchmark):
 
 
 @pytest.mark.parametrize("name", programs.LONG_PROGRAMS)
+def test_compile_a_million_ops(benchmark, name):
+    """The first session of a program each time, its analysis included."""
+    taken = {}
+    for size, repeat in ((10**4, 5), (10**5, 3)):
+        irs = [programs.LONG_PROGRAMS[name](size) for _ in range(repeat)]
+        taken[size] = min(timeit.repeat(lambda irs=irs: popsr.Session(irs.pop()), number=1, repeat=repeat))
+    ir = programs.LONG_PROGRAMS[name](10**6)
+    benchmark.pedantic(popsr.Session, args=(ir,), rounds=1, iterations=1)
+    taken[10**6] = benchmark.stats.stats.min
+    shown = ", ".join(f"{size:,} ops {seconds:.3f} s" for size, seconds in taken.items())
+    print(f"\n{name}: {shown} (goal: 100,000 ops in at most 0.3 s)")
+
+
+@pytest.mark.parametrize("name", programs.LONG_PROGRAMS)
 def test_compilation_is_linear(benchmark, name):
     """Sessions of 4,000 and 64,000 ops: 16 times as many."""
     few, many = (programs.LONG_PROGRAMS[name](n) for n in (4_000, 64_000))

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -208,6 +209,62 @@ def products_read_late(size: int) -> popsr.Ir:
     return ir
 
 
+def chain(size: int, replicas: int = 1) -> popsr.Ir:
+    """Element-wise ops, each of which reads the one before."""
+    ir = popsr.Ir(replication=replicas)
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.ones(4, np.float32))
+        h = w
+        for _ in range(size // 2):
+            h = ops.add(ops.tanh(h), w)
+        ops.host_store(popsr.d2h_stream((4,), popsr.float32), h)
+    return ir
+
+
+def calls(size: int) -> popsr.Ir:
+    """Calls of a graph of 16 ops: so many ops when they are written out."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        w = popsr.variable(np.ones(4, np.float32))
+
+        def layer(x: popsr.Tensor, y: popsr.Tensor) -> popsr.Tensor:
+            for _ in range(8):
+                x = ops.add(ops.tanh(x), y)
+            return x
+
+        graph = ir.create_graph(layer, w, w)
+        h = w
+        for _ in range(size // 16):
+            (h,) = ops.call_with_info(graph, h, w).outputs
+        ops.host_store(popsr.d2h_stream((4,), popsr.float32), h)
+    return ir
+
+
+def many_readers(size: int) -> popsr.Ir:
+    """A value that half of the ops read."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        y = ops.tanh(popsr.variable(np.ones(3, np.float32)))
+        total = y
+        for _ in range(size // 2):
+            total = ops.add(ops.exp(total), y)
+        ops.host_store(popsr.d2h_stream((3,), popsr.float32), total)
+    return ir
+
+
+def many_updates(size: int, replicas: int = 1) -> popsr.Ir:
+    """Products that are accumulated into a few weights, again and again."""
+    ir = popsr.Ir(replication=replicas)
+    with ir.main_graph, popsr.in_sequence():
+        weights = [popsr.variable(np.ones((2, 2), np.float32)) for _ in range(64)]
+        x = weights[0] @ weights[1]
+        for i in range(size // 3):
+            w = weights[i % len(weights)]
+            x = ops.mul(x, w)
+            ops.var_updates.accumulate_(w, x @ w)
+    return ir
+
+
 def nested_loops() -> popsr.Ir:
     """Counts for ever, in a loop of a loop."""
     ir = popsr.Ir(replication=2)
@@ -231,5 +288,14 @@ def one_long_pass() -> popsr.Ir:
     return ir
 
 
-LONG_PROGRAMS = {"sums that live at once": sums_at_once, "products read late": products_read_late}
+LONG_PROGRAMS = {
+    "sums that live at once": sums_at_once,
+    "products read late": products_read_late,
+    "element-wise chain": chain,
+    "element-wise chain, R = 4": partial(chain, replicas=4),
+    "calls of a graph": calls,
+    "many readers": many_readers,
+    "many updates": many_updates,
+    "many updates, R = 4": partial(many_updates, replicas=4),
+}
 ENDLESS_PROGRAMS = {"nested loops": nested_loops, "one long pass": one_long_pass}

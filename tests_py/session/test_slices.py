@@ -205,3 +205,26 @@ def test_ops_before_a_loop_stay_before_it() -> None:
 )
 def test_random_updates_keep_every_bit(steps: list[str], dtype: str, count: int) -> None:
     program(steps, dtype, replicas=1 if count == N else 2, count=count).assert_unchanged()
+
+
+@pytest.mark.parametrize("count", [4, 1024, 1025, 3000])
+def test_a_long_chain_takes_no_more_memory_than_a_short_one(count: int) -> None:
+    """Each value of it lives until the next one only, whether or not it lies in slices."""
+
+    def chain(length: int) -> tuple[Array, int]:
+        ir = popsr.Ir()
+        with ir.main_graph, popsr.in_sequence():
+            w = popsr.variable(np.linspace(-1, 1, count, dtype=np.float32))
+            x: popsr.Tensor = w
+            for _ in range(length):
+                x = ops.tanh(x) + w
+            out = popsr.d2h_stream((count,), popsr.float32)
+            ops.host_store(out, x)
+        with popsr.Session(ir, num_threads=2) as session, popsr.Session(ir, optimise=False) as plain:
+            result = session.run()[out]
+            assert_same_bits(result, plain.run()[out])
+            return result, session.memory()["activations"]
+
+    _, short = chain(300)
+    _, long = chain(1500)
+    assert long <= short

@@ -1,11 +1,17 @@
 // The program. Python holds ids; every accessor takes the id and answers with plain values.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <set>
+#include <span>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/base/no_memory.h"
+#include "popsr/base/slab.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/convert.h"
@@ -53,7 +59,39 @@ std::shared_ptr<const HostBytes> share_data(const py::array& data) {
   };
   const std::shared_ptr<const void> owner(new py::array(data), release);
   const auto* begin = static_cast<const std::byte*>(data.data());
-  return std::make_shared<const HostBytes>(owner, std::span(begin, static_cast<std::size_t>(data.nbytes())));
+  return std::make_shared<const HostBytes>(owner, std::span(begin, static_cast<std::size_t>(data.nbytes())),
+                                           true);
+}
+
+/// Zeros that take no memory: they are never written, so that the system has one page for all of them. Null
+/// where it does not give any.
+std::shared_ptr<const HostBytes> zeros(std::size_t size) {
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  const std::shared_ptr<const void> owner(data, [size](void* pages) { ::munmap(pages, size); });
+  return std::make_shared<const HostBytes>(owner, std::span(static_cast<const std::byte*>(data), size));
+}
+
+/// A copy of the array where a session may read it: variables that nothing writes stay there.
+std::shared_ptr<const HostBytes> keep_data(const py::array& data) {
+  POPSR_CHECK((data.flags() & py::array::c_style) != 0);
+  constexpr std::size_t kLeastPages = std::size_t{1} << 16;
+  const auto size = static_cast<std::size_t>(data.nbytes());
+  const auto* const begin = static_cast<const std::byte*>(data.data());
+  const bool is_zero =
+      size >= kLeastPages && begin[0] == std::byte{0} && std::memcmp(begin, begin + 1, size - 1) == 0;
+  if (is_zero) {
+    if (std::shared_ptr<const HostBytes> none = zeros(size)) return none;
+  }
+  std::shared_ptr<const Slab> room;
+  try {
+    room = std::make_shared<const Slab>(size, Slab::Fill::kNone);
+  } catch (const std::bad_alloc&) {
+    throw NoMemory("variable", size);
+  }
+  if (size > 0) std::memcpy(room->data(), begin, size);
+  const std::span<const std::byte> bytes(room->data(), size);
+  return std::make_shared<const HostBytes>(std::move(room), bytes);
 }
 
 std::vector<std::pair<std::string, Attribute>> read_attributes(const Ir& ir, const OpDef& def,
@@ -344,15 +382,15 @@ void bind_building(py::class_<Ir, Handle>& ir) {
       .def(
           "add_variable",
           [](Ir& self, const std::string& name, const std::string& dtype, const Shape& shape,
-             const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool keep,
+             const py::array& data, const ReplicaGrouping& grouping, bool all_replicas, bool is_file,
              LocationId location) {
             return self.add_variable(
-                name, read_type(dtype, shape), keep ? share_data(data) : copy_data(data), grouping,
+                name, read_type(dtype, shape), is_file ? share_data(data) : keep_data(data), grouping,
                 all_replicas ? VariableRetrievalMode::kAllReplicas : VariableRetrievalMode::kOnePerGroup,
                 location);
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("data"), py::arg("grouping"),
-          py::arg("all_replicas"), py::arg("keep"), py::arg("location"))
+          py::arg("all_replicas"), py::arg("is_file"), py::arg("location"))
       .def(
           "add_constant",
           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,

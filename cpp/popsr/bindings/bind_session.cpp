@@ -88,6 +88,9 @@ class SessionHandle {
     return ids;
   }
 
+  /// Of streams without elements: those of others follow from their arrays.
+  void set_transfers(std::int64_t transfers) { transfers_ = transfers; }
+
   void stop() { session_.stop(); }
   void forget_stop() { session_.forget_stop(); }
 
@@ -96,13 +99,13 @@ class SessionHandle {
   /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
   /// the first op, once a session, that is given a label of no class, and what there is to say of it. `news`:
   /// see prepare(); an error of it is raised before anything runs.
-  void run(const py::typing::List<py::array>& arrays, std::int64_t transfers, const Function& print,
+  void run(const py::typing::List<py::array>& arrays, const Function& print,
            const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& stray,
            const Function& news) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
-      buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers);
+      buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers_);
     }
     prepare(news);
     try {
@@ -178,6 +181,7 @@ class SessionHandle {
 
   Session session_;
   bool checks_;
+  std::int64_t transfers_ = 1;
   std::vector<UsedStream> streams_;
   IdVector<StreamId, StreamBuffer> buffers_;
 };
@@ -316,8 +320,9 @@ void bind_session(py::module_& m) {
   guard(session)
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
-      .def("run", &SessionHandle::run, py::arg("arrays"), py::arg("transfers"), py::arg("print"),
-           py::arg("progress"), py::arg("stray"), py::arg("news"))
+      .def("run", &SessionHandle::run, py::arg("arrays"), py::arg("print"), py::arg("progress"),
+           py::arg("stray"), py::arg("news"))
+      .def("set_transfers", &SessionHandle::set_transfers, py::arg("transfers"))
       .def("stop", &SessionHandle::stop)
       .def("forget_stop", &SessionHandle::forget_stop)
       .def_property_readonly("failed_op",

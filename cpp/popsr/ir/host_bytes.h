@@ -9,7 +9,7 @@
 
 namespace popsr {
 
-/// Bytes that never change: our own, or a caller's memory that `owner` keeps alive (a mapped file is not
+/// Bytes that we never change: our own, or a caller's memory that `owner` keeps alive (a mapped file is not
 /// copied).
 class HostBytes {
  public:
@@ -18,15 +18,18 @@ class HostBytes {
     bytes_ = *owned;
     owner_ = std::move(owned);
   }
-  HostBytes(std::shared_ptr<const void> owner, std::span<const std::byte> bytes)
-      : owner_(std::move(owner)), bytes_(bytes) {}
+  HostBytes(std::shared_ptr<const void> owner, std::span<const std::byte> bytes, bool may_change = false)
+      : owner_(std::move(owner)), bytes_(bytes), may_change_(may_change) {}
 
   const std::byte* data() const { return bytes_.data(); }
   std::size_t size() const { return bytes_.size(); }
+  /// True for a file, which its owner may write to.
+  bool may_change() const { return may_change_; }
 
  private:
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> bytes_;
+  bool may_change_ = false;
 };
 
 }  // namespace popsr

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._host.arguments import require_memory
 from popsr.errors import DTypeError, ShapeError
 from popsr.utils import host_data, is_mapped, mapped_data
 
@@ -38,7 +39,7 @@ def group_data(
             infinity; else the largest float8.
         num_groups: number of groups.
     Returns:
-        A copy of the data, or the memory-mapped array itself.
+        The data in that dtype and C order, which may be the caller's array; or the memory-mapped array itself.
     Raises:
         ShapeError: not one value per group, or values of different shapes.
         ValueError: memory-mapped data that would have to be converted.
@@ -49,7 +50,8 @@ def group_data(
     if is_mapped(data):
         array = mapped_data(data, dtype, downcast)
     else:
-        array = host_data(where, data, dtype, downcast, True, log2_scale, nan_on_overflow)
+        array = host_data(where, data, dtype, downcast, False, log2_scale, nan_on_overflow)
+        require_memory(where, array.nbytes)
     if num_groups > 1 and array.shape[:1] != (num_groups,):
         raise ShapeError(
             f"{where}: data has no row per group, got shape {array.shape}, expected ({num_groups}, ...)"

@@ -68,7 +68,7 @@ class VariablePlan:
             self.data,
             self.groups.grouping,
             self.groups.all_replicas,
-            True,  # nobody else has the data, unless it is a file
+            is_mapped(self.data),
             current_location(self.ir),
         )
         result = self.ir._tensor(id_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from popsr._text.shown import shown
 from popsr.errors import Error, StoppedError
 from popsr.op import Op
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
+
+if TYPE_CHECKING:
+    from popsr import _core
 
 __all__ = ["Runner"]
 
@@ -66,7 +69,8 @@ class Runner:
 
     def empty_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Arrays of zeros for what a run stores."""
-        self.plan_streams()
+        if self._transfers != self._state.ir._num_host_transfers:
+            self.plan_streams()
         return {plan.stream: np.zeros(plan.shape, plan.numpy) for plan in self.outputs}
 
     def run(
@@ -100,35 +104,36 @@ class Runner:
         if given is not None and not (own_memory(given.values()) and own_memory(arrays)):
             check_outputs(given)
             arrays = apart(self._streams, arrays)
-        bar = None if progress is False else progress_bar("run", progress, self._state.core.iterations)
-        with self._state.lock:
-            self._state.require_idle("run")
-            self._state.core.forget_stop()
-            self._state.running = True
+        state = self._state
+        bar = None if progress is False else progress_bar("run", progress, state.core.iterations)
+        with state.lock:
+            if state.running:
+                state.require_idle("run")
+            state.core.forget_stop()
+            state.running = True
             try:
                 if self.stops != stops:  # while inputs were converted, or another thread was running
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
                 if self.synthetic is not None:
-                    self.synthetic.fill(self._streams, arrays, self._state.core.step)
-                self._state.set_stale(True)
+                    self.synthetic.fill(self._streams, arrays, state.core.step)
+                if not state.stale or state.ir._in_sync:
+                    state.set_stale(True)
                 if not self._mirror.copies.kept:
                     self._mirror.copies.keep()
-                self._run_core(arrays, bar)
+                self._run_core(state.core, arrays, bar)
             finally:
-                self._state.running = False
+                state.running = False
 
-    def _run_core(self, arrays: list[Any], bar: Any) -> None:
+    def _run_core(self, core: _core.Session, arrays: list[Any], bar: Any) -> None:
         self._state.restore_seeds()
         try:
             if bar is None:
-                self._state.core.run(arrays, self._transfers, self._print, None, self._stray, self._news)
+                core.run(arrays, self._print, None, self._stray, self._news)
             else:
                 with bar as advance:
-                    self._state.core.run(
-                        arrays, self._transfers, self._print, advance, self._stray, self._news
-                    )
+                    core.run(arrays, self._print, advance, self._stray, self._news)
         except Error as error:
             self._note_op(error)
             raise
@@ -168,6 +173,7 @@ class Runner:
         if self._transfers == ir._num_host_transfers:
             return
         self._transfers = ir._num_host_transfers
+        self._state.core.set_transfers(self._transfers)
         plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._state.core.used_streams()]
         self._streams = plans
         self.inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]

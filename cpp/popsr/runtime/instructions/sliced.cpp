@@ -122,7 +122,8 @@ void store_single(Sliced& work) {
     const BoundRun& run = run_of(work.parts[p]).runs.front();
     for (std::size_t i = 0; i < run.out.size(); ++i) {
       const SlicedOperand& out = work.slices[p].out[i];
-      if (out.single > 0) std::memcpy(run.out[i], work.scratch.front().data() + *out.scratch, out.single);
+      if (out.single > 0)
+        std::memcpy(run.out[i], work.room->threads.front().data() + *out.scratch, out.single);
     }
   }
 }
@@ -141,9 +142,7 @@ void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instructi
     instruction.checks.claims.insert(instruction.checks.claims.end(), claims.begin(), claims.end());
   }
   instruction.blocks = static_cast<std::int64_t>(work.parts.size());
-  for (int thread = 0; thread < builder.options().threads; ++thread) {
-    work.scratch.push_back(builder.make_staging(binder.scratch()));
-  }
+  work.room = builder.slice_room(binder.scratch());
 }
 
 void prepare(Sliced& work, const Instruction&, Executor& executor) {
@@ -152,10 +151,10 @@ void prepare(Sliced& work, const Instruction&, Executor& executor) {
 
 void execute(Sliced& work, const Instruction&, Executor& executor) {
   const std::int64_t slices = (work.elements + work.step - 1) / work.step;
-  const auto room = static_cast<std::int64_t>(work.scratch.size());
+  const auto room = static_cast<std::int64_t>(work.room->threads.size());
   const std::int64_t threads = std::min({slices, room, std::int64_t{executor.pool().threads()}});
   executor.pool().run(static_cast<int>(threads), [&](int thread) {
-    std::byte* const scratch = work.scratch[static_cast<std::size_t>(thread)].data();
+    std::byte* const scratch = work.room->threads[static_cast<std::size_t>(thread)].data();
     for (std::int64_t s = slices * thread / threads; s < slices * (thread + 1) / threads; ++s) {
       run_slice(work, s, scratch, executor.serial());
     }

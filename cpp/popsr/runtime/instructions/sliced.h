@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,11 +31,17 @@ struct SlicedPart {
   std::vector<SlicedOperand> in = {}, out = {};
 };
 
+/// Temporaries of slices: one instruction after another uses them.
+struct SliceRoom {
+  std::size_t bytes = 0;           ///< That one instruction takes at most.
+  std::vector<Slab> threads = {};  ///< Made with the plan.
+};
+
 struct Sliced {
   std::vector<Instruction> parts;  ///< KernelRuns of one block.
   std::vector<SlicedPart> slices = {};
   std::int64_t elements = 0, step = 1;  ///< Of the operands, and of a slice.
-  std::vector<Slab> scratch = {};       ///< Of each thread.
+  std::shared_ptr<SliceRoom> room = {};
 };
 
 void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instruction& instruction);

@@ -75,8 +75,8 @@ class AccessSlots {
   std::uint32_t list_ = 0, count_ = 0;
 };
 
-/// Positions of the ops of one list that access each buffer, themselves or in their bodies. Those of one list
-/// after another use the slots.
+/// Positions of the ops of one list that access each buffer, themselves or in their bodies. They use the
+/// slots until the next list does.
 class AccessPositions {
  public:
   AccessPositions(const std::vector<LoweredOp>& ops, AccessSlots& slots);

@@ -1,11 +1,11 @@
 #include "popsr/runtime/plan/layout.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -13,9 +13,11 @@
 #include <new>
 #include <queue>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "popsr/base/error.h"
 #include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
 
@@ -25,21 +27,6 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Slabs from this size on lie in pages of 2 MiB where the system has them: products step through the rows of
-// large matrices, each of which is on a page of its own otherwise.
-constexpr std::size_t kHugePage = std::size_t{1} << 21, kHugeSlab = std::size_t{1} << 22;
-
-std::align_val_t alignment_of(std::size_t bytes) {
-  return std::align_val_t{bytes >= kHugeSlab ? kHugePage : kAlignment};
-}
-
-std::byte* allocate(std::size_t bytes) {
-  void* const data = ::operator new(std::max(bytes, kAlignment), alignment_of(bytes), std::nothrow);
-  if (data == nullptr) throw NoMemory("session", bytes);
-  if (bytes >= kHugeSlab) ::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // speed only
-  return static_cast<std::byte*>(data);
-}
 
 /// Instructions (numbered in program text) between which a buffer holds a value.
 struct Lifetime {
@@ -200,6 +187,35 @@ Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::strin
   }
 }
 
+/// Smaller variables are copied: sharing is not worth a thought there.
+constexpr std::size_t kLeastShared = 4096;
+
+/// The program's initial values of a variable, if they are as its blocks would lie in memory.
+std::shared_ptr<const HostBytes> initial_blocks(const Ir& ir, const Buffer& buffer) {
+  const Tensor& tensor = ir.tensor(buffer.tensor);
+  const std::shared_ptr<const HostBytes>& data = tensor.state.data;
+  if (tensor.kind != TensorKind::kVariable || !data || data->may_change()) return nullptr;
+  if (slab_bytes(ir, buffer) < kLeastShared) return nullptr;
+  if (reinterpret_cast<std::uintptr_t>(data->data()) % kAlignment != 0) return nullptr;
+  PartitionTable& table = ir.partitions();
+  const std::span<const std::uint32_t> rows = table.labels(tensor.state.grouping->partition(table));
+  std::uint32_t block = 0;
+  for (const Replica replica : table.representatives(buffer.storage)) {
+    if (rows[replica] != block++) return nullptr;
+  }
+  return data;
+}
+
+IdVector<BufferId, bool> written_buffers(const LoweredProgram& program) {
+  IdVector<BufferId, bool> written(program.buffers.size(), false);
+  for_each_op(program.ops, [&written](const LoweredOp& op) {
+    for_each_operand(op, [&written](BufferId id, bool is_written) {
+      if (is_written) written[id] = true;
+    });
+  });
+  return written;
+}
+
 void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
   const Liveness liveness(program);
   std::vector<BufferId> order;
@@ -225,12 +241,6 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
 
 }  // namespace
 
-Slab::Slab(std::size_t bytes) : size_(bytes), data_(allocate(bytes), Free{bytes}) {
-  std::memset(data_.get(), 0, bytes);
-}
-
-void Slab::Free::operator()(std::byte* data) const { ::operator delete(data, alignment_of(bytes)); }
-
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup) {
   PartitionTable& table = facts.ir().partitions();
   for (Buffer& buffer : program.buffers) {
@@ -252,12 +262,22 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
 Memory lay_out(const Ir& ir, const LoweredProgram& program) {
   Memory memory;
   memory.placements.resize(program.buffers.size());
+  const IdVector<BufferId, bool> written = written_buffers(program);
   for (const BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     Placement& placement = memory.placements[id];
     placement.nbytes = bytes_of(buffer.type);
     if (buffer.kind == BufferKind::kActivation) continue;
     const bool is_variable = buffer.kind == BufferKind::kVariable;
+    if (std::shared_ptr<const HostBytes> data;
+        is_variable && !written[id] && (data = initial_blocks(ir, buffer))) {
+      // No op writes it, and own_memory() comes before the host does.
+      placement.base = const_cast<std::byte*>(data->data());
+      placement.is_shared = true;
+      memory.variables += slab_bytes(ir, buffer);
+      memory.shared.push_back(std::move(data));
+      continue;
+    }
     memory.slabs.push_back(
         make_slab(ir, buffer, slab_bytes(ir, buffer), is_variable ? "variable" : "constant"));
     placement.base = memory.slabs.back().data();
@@ -271,6 +291,16 @@ Memory lay_out(const Ir& ir, const LoweredProgram& program) {
   }
   place_activations(ir, program, memory);
   return memory;
+}
+
+void own_memory(const Ir& ir, const LoweredProgram& program, BufferId variable, Memory& memory) {
+  Placement& placement = memory.placements[variable];
+  POPSR_CHECK(placement.is_shared);
+  const Buffer& buffer = program.buffers[variable];
+  const Slab& slab = memory.slabs.emplace_back(make_slab(ir, buffer, slab_bytes(ir, buffer), "variable"));
+  std::memcpy(slab.data(), placement.base, slab.size());
+  placement.base = slab.data();
+  placement.is_shared = false;
 }
 
 }  // namespace popsr

@@ -6,35 +6,23 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/base/slab.h"
+#include "popsr/ir/host_bytes.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
-
-/// Memory aligned to 64 bytes; zeroed.
-class Slab {
- public:
-  explicit Slab(std::size_t bytes);
-  std::byte* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-
- private:
-  struct Free {
-    std::size_t bytes = 0;
-    void operator()(std::byte* data) const;
-  };
-  std::size_t size_ = 0;
-  std::unique_ptr<std::byte, Free> data_;
-};
 
 /// Placed buffers; block b of a buffer is at base + b * nbytes.
 struct Placement {
   std::byte* base = nullptr;
   std::size_t nbytes = 0;  ///< Of one block.
+  bool is_shared = false;  ///< At the program's initial values, which are never written.
 };
 
 struct Memory {
   IdVector<BufferId, Placement> placements;
   std::vector<Slab> slabs;
+  std::vector<std::shared_ptr<const HostBytes>> shared;  ///< Initial values that variables are at.
   std::size_t variables = 0, constants = 0, activations = 0;
 };
 
@@ -42,7 +30,12 @@ struct Memory {
 /// dedup).
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
 
-/// Plans activations by liveness in one arena, allocates everything, and fills constants.
+/// Plans activations by liveness in one arena, allocates everything, and fills constants. A variable that no
+/// op writes needs no memory: it is at the program's initial values until own_memory().
 Memory lay_out(const Ir& ir, const LoweredProgram& program);
+
+/// Gives a variable that is at the program's initial values memory of its own, with the same values. What has
+/// its address from before reads the initial values.
+void own_memory(const Ir& ir, const LoweredProgram& program, BufferId variable, Memory& memory);
 
 }  // namespace popsr

@@ -73,7 +73,7 @@ void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instr
 }  // namespace
 
 Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
-    : ir_(&facts.ir()), program_(lower(facts)) {
+    : ir_(&facts.ir()), program_(lower(facts)), options_(options) {
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
   if (options.share) share_buffers(program_);
@@ -90,8 +90,28 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
     fuse_slices(*ir_, program_);
   }
   memory_ = lay_out(*ir_, program_);
-  instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
+  arena_ = memory_.activations;
+  build();
+}
+
+void Plan::build() {
+  PlanBuilder builder(*ir_, kernels::kernel_table(), options_, *this);
+  instructions_ = builder.build(program_.ops);
+  builder.finish();
   count_iterations();
+}
+
+void Plan::own(BufferId variable) {
+  own_memory(*ir_, program_, variable, memory_);
+  is_outdated_ = true;
+}
+
+void Plan::rebuild() {
+  instructions_.clear();
+  memory_.activations = arena_;
+  iterations_ = 0;
+  build();
+  is_outdated_ = false;
 }
 
 void Plan::count_iterations() {

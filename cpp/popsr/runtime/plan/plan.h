@@ -41,6 +41,14 @@ class Plan {
   /// Address of the block that holds `replica`'s value.
   std::byte* block(BufferId buffer, Replica replica) const;
 
+  /// True if the variable is at the program's initial values.
+  bool is_shared(BufferId variable) const { return memory_.placements[variable].is_shared; }
+  /// Gives such a variable memory of its own, which instructions have the address of after rebuild().
+  void own(BufferId variable);
+  bool is_outdated() const { return is_outdated_; }
+  /// Makes the instructions anew: their counts begin at 0.
+  void rebuild();
+
   /// Steps of each stream in one run, the most that any replica may see when branches
   /// differ.
   IdVector<StreamId, std::int64_t> stream_reads() const;
@@ -52,13 +60,16 @@ class Plan {
 
  private:
   friend class PlanBuilder;
+  void build();
   void count_iterations();
 
   const Ir* ir_;
   LoweredProgram program_;
   Memory memory_;
+  PlanOptions options_;
+  std::size_t arena_ = 0;  ///< Activations without temporaries of instructions.
   std::vector<Instruction> instructions_;
-  bool stochastic_ = false;
+  bool stochastic_ = false, is_outdated_ = false;
   std::int64_t iterations_ = 0;
 };
 

@@ -153,6 +153,18 @@ Slab PlanBuilder::make_staging(std::size_t bytes) {
   return slab;
 }
 
+std::shared_ptr<SliceRoom> PlanBuilder::slice_room(std::size_t bytes) {
+  room_->bytes = std::max(room_->bytes, bytes);
+  return room_;
+}
+
+void PlanBuilder::finish() {
+  if (room_.use_count() == 1) return;  // no instruction has it
+  for (int thread = 0; thread < options_.threads; ++thread) {
+    room_->threads.push_back(make_staging(room_->bytes));
+  }
+}
+
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {
   NoiseKeys noise;
   if (!op.op->noise.seeds) return noise;

@@ -1,6 +1,7 @@
 // Turns lowered ops into instructions: picks blocks, addresses and kernels.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
@@ -16,6 +17,8 @@ class PlanBuilder {
       : ir_(ir), kernels_(kernels), options_(options), plan_(plan), table_(ir.partitions()) {}
 
   std::vector<Instruction> build(const std::vector<LoweredOp>& ops);
+  /// After all instructions: allocates what they share.
+  void finish();
 
   const Ir& ir() const { return ir_; }
   const kernels::KernelTable& kernels() const { return kernels_; }
@@ -44,6 +47,8 @@ class PlanBuilder {
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
   /// Memory of temporaries of one instruction.
   Slab make_staging(std::size_t bytes);
+  /// Room for temporaries of slices, of so many bytes for each thread; there after finish().
+  std::shared_ptr<SliceRoom> slice_room(std::size_t bytes);
   void count_staging(std::size_t bytes) { plan_.memory_.activations += bytes; }
   /// Room for the keys of all outputs, when the op is rounded stochastically.
   NoiseKeys noise_keys(const LoweredOp& op);
@@ -60,6 +65,7 @@ class PlanBuilder {
   const PlanOptions& options_;
   Plan& plan_;
   PartitionTable& table_;
+  std::shared_ptr<SliceRoom> room_ = std::make_shared<SliceRoom>();
 };
 
 /// Points the run at its blocks' keys; at null for outputs that are rounded to nearest.

@@ -101,12 +101,9 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
 }
 
 void PlanCache::switch_to(PlanKey key) {
-  const auto fits = [&key](const std::unique_ptr<CompiledPlan>& each) {
-    if (each->key.rows != key.rows) return false;
-    const bool starts = each->key.start == key.start && each->key.pieces == key.pieces;
-    return starts || (each->entry.whole == key.start && each->entry.pieces == key.pieces);
-  };
-  auto found = std::ranges::find_if(plans_, fits);
+  auto found = std::ranges::find_if(plans_, [&key](const std::unique_ptr<CompiledPlan>& each) {
+    return fits(*each, key.rows, key.start, key.pieces);
+  });
   if (found == plans_.begin()) return;
   const CompiledPlan& before = current();
   if (found == plans_.end()) found = plans_.insert(plans_.end(), compile(std::move(key)));
@@ -116,15 +113,25 @@ void PlanCache::switch_to(PlanKey key) {
   drop_old();
 }
 
+void PlanCache::make_ready() {
+  Plan& plan = current().plan;
+  if (!plan.is_outdated()) return;
+  retire(plan);
+  with_deep_stack([&plan] { plan.rebuild(); });
+}
+
+/// Keeps the counts of instructions that go.
+void PlanCache::retire(const Plan& plan) {
+  count(plan, retired_);
+  if (options_.profile) add_instructions(*ir_, plan, retired_profile_);
+}
+
 void PlanCache::drop_old() {
   std::size_t bytes = 0;
   for (std::size_t i = 1; i < plans_.size(); ++i) {
     bytes += plans_[i]->bytes();
     if (i < kMaxPlans && bytes <= kMaxPlanBytes) continue;
-    for (std::size_t k = i; k < plans_.size(); ++k) {
-      count(plans_[k]->plan, retired_);
-      if (options_.profile) add_instructions(*ir_, plans_[k]->plan, retired_profile_);
-    }
+    for (std::size_t k = i; k < plans_.size(); ++k) retire(plans_[k]->plan);
     plans_.resize(i);
   }
 }

@@ -70,9 +70,16 @@ class PlanCache {
             std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
 
   CompiledPlan& current() const { return *plans_.front(); }
+  /// True if the current plan is for these: see PlanKey.
+  bool is_for(const std::vector<PartitionId>& rows, const std::vector<PartitionId>& start,
+              const PiecesByInput& pieces) const {
+    return fits(current(), rows, start, pieces);
+  }
   /// Takes up the plan for a key, and moves the variables into it: a plan that was made for the key, or whose
   /// fixpoint starts with the same facts; else a new one.
   void switch_to(PlanKey key);
+  /// Lets the current plan run: its instructions are made anew where variables got memory of their own.
+  void make_ready();
   /// Counts of all plans, also of those that were dropped; without runs.
   SessionStats stats() const;
   /// Instructions of all plans, those that were dropped first; without the time of runs.
@@ -81,6 +88,13 @@ class PlanCache {
  private:
   std::unique_ptr<CompiledPlan> compile(std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
   std::unique_ptr<CompiledPlan> compile(PlanKey key);
+  static bool fits(const CompiledPlan& plan, const std::vector<PartitionId>& rows,
+                   const std::vector<PartitionId>& start, const PiecesByInput& pieces) {
+    if (plan.key.rows != rows) return false;
+    const bool starts = plan.key.start == start && plan.key.pieces == pieces;
+    return starts || (plan.entry.whole == start && plan.entry.pieces == pieces);
+  }
+  void retire(const Plan& plan);
   void drop_old();
 
   std::shared_ptr<const Ir> ir_;

@@ -21,6 +21,7 @@ struct Session::State {
   /// Streams with a row per replica.
   struct Streams {
     std::vector<StreamId> small, large;  ///< Of `large` those whose rows were equal so far.
+    std::vector<PartitionId> rows;       ///< Of `small`, of the run at hand.
     std::vector<PartitionId> told;       ///< PlanKey::rows of the run before; empty before the first.
     std::vector<std::int64_t> positions;
   };
@@ -127,18 +128,19 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
   }
   check_transfers(buffers);
   PartitionTable& table = ir_->partitions();
-  PlanKey key;
-  key.rows.reserve(state_->streams.small.size());
+  std::vector<PartitionId>& rows = state_->streams.rows;
+  rows.clear();
   for (const StreamId id : state_->streams.small) {
     const bool is_used = current().reads[id] > 0;
     const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, buffers[id.index()], r, s); };
-    key.rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
+    rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
   }
   compare_large(buffers);
   if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
-  key.start = state_->variables.start;
-  key.pieces = state_->variables.pieces;
-  state_->plans->switch_to(std::move(key));
+  const State::Variables& variables = state_->variables;
+  if (!state_->plans->is_for(rows, variables.start, variables.pieces))
+    state_->plans->switch_to({rows, variables.start, variables.pieces});
+  state_->plans->make_ready();
 }
 
 void Session::compare_large(std::span<const StreamBuffer> buffers) {
@@ -213,20 +215,27 @@ std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) 
   PlanKey key{current().key.rows, state_->variables.start, state_->variables.pieces};
   std::vector<PartitionId> home = state_->variables.home;
   bool fits = true;
+  std::vector<TensorId> changed;
   for (const auto& [id, kind, data] : rows) {
     const std::size_t at = state_index(id);
     const PartitionId equal = equal_rows_of(*ir_, state_->groups, id, kind, data);
     const bool in_parts = key.pieces.contains(static_cast<std::uint32_t>(at));
     const bool is_known = home[at] == equal && key.start[at] == equal && !in_parts;
-    if (!is_known && holds_rows(*ir_, current().plan, id, kind, data)) continue;
+    const BufferId buffer = current().plan.variable(id);
+    const bool is_shared = current().plan.is_shared(buffer);
+    if ((is_shared || !is_known) && holds_rows(*ir_, current().plan, id, kind, data)) continue;
+    changed.push_back(id);
     home[at] = key.start[at] = equal;
     key.pieces.erase(static_cast<std::uint32_t>(at));
-    const BufferId buffer = current().plan.variable(id);
     fits = fits && table.refines(current().plan.program().buffers[buffer].storage, equal);
   }
   std::vector<PartitionId> start = key.start;
   PiecesByInput pieces = key.pieces;
   if (!fits) state_->plans->switch_to(std::move(key));
+  for (const TensorId id : changed) {  // memory may run out: the facts are still those of the values
+    const BufferId buffer = current().plan.variable(id);
+    if (current().plan.is_shared(buffer)) current().plan.own(buffer);
+  }
   state_->variables.home = std::move(home);
   state_->variables.start = std::move(start);
   state_->variables.pieces = std::move(pieces);

@@ -94,6 +94,7 @@ void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   const RowParts parts(ir, plan, variable);
   if (parts.row_bytes() == 0) return;
   const BufferId buffer = plan.variable(variable);
+  if (plan.is_shared(buffer)) return;
   const PartitionId storage = plan.program().buffers[buffer].storage;
   const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
   for (const Replica replica : ir.partitions().representatives(storage)) {
@@ -125,11 +126,15 @@ bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   return true;
 }
 
-void move_variables(const Ir& ir, const Plan& from, const Plan& to) {
+void move_variables(const Ir& ir, const Plan& from, Plan& to) {
   const auto& buffers = to.program().buffers;
   for (const BufferId id : buffers.ids()) {
     if (buffers[id].kind != BufferKind::kVariable) break;  // the variables come first
     const BufferId old = from.variable(buffers[id].tensor);
+    if (to.is_shared(id)) {
+      if (from.is_shared(old)) continue;
+      to.own(id);
+    }
     for (const Replica replica : ir.partitions().representatives(buffers[id].storage)) {
       const std::size_t bytes = to.memory().placements[id].nbytes;
       if (bytes > 0) std::memcpy(to.block(id, replica), from.block(old, replica), bytes);

@@ -38,7 +38,7 @@ struct RowCopy {
 };
 
 /// Adds the copies that set a variable: replicas that share a stored copy are written once, from the row of
-/// the first of them.
+/// the first of them. None for a variable that is at the program's initial values.
 void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,
                 std::vector<RowCopy>& copies);
 /// Needs neither the program nor its partitions.
@@ -46,7 +46,7 @@ void run_copies(std::span<const RowCopy> copies);
 /// True if the copies of these rows would change no bit.
 bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
 /// Copies the values of all variables, shards and remote entries from one plan of the program to another.
-void move_variables(const Ir& ir, const Plan& from, const Plan& to);
+void move_variables(const Ir& ir, const Plan& from, Plan& to);
 /// Compares stored copies; free when every group shares one.
 std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable);
 

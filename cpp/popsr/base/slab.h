@@ -1,0 +1,28 @@
+// Aligned memory of one owner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace popsr {
+
+/// Memory aligned to 64 bytes; large ones lie in large pages where the system has them.
+class Slab {
+ public:
+  enum class Fill : std::uint8_t { kZeros, kNone };
+
+  explicit Slab(std::size_t bytes, Fill fill = Fill::kZeros);
+  std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    std::size_t bytes = 0;
+    void operator()(std::byte* data) const;
+  };
+  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+}  // namespace popsr
