@@ -193,9 +193,11 @@ class Session(Summarised, HostState):
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
         try:
-            self._state.require_attached("run")
-            outputs = self._runner.empty_outputs()
-            self._runner.run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
+            if self._state.depth == 0:
+                self._state.require_attached("run")
+            runner = self._runner
+            outputs = runner.empty_outputs()
+            runner.run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
         except Error as error:
             add_place(error, "running")
             raise

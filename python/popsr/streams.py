@@ -29,7 +29,7 @@ _ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
-    __slots__ = ("_downcast", "_dtype", "_id", "_ir", "_mode", "_name", "_shape")
+    __slots__ = ("_downcast", "_dtype", "_hash", "_id", "_ir", "_mode", "_name", "_shape")
 
     _ir: Program
     _id: int
@@ -38,6 +38,7 @@ class Stream(Handle):
     _shape: tuple[int, ...]
     _mode: StreamMode | ReplicaGrouping
     _downcast: bool
+    _hash: int
 
     def __init__(self) -> None:
         raise UnsupportedError(f"{type(self).__name__}: cannot be constructed, use h2d_stream or d2h_stream")
@@ -80,7 +81,7 @@ class Stream(Handle):
         return self._ir._core.location_of_stream(self._id)
 
     def __hash__(self) -> int:
-        return hash((self._ir.id, self._id))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -155,6 +156,7 @@ def _make(
         scoped, stream._dtype.name, list(stream._shape), to_device, kind, groups, current_location(ir)
     )
     stream._name = ir._core.stream(stream._id).name
+    stream._hash = hash((ir.id, stream._id))
     ir._stream_cache[stream._id] = stream
     return stream
 
