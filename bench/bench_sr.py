@@ -108,7 +108,7 @@ def test_narrow_add_beside_numpy(benchmark, name, n):
     report(f"{name} add(out=) / numpy.add(out=) on uint16", n, by_turns(benchmark, sides, ROUNDS), 2.0, 1.5)
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
 def test_two_threads(benchmark, name):
     n = SIZES[1]
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
@@ -125,6 +125,27 @@ def test_two_threads(benchmark, name):
         "bandwidth",
         inverse=True,
     )
+
+
+THREADED = {
+    "lerp_ bf16, fp32": lambda w, u, threads: sr.lerp_(w, u, 0.1, key=KEY, num_threads=threads),
+    "fma_ bf16, fp32, fp32": lambda w, u, threads: sr.fma_(w, u, u, key=KEY, num_threads=threads),
+    "addcdiv_ bf16, fp32, fp32": lambda w, u, threads: sr.addcdiv_(
+        w, u, u, -0.1, key=KEY, num_threads=threads
+    ),
+}
+
+
+@pytest.mark.parametrize("what", THREADED)
+def test_two_threads_of_operations(benchmark, what):
+    """One thread does not fill the memory's bandwidth with these."""
+    n = SIZES[0]
+    w, u = np.ones(n, BF16), random(np.float32, n)
+    sides = {
+        f"{threads} threads": lambda threads=threads: THREADED[what](w, u, threads) for threads in (2, 1)
+    }
+    times = by_turns(benchmark, sides, ROUNDS)
+    report(f"{what}, two threads against one", n, times, 1.8, "-", inverse=True)
 
 
 # The founding interface beside its formulation in torch
@@ -199,7 +220,9 @@ OPERATIONS = {
     "lerp_ bf16, fp32": lambda w, u: sr.lerp_(w, u, 0.1, key=KEY),
     "mul_ bf16, fp32": lambda w, u: sr.mul_(w, u, key=KEY),
     "fma_ bf16, fp32, fp32": lambda w, u: sr.fma_(w, u, u, key=KEY),
+    "addcmul_ bf16, fp32, fp32": lambda w, u: sr.addcmul_(w, u, u, -0.1, key=KEY),
     "addcdiv_ bf16, fp32, fp32": lambda w, u: sr.addcdiv_(w, u, u, -0.1, key=KEY),
+    "add_ bf16 += fp32, equal chances": lambda w, u: sr.add_(w, u, key=KEY, mode="equal"),
     "cast fp32 to bf16": lambda w, u: sr.cast(u, BF16, key=KEY, out=w),
     "cast fp32 to fp16": lambda w, u: sr.cast(u, np.float16, key=KEY, out=w.view(np.float16)),
     "cast fp32 to e4m3fn": lambda w, u: sr.cast(u, "e4m3fn", key=KEY, out=w.view(np.uint8)[: len(u)]),
@@ -212,7 +235,7 @@ def test_operations_beside_copies(benchmark, what):
     w, u = np.ones(n, BF16), random(np.float32, n)
     target = np.empty(n, np.float32)
     sides = {"popsr": lambda: OPERATIONS[what](w, u), "numpy.copyto fp32": lambda: np.copyto(target, u)}
-    report(what, n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+    report(what, n, by_turns(benchmark, sides, ROUNDS), 3.0, "-")
 
 
 def test_noise(benchmark):

@@ -1,5 +1,5 @@
-// The vector kernels beside the general way, on so many elements that all that is hard for them occurs: words equal to
-// what is known of p, cancellation, extreme exponents.
+// The vector kernels beside the general way, on so many elements that all that is hard for them occurs:
+// words equal to what is known of p, cancellation, extreme exponents.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -126,8 +126,8 @@ TEST_CASE("sr: the vector kernels give the bits of the general way") {
 }
 
 TEST_CASE("sr: estimates that are a unit off are noticed") {
-  // A tenth bit of cancellation is the most that an estimate for float32 bears: its error is then near a unit, and one
-  // word in 65,536 tells.
+  // A tenth bit of cancellation is the most that an estimate for float32 bears: its error is then near a
+  // unit, and one word in 65,536 tells.
   std::mt19937_64 random(8);
   for (const SrOp op : {SrOp::kAddcmul, SrOp::kAddcdiv}) {
     Case test = sr_cases::random_case(random, op, FloatFormat::kF32, FloatFormat::kF32, 1 << 17);

@@ -1,7 +1,9 @@
-// Operations of numbers as one double, in the mode "towards zero", and its place on the grid of a narrower format.
+// Operations of numbers as one double, in the mode "towards zero", and its place on the grid of a narrower
+// format.
 //
-// Ops: apply<kBits, kBounded>(x, y, z, s), for kBits right bits, see within_range. Operations of one rounding give S cut to 53 bits. The others (kExact = false) give a double that is less than a unit
-// of the 16 bits of p away from S, or NaN where cancellation leaves less, so that what they say of p is right up to
+// Ops: apply<kBits, kBounded>(x, y, z, s), for kBits right bits, see within_range. Operations of one
+// rounding give S cut to 53 bits. The others (kExact = false) give a double that is less than a unit of the
+// 16 bits of p away from S, or NaN where cancellation leaves less, so that what they say of p is right up to
 // one unit. Every operand is a double exactly.
 #pragma once
 
@@ -76,23 +78,23 @@ struct FmaOp {
   }
 };
 
-/// x + term, or NaN after a cancellation that leaves less than kBits right bits: the term's error is at most 2^-51 of it,
-/// and the term at most |sum| + |x|.
+/// x + term, or NaN after a cancellation that leaves less than kBits right bits: the term's error is at most
+/// 2^-51 of it, and the term at most |sum| + |x|.
 template <int kBits>
 [[gnu::always_inline]] inline double unless_cancelled(double sum, double x) {
   return magnitude(x) * power_of_two(kBits - 50) > magnitude(sum) ? kNanF64 : sum;
 }
 
-/// The factor, or NaN where an operation on it may have overflowed, which "towards zero" hides, or lost bits by
-/// underflow; a zero because of `by` = 0 is exact. kBounded: neither can be, see kLargestScalar.
+/// The factor, or NaN where an operation on it may have overflowed, which "towards zero" hides, or lost bits
+/// by underflow; a zero because of `by` = 0 is exact. kBounded: neither can be, see kLargestScalar.
 template <bool kBounded>
 [[gnu::always_inline]] inline double within_range(double factor, double by) {
   if constexpr (kBounded) return factor;
   const double size = magnitude(factor);
   return (size > 0x1p900) | ((size < 0x1p-900) & (by != 0)) ? kNanF64 : factor;
 }
-/// Operands of float32 and 16-bit formats, and a scalar of a magnitude from 1 / kLargestScalar to this, bound every
-/// intermediate result.
+/// Operands of float32 and 16-bit formats, and a scalar of a magnitude from 1 / kLargestScalar to this,
+/// bound every intermediate result.
 constexpr double kLargestScalar = 0x1p600;
 
 struct LerpOp {

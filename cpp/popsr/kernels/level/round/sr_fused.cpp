@@ -1,5 +1,5 @@
-// Products and quotients of float32 and the 16-bit formats, proportionally, in one pass over memory: each element is
-// one estimate in double, see sr_estimate-inl.h, whose first 16 bits of p meet the first 16 of U.
+// Products and quotients of float32 and the 16-bit formats, proportionally, in one pass over memory: each
+// element is one estimate in double, see sr_estimate-inl.h, whose first 16 bits of p meet the first 16 of U.
 #include "popsr/kernels/level/noise/ars.h"
 #include "popsr/kernels/level/round/sr_estimate-inl.h"
 #include "popsr/kernels/level/round/sr_fast.h"
@@ -11,8 +11,8 @@ namespace {
 
 #if defined(__FMA__)
 
-// Results. kBits: first bits of S that decide. guess: of an estimate; `difference` is at most 2 * margin if it does
-// not decide.
+// Results. kBits: first bits of S that decide. guess: of an estimate; `difference` is at most 2 * margin if
+// it does not decide.
 
 struct RoundedF32 {
   using Bits = std::uint32_t;

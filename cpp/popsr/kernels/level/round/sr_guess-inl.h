@@ -156,8 +156,8 @@ struct ToF16 {
   }
 };
 
-/// float16 for sums of float16, all times 2^-112 (see scaled_half): below the least normal number those sums are
-/// exact.
+/// float16 for sums of float16, all times 2^-112 (see scaled_half): below the least normal number those sums
+/// are exact.
 struct ToScaledF16 {
   using Bits = std::uint16_t;
   static constexpr int kKnownBits = 13;

@@ -1,8 +1,8 @@
 // The loop of every fast kernel, over one tile: results to a buffer, and whether any of them is hard.
 //
-// A Step says for one element: guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is kEven, a
-// coin that is 1 where U < 2^63. It is in the rounding mode that its kernel needs, which is
-// why the loops are functions of their own: nothing may move across the change of mode.
+// A Step says for one element: guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is
+// kEven, a coin that is 1 where U < 2^63. It is in the rounding mode that its kernel needs, which is why the
+// loops are functions of their own: nothing may move across the change of mode.
 #pragma once
 
 #include "popsr/kernels/level/round/sr_expand-inl.h"

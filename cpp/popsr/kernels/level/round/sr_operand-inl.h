@@ -26,8 +26,9 @@ struct NoiseTile {
   }
 };
 
-/// Operands. `value`: the number that the loop computes with, `flip` applied to its bits. `number`: the operand
-/// itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every limit.
+/// Operands. `value`: the number that the loop computes with, `flip` applied to its bits. `number`: the
+/// operand itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every
+/// limit.
 struct FromF64 {
   using Bits = std::uint64_t;
   static constexpr bool kHidesSpecials = false;
@@ -49,7 +50,8 @@ struct FromBf16 {
   static double number(Bits bits) { return static_cast<double>(value(bits, 0)); }
 };
 
-/// A float16 times 2^-112 as bits of a float: the fields of both formats then agree, also for subnormal numbers.
+/// A float16 times 2^-112 as bits of a float: the fields of both formats then agree, also for subnormal
+/// numbers.
 [[gnu::always_inline]] inline std::uint32_t scaled_half(std::uint16_t bits) {
   const auto extended =
       static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int16_t>(bits)));

@@ -1,5 +1,5 @@
-// Results narrower than double, proportionally, of operands of any format: tiles of doubles, whose estimates (see
-// sr_estimate-inl.h) hold the neighbour and 16 bits of p.
+// Results narrower than double, proportionally, of operands of any format: tiles of doubles, whose estimates
+// (see sr_estimate-inl.h) hold the neighbour and 16 bits of p.
 #include "popsr/kernels/level/noise/ars.h"
 #include "popsr/kernels/level/round/sr_estimate-inl.h"
 #include "popsr/kernels/level/round/sr_fast.h"

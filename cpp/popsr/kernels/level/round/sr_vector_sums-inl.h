@@ -1,5 +1,5 @@
-// Sums of float16 and of float32 at level v4, where the processor converts float16 and orders by magnitude; in the mode
-// "towards zero".
+// Sums of float16 and of float32 at level v4, where the processor converts float16 and orders by magnitude;
+// in the mode "towards zero".
 #pragma once
 
 #include "popsr/kernels/level/round/sr_loop-inl.h"
@@ -42,8 +42,8 @@ struct SumExtremes {
 [[gnu::always_inline]] inline __m512i widen_words(__m256i words) {
   return _mm512_maskz_cvtepu16_epi32(kAllFloats, words);
 }
-// float16: adding the complement of the noise to the bits that float16 does not have, and cutting them off, is the
-// proportional rule.
+// float16: adding the complement of the noise to the bits that float16 does not have, and cutting them off,
+// is the proportional rule.
 
 [[gnu::always_inline]] inline __m256i add_halves_16(SumExtremes& extremes, __m256i x, __m256i y,
                                                     __m512i complement) {
@@ -130,8 +130,8 @@ struct FloatSums {
   }
 };
 
-/// x + y, or x - y with the sign bit of a float as `flip`; true if some sums are hard. `stream`: around the caches, for
-/// aligned `out` and whole vectors.
+/// x + y, or x - y with the sign bit of a float as `flip`; true if some sums are hard. `stream`: around the
+/// caches, for aligned `out` and whole vectors.
 template <class Sums>
 [[gnu::always_inline]] inline bool add_vectors(typename Sums::Bits* out, const typename Sums::Bits* x,
                                                const typename Sums::Bits* y, std::uint32_t flip,
