@@ -26,7 +26,7 @@ void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, C
                   std::vector<BlockCopy>& copies) {
   const std::vector<BoundRun> runs = builder.bind_runs(op, exec);
   const bool staged = runs.size() != 1 || overwrites_operands(builder, op, exec);
-  const std::span<const Replica> replicas = builder.table().representatives(exec);
+  const std::span<const Replica> replicas = builder.blocks().representatives(exec);
   for (std::size_t k = 0; k < op.out.size(); ++k) {
     if (!staged) {
       work.run.out.push_back(runs[0].out[k]);
@@ -48,15 +48,17 @@ void bind_outputs(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, C
 
 void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction) {
   const PartitionId exec = builder.execution(op);
-  const std::span<const Replica> replicas = builder.table().representatives(exec);
+  const std::span<const Replica> replicas = builder.blocks().representatives(exec);
   CollectiveCall& work = instruction.work.emplace<CollectiveCall>();
   instruction.blocks = static_cast<std::int64_t>(replicas.size());
   work.run.blocks = instruction.blocks;
   CollectiveSpec spec{builder.spec(*op.op), {replicas.begin(), replicas.end()}, {}};
+  std::vector<std::vector<std::uint32_t>> labels;  // kernels keep copies of what they need
+  labels.reserve(op.in.size());
   for (const BufferId id : op.in) {
     const bool is_given = id != kNone;
-    spec.in_labels.push_back(is_given ? builder.table().labels(builder.storage(id))
-                                      : std::span<const std::uint32_t>());
+    spec.in_labels.push_back(labels.emplace_back(is_given ? builder.receive(op, id, work.exchange)
+                                                          : std::vector<std::uint32_t>()));
     work.run.in.push_back(is_given ? builder.placement(id).base : nullptr);
     work.run.in_stride.push_back(is_given ? static_cast<std::ptrdiff_t>(builder.placement(id).nbytes) : 0);
   }
@@ -71,6 +73,7 @@ void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instructio
 
 void prepare(CollectiveCall& work, const Instruction& instruction, Executor& executor) {
   executor.check_groups(instruction, work.leaders);
+  executor.exchange(work.exchange);
   executor.derive_keys(instruction, work.noise);
 }
 

@@ -8,6 +8,7 @@
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 
@@ -22,6 +23,7 @@ struct CollectiveCall {
   BoundRun run = {};
   std::vector<Slab> staging = {};  ///< Of outputs that may not overwrite their inputs at once.
   NoiseKeys noise = {};
+  BlockExchange exchange = {};        ///< Before the kernel.
   std::vector<Replica> leaders = {};  ///< In conditionals: smallest replica of each replica's group.
 };
 

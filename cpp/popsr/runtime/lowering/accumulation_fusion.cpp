@@ -9,6 +9,7 @@
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/accesses.h"
 #include "popsr/runtime/lowering/rewrites.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -17,12 +18,14 @@ namespace {
 class AccumulationFuser {
  public:
   AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
-                    const IdVector<BufferId, Accesses>& counts, bool dedup, std::vector<LoweredOp>& ops)
+                    const IdVector<BufferId, Accesses>& counts, bool dedup, const RankMap& ranks,
+                    std::vector<LoweredOp>& ops)
       : ir_(ir),
         kernels_(kernels),
         program_(program),
         counts_(counts),
         dedup_(dedup),
+        ranks_(ranks),
         ops_(ops),
         dead_(ops.size(), false) {}
 
@@ -83,6 +86,7 @@ class AccumulationFuser {
     if (chain == chains_.end() || !op.op->def->kernel.fusion) return false;
     const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
     if (!fusion || fusion->target || !fusion->in_registers) return false;
+    if (crosses_ranks(group_of(ir_, *fusion), ranks_)) return false;
     const auto users = users_.find(op.out[0]);
     if (users != users_.end() && users->second.contains(op.in[0])) return false;
     const std::int64_t group = fusion->group ? fusion->group->group_size() : ir_.replication();
@@ -216,6 +220,7 @@ class AccumulationFuser {
   LoweredProgram& program_;
   const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
   bool dedup_;
+  const RankMap& ranks_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::optional<AccessPositions> positions_;                     ///< Before any change.
@@ -228,13 +233,13 @@ class AccumulationFuser {
 }  // namespace
 
 void fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
-                        bool dedup) {
+                        bool dedup, const RankMap& ranks) {
   const IdVector<BufferId, Accesses> counts = count_accesses(program);
   const auto visit = [&](const auto& self, std::vector<LoweredOp>& ops) -> void {
     for (LoweredOp& op : ops) {
       if (auto* const loop = op.as<lowered::Loop>()) self(self, loop->body);
     }
-    AccumulationFuser(ir, kernels, program, counts, dedup, ops).run();
+    AccumulationFuser(ir, kernels, program, counts, dedup, ranks, ops).run();
   };
   visit(visit, program.ops);
 }

@@ -18,6 +18,7 @@
 
 #include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -182,25 +183,27 @@ class Arena {
   std::size_t size_ = 0;
 };
 
-std::size_t slab_bytes(const Ir& ir, const Buffer& buffer) {
-  return static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage) *
+std::size_t slab_bytes(const LocalBlocks& blocks, const Buffer& buffer) {
+  return static_cast<std::size_t>((blocks.num_blocks(buffer.storage) + buffer.halo) *
                                   num_elements(buffer.type.shape)) *
          size_of(buffer.type.dtype);
 }
 
 /// The slab of a buffer, or of several of which it is the largest.
-Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::string_view kind) {
+Slab make_slab(const Ir& ir, const LocalBlocks& at, const Buffer& buffer, std::size_t bytes,
+               std::string_view kind) {
   try {
     return Slab(bytes);
   } catch (const std::bad_alloc&) {
-    const std::int64_t blocks = ir.partitions().num_blocks(buffer.storage);
+    const std::int64_t blocks = at.num_blocks(buffer.storage) + buffer.halo;
     throw NoMemory("session", bytes,
                    fmt::format(" for {} '{}' {}, stored {} time{}", kind, ir.tensor(buffer.tensor).name,
                                to_string(buffer.type), blocks, blocks == 1 ? "" : "s"));
   }
 }
 
-void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
+void place_activations(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program,
+                       Memory& memory) {
   const Liveness liveness(program);
   std::vector<BufferId> order;
   for (const BufferId id : program.buffers.ids()) {
@@ -212,14 +215,14 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
   Arena arena;
   IdVector<BufferId, std::size_t> offsets(program.buffers.size(), 0);
   for (const BufferId id : order) {
-    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(ir, program.buffers[id])));
+    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(blocks, program.buffers[id])));
   }
   memory.activations = arena.size();
   if (order.empty()) return;
-  const auto bytes = [&](BufferId id) { return slab_bytes(ir, program.buffers[id]); };
+  const auto bytes = [&](BufferId id) { return slab_bytes(blocks, program.buffers[id]); };
   const BufferId largest = *std::ranges::max_element(order, {}, bytes);
   memory.slabs.push_back(
-      make_slab(ir, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
+      make_slab(ir, blocks, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
   for (const BufferId id : order) memory.placements[id].base = memory.slabs.back().data() + offsets[id];
 }
 
@@ -249,7 +252,18 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
   });
 }
 
-Memory lay_out(const Ir& ir, const LoweredProgram& program) {
+void choose_halos(const Ir& ir, const LocalBlocks& blocks, LoweredProgram& program) {
+  if (blocks.ranks().is_alone()) return;
+  for_each_op(program.ops, [&](const LoweredOp& op) {
+    for (const BufferId id : op.in) {
+      if (id == kNone) continue;
+      Buffer& buffer = program.buffers[id];
+      buffer.halo = std::max(buffer.halo, halo_of(ir, blocks, op, buffer.storage).blocks);
+    }
+  });
+}
+
+Memory lay_out(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program) {
   Memory memory;
   memory.placements.resize(program.buffers.size());
   for (const BufferId id : program.buffers.ids()) {
@@ -259,17 +273,17 @@ Memory lay_out(const Ir& ir, const LoweredProgram& program) {
     if (buffer.kind == BufferKind::kActivation) continue;
     const bool is_variable = buffer.kind == BufferKind::kVariable;
     memory.slabs.push_back(
-        make_slab(ir, buffer, slab_bytes(ir, buffer), is_variable ? "variable" : "constant"));
+        make_slab(ir, blocks, buffer, slab_bytes(blocks, buffer), is_variable ? "variable" : "constant"));
     placement.base = memory.slabs.back().data();
     (is_variable ? memory.variables : memory.constants) += memory.slabs.back().size();
     if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
     const HostBytes& data = *ir.tensor(buffer.tensor).state.data;
-    for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {
+    for (std::int64_t b = 0; b < blocks.num_blocks(buffer.storage); ++b) {
       std::memcpy(placement.base + static_cast<std::size_t>(b) * placement.nbytes, data.data(),
                   placement.nbytes);
     }
   }
-  place_activations(ir, program, memory);
+  place_activations(ir, blocks, program, memory);
   return memory;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
@@ -26,7 +27,7 @@ class Slab {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// Placed buffers; block b of a buffer is at base + b * nbytes.
+/// Placed buffers; block b of a buffer, of those that the rank has, is at base + b * nbytes.
 struct Placement {
   std::byte* base = nullptr;
   std::size_t nbytes = 0;  ///< Of one block.
@@ -42,7 +43,10 @@ struct Memory {
 /// dedup).
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
 
+/// Sets Buffer::halo: the most that one op receives of it.
+void choose_halos(const Ir& ir, const LocalBlocks& blocks, LoweredProgram& program);
+
 /// Plans activations by liveness in one arena, allocates everything, and fills constants.
-Memory lay_out(const Ir& ir, const LoweredProgram& program);
+Memory lay_out(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program);
 
 }  // namespace popsr

@@ -30,7 +30,7 @@ std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction)
   constexpr std::size_t kShown = 4;  // a store at an unknown offset may write any entry
   for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
-    nbytes += static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage)) *
+    nbytes += static_cast<std::size_t>(plan.blocks().num_blocks(buffer.storage)) *
               plan.memory().placements[claim.buffer].nbytes;
     if (outputs.size() == kShown) {
       outputs.emplace_back("...");
@@ -73,23 +73,27 @@ void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instr
 }  // namespace
 
 Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
-    : ir_(&facts.ir()), program_(lower(facts)) {
+    : ir_(&facts.ir()),
+      blocks_(facts.ir().partitions(),
+              options.ranks.is_alone() ? RankMap{facts.ir().replication()} : options.ranks),
+      program_(lower(facts)) {
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
   if (options.share) share_buffers(program_);
   if (options.fuse) {
     accumulate_sums(*ir_, kernels, program_);
-    fuse_products(*ir_, kernels, program_, options.dedup);
+    fuse_products(*ir_, kernels, program_, options.dedup, options.ranks);
     read_through_views(*ir_, kernels, program_);
   }
   if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
   if (options.fuse) {
-    fuse_accumulations(*ir_, kernels, program_, options.dedup);
+    fuse_accumulations(*ir_, kernels, program_, options.dedup, options.ranks);
     choose_storage(facts, program_, options.dedup);
     fuse_slices(*ir_, program_);
   }
-  memory_ = lay_out(*ir_, program_);
+  choose_halos(*ir_, blocks_, program_);
+  memory_ = lay_out(*ir_, blocks_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
   count_iterations();
 }
@@ -126,7 +130,8 @@ BufferId Plan::variable(TensorId id) const {
 
 std::byte* Plan::block(BufferId buffer, Replica replica) const {
   const Placement& placement = memory_.placements[buffer];
-  const std::uint32_t label = ir_->partitions().labels(program_.buffers[buffer].storage)[replica];
+  const std::uint32_t label = blocks_.labels(program_.buffers[buffer].storage)[replica];
+  POPSR_CHECK(label != kAbsentBlock);
   return placement.base + label * placement.nbytes;
 }
 

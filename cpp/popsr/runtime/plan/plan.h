@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/instructions/instruction.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
@@ -22,6 +23,7 @@ struct PlanOptions {
   int threads = 1;            ///< Threads that the plan will run on, for temporaries.
   bool clamp_scales = false;  ///< As in EvalSpec.
   bool check_floats = false;  ///< Instructions get a FiniteCheck.
+  RankMap ranks = {};
 };
 
 class Plan {
@@ -32,13 +34,15 @@ class Plan {
 
   const LoweredProgram& program() const { return program_; }
   const Memory& memory() const { return memory_; }
+  /// The blocks that this rank stores and computes.
+  const LocalBlocks& blocks() const { return blocks_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   bool stochastic() const { return stochastic_; }
 
   /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;
-  /// Address of the block that holds `replica`'s value.
+  /// Address of the block that holds `replica`'s value, which this rank has.
   std::byte* block(BufferId buffer, Replica replica) const;
 
   /// Steps of each stream in one run, the most that any replica may see when branches
@@ -55,6 +59,7 @@ class Plan {
   void count_iterations();
 
   const Ir* ir_;
+  LocalBlocks blocks_;
   LoweredProgram program_;
   Memory memory_;
   std::vector<Instruction> instructions_;
