@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -11,6 +12,9 @@
 #include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/ranks/block_exchange.h"
 #include "popsr/runtime/ranks/rank_link.h"
+#include "popsr/runtime/session/session.h"
+#include "support/program.h"
+#include "support/streams.h"
 #include "support/thread_world.h"
 
 namespace popsr {
@@ -180,7 +184,8 @@ TEST_CASE("ranks: the first failure is raised on all ranks, with its class") {
   };
   CHECK(fail(4) == std::vector<std::string>(3, "ShapeError: a shape"));
   CHECK(fail(5) == std::vector<std::string>(3, "ShapeError: a shape"));
-  CHECK(fail(6) == std::vector<std::string>(3, "StoppedError: run: rank 2 ended it, got a text"));
+  CHECK(fail(6) == std::vector<std::string>(
+                       3, "StoppedError: run: rank 2 ended it, got a text, expected no error of a rank"));
 }
 
 TEST_CASE("ranks: a flag holds if it does on all of them") {
@@ -192,6 +197,40 @@ TEST_CASE("ranks: a flag holds if it does on all of them") {
     const bool is_right = found == std::vector<std::uint8_t>{1, 0, 0};
     CHECK(is_right);
   });
+}
+
+/// The text of the error that each rank gets in a run of 5 replicas that claim that values are equal.
+std::vector<std::string> errors_of_wrong_rule(std::int64_t ranks) {
+  auto registry = std::make_shared<Registry>(*default_registry());
+  OpDef relu = registry->at("relu");
+  relu.replicas.partition = equal_everywhere;
+  registry->replace(relu);
+  ThreadWorld world(ranks);
+  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
+  world.run([&](std::int64_t rank) {
+    test::Program p(5, registry);
+    const TensorId x = p.load("x");
+    p("replicated_all_reduce", {p("relu", {x}, "y")});
+    test::Streams streams(p.ir);
+    const auto link = std::make_shared<RankLink>(world.transport(rank));
+    Session session(test::borrow(p), {.check = 1, .num_threads = 1}, nullptr, ranks > 1 ? link : nullptr);
+    StreamBuffer& own = streams.buffers[StreamId(0)];
+    own.data += link->map(5).begin() * bytes_of(test::kVector);
+    try {
+      session.run(streams.buffers, {});
+    } catch (const ReplicaError& error) {
+      texts[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  return texts;
+}
+
+TEST_CASE("ranks: values that differ although they were proved equal are found and named on all ranks") {
+  const std::string alone = errors_of_wrong_rule(1).front();
+  CHECK(alone.starts_with("check: 'y' differs between replicas 0 and 1 after relu"));
+  for (const std::int64_t ranks : {2, 3, 5}) {
+    CHECK(errors_of_wrong_rule(ranks) == std::vector<std::string>(static_cast<std::size_t>(ranks), alone));
+  }
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ def test_ranks_give_the_bits_of_one_process(
     check(library, ranks, golden, first, last)
 
 
+def test_wrong_messages_are_found() -> None:
+    worlds.require("mpich")
+    result = worlds.run("mpich", 2, "tests_py.mpi.same_bits", "5", "0", "0", "wrongly")
+    assert result.returncode != 0
+    assert "differs" in result.stdout or "RankError" in result.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("library", "ranks", "golden", "first", "last"), MANY)
 def test_many_programs_give_the_bits_of_one_process(

@@ -116,7 +116,7 @@ class Ranks:
         if kind:
             found: BaseException = getattr(popsr.errors, kind)(error)
             return found
-        return StoppedError(f"{call}: rank {rank} ended it, got {error}")
+        return StoppedError(f"{call}: rank {rank} ended it, got {error}, expected no error of a rank")
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:

@@ -51,8 +51,8 @@ void raise_failure(const RankFailure& failure) {
     if (failure.kind == name) throw E(failure.text);
   });
   const std::string first_line = failure.text.substr(0, failure.text.find('\n'));
-  raise<StoppedError>("run: rank {} ended it, got {}{}{}", failure.rank, failure.kind,
-                      failure.kind.empty() ? "" : ": ", first_line);
+  raise<StoppedError>("run: rank {} ended it, got {}{}{}, expected no error of a rank", failure.rank,
+                      failure.kind, failure.kind.empty() ? "" : ": ", first_line);
 }
 
 }  // namespace popsr

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kNoFailure = std::numeric_limits<std::uint64_t>::max();
 
-/// What a rank says of a call.
+/// A rank's word about a call.
 struct Said {
   Digest::Value digest = {};
   std::uint64_t failed_at = kNoFailure;

@@ -1,5 +1,5 @@
-// What the ranks of a session agree about: that they make the same calls with equal arguments, and which of
-// them failed first.
+// Agreement of the ranks of a session: that they make the same calls with equal arguments, and which of them
+// failed first.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ class FedRows {
   /// `link`: null without other ranks.
   FedRows(const Ir& ir, RankLink* link) : ir_(ir), link_(link) {}
 
-  /// What this rank is fed; in a run, before the rest.
+  /// Takes the rows that this rank is fed; in a run, before the rest.
   void set(std::span<const StreamBuffer> buffers);
   /// Brings the rows of all ranks, which have a row per replica. On all ranks at once.
   void gather(std::span<const StreamId> streams);

@@ -114,8 +114,8 @@ void Session::check_equal_streams() {
     const Stream& stream = ir_->stream(id);
     if (!stream.to_device || stream.mode != StreamMode::kEqual) continue;
     if (link_ != nullptr) {
-      if (state_->fed.are_equal(id)) continue;
-      state_->fed.gather({&id, 1});
+      if (state_->streams.fed.are_equal(id)) continue;
+      state_->streams.fed.gather({&id, 1});
     }
     const auto found = find_difference(*ir_, id, fed(id), ir_->partitions().top());
     if (!found) continue;
@@ -127,10 +127,10 @@ void Session::check_equal_streams() {
 void Session::prepare(std::span<const StreamBuffer> buffers) {
   current().executor.forget_failure();
   begin_run(buffers);
-  state_->fed.set(buffers);
+  state_->streams.fed.set(buffers);
   std::vector<StreamId> compared = state_->streams.small;
   std::erase_if(compared, [this](StreamId id) { return current().reads[id] == 0; });
-  state_->fed.gather(compared);
+  state_->streams.fed.gather(compared);
   check_equal_streams();
   PartitionTable& table = ir_->partitions();
   PlanKey key;
@@ -148,12 +148,12 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
 }
 
 void Session::compare_large() {
-  std::erase_if(state_->streams.large, [this](StreamId id) { return !state_->fed.are_equal(id); });
+  std::erase_if(state_->streams.large, [this](StreamId id) { return !state_->streams.fed.are_equal(id); });
 }
 
-const StreamBuffer& Session::fed(StreamId stream) const { return state_->fed[stream]; }
+const StreamBuffer& Session::fed(StreamId stream) const { return state_->streams.fed[stream]; }
 
-const StreamRows& Session::stream_rows(StreamId stream) const { return state_->rows[stream]; }
+const StreamRows& Session::stream_rows(StreamId stream) const { return state_->streams.rows[stream]; }
 
 bool Session::is_news() const { return !current().approved; }
 
@@ -234,7 +234,8 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   };
   const bool is_silent = link_ != nullptr && link_->rank() != 0;  // rank 0 sees what all replicas print
   const std::function<void(const PrintRequest&)> silence;
-  StreamIo io(*ir_, state_->rows, buffers, is_silent ? silence : print, on_stray, state_->streams.positions);
+  StreamIo io(*ir_, state_->streams.rows, buffers, is_silent ? silence : print, on_stray,
+              state_->streams.positions);
   state_->variables.is_whole = false;
   {
     const RunTimer timer(profile_ ? &state_->time : nullptr);

@@ -51,8 +51,8 @@ class Session {
  public:
   /// `facts`: facts of the program as it is now, verified, under initial_assumptions(); null: made
   /// here. `link`: to the other ranks, each of which has the same program and options; null: there are none.
-  /// With it all ranks make the same calls in the same order, and an error of one of them ends the call on all:
-  /// prepare() and what follows, reading and writing of variables.
+  /// With it all ranks make the same calls in the same order, and an error of one of them ends the call on
+  /// all: prepare() and run_prepared(), reading and writing of variables.
   Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
           std::shared_ptr<const PartitionAnalysis> facts = nullptr, std::shared_ptr<RankLink> link = nullptr);
   ~Session();

@@ -17,11 +17,13 @@
 namespace popsr {
 
 struct Session::State {
-  /// Streams with a row per replica.
   struct Streams {
-    std::vector<StreamId> small, large;  ///< Of `large` those whose rows were equal so far.
-    std::vector<PartitionId> told;       ///< PlanKey::rows of the run before; empty before the first.
-    std::vector<std::int64_t> positions;
+    /// Those with a row per replica; of `large` those whose rows were equal so far.
+    std::vector<StreamId> small = {}, large = {};
+    std::vector<PartitionId> told = {};  ///< PlanKey::rows of the run before; empty before the first.
+    std::vector<std::int64_t> positions = {};
+    FedRows fed;
+    IdVector<StreamId, StreamRows> rows = {};  ///< That this rank has.
   };
   /// Variables and shards, then remote entries.
   struct Variables {
@@ -33,14 +35,13 @@ struct Session::State {
     bool is_whole = true;            ///< False after a run that ended in its middle: `start` is not known.
   };
 
-  State(const Ir& ir, std::uint64_t its_seed, RankLink* link) : seed(its_seed), groups(ir), fed(ir, link) {
+  State(const Ir& ir, std::uint64_t its_seed, RankLink* link)
+      : seed(its_seed), groups(ir), streams{.fed = FedRows(ir, link)} {
     const RankMap ranks = link == nullptr ? RankMap{ir.replication()} : link->map(ir.replication());
-    for (const StreamId id : ids<StreamId>(ir.num_streams())) rows.emplace_back(ir.stream(id), ranks);
+    for (const StreamId id : ids<StreamId>(ir.num_streams())) streams.rows.emplace_back(ir.stream(id), ranks);
   }
   std::uint64_t seed;
   RowGroups groups;
-  FedRows fed;
-  IdVector<StreamId, StreamRows> rows;
   Streams streams;
   Variables variables;
   std::optional<PlanCache> plans;  ///< Set when the session starts.

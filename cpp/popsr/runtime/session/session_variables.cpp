@@ -14,7 +14,7 @@
 namespace popsr {
 namespace {
 
-/// What all ranks must write alike.
+/// Items that all ranks must write alike.
 std::vector<RankItem> row_items(const Ir& ir, std::span<const VariableRows> rows) {
   std::vector<RankItem> items;
   for (const auto& [id, kind, data] : rows) {
