@@ -36,6 +36,9 @@ CONFIGURATIONS: tuple[dict[str, Any], ...] = (
     {"num_threads": 1, "check": True},
     {"num_threads": 2, "check": 0.5},
 )
+SMALL: dict[int, tuple[int, tuple[int, int]]] = {3: (5000, (0, 3000)), 4: (1 << 20, (0, 1 << 20))}
+TINY: dict[int, tuple[int, tuple[int, int]]] = {3: (40, (0, 5)), 4: (1 << 20, (0, 300))}
+"""By ranks: bytes of messages; bytes of values from which on ranks reduce in chains, and elements of chunks."""
 EXCHANGE = ranks.Ranks._exchange
 Draw = Callable[[popsr.Session, int, np.random.Generator], dict[Any, Array]]
 
@@ -192,13 +195,14 @@ def main() -> None:
     step, first, last = map(int, sys.argv[1:4])
     if len(sys.argv) > 4:
         mock.patch.object(ranks.Ranks, "_exchange", exchange_wrongly).start()
-    ranks.CHUNK = 40 if COMM.size == 3 else ranks.CHUNK
     found: list[str] = []
     silent = io.StringIO()
     with quiet(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+        ranks.CHUNK, ranks.CHAINS = SMALL.get(COMM.size, (ranks.CHUNK, None))
         for number, name in enumerate(IRS) if step else ():
             if number % step == 0:
                 found += compare_golden(number, name)
+        ranks.CHUNK, ranks.CHAINS = TINY.get(COMM.size, (ranks.CHUNK, None))
         for number in range(first, last):
             found += compare_random(number)
     everything = COMM.allgather(found)

@@ -85,6 +85,12 @@ void bind_ranks(py::module_& m) {
       .def("agree", &agree, py::arg("call"), py::arg("items"), py::arg("failure"))
       .def_property("is_told", &RankLink::is_told, &RankLink::set_told)
       .def(
+          "set_chains",
+          [](RankLink& self, std::size_t from_bytes, std::int64_t chunk_elements) {
+            self.tuning() = {from_bytes, chunk_elements};
+          },
+          py::arg("from_bytes"), py::arg("chunk_elements"))
+      .def(
           "local_replicas",
           [](const RankLink& self, std::int64_t replicas) {
             const RankMap map = self.map(replicas);

@@ -43,6 +43,8 @@ Messages = Sequence[tuple[int, memoryview]]
 _TAG = 1
 # The largest message in bytes: counts of MPI are 32-bit integers, and libraries keep copies of what they send early.
 CHUNK = 1 << 24
+# The bytes from which on values are reduced in a chain of ranks, and the elements of its chunks; None: the core's.
+CHAINS: tuple[int, int] | None = None
 # A rank that waits asks so often before it lets others have its core, for so long at a time in seconds.
 _ASKS, _PAUSE = 200, 2e-5
 
@@ -64,6 +66,8 @@ class Ranks:
         self._mpi = sys.modules["mpi4py.MPI"]
         self._comm = _own(self._mpi, comm)
         self.link = _core.RankLink(comm.rank, comm.size, self._exchange, self._gather)
+        if CHAINS is not None:
+            self.link.set_chains(*CHAINS)
         self.local = range(0)
 
     def begin(self, ir: Ir, arguments: Mapping[str, object]) -> None:

@@ -85,6 +85,11 @@ void Executor::exchange_with_ranks(const BlockExchange& exchange) {
   link_->transport().exchange(exchange.outgoing, exchange.incoming);
 }
 
+void Executor::run_chain(const RankChain& chain, const NoiseKeys& noise) {
+  agree_with_ranks();
+  chain.run(link_->transport(), active(), noise, pool_);
+}
+
 void Executor::tell_ranks(const std::exception_ptr& error) {
   RankFailure mine = failure_of(error);
   mine.at = executed_;

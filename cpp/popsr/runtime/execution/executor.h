@@ -71,6 +71,8 @@ class Executor {
   void exchange(const BlockExchange& exchange) {
     if (exchange.is_needed) exchange_with_ranks(exchange);
   }
+  /// All ranks reduce in a chain.
+  void run_chain(const RankChain& chain, const NoiseKeys& noise);
   /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
   void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
   void derive_keys(const Instruction& instruction, NoiseKeys& noise) const;

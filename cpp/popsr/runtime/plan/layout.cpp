@@ -18,7 +18,6 @@
 
 #include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -248,17 +247,6 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
     for (const PartitionId fact : op.facts) all = table.meet(all, fact);
     for (const BufferId id : op.out) {
       program.buffers[id].storage = table.meet(program.buffers[id].storage, all);
-    }
-  });
-}
-
-void choose_halos(const Ir& ir, const LocalBlocks& blocks, LoweredProgram& program) {
-  if (blocks.ranks().is_alone()) return;
-  for_each_op(program.ops, [&](const LoweredOp& op) {
-    for (const BufferId id : op.in) {
-      if (id == kNone) continue;
-      Buffer& buffer = program.buffers[id];
-      buffer.halo = std::max(buffer.halo, halo_of(ir, blocks, op, buffer.storage).blocks);
     }
   });
 }

@@ -43,9 +43,6 @@ struct Memory {
 /// dedup).
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
 
-/// Sets Buffer::halo: the most that one op receives of it.
-void choose_halos(const Ir& ir, const LocalBlocks& blocks, LoweredProgram& program);
-
 /// Plans activations by liveness in one arena, allocates everything, and fills constants.
 Memory lay_out(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program);
 

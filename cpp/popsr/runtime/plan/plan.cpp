@@ -13,6 +13,8 @@
 #include "popsr/runtime/lowering/lowering.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan_builder.h"
+#include "popsr/runtime/ranks/block_exchange.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 namespace {
@@ -92,10 +94,34 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
     choose_storage(facts, program_, options.dedup);
     fuse_slices(*ir_, program_);
   }
-  choose_halos(*ir_, blocks_, program_);
+  choose_halos(options);
   memory_ = lay_out(*ir_, blocks_, program_);
   instructions_ = PlanBuilder(*ir_, kernels, options, *this).build(program_.ops);
   count_iterations();
+}
+
+void Plan::choose_halos(const PlanOptions& options) {
+  if (blocks_.ranks().is_alone()) return;
+  const kernels::KernelTable& kernels = kernels::kernel_table();
+  for_each_op(program_.ops, [&](const LoweredOp& op) {
+    if (!options.check_floats &&
+        chain_of(*ir_, kernels, blocks_, program_, op, execution(op, options.dedup), options.chain)) {
+      return;
+    }
+    for (const BufferId id : op.in) {
+      if (id == kNone) continue;
+      Buffer& buffer = program_.buffers[id];
+      buffer.halo = std::max(buffer.halo, halo_of(*ir_, blocks_, op, buffer.storage).blocks);
+    }
+  });
+}
+
+PartitionId Plan::execution(const LoweredOp& op, bool dedup) const {
+  PartitionTable& table = ir_->partitions();
+  if (!dedup) return table.bottom();
+  PartitionId exec = op.exec.value_or(table.top());
+  for (const PartitionId fact : op.facts) exec = table.meet(exec, fact);
+  return exec;
 }
 
 void Plan::count_iterations() {

@@ -12,6 +12,7 @@
 #include "popsr/runtime/instructions/instruction.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
+#include "popsr/runtime/ranks/chain_tuning.h"
 
 namespace popsr {
 
@@ -24,6 +25,7 @@ struct PlanOptions {
   bool clamp_scales = false;  ///< As in EvalSpec.
   bool check_floats = false;  ///< Instructions get a FiniteCheck.
   RankMap ranks = {};
+  ChainTuning chain = {};
 };
 
 class Plan {
@@ -42,6 +44,9 @@ class Plan {
 
   /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;
+  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
+  /// conditionals also with the replicas that run it together.
+  PartitionId execution(const LoweredOp& op, bool dedup) const;
   /// Address of the block that holds `replica`'s value, which this rank has.
   std::byte* block(BufferId buffer, Replica replica) const;
 
@@ -57,6 +62,7 @@ class Plan {
  private:
   friend class PlanBuilder;
   void count_iterations();
+  void choose_halos(const PlanOptions& options);
 
   const Ir* ir_;
   LocalBlocks blocks_;

@@ -5,6 +5,7 @@
 #include "popsr/base/overloaded.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 
@@ -72,12 +73,7 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   return bytes;
 }
 
-PartitionId PlanBuilder::execution(const LoweredOp& op) const {
-  if (!options_.dedup) return table_.bottom();
-  PartitionId exec = op.exec.value_or(table_.top());
-  for (const PartitionId fact : op.facts) exec = table_.meet(exec, fact);
-  return exec;
-}
+PartitionId PlanBuilder::execution(const LoweredOp& op) const { return plan_.execution(op, options_.dedup); }
 
 std::uint32_t PlanBuilder::label(BufferId buffer, Replica replica) const {
   return blocks().labels(storage(buffer))[replica];
@@ -167,6 +163,11 @@ Slab PlanBuilder::make_staging(std::size_t bytes) {
   Slab slab(bytes);
   count_staging(slab.size());
   return slab;
+}
+
+std::optional<ReductionChain> PlanBuilder::chain(const LoweredOp& op) const {
+  if (options_.check_floats) return std::nullopt;  // operands are looked at before an op runs
+  return chain_of(ir_, kernels_, blocks(), plan_.program_, op, execution(op), options_.chain);
 }
 
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {

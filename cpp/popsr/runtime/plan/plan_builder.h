@@ -1,9 +1,11 @@
 // Turns lowered ops into instructions: picks blocks, addresses and kernels.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
+#include "popsr/exec/reduction_chain.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/ranks/block_exchange.h"
@@ -26,8 +28,7 @@ class PlanBuilder {
   const LocalBlocks& blocks() const { return plan_.blocks_; }
   EvalSpec spec(const Op& op) const;
 
-  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
-  /// conditionals also with the replicas that run it together.
+  /// As of the plan.
   PartitionId execution(const LoweredOp& op) const;
   PartitionId storage(BufferId buffer) const { return plan_.program_.buffers[buffer].storage; }
   std::int64_t elements(BufferId buffer) const {
@@ -45,6 +46,9 @@ class PlanBuilder {
   /// The same as addresses, of an operand that all ranks see.
   std::vector<const std::byte*> receive_all(const LoweredOp& op, BufferId buffer,
                                             BlockExchange& exchange) const;
+
+  /// The kernel of an op that ranks compute one after another.
+  std::optional<ReductionChain> chain(const LoweredOp& op) const;
 
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.

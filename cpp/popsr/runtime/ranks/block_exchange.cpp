@@ -54,11 +54,13 @@ Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId
   std::vector<std::uint32_t> received(first.size(), kAbsentBlock);
   for (std::int64_t to = 0; to < ranks.ranks; ++to) {
     std::vector<bool> has(first.size(), false);
+    std::int64_t count = 0;
     for (Replica r = ranks.begin(to); r < ranks.end(to); ++r) has[labels[r]] = true;
     for (Replica r = 0; r < labels.size(); ++r) {
       const std::uint32_t block = labels[r];
       if (seen[static_cast<std::size_t>(to)][r] == 0 || has[block]) continue;
       has[block] = halo.is_needed = true;
+      halo.most = std::max(halo.most, ++count);
       const std::int64_t from = ranks.owner(first[block]);
       if (from == ranks.rank) halo.outgoing.push_back({to, local[r]});
       if (to != ranks.rank) continue;

@@ -30,6 +30,7 @@ struct Halo {
   std::vector<std::uint32_t> labels = {};
   std::vector<Message> outgoing = {}, incoming = {};
   std::int64_t blocks = 0;  ///< That are received.
+  std::int64_t most = 0;    ///< That some rank receives.
   bool is_needed = false;   ///< By some rank.
 };
 

@@ -12,6 +12,7 @@
 #include "popsr/base/digest.h"
 #include "popsr/exec/transport.h"
 #include "popsr/replica/rank_map.h"
+#include "popsr/runtime/ranks/chain_tuning.h"
 #include "popsr/runtime/ranks/rank_failure.h"
 
 namespace popsr {
@@ -39,6 +40,8 @@ class RankLink {
   std::int64_t rank() const { return transport_->rank(); }
   RankMap map(std::int64_t replicas) const { return {replicas, ranks(), rank()}; }
   Transport& transport() { return *transport_; }
+  /// Of plans that are made from now on.
+  ChainTuning& tuning() { return tuning_; }
 
   /// Returns on all ranks when all of them make that call. `mine`: this rank cannot make it. The result: the
   /// failure that counts, if there is one. Throws RankError on all ranks when calls differ.
@@ -58,6 +61,7 @@ class RankLink {
 
   std::unique_ptr<Transport> transport_;
   bool is_told_ = false;
+  ChainTuning tuning_;
 };
 
 }  // namespace popsr

@@ -72,7 +72,8 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
                          .threads = threads_of(options),
                          .clamp_scales = options.clamp_scales,
                          .check_floats = options.check_floats,
-                         .ranks = link_ == nullptr ? RankMap() : link_->map(ir_->replication())};
+                         .ranks = link_ == nullptr ? RankMap() : link_->map(ir_->replication()),
+                         .chain = link_ == nullptr ? ChainTuning() : link_->tuning()};
   auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check,
                                              options.profile, link_);
   const Context& main = made->facts->main();
