@@ -27,7 +27,7 @@ class Pass {
       exchange(transport, step);
       if (const std::int64_t chunk = step - group_.position; is_chunk(chunk)) add(chunk);
       if (const std::int64_t chunk = returned(step); group_.position < group_.last && is_chunk(chunk))
-        spread(chunk);
+        copy_result(chunk);
     }
   }
 
@@ -86,11 +86,11 @@ class Pass {
                           .key = key_,
                           .first = static_cast<std::uint64_t>(begin(chunk)),
                           .pool = pool_});
-    spread(chunk);
+    copy_result(chunk);
   }
 
   /// Copies a result to the other blocks of this rank.
-  void spread(std::int64_t chunk) const {
+  void copy_result(std::int64_t chunk) const {
     for (std::size_t i = 1; i < group_.out.size(); ++i) {
       std::memcpy(group_.out[i] + offset(chunk), group_.out[0] + offset(chunk), bytes(chunk, chain_.size));
     }
