@@ -72,7 +72,8 @@ COUNTS = (
 @nox.session
 def tests(session: nox.Session) -> None:
     """The Python tests, in a process for each core; with README.md's code. In CI beside PyTorch and JAX."""
-    install_popsr(session, "test", "examples", *(["peers"] if IN_CI else []))
+    install_popsr(session, "test", "examples", "mpi", *(["peers"] if IN_CI else []))
+    install_group(session, "mpi")
     install_group(session, "lint")  # mypy, for tests_py/repo/test_types.py
     session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
 
@@ -98,7 +99,8 @@ def isa(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that take more than a few seconds: Python's, and C++ sweeps over 16-bit numbers."""
-    install_popsr(session, "test", "examples")
+    install_popsr(session, "test", "examples", "mpi")
+    install_group(session, "mpi")
     session.run("pytest", "-m", "slow", *session.posargs)
     if not session.posargs:
         run_cpp_tests(session, "default", "--no-skip", "--test-case=*slow:*")
@@ -259,7 +261,8 @@ def stubs(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, in build/docs: every program in it runs, and warnings are errors."""
-    install_popsr(session, "test", *(["peers"] if IN_CI else []))
+    install_popsr(session, "test", "mpi", *(["peers"] if IN_CI else []))
+    install_group(session, "mpi")
     install_group(session, "docs")
     if not IN_CI:  # there the session `tests` has run them
         session.run(

@@ -32,6 +32,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutOfRangeError",
     "OutOfStepError",
+    "RankError",
     "ReplicaError",
     "ReplicaWarning",
     "SessionError",
@@ -93,6 +94,10 @@ class OutOfStepError(Error, AssertionError):
     """Replicas need not stay in step; ``proof`` is the ``popsr.bridge.Proof`` that says which values differ and why."""
 
     proof: Any = None
+
+
+class RankError(Error, RuntimeError):
+    """Ranks of MPI that share a session build different programs, pass other arguments or make other calls."""
 
 
 class ReplicaError(Error, ValueError):

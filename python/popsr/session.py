@@ -28,6 +28,7 @@ from popsr._session.host_data import (
 from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, stream_lints
 from popsr._session.option_effects import options_of_session
 from popsr._session.profile import Profile
+from popsr._session.ranks import Ranks, collective, open_ranks, together
 from popsr._session.runner import Runner
 from popsr._session.state import HostState, SessionState
 from popsr._session.synthetic_data import SyntheticData
@@ -48,6 +49,8 @@ from popsr.tensor import Constant, Variable
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from popsr.io import _reset
 else:
     _reset = LazyModule("popsr.io._reset")
@@ -82,6 +85,10 @@ class Session(Summarised, HostState):
         profile: time each instruction of each run; see ``profile``. The bits are the same.
         optimise: fuse ops, read and write through views and share buffers. Without it each op runs by itself into
             memory of its own; the bits are the same. Every op under ``check=True`` runs so, too.
+        comm: communicator of mpi4py, whose ranks run the program together with the bits of one process: each rank
+            stores and computes what its ``local_replicas`` need. All ranks make the same session with the same
+            arguments, and then the same calls in the same order. Default: ``MPI.COMM_WORLD`` where the environment
+            has ``POPSR_COMM=world``, else none.
     """
 
     @transactional
@@ -98,57 +105,77 @@ class Session(Summarised, HostState):
         strict: bool | Iterable[str] = False,
         profile: bool = False,
         optimise: bool = True,
+        comm: MPI.Intracomm | None = None,
     ) -> None:
         """Verify, analyse and compile the program.
 
         Raises:
             ReplicaError: with ``strict``, the program has lints L1 or L2.
             UnsupportedOpsError: the program has stand-ins for ops that popsr cannot compute.
+            RankError: ranks of ``comm`` differ in program, data, options, arguments or versions; on all of them.
+            ReplicaError: ``comm`` has more ranks than there are replicas.
+            TypeError: ``comm`` is not a communicator of mpi4py inside one group of processes.
         Warns:
             ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
-        if not is_a(ir, Ir):
-            hint = "a graph, expected its Ir: graph.ir" if is_a(ir, Graph) else f"{shown(ir)}, expected an Ir"
-            raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
-        if not _is_device(device_desc):
-            read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
-        if num_threads is not None:
-            num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
-        seed = ir.options.seed if seed is None else seed
-        seed = read_int("Session: seed", seed, 0, 2**64 - 1)
-        ir.options._check_for(ir)
-        if ir._core.num_ops == 0:
-            raise StateError("Session: the program has no ops, expected at least one")
-        if ir._gaps:
-            raise unsupported_ops("Session", ir._gaps)
-        share, errors = read_check(check), read_strict(strict)
-        ir._assign_seeds()
-        _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
-        facts = ir._session_facts()
-        drifts = check_lints(ir, facts, errors)
-        self._ir = ir
-        clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
-        self._is_profiled = read_flag("Session: profile", profile)
-        self._core = _core.Session(
-            ir._core,
-            facts,
-            seed,
-            read_flag("Session: dedup", dedup),
-            share,
-            num_threads or 0,
-            clamp_scales,
-            "labels" in errors,
-            ir.options.enable_floating_point_checks,
-            self._is_profiled,
-            read_flag("Session: optimise", optimise),
-        )
-        keep_attribute(ir, ir, "_prepared")
-        ir._prepared = True
-        self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
-        self._state = SessionState(ir, self._core)
-        self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in errors))
-        self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
-        self._facts: PartitionAnalysis | None = None
+        ranks = open_ranks(comm)
+        with together(ranks):
+            if not is_a(ir, Ir):
+                hint = (
+                    "a graph, expected its Ir: graph.ir"
+                    if is_a(ir, Graph)
+                    else f"{shown(ir)}, expected an Ir"
+                )
+                raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
+            if not _is_device(device_desc):
+                read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
+            if num_threads is not None:
+                num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
+            seed = ir.options.seed if seed is None else seed
+            seed = read_int("Session: seed", seed, 0, 2**64 - 1)
+            ir.options._check_for(ir)
+            if ir._core.num_ops == 0:
+                raise StateError("Session: the program has no ops, expected at least one")
+            if ir._gaps:
+                raise unsupported_ops("Session", ir._gaps)
+            share, errors = read_check(check), read_strict(strict)
+            ir._assign_seeds()
+            _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
+            if ranks is not None:
+                given = {
+                    "seed": seed,
+                    "dedup": dedup,
+                    "check": share,
+                    "strict": sorted(errors),
+                    "optimise": optimise,
+                }
+                ranks.begin(ir, {**given, "weights_to_host_on_exit": weights_to_host_on_exit})
+            facts = ir._session_facts()
+            drifts = check_lints(ir, facts, errors)
+            self._ir = ir
+            clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
+            self._is_profiled = read_flag("Session: profile", profile)
+            self._core = _core.Session(
+                ir._core,
+                facts,
+                seed,
+                read_flag("Session: dedup", dedup),
+                share,
+                num_threads or 0,
+                clamp_scales,
+                "labels" in errors,
+                ir.options.enable_floating_point_checks,
+                self._is_profiled,
+                read_flag("Session: optimise", optimise),
+                None if ranks is None else ranks.link,
+            )
+            keep_attribute(ir, ir, "_prepared")
+            ir._prepared = True
+            self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
+            self._state = SessionState(ir, self._core, ranks)
+            self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in errors))
+            self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
+            self._facts: PartitionAnalysis | None = None
 
     # Running
 
@@ -192,18 +219,25 @@ class Session(Summarised, HostState):
             TypeError: ``progress`` is neither bool nor str.
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
+        ranks = self._state.ranks
+        if ranks is not None:
+            ranks.link.is_told = False
         try:
             if self._state.depth == 0:
                 self._state.require_attached("run")
             runner = self._runner
             outputs = runner.empty_outputs()
             runner.run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
-        except Error as error:
-            add_place(error, "running")
+        except BaseException as error:
+            if isinstance(error, Error):
+                add_place(error, "running")
+            if ranks is not None:
+                ranks.tell(error)
             raise
         return outputs
 
     @noted("running")
+    @collective
     def run_with_outputs(
         self,
         inputs: h2dStreamBufferMaps | None = None,
@@ -244,7 +278,7 @@ class Session(Summarised, HostState):
 
     def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
         """Shape of the data of one run for a stream of that shape; programs for PopXL call it."""
-        leading = (self._ir.num_host_transfers, self._ir.replication_factor)
+        leading = (self._ir.num_host_transfers, len(self.local_replicas))
         return (*(extent for extent in leading if extent > 1), *shape)
 
     def expected_inputs(self) -> set[HostToDeviceStream]:
@@ -271,6 +305,7 @@ class Session(Summarised, HostState):
     # Variables
 
     @noted("reading variables")
+    @collective
     def weights_to_host(self) -> None:
         """Download all variables: the host copies become what the device holds, at no cost where that is possible.
 
@@ -285,6 +320,7 @@ class Session(Summarised, HostState):
         self._mirror.weights_to_host()
 
     @noted("writing variables")
+    @collective
     def weights_from_host(self) -> None:
         """Upload all variables; those that the device holds already cost nothing."""
         self._mirror.weights_from_host()
@@ -313,6 +349,7 @@ class Session(Summarised, HostState):
         return self.get_tensors_data([tensor], replicas=replicas)[tensor]
 
     @noted("reading variables")
+    @collective
     def get_tensors_data(
         self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
     ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
@@ -334,6 +371,7 @@ class Session(Summarised, HostState):
         self.write_variables_data({tensor: data})
 
     @noted("writing variables")
+    @collective
     def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
         """Set several variables; nothing is written when one of them does not fit.
 
@@ -345,6 +383,7 @@ class Session(Summarised, HostState):
         self._mirror.write_variables_data(tensors)
 
     @noted("reading variables")
+    @collective
     def read_weights(self, io: PyWeightsIO) -> None:
         """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
 
@@ -360,6 +399,7 @@ class Session(Summarised, HostState):
         self._mirror.read_weights(io)
 
     @noted("writing variables")
+    @collective
     def write_weights(self, io: PyWeightsIO) -> None:
         """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
 
@@ -407,6 +447,19 @@ class Session(Summarised, HostState):
     def ir(self) -> Ir:
         """The program."""
         return self._ir
+
+    @property
+    def local_replicas(self) -> range:
+        """The replicas that this process runs: all of them, or with ``comm`` those of this rank.
+
+        Streams carry the rows of these, of groups the rows of groups that have one of these.
+        """
+        ranks = self._state.ranks
+        return range(self._ir.replication_factor) if ranks is None else ranks.local
+
+    @property
+    def _ranks(self) -> Ranks | None:
+        return self._state.ranks
 
     @property
     def is_attached(self) -> bool:
@@ -501,8 +554,10 @@ class Session(Summarised, HostState):
                     raise
         return self
 
-    def __exit__(self, exc_type: object, exc_value: object, exc_tb: object) -> None:
-        with self._state.lock:
+    def __exit__(self, exc_type: object, exc_value: BaseException | None, exc_tb: object) -> None:
+        if exc_value is not None and self._state.ranks is not None:
+            self._state.ranks.tell(exc_value)  # the others may wait for this rank
+        with together(None if exc_value is not None else self._state.ranks), self._state.lock:
             self._state.require_attached("exit")
             if self._state.depth == 1:
                 self._state.require_idle("exit")

@@ -171,6 +171,7 @@ OPTIONAL = {
     "fast_sugiyama",
     "IPython",
     "jax",
+    "mpi4py",
     "matplotlib",
     "onnx",
     "safetensors",

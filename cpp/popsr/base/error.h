@@ -42,6 +42,9 @@ class StoppedError : public Error {
 class FloatingPointError : public Error {
   using Error::Error;
 };  ///< Also Python's builtin FloatingPointError.
+class RankError : public Error {
+  using Error::Error;
+};  ///< Also a Python RuntimeError.
 class InternalError : public Error {
   using Error::Error;
 };  ///< A defect of popsr: please report it.

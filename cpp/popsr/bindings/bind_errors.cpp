@@ -96,6 +96,8 @@ void translate(std::exception_ptr pointer) {
     raise_python("StoppedError", e);
   } catch (const FloatingPointError& e) {
     raise_python("FloatingPointError", e);
+  } catch (const RankError& e) {
+    raise_python("RankError", e);
   } catch (const std::bad_alloc& e) {
     raise_no_memory(e);
   } catch (const InternalError& e) {

@@ -69,12 +69,12 @@ using Function = As<"collections.abc.Callable[..., object]">;
 class SessionHandle {
  public:
   SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
-                const SessionOptions& options)
-      : session_(ir, options, facts), checks_(options.check > 0 || options.check_floats) {
+                const SessionOptions& options, std::shared_ptr<RankLink> link)
+      : session_(ir, options, facts, std::move(link)), checks_(options.check > 0 || options.check_floats) {
     buffers_.resize(ir->num_streams());
     for (const StreamId id : session_.used_streams()) {
       const Stream& stream = ir->stream(id);
-      const std::int64_t rows = num_rows(stream, ir->replication());
+      const std::int64_t rows = session_.stream_rows(id).count();
       const auto size = static_cast<std::int64_t>(size_of(stream.type.dtype));
       streams_.push_back({id, stream.to_device, rows * num_elements(stream.type.shape) * size});
     }
@@ -146,9 +146,9 @@ class SessionHandle {
     }
     if (session_.is_news()) {
       py::list broken;
-      for (const RowDifference& each : session_.broken(buffers_)) {
+      for (const RowDifference& each : session_.broken()) {
         broken.append(py::make_tuple(each.stream, each.r, each.s,
-                                     to_string(session_.ir(), buffers_[each.stream], each)));
+                                     to_string(session_.ir(), session_.fed(each.stream), each)));
       }
       call_python(news, py::make_tuple(broken));
     }
@@ -190,7 +190,8 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                             const std::shared_ptr<PartitionAnalysis>& facts,
                                             std::uint64_t seed, bool dedup, double check, int num_threads,
                                             bool clamp_scales, bool strict_labels, bool check_floats,
-                                            bool profile, bool optimise) {
+                                            bool profile, bool optimise,
+                                            const std::optional<std::shared_ptr<RankLink>>& link) {
   const kernels::FloatEnvironment environment;  // kernels compute
   const SessionOptions options{.seed = seed,
                                .dedup = dedup,
@@ -202,7 +203,7 @@ std::unique_ptr<SessionHandle> make_session(const std::shared_ptr<Ir>& ir,
                                .optimise = optimise,
                                .profile = profile};
   const WithoutGil released;  // one Ir is for one thread at a time, but other threads have other work
-  return std::make_unique<SessionHandle>(ir, facts, options);
+  return std::make_unique<SessionHandle>(ir, facts, options, link.value_or(nullptr));
 }
 
 HostRows host_rows(bool all_replicas) { return all_replicas ? HostRows::kReplicas : HostRows::kGroups; }
@@ -320,6 +321,10 @@ void bind_session(py::module_& m) {
   guard(session)
       .def(py::init(&make_session))
       .def("used_streams", &SessionHandle::used_streams)
+      .def(
+          "local_rows",
+          [](SessionHandle& self, StreamId stream) { return self.session().stream_rows(stream).rows(); },
+          py::arg("stream"))
       .def("run", &SessionHandle::run, py::arg("arrays"), py::arg("print"), py::arg("progress"),
            py::arg("stray"), py::arg("news"))
       .def("set_transfers", &SessionHandle::set_transfers, py::arg("transfers"))

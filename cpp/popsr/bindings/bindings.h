@@ -29,6 +29,7 @@ void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
 void bind_popart(py::module_& m);             ///< PopartAnalysis.
 void bind_explain(py::module_& m);            ///< Explainer: facts over time, explanations, lints.
 void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic rounding.
+void bind_ranks(py::module_& m);              ///< RankLink: processes that run a program together.
 void bind_session(py::module_& m);            ///< Session, threads.
 void bind_sr(py::module_& m);                 ///< Submodule sr: stochastic rounding of NumPy arrays.
 

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, m, pybind11::multiple_interpreters::not_supported()) {
   bind_popart(m);
   bind_explain(m);
   bind_transform(m);
+  bind_ranks(m);
   bind_session(m);
   bind_sr(m);
 }

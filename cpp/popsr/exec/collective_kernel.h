@@ -9,14 +9,16 @@
 
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/host_io.h"
+#include "popsr/replica/local_blocks.h"
 
 namespace popsr {
 
 /// Static facts of an op whose kernel sees all blocks: a collective or host io.
 struct CollectiveSpec : EvalSpec {
-  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block.
+  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block, of those of this rank.
   std::vector<std::span<const std::uint32_t>>
-      in_labels;  ///< Per input: the block that holds each replica's value.
+      in_labels;  ///< Per input: the block that holds each replica's value; kAbsentBlock where a rank
+                  ///< does not need it.
 };
 
 struct CollectiveRun {

@@ -35,6 +35,7 @@ struct CollectiveRun;
 struct ProductRun;
 struct RowsRun;
 struct ProductFusion;
+struct ReductionChain;
 
 struct InputDef {
   std::string_view name;
@@ -172,6 +173,9 @@ using RowsFn = std::function<void(const RowsRun&)> (*)(const EvalSpec&);
 /// nullopt when this op does not fuse a product.
 using FusionFn = std::optional<ProductFusion> (*)(const EvalSpec&);
 
+/// nullopt when the op is not a chain of additions.
+using ChainFn = std::optional<ReductionChain> (*)(const EvalSpec&);
+
 /// Slices along the first axis: one of output 0 is each input, in their order; or output 0 is the sum of
 /// those of input 0, in ascending order.
 enum class Slices : std::uint8_t { kNone, kJoined, kAdded };
@@ -231,6 +235,7 @@ struct ReplicaAspect {
   PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
   Collective collective = Collective::kNone;
   Peers peers = Peers::kNone;  ///< With whom a replica exchanges values.
+  ChainFn chain = nullptr;     ///< A reduction of groups that ranks can compute one after another.
   bool zero_fill = false;      ///< Replicas that nothing is sent to receive zeros.
   /// Op of gradients: its input is the gradient of what a forward reduction or gather gave to a group, and it
   /// is right if that is equal in the group: nothing is summed.

@@ -11,10 +11,10 @@ from popsr.errors import MissingPackageError
 
 __all__ = ["OLDEST", "framework"]
 
-OLDEST = {"jax": (0, 8, 0), "onnx": (1, 16, 0), "torch": (2, 13, 0)}
+OLDEST = {"jax": (0, 8, 0), "mpi4py": (4, 1, 0), "onnx": (1, 16, 0), "torch": (2, 13, 0)}
 """The oldest version of each that is read; newer ones are tried."""
 
-_NAMES = {"jax": "JAX", "onnx": "ONNX", "torch": "PyTorch"}
+_NAMES = {"jax": "JAX", "mpi4py": "mpi4py", "onnx": "ONNX", "torch": "PyTorch"}
 
 
 def framework(where: str, name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,17 @@ from popsr.utils import as_array, check_range, downcast_np_dtypes, host_data
 class StreamPlan:
     """Shape and dtype of the host's data of one stream."""
 
-    __slots__ = ("name", "numpy", "prefix", "replicas", "shape", "stream", "to_device", "transfers")
+    __slots__ = ("name", "numpy", "prefix", "replicas", "rows", "shape", "stream", "to_device", "transfers")
 
-    def __init__(self, ir: Ir, stream: Stream) -> None:
+    def __init__(self, ir: Ir, stream: Stream, rows: Sequence[int]) -> None:
+        """Of a session; ``rows``: those of the stream's that this process gives or gets."""
         self.stream: Any = stream
         self.name = stream.tensor_id
         self.to_device = isinstance(stream, HostToDeviceStream)
         self.numpy = stream.dtype.as_numpy()
         self.transfers = ir.num_host_transfers
-        self.replicas = stream.num_rows
+        self.rows = rows
+        self.replicas = len(rows)
         self.prefix = tuple(extent for extent in (self.transfers, self.replicas) if extent > 1)
         self.shape = (*self.prefix, *stream.shape)
 

@@ -21,7 +21,7 @@ from popsr._session.variables import VariableMirror
 from popsr._text.shown import shown
 from popsr.errors import Error, StoppedError
 from popsr.op import Op
-from popsr.streams import DeviceToHostStream, HostToDeviceStream
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
 
 if TYPE_CHECKING:
     from popsr import _core
@@ -174,7 +174,12 @@ class Runner:
             return
         self._transfers = ir._num_host_transfers
         self._state.core.set_transfers(self._transfers)
-        plans = [StreamPlan(ir, ir._stream_cache[id_]) for id_ in self._state.core.used_streams()]
+        plans = [self._plan(ir._stream_cache[id_]) for id_ in self._state.core.used_streams()]
         self._streams = plans
         self.inputs = [plan for plan in plans if isinstance(plan.stream, HostToDeviceStream)]
         self.outputs = [plan for plan in plans if isinstance(plan.stream, DeviceToHostStream)]
+
+    def _plan(self, stream: Stream) -> StreamPlan:
+        ranks = self._state.ranks
+        rows = range(stream.num_rows) if ranks is None else self._state.core.local_rows(stream._id)
+        return StreamPlan(self._state.ir, stream, rows)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from popsr import _core
+from popsr._session.ranks import Ranks
 from popsr._session.rows import Array
 from popsr.errors import SessionError
 from popsr.ir import Ir
@@ -60,12 +61,14 @@ class SessionState:
         popped: of these left by ``_was_attached_stack.pop``.
         stale: the device has newer values than the host.
         running: a run is in progress.
+        ranks: the other ranks; None without any.
     """
 
-    def __init__(self, ir: Ir, core: _core.Session) -> None:
+    def __init__(self, ir: Ir, core: _core.Session, ranks: Ranks | None = None) -> None:
         """Detached."""
         self.ir = ir
         self.core = core
+        self.ranks = ranks
         self.variables = dict.fromkeys(ir.main_graph.variables)
         self.lock = threading.RLock()
         self.depth = self.popped = 0

@@ -55,7 +55,10 @@ class SyntheticData:
         generator = np.random.default_rng([self._seed, step, *plan.name.encode()])
         is_normal = self._mode is SyntheticDataMode.RandomNormal
         draw = generator.standard_normal if is_normal else generator.random
-        values: Any = draw(plan.shape, np.float64 if plan.numpy == np.float64 else np.float32)
+        # All rows, also those of other ranks: none depends on which rank asks.
+        shape = (plan.transfers, plan.stream.num_rows, *plan.stream.shape)
+        drawn = draw(shape, np.float64 if plan.numpy == np.float64 else np.float32)
+        values: Any = drawn[:, plan.rows].reshape(plan.shape)
         if plan.numpy == np.bool_:
             return values > (0 if is_normal else 0.5)
         if plan.stream.dtype in FLOAT8:

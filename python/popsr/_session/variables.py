@@ -122,7 +122,7 @@ class VariableMirror:
         """The data of ``current_rows`` in order, never copied: valid while the caller holds the lock."""
         with self._state.lock:
             newest = self._refresh("save", [variable], save=True)
-            if newest or self.copies.on_device(variable):
+            if self._state.ranks is None and (newest or self.copies.on_device(variable)):
                 return self._state.core.row_views(variable._id)
             return [self.current_rows(variable)]
 

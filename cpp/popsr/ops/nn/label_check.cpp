@@ -57,7 +57,7 @@ CollectiveKernel check(const CollectiveSpec& spec) {
     };
     for (std::int64_t g = 0; g < groups.num_groups(); ++g) {
       const std::span<const Replica> members = groups.group(g);
-      if (!run.active(members[0])) continue;
+      if (labels.block[members[0]] == kAbsentBlock || !run.active(members[0])) continue;
       for (std::int64_t row = 0; row < rows; ++row) {
         if (std::ranges::any_of(members, [&](Replica member) { return has_class(member, row); })) continue;
         run.stray->add({members[0], row, labels.at(run, members[0], row), classes * groups.group_size()});

@@ -104,7 +104,8 @@ CollectiveKernel host_store(const CollectiveSpec& spec) {
           bytes = bytes_of(*spec.inputs[0])](const CollectiveRun& run) {
     // The smallest replica of a group that shares a row comes last: its value is the one that stays.
     for (auto r = static_cast<Replica>(labels.size()); r-- > 0;) {
-      if (run.active(r)) copy_bytes(run.io.output(stream, r), in_block(run, 0, labels[r]), bytes);
+      if (labels[r] == kAbsentBlock || !run.active(r)) continue;
+      copy_bytes(run.io.output(stream, r), in_block(run, 0, labels[r]), bytes);
     }
     run.io.advance(stream, run.active);
   };
@@ -138,7 +139,7 @@ void print_values(const CollectiveRun& run, const Op& op, const TensorType& type
   std::map<std::string_view, std::size_t> seen;
   PrintRequest request{op, type, {}, {}};
   for (Replica r = 0; r < labels.size(); ++r) {
-    if (!run.active(r)) continue;
+    if (labels[r] == kAbsentBlock || !run.active(r)) continue;
     const std::byte* data = in_block(run, 0, labels[r]);
     const std::string_view bytes(reinterpret_cast<const char*>(data), bytes_of(type));
     const auto [it, is_new] = seen.try_emplace(bytes, request.values.size());

@@ -151,7 +151,7 @@ std::vector<OpDef> collective_pairs_ops() {
   identity.kernel = {.eval = same};
   OpDef reduction = between_replicas("replicated_all_reduce_identical_grad_inputs", same_grad);
   reduction.kernel = {.collective = all_reduce, .fusion = all_reduce_fusion};
-  reduction.replicas = all_members(Collective::kReduce);
+  reduction.replicas = all_members(Collective::kReduce, {}, all_reduce_chain);
   reduction.numerics = kRoundsOnce;
   return {
       std::move(identity),

@@ -204,7 +204,7 @@ OpDef all_reduce_def(std::string_view name, std::vector<Effect> effects) {
           .infer = infer_all_reduce,
           .kernel = {.collective = all_reduce, .fusion = all_reduce_fusion},
           .grad = {.of_whole = effects.empty() ? whole_grad : nullptr},
-          .replicas = all_members(Collective::kReduce, kMultiAllReduce),
+          .replicas = all_members(Collective::kReduce, kMultiAllReduce, all_reduce_chain),
           .memory = {.effects = std::move(effects)},
           .numerics = kRoundsOnce};
 }

@@ -121,6 +121,12 @@ void integer_means(const IntegerMean& mean, const Source& source, std::size_t me
   mean.store(acc, sums, n);
 }
 
+/// True if the rounding of a result needs the residual of its last addition.
+bool keeps_residual(const Reduction& reduction) {
+  const bool adds = reduction.op == CollectiveOp::kAdd || reduction.op == CollectiveOp::kSquareAdd;
+  return adds && is_narrow_float(reduction.dtype);
+}
+
 /// acc = reduction of tiles of n elements, source(m) for each of `members`; returns whether lo was written.
 template <class Source>
 bool reduce_tile(const Reduction& reduction, const Source& source, std::size_t members, std::int64_t n,
@@ -132,8 +138,7 @@ bool reduce_tile(const Reduction& reduction, const Source& source, std::size_t m
   const std::size_t bytes = at(n) * size_of(reduction.compute);
   const void* head = member_tile(reduction, source(0), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
-  const bool adds = reduction.op == CollectiveOp::kAdd || reduction.op == CollectiveOp::kSquareAdd;
-  const bool residual = adds && is_narrow_float(reduction.dtype) && members > 1;
+  const bool residual = keeps_residual(reduction) && members > 1;
   for (std::size_t m = 1; m < members; ++m) {
     if (reduction.is_bitwise()) {
       reduce_bits(tile.acc.data(), source(m), bytes, reduction.op == CollectiveOp::kAnd);
@@ -260,6 +265,88 @@ std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec) {
                        .group = spec.op.find(kGroup),
                        .in_registers = adds && is_float(dtype) && !is_narrow_float(dtype),
                        .divisor = op == CollectiveOp::kMean ? size : 1.0};
+}
+
+namespace {
+
+/// Adds the elements [begin, begin+n) of a chain's step.
+void add_tile(const Reduction& reduction, const ChainStep& step, std::int64_t begin, std::int64_t n,
+              TileBuffers& tile) {
+  const std::size_t bytes = at(n) * size_of(reduction.compute), size = size_of(reduction.compute);
+  std::byte* const state = step.state + at(begin) * size;
+  const bool has_residual = keeps_residual(reduction);
+  const auto member = [&](std::size_t m) {
+    return step.members[m] + step.offset + at(begin) * size_of(reduction.dtype);
+  };
+  std::size_t next = 0;
+  const void* const head = step.goes_on ? state : member_tile(reduction, member(next++), tile.acc.data(), n);
+  if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
+  for (; next < step.members.size(); ++next) {
+    if (reduction.is_bitwise()) {
+      reduce_bits(tile.acc.data(), member(next), bytes, reduction.op == CollectiveOp::kAnd);
+      continue;
+    }
+    const void* in[] = {tile.acc.data(), member_tile(reduction, member(next), tile.next.data(), n)};
+    reduction.step(tile.acc.data(), has_residual ? tile.lo.data() : nullptr, in, n, nullptr);
+  }
+  std::memcpy(state, tile.acc.data(), bytes);
+  if (!has_residual) return;
+  std::byte* const residuals = step.state + at(step.elements) * size;
+  std::memcpy(residuals + at(begin) * sizeof(float), tile.lo.data(), at(n) * sizeof(float));
+}
+
+/// Stores the elements [begin, begin+n) of a chain's end.
+void finish_tile(const Reduction& reduction, const ChainEnd& end, std::int64_t begin, std::int64_t n,
+                 TileBuffers& tile) {
+  const std::size_t size = size_of(reduction.compute);
+  std::memcpy(tile.acc.data(), end.state + at(begin) * size, at(n) * size);
+  if (reduction.op == CollectiveOp::kMean) {
+    divide_tile(reduction.table, reduction.compute, tile.acc.data(), n, reduction.group_size);
+  }
+  const bool has_lo = keeps_residual(reduction);
+  const std::byte* const residuals = end.state + at(end.elements) * size;
+  if (has_lo) {
+    std::memcpy(tile.lo.data(), residuals + at(begin) * sizeof(float), at(n) * sizeof(float));
+  }
+  std::byte* const out = end.out + at(begin) * size_of(reduction.dtype);
+  store_tile(reduction.table, reduction.compute, reduction.dtype, out, tile.acc.data(),
+             has_lo ? tile.lo.data() : nullptr, n, end.key, end.first + static_cast<std::uint64_t>(begin));
+}
+
+/// Calls body(begin, n, tile) for the tiles of so many elements.
+template <class Body>
+void for_each_tile_of(ThreadPool& pool, std::int64_t elements, std::int64_t work, const Body& body) {
+  parallel_for(pool, elements, kTile, work, [&](std::int64_t from, std::int64_t to) {
+    TileBuffers tile;
+    for (std::int64_t begin = from; begin < to; begin += kTile) {
+      body(begin, std::min(kTile, to - begin), tile);
+    }
+  });
+}
+
+}  // namespace
+
+std::optional<ReductionChain> all_reduce_chain(const EvalSpec& spec) {
+  const Reduction reduction = reduction_of(spec, group_size_of(spec.ir, spec.op));
+  if (reduction.op == CollectiveOp::kMean && !is_float(reduction.dtype)) return std::nullopt;
+  const std::size_t size = size_of(reduction.compute);
+  return ReductionChain{.message_size = size,
+                        .state_size = size + (keeps_residual(reduction) ? sizeof(float) : 0),
+                        .add =
+                            [reduction](const ChainStep& step) {
+                              const auto members = static_cast<std::int64_t>(step.members.size());
+                              for_each_tile_of(step.pool, step.elements, step.elements * members,
+                                               [&](std::int64_t begin, std::int64_t n, TileBuffers& tile) {
+                                                 add_tile(reduction, step, begin, n, tile);
+                                               });
+                            },
+                        .finish =
+                            [reduction](const ChainEnd& end) {
+                              for_each_tile_of(end.pool, end.elements, end.elements,
+                                               [&](std::int64_t begin, std::int64_t n, TileBuffers& tile) {
+                                                 finish_tile(reduction, end, begin, n, tile);
+                                               });
+                            }};
 }
 
 CollectiveKernel gather_kernel(const CollectiveSpec& spec, GatherLayout layout) {

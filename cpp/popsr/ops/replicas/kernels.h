@@ -4,6 +4,7 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/product_kernel.h"
+#include "popsr/exec/reduction_chain.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -28,6 +29,8 @@ inline CollectiveKernel all_reduce(const CollectiveSpec& spec) { return reduce_k
 /// Every output = reduction of all inputs, tensors of one type, in their order: one value, rounded with the
 /// noise of output 0.
 BlockKernel reduce_tensors_kernel(const EvalSpec& spec);
+/// An all-reduce whose members are on several ranks; nullopt for means of integers.
+std::optional<ReductionChain> all_reduce_chain(const EvalSpec& spec);
 /// Fusion of an all-reduce with the product that it reduces.
 std::optional<ProductFusion> all_reduce_fusion(const EvalSpec& spec);
 

@@ -52,13 +52,15 @@ bool popart_all_members(const PopartContext& context, std::size_t output);
 bool popart_scatter(const PopartContext& context, std::size_t output);
 
 /// Collectives that give every member the same function of all members' values.
-constexpr ReplicaAspect all_members(Collective collective, std::string_view merged = {}) {
+constexpr ReplicaAspect all_members(Collective collective, std::string_view merged = {},
+                                    ChainFn chain = nullptr) {
   return {.partition = all_members_rule,
           .says = "equal in a group, and in groups whose members agree in order",
           .witness = members_witness,
           .popart = popart_all_members,
           .collective = collective,
           .peers = Peers::kGroup,
+          .chain = chain,
           .merged = merged};
 }
 /// Collectives that give member k part k of a function of all members' values.

@@ -14,6 +14,7 @@
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/check/call_path.h"
 #include "popsr/runtime/check/element_bits.h"
+#include "popsr/runtime/ranks/all_blocks.h"
 
 namespace popsr {
 namespace {
@@ -33,8 +34,8 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
 
 [[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
                                    const Instruction& instruction, const Claim& claim,
-                                   const IdVector<PathId, std::uint64_t>& iterations, Replica r, Replica s,
-                                   std::int64_t element) {
+                                   const IdVector<PathId, std::uint64_t>& iterations, const AllBlocks& blocks,
+                                   Replica r, Replica s, std::int64_t element) {
   const Ir& ir = facts.ir();
   const Buffer& buffer = plan.program().buffers[claim.buffer];
   const std::size_t size = size_of(buffer.type.dtype);
@@ -47,9 +48,31 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
       "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at element "
       "{}, expected equal values in {}, derived from {}",
       ir.tensor(buffer.tensor).name, r, s, instruction.op ? instruction.op->def->name : "a copy",
-      location.empty() ? "" : " at ", location, place, bits_of(plan.block(claim.buffer, r) + at, size),
-      bits_of(plan.block(claim.buffer, s) + at, size), element, ir.partitions().to_string(claim.fact),
+      location.empty() ? "" : " at ", location, place, bits_of(blocks.block(r) + at, size),
+      bits_of(blocks.block(s) + at, size), element, ir.partitions().to_string(claim.fact),
       derivation_of(flow, frame, instruction, claim.output));
+}
+
+/// The first active replica of each active replica's block; kNone for others.
+std::vector<Replica> first_members(const PartitionTable& table, PartitionId fact, ActiveReplicas active) {
+  std::vector<Replica> of_block(static_cast<std::size_t>(table.num_blocks(fact)), kNone);
+  std::vector<Replica> firsts(static_cast<std::size_t>(table.replicas()), kNone);
+  for (Replica r = 0; r < firsts.size(); ++r) {
+    if (!active(r)) continue;
+    Replica& first = of_block[table.labels(fact)[r]];
+    if (first == kNone) first = r;
+    firsts[r] = first;
+  }
+  return firsts;
+}
+
+/// The replicas that each rank compares its own with.
+std::vector<SeenReplicas> seen_firsts(const std::vector<Replica>& firsts, const RankMap& ranks) {
+  std::vector<SeenReplicas> seen(static_cast<std::size_t>(ranks.ranks), SeenReplicas(firsts.size(), 0));
+  for (Replica r = 0; r < firsts.size(); ++r) {
+    if (firsts[r] != kNone) seen[static_cast<std::size_t>(ranks.owner(r))][firsts[r]] = 1;
+  }
+  return seen;
 }
 
 }  // namespace
@@ -78,19 +101,19 @@ bool Sampler::next() {
 }
 
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active) {
-  const PartitionTable& table = facts.ir().partitions();
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active,
+                  const ClaimRanks& ranks) {
+  const RankMap& own = plan.blocks().ranks();
   for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
-    std::vector<Replica> firsts(static_cast<std::size_t>(table.num_blocks(claim.fact)), kNone);
-    for (Replica r = 0; r < static_cast<Replica>(table.replicas()); ++r) {
-      if (!active(r)) continue;
-      Replica& first = firsts[table.labels(claim.fact)[r]];
-      if (first == kNone) first = r;
-      if (first == r) continue;
-      const auto element =
-          first_difference(plan.block(claim.buffer, first), plan.block(claim.buffer, r), buffer.type);
-      if (element) raise_difference(facts, plan, instruction, claim, iterations, first, r, *element);
+    const std::vector<Replica> firsts = first_members(facts.ir().partitions(), claim.fact, active);
+    if (ranks.agree) ranks.agree();
+    const AllBlocks blocks(facts.ir(), plan, claim.buffer, ranks.link, seen_firsts(firsts, own));
+    for (Replica r = own.begin(); r < own.end(); ++r) {
+      if (firsts[r] == kNone || firsts[r] == r) continue;
+      const auto element = first_difference(blocks.block(firsts[r]), blocks.block(r), buffer.type);
+      if (element)
+        raise_difference(facts, plan, instruction, claim, iterations, blocks, firsts[r], r, *element);
     }
   }
 }

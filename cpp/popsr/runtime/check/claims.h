@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/rank_link.h"
 
 namespace popsr {
 
@@ -27,10 +29,17 @@ class Sampler {
   std::uint64_t asked_ = 0;
 };
 
+/// The other ranks, which check the same claims at once: this rank compares its own replicas.
+struct ClaimRanks {
+  RankLink* link = nullptr;          ///< Null without other ranks.
+  std::function<void()> agree = {};  ///< Before values are exchanged: throws when a rank found a difference.
+};
+
 /// Throws ReplicaError when a claim of the instruction does not hold among the active replicas. It names the
 /// op, the tensor, the call path and iterations, two replicas, the element and both values, and says what the
 /// claim was derived from.
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
-                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active);
+                  const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active,
+                  const ClaimRanks& ranks);
 
 }  // namespace popsr

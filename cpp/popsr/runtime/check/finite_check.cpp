@@ -19,6 +19,7 @@
 #include "popsr/runtime/check/call_path.h"
 #include "popsr/runtime/check/element_bits.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -117,29 +118,34 @@ std::optional<std::int64_t> first_not_finite(const std::byte* data, DType dtype,
   }
 }
 
-void FiniteCheck::add(const Plan& plan, BufferId id, Replica replicas, std::vector<Operand>& to) {
+void FiniteCheck::add(const Ir& ir, const Plan& plan, const LoweredOp& op, BufferId id,
+                      std::vector<Operand>& to) {
   if (id == kNone) return;
   const TensorType& type = plan.program().buffers[id].type;
   if (!is_float(type.dtype)) return;
   Operand operand{id, type.dtype, num_elements(type.shape)};
-  for (Replica r = 0; r < replicas; ++r) operand.blocks.push_back(plan.block(id, r));
+  const Placement& placement = plan.memory().placements[id];
+  for (const std::uint32_t label :
+       halo_of(ir, plan.blocks(), op, plan.program().buffers[id].storage).labels) {
+    operand.blocks.push_back(label == kAbsentBlock ? nullptr : placement.base + label * placement.nbytes);
+  }
   to.push_back(std::move(operand));
 }
 
 std::unique_ptr<FiniteCheck> FiniteCheck::of(const Ir& ir, const Plan& plan, const LoweredOp& op) {
   if (!makes_values(ir, op)) return nullptr;
   PartitionTable& table = ir.partitions();
-  const auto replicas = static_cast<Replica>(table.replicas());
   std::unique_ptr<FiniteCheck> check(new FiniteCheck);
-  for (const BufferId id : op.out) add(plan, id, replicas, check->outputs_);
+  for (const BufferId id : op.out) add(ir, plan, op, id, check->outputs_);
   if (check->outputs_.empty()) return nullptr;
   for (std::size_t i = 0; i < op.in.size(); ++i) {
-    if (op.op->def->influences(i)) add(plan, op.in[i], replicas, check->inputs_);
+    if (op.op->def->influences(i)) add(ir, plan, op, op.in[i], check->inputs_);
   }
   check->computed_ = op.exec.value_or(table.top());
   for (const PartitionId fact : op.facts) check->computed_ = table.meet(check->computed_, fact);
   check->groups_ = collective_groups(ir, *op.op);
-  for (const Replica replica : table.representatives(check->computed_)) check->units_.push_back({replica});
+  for (const Replica replica : plan.blocks().representatives(check->computed_))
+    check->units_.push_back({replica});
   return check;
 }
 

@@ -24,7 +24,7 @@ std::optional<std::int64_t> first_not_finite(const std::byte* data, DType dtype,
 class FiniteCheck {
  public:
   struct Found {
-    Replica replica = 0;  ///< Smallest of `computed`'s block.
+    Replica replica = 0;  ///< Smallest of this rank in `computed`'s block.
     std::size_t output = 0;
     std::int64_t element = 0;
   };
@@ -44,7 +44,7 @@ class FiniteCheck {
     BufferId buffer = kNone;
     DType dtype = DType::kFloat32;
     std::int64_t elements = 0;
-    std::vector<const std::byte*> blocks = {};  ///< By replica.
+    std::vector<const std::byte*> blocks = {};  ///< By replica, of those that this rank sees.
   };
   /// A block of `computed`.
   struct Unit {
@@ -52,7 +52,7 @@ class FiniteCheck {
     bool exempt = false;  ///< Some operand was not finite, also of a replica that it exchanges values with.
   };
   FiniteCheck() = default;
-  static void add(const Plan& plan, BufferId id, Replica replicas, std::vector<Operand>& to);
+  static void add(const Ir& ir, const Plan& plan, const LoweredOp& op, BufferId id, std::vector<Operand>& to);
 
   std::vector<Operand> inputs_, outputs_;
   std::vector<Unit> units_;

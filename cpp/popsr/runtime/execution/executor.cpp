@@ -32,13 +32,16 @@ kernels::Domain domain_of(PathNode::Kind kind) {
 
 }  // namespace
 
-Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile)
+Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile,
+                   RankLink* link)
     : facts_(facts),
       plan_(plan),
       pool_(pool),
       kernels_(kernels::kernel_table()),
+      link_(link),
       check_(check),
       profile_(profile),
+      claim_ranks_{link, link == nullptr ? std::function<void()>() : [this] { agree_with_ranks(); }},
       path_keys_(plan.program().paths.size()),
       iterations_(plan.program().paths.size(), 0) {}
 
@@ -48,12 +51,53 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   watcher_ = watcher;
   timer_ = {};
   iterated_ = 0;
+  executed_ = 0;
+  if (link_ != nullptr) link_->set_told(false);
   mask_ = nullptr;  // the last run may have ended in an error
   path_keys_[kRootPath] =
       kernels::derive_key(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
   derive_paths(PathId(1), path_keys_.next());
   const ExpectedWork expected(pool_);
-  run(plan_.instructions());
+  try {
+    run(plan_.instructions());
+    if (link_ != nullptr) agree_with_ranks();  // one may have failed behind its last exchange
+  } catch (...) {
+    if (link_ != nullptr && !link_->is_told()) tell_ranks(std::current_exception());
+    throw;
+  }
+}
+
+void Executor::agree_with_ranks() {
+  const Digest::Value digest = Digest().add(std::string_view("exchange")).add(executed_).value();
+  const auto text = [this] {
+    return std::pair(
+        std::string("run"),
+        std::vector<RankItem>{{"the number of instructions before an exchange", std::to_string(executed_)}});
+  };
+  if (const std::optional<RankFailure> failure = link_->agree({digest, text})) {
+    failed_ = failure->op == kNone ? nullptr : &ir().op(failure->op);
+    raise_failure(*failure);
+  }
+}
+
+void Executor::exchange_with_ranks(const BlockExchange& exchange) {
+  agree_with_ranks();
+  link_->transport().exchange(exchange.outgoing, exchange.incoming);
+}
+
+void Executor::run_chain(const RankChain& chain, const NoiseKeys& noise) {
+  agree_with_ranks();
+  chain.run(link_->transport(), active(), noise, pool_);
+}
+
+void Executor::tell_ranks(const std::exception_ptr& error) {
+  RankFailure mine = failure_of(error);
+  mine.at = executed_;
+  mine.op = failed_ == nullptr ? kNone : failed_->id;
+  const std::optional<RankFailure> first = link_->agree({}, &mine);
+  if (!first || first->rank == link_->rank()) return;
+  failed_ = first->op == kNone ? nullptr : &ir().op(first->op);
+  raise_failure(*first);
 }
 
 std::string Executor::stopped_text() const {
@@ -71,6 +115,7 @@ void Executor::run(std::vector<Instruction>& instructions) {
   try {
     for (Instruction& instruction : instructions) {
       current = &instruction;
+      ++executed_;
       poll(instruction.bytes);
       profile_ ? run_timed(instruction) : run_one(instruction);
     }
@@ -128,7 +173,7 @@ void Executor::finish(Instruction& instruction) {
     failed_ = nullptr;
   }
   if (!std::holds_alternative<Merged>(instruction.work) && check_.next()) {
-    check_claims(facts_, plan_, instruction, iterations_, active());
+    check_claims(facts_, plan_, instruction, iterations_, active(), claim_ranks_);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,14 +16,17 @@
 #include "popsr/runtime/execution/execution_mask.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/block_exchange.h"
+#include "popsr/runtime/ranks/rank_link.h"
 
 namespace popsr {
 
 class Executor {
  public:
   /// `check`: the share of instructions whose claims are compared after they ran. `profile`: times each
-  /// instruction.
-  Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile);
+  /// instruction. `link`: to the other ranks; null when there are none.
+  Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile,
+           RankLink* link = nullptr);
 
   /// One run of the program. Noise depends on (seed, step) and the instruction's position only.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
@@ -62,6 +66,13 @@ class Executor {
       raise_stopped();
     if (timer_.is_time(bytes >= LookTimer::kHeavy) && watcher_ != nullptr) watcher_->look();
   }
+  /// Brings the blocks that ranks lack. All ranks run the same instructions in the same order, if need be on
+  /// none of their replicas, so all come here or learn here that one of them failed before.
+  void exchange(const BlockExchange& exchange) {
+    if (exchange.is_needed) exchange_with_ranks(exchange);
+  }
+  /// All ranks reduce in a chain.
+  void run_chain(const RankChain& chain, const NoiseKeys& noise);
   /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
   void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
   void derive_keys(const Instruction& instruction, NoiseKeys& noise) const;
@@ -80,6 +91,9 @@ class Executor {
   void run_one(Instruction& instruction);
   void run_timed(Instruction& instruction);
   [[noreturn]] void raise_stopped() const;
+  void exchange_with_ranks(const BlockExchange& exchange);
+  void agree_with_ranks();
+  void tell_ranks(const std::exception_ptr& error);
   void derive_paths(PathId begin, PathId end);
 
   const PartitionAnalysis& facts_;
@@ -87,8 +101,10 @@ class Executor {
   ThreadPool& pool_;
   ThreadPool serial_{1};
   const kernels::KernelTable& kernels_;
+  RankLink* link_;
   Sampler check_;
   bool profile_;
+  ClaimRanks claim_ranks_;
   IdVector<PathId, kernels::NoiseKey> path_keys_;
   IdVector<PathId, std::uint64_t> iterations_;  ///< Of iteration nodes.
   // Of this run.
@@ -97,6 +113,7 @@ class Executor {
   RunWatcher* watcher_ = nullptr;
   LookTimer timer_;
   std::int64_t iterated_ = 0;
+  std::uint64_t executed_ = 0;  ///< Instructions, also those of bodies.
   std::atomic<bool> stopped_{false};
   const Op* failed_ = nullptr;
 };

@@ -7,11 +7,12 @@
 #include <span>
 
 #include "popsr/exec/host_io.h"
+#include "popsr/runtime/execution/stream_rows.h"
 
 namespace popsr {
 
-/// Memory of one stream during a run: element t of replica r at data + (t * rows + r) * nbytes, where rows is
-/// 1 for broadcast streams, else the replication factor. `transfers` = number of t that data holds.
+/// Memory of one stream during a run: element t of row r at data + (t * rows + r) * nbytes, where rows are
+/// those of StreamRows. `transfers` = number of t that data holds.
 struct StreamBuffer {
   std::byte* data = nullptr;
   std::int64_t transfers = 0;
@@ -19,11 +20,11 @@ struct StreamBuffer {
 
 class StreamIo final : public HostIo {
  public:
-  /// `positions`: room for one number per stream and replica.
-  StreamIo(const Ir& ir, std::span<const StreamBuffer> buffers,
+  /// `rows`: by stream. `positions`: room for one number per stream and replica.
+  StreamIo(const Ir& ir, const IdVector<StreamId, StreamRows>& rows, std::span<const StreamBuffer> buffers,
            const std::function<void(const PrintRequest&)>& print,
            const std::function<void(const Op&, const StrayLabel&)>& stray, std::span<std::int64_t> positions)
-      : ir_(ir), buffers_(buffers), print_(print), stray_(stray), positions_(positions) {
+      : ir_(ir), rows_(rows), buffers_(buffers), print_(print), stray_(stray), positions_(positions) {
     std::ranges::fill(positions_, 0);
   }
 
@@ -48,13 +49,14 @@ class StreamIo final : public HostIo {
 
   std::byte* at(StreamId id, Replica replica) const {
     const Stream& stream = ir_.stream(id);
-    const auto rows = static_cast<std::size_t>(num_rows(stream, ir_.replication()));
+    const auto rows = static_cast<std::size_t>(rows_[id].count());
     const std::size_t row =
-        static_cast<std::size_t>(positions_[index(id, replica)]) * rows + row_of(stream, replica);
+        static_cast<std::size_t>(positions_[index(id, replica)]) * rows + rows_[id].of(stream, replica);
     return buffers_[id.index()].data + row * bytes_of(stream.type);
   }
 
   const Ir& ir_;
+  const IdVector<StreamId, StreamRows>& rows_;
   std::span<const StreamBuffer> buffers_;
   const std::function<void(const PrintRequest&)>& print_;
   const std::function<void(const Op&, const StrayLabel&)>& stray_;

@@ -1,6 +1,7 @@
 // An op whose kernel sees all blocks at once: a collective or host input and output.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,8 @@
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"
+#include "popsr/runtime/ranks/block_exchange.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 
@@ -22,7 +25,9 @@ struct CollectiveCall {
   BoundRun run = {};
   std::vector<Slab> staging = {};  ///< Of outputs that may not overwrite their inputs at once.
   NoiseKeys noise = {};
-  std::vector<Replica> leaders = {};  ///< In conditionals: smallest replica of each replica's group.
+  std::unique_ptr<RankChain> chain = {};  ///< In place of exchange and kernel.
+  BlockExchange exchange = {};            ///< Before the kernel.
+  std::vector<Replica> leaders = {};      ///< In conditionals: smallest replica of each replica's group.
 };
 
 void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);

@@ -28,14 +28,14 @@ std::array<std::size_t, 2> choose_branches(Conditional& work, ActiveReplicas act
 void build_conditional(PlanBuilder& builder, const LoweredOp& op, const lowered::Conditional& conditional,
                        Instruction& instruction) {
   Conditional& work = instruction.work.emplace<Conditional>();
-  const auto replicas = static_cast<Replica>(builder.ir().replication());
-  for (Replica r = 0; r < replicas; ++r) work.conditions.push_back(builder.block(op.in[0], r));
-  for (std::vector<std::uint8_t>& mask : work.masks) mask.resize(replicas);
+  work.conditions = builder.receive_all(op, op.in[0], work.exchange);
+  for (std::vector<std::uint8_t>& mask : work.masks) mask.resize(work.conditions.size());
   work.then_body = builder.build(conditional.then_body);
   work.else_body = builder.build(conditional.else_body);
 }
 
 void execute(Conditional& work, const Instruction& instruction, Executor& executor) {
+  executor.exchange(work.exchange);
   const std::array<std::size_t, 2> taken = choose_branches(work, executor.active());
   for (std::size_t b = 0; b < taken.size(); ++b) {
     if (taken[b] == 0) continue;

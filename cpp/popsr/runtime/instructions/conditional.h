@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "popsr/runtime/lowering/lowered_program.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 
@@ -18,6 +19,7 @@ struct Instruction;
 struct Conditional {
   std::vector<Instruction> then_body, else_body;
   std::vector<const std::byte*> conditions = {};        ///< By replica.
+  BlockExchange exchange = {};                          ///< Of conditions, which all ranks see.
   std::array<std::vector<std::uint8_t>, 2> masks = {};  ///< Replicas that took then and else this time.
 };
 

@@ -28,7 +28,7 @@ void copy_blocks(const std::vector<BlockCopy>& copies, ActiveReplicas active, Th
 
 void build_copy_blocks(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction) {
   CopyBlocks& work = instruction.work.emplace<CopyBlocks>();
-  const std::span<const Replica> replicas = builder.table().representatives(builder.storage(op.out[0]));
+  const std::span<const Replica> replicas = builder.blocks().representatives(builder.storage(op.out[0]));
   instruction.blocks = static_cast<std::int64_t>(replicas.size());
   if (op.exec) instruction.replicas.assign(replicas.begin(), replicas.end());
   const std::size_t nbytes = builder.placement(op.out[0]).nbytes;

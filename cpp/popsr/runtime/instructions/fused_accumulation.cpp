@@ -37,12 +37,12 @@ void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,
   work.kernel = product.def->kernel.product(builder.spec(product));
   work.divisor = fused.fusion.divisor;
   work.ends_in_step = fused.fusion.target.has_value();
-  instruction.blocks = builder.table().num_blocks(exec);
+  instruction.blocks = builder.blocks().num_blocks(exec);
   for (const lowered::AccumulationStep& step : fused.steps) {
     work.steps.push_back({step.op, step.product.product, step.product.fusion});
   }
   const ReplicaGrouping group = group_of(builder.ir(), fused.fusion);
-  for (const Replica& replica : builder.table().representatives(exec)) {
+  for (const Replica& replica : builder.blocks().representatives(exec)) {
     const auto members = fused.fusion.target ? std::span(&replica, 1) : group.members(replica);
     work.blocks.push_back(bind_block(builder, op, fused, replica, members));
   }

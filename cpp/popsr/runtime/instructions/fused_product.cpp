@@ -47,12 +47,12 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
     builder.count_staging(work.tiles->staging_bytes());
     work.noise = builder.noise_keys(op);
   }
-  instruction.blocks = builder.table().num_blocks(exec);
+  instruction.blocks = builder.blocks().num_blocks(exec);
   if (op.exec) work.leaders = builder.leaders(*op.op);
   const bool noisy = fused.product->noise.seeds && work.tiles;
   if (noisy) builder.note_noise();
   const ReplicaGrouping group = group_of(builder.ir(), fused.fusion);
-  for (const Replica& replica : builder.table().representatives(exec)) {
+  for (const Replica& replica : builder.blocks().representatives(exec)) {
     const auto members = fused.fusion.target ? std::span(&replica, 1) : group.members(replica);
     work.blocks.push_back(bind_block(builder, op, fused, replica, members, noisy));
   }

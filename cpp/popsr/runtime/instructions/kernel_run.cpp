@@ -21,7 +21,7 @@ namespace {
 void stage_shared(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, KernelRun& work,
                   Instruction& instruction) {
   if (op.out.size() < 2 || work.write_back) return;  // to write back twice changes nothing
-  PartitionTable& table = builder.table();
+  const LocalBlocks& table = builder.blocks();
   for (std::size_t k = 0; k < op.out.size(); ++k) {
     const PartitionId storage = builder.storage(op.out[k]);
     const bool overwrites = std::ranges::find(op.in, op.out[k]) != op.in.end();
@@ -73,14 +73,14 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
     spec.writes = plain->writes;
   }
   work.kernel = eval(spec);
-  instruction.blocks = builder.table().num_blocks(exec);
+  instruction.blocks = builder.blocks().num_blocks(exec);
   work.runs = builder.bind_runs(op, exec);
   stage_shared(builder, op, exec, work, instruction);
   work.noise = builder.noise_keys(op);
   for (BoundRun& run : work.runs) bind_noise(work.noise, run);
   if (op.exec) work.part = std::make_unique<BoundRun>(work.runs.front());
   if (op.op->def->numerics.labels) {
-    instruction.checks.stray = std::make_unique<StrayLabels>(builder.table().representatives(exec));
+    instruction.checks.stray = std::make_unique<StrayLabels>(builder.blocks().representatives(exec));
   }
   for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }

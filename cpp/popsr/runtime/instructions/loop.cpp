@@ -37,8 +37,7 @@ void build_loop(PlanBuilder& builder, const LoweredOp& op, const lowered::Loop& 
   work.count = loop.count;
   work.path_end = loop.path_end;
   if (op.in.empty()) return;
-  const auto replicas = static_cast<Replica>(builder.ir().replication());
-  for (Replica r = 0; r < replicas; ++r) work.conditions.push_back(builder.block(op.in[0], r));
+  work.conditions = builder.receive_all(op, op.in[0], work.exchange);
 }
 
 void execute(Loop& work, const Instruction& instruction, Executor& executor) {
@@ -47,7 +46,9 @@ void execute(Loop& work, const Instruction& instruction, Executor& executor) {
     executor.run(work.body);
     if (work.body.empty()) executor.poll(0);
     executor.report(instruction);
-    if (!work.conditions.empty() && !first_to_go_on(work, executor.active())) return;
+    if (work.conditions.empty()) continue;
+    executor.exchange(work.exchange);
+    if (!first_to_go_on(work, executor.active())) return;
   }
   if (const std::optional<Replica> replica = first_to_go_on(work, executor.active())) {
     raise_endless(work, *instruction.op, executor.ir(), *replica);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "popsr/runtime/lowering/lowered_program.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 
@@ -20,6 +21,7 @@ struct Loop {
   PathId path_end = {};           ///< Paths Instruction::path..path_end-1 lie inside.
   /// By replica; after an iteration there is another one while one of them holds. Empty: the loop counts.
   std::vector<const std::byte*> conditions = {};
+  BlockExchange exchange = {};  ///< Of conditions, which all ranks see.
 
   /// Iterations that are known before the loop runs.
   std::int64_t known() const { return conditions.empty() ? count : 1; }

@@ -9,6 +9,7 @@
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/accesses.h"
 #include "popsr/runtime/lowering/rewrites.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -18,13 +19,14 @@ class AccumulationFuser {
  public:
   AccumulationFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
                     const IdVector<BufferId, Accesses>& counts, AccessSlots& slots, bool dedup,
-                    std::vector<LoweredOp>& ops)
+                    const RankMap& ranks, std::vector<LoweredOp>& ops)
       : ir_(ir),
         kernels_(kernels),
         program_(program),
         counts_(counts),
         slots_(slots),
         dedup_(dedup),
+        ranks_(ranks),
         ops_(ops),
         dead_(ops.size(), false) {}
 
@@ -85,6 +87,7 @@ class AccumulationFuser {
     if (chain == chains_.end() || !op.op->def->kernel.fusion) return false;
     const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
     if (!fusion || fusion->target || !fusion->in_registers) return false;
+    if (crosses_ranks(group_of(ir_, *fusion), ranks_)) return false;
     const auto users = users_.find(op.out[0]);
     if (users != users_.end() && users->second.contains(op.in[0])) return false;
     const std::int64_t group = fusion->group ? fusion->group->group_size() : ir_.replication();
@@ -219,6 +222,7 @@ class AccumulationFuser {
   const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
   AccessSlots& slots_;
   bool dedup_;
+  const RankMap& ranks_;
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::optional<AccessPositions> positions_;                     ///< Before any change.
@@ -231,7 +235,7 @@ class AccumulationFuser {
 }  // namespace
 
 bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
-                        bool dedup) {
+                        bool dedup, const RankMap& ranks) {
   const auto may_be_step = [](const LoweredOp& op) {
     const auto* const fused = op.as<lowered::FusedProduct>();
     return fused != nullptr && fused->fusion.target;
@@ -243,7 +247,7 @@ bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, Lower
     for (LoweredOp& op : ops) {
       if (auto* const loop = op.as<lowered::Loop>()) self(self, loop->body);
     }
-    AccumulationFuser(ir, kernels, program, counts, slots, dedup, ops).run();
+    AccumulationFuser(ir, kernels, program, counts, slots, dedup, ranks, ops).run();
   };
   visit(visit, program.ops);
   return true;

@@ -36,6 +36,7 @@ struct Buffer {
   TensorType type = {};
   BufferKind kind = BufferKind::kActivation;
   PartitionId storage = {};  ///< Set by layout: meet of the facts over its lifetime.
+  std::int64_t halo = 0;     ///< Blocks of other ranks that exchanges put behind those of this rank.
   bool in_slices = false;    ///< Only slices of it live, inside one lowered::Sliced: it has no memory.
 };
 

@@ -11,6 +11,7 @@
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/accesses.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 namespace {
@@ -30,8 +31,14 @@ LoweredOp* reader_in(LoweredOp& op, BufferId buffer) {
 
 class ProductFuser {
  public:
-  ProductFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup)
-      : ir_(ir), kernels_(kernels), program_(program), dedup_(dedup), slots_(program.buffers.size()) {}
+  ProductFuser(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
+               const RankMap& ranks)
+      : ir_(ir),
+        kernels_(kernels),
+        program_(program),
+        dedup_(dedup),
+        ranks_(ranks),
+        slots_(program.buffers.size()) {}
 
   void fuse(std::vector<LoweredOp>& ops) {
     for (LoweredOp& op : ops) for_each_body(op, [this](std::vector<LoweredOp>& body) { fuse(body); });
@@ -76,6 +83,7 @@ class ProductFuser {
     if (!fusion || consumer.in[fusion->product_input] != value || !reads_only(consumer, value)) return false;
     if (fusion->target && consumer.in[*fusion->target] != consumer.out[0]) return false;
     if (costs_more(ops[product], consumer, *fusion)) return false;
+    if (!fusion->target && crosses_ranks(group_of(ir_, *fusion), ranks_)) return false;
     // Overwritten here, or written once and read once: nobody else can see the product.
     if (!contains(consumer.out, value) && (counts_[value].reads != 1 || counts_[value].writes != 1))
       return false;
@@ -113,6 +121,7 @@ class ProductFuser {
   const kernels::KernelTable& kernels_;
   const LoweredProgram& program_;
   bool dedup_;
+  const RankMap& ranks_;
   IdVector<BufferId, Accesses> counts_;  ///< Empty until there is a product.
   AccessSlots slots_;
 };
@@ -169,9 +178,10 @@ void share_buffers(LoweredProgram& program) {
   replace_buffers(program.ops, now);
 }
 
-void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup) {
+void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
+                   const RankMap& ranks) {
   if (any_op(program.ops, ProductFuser::may_be_product))
-    ProductFuser(ir, kernels, program, dedup).fuse(program.ops);
+    ProductFuser(ir, kernels, program, dedup, ranks).fuse(program.ops);
 }
 
 }  // namespace popsr

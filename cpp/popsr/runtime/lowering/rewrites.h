@@ -4,6 +4,7 @@
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/replica/rank_map.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 
 namespace popsr {
@@ -16,8 +17,9 @@ void accumulate_sums(const Ir& ir, const kernels::KernelTable& kernels, LoweredP
 
 /// Fuses a product into the only op that reads it, when that op takes products and no product is computed
 /// more often for it: the product is never stored. Without dedup each block of facts counts as one block a
-/// replica.
-void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup);
+/// replica. A reduction of groups with members on several ranks takes stored products.
+void fuse_products(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program, bool dedup,
+                   const RankMap& ranks);
 
 /// Lets ops that take views read what transposes, slices and expansions would copy, and write what a
 /// transpose of their result would. A copy that nobody reads any more goes.
@@ -29,9 +31,10 @@ void unroll_accumulations(LoweredProgram& program);
 /// Lets fused products that are accumulated into one target, one after another, wait for the last of them,
 /// or for a reduction of the target in place or before it is overwritten: the target is read and written
 /// once, and is stored once per block of the reduction. Storage must have been chosen; it is to be chosen
-/// anew if the result is true: there are such products.
+/// anew if the result is true: there are such products. A reduction of groups with members on several ranks
+/// takes the stored target.
 bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, LoweredProgram& program,
-                        bool dedup);
+                        bool dedup, const RankMap& ranks);
 
 /// Runs element-wise ops on large operands slice by slice. Storage must have been chosen.
 void fuse_slices(const Ir& ir, LoweredProgram& program);

@@ -169,18 +169,19 @@ class Arena {
   std::size_t size_ = 0;
 };
 
-std::size_t slab_bytes(const Ir& ir, const Buffer& buffer) {
-  return static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage) *
+std::size_t slab_bytes(const LocalBlocks& blocks, const Buffer& buffer) {
+  return static_cast<std::size_t>((blocks.num_blocks(buffer.storage) + buffer.halo) *
                                   num_elements(buffer.type.shape)) *
          size_of(buffer.type.dtype);
 }
 
 /// The slab of a buffer, or of several of which it is the largest.
-Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::string_view kind) {
+Slab make_slab(const Ir& ir, const LocalBlocks& at, const Buffer& buffer, std::size_t bytes,
+               std::string_view kind) {
   try {
     return Slab(bytes);
   } catch (const std::bad_alloc&) {
-    const std::int64_t blocks = ir.partitions().num_blocks(buffer.storage);
+    const std::int64_t blocks = at.num_blocks(buffer.storage) + buffer.halo;
     throw NoMemory("session", bytes,
                    fmt::format(" for {} '{}' {}, stored {} time{}", kind, ir.tensor(buffer.tensor).name,
                                to_string(buffer.type), blocks, blocks == 1 ? "" : "s"));
@@ -191,11 +192,13 @@ Slab make_slab(const Ir& ir, const Buffer& buffer, std::size_t bytes, std::strin
 constexpr std::size_t kLeastShared = 4096;
 
 /// The program's initial values of a variable, if they are as its blocks would lie in memory.
-std::shared_ptr<const HostBytes> initial_blocks(const Ir& ir, const Buffer& buffer) {
+std::shared_ptr<const HostBytes> initial_blocks(const Ir& ir, const LocalBlocks& blocks,
+                                                const Buffer& buffer) {
   const Tensor& tensor = ir.tensor(buffer.tensor);
   const std::shared_ptr<const HostBytes>& data = tensor.state.data;
+  if (!blocks.ranks().is_alone()) return nullptr;
   if (tensor.kind != TensorKind::kVariable || !data || data->may_change()) return nullptr;
-  if (slab_bytes(ir, buffer) < kLeastShared) return nullptr;
+  if (slab_bytes(blocks, buffer) < kLeastShared) return nullptr;
   if (reinterpret_cast<std::uintptr_t>(data->data()) % kAlignment != 0) return nullptr;
   PartitionTable& table = ir.partitions();
   const std::span<const std::uint32_t> rows = table.labels(tensor.state.grouping->partition(table));
@@ -216,7 +219,8 @@ IdVector<BufferId, bool> written_buffers(const LoweredProgram& program) {
   return written;
 }
 
-void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memory) {
+void place_activations(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program,
+                       Memory& memory) {
   const Liveness liveness(program);
   std::vector<BufferId> order;
   for (const BufferId id : program.buffers.ids()) {
@@ -228,14 +232,14 @@ void place_activations(const Ir& ir, const LoweredProgram& program, Memory& memo
   Arena arena;
   IdVector<BufferId, std::size_t> offsets(program.buffers.size(), 0);
   for (const BufferId id : order) {
-    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(ir, program.buffers[id])));
+    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(blocks, program.buffers[id])));
   }
   memory.activations = arena.size();
   if (order.empty()) return;
-  const auto bytes = [&](BufferId id) { return slab_bytes(ir, program.buffers[id]); };
+  const auto bytes = [&](BufferId id) { return slab_bytes(blocks, program.buffers[id]); };
   const BufferId largest = *std::ranges::max_element(order, {}, bytes);
   memory.slabs.push_back(
-      make_slab(ir, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
+      make_slab(ir, blocks, program.buffers[largest], arena.size(), "temporaries, the largest of which is"));
   for (const BufferId id : order) memory.placements[id].base = memory.slabs.back().data() + offsets[id];
 }
 
@@ -259,7 +263,7 @@ void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, boo
   });
 }
 
-Memory lay_out(const Ir& ir, const LoweredProgram& program) {
+Memory lay_out(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program) {
   Memory memory;
   memory.placements.resize(program.buffers.size());
   const IdVector<BufferId, bool> written = written_buffers(program);
@@ -270,34 +274,36 @@ Memory lay_out(const Ir& ir, const LoweredProgram& program) {
     if (buffer.kind == BufferKind::kActivation) continue;
     const bool is_variable = buffer.kind == BufferKind::kVariable;
     if (std::shared_ptr<const HostBytes> data;
-        is_variable && !written[id] && (data = initial_blocks(ir, buffer))) {
+        is_variable && !written[id] && (data = initial_blocks(ir, blocks, buffer))) {
       // No op writes it, and own_memory() comes before the host does.
       placement.base = const_cast<std::byte*>(data->data());
       placement.is_shared = true;
-      memory.variables += slab_bytes(ir, buffer);
+      memory.variables += slab_bytes(blocks, buffer);
       memory.shared.push_back(std::move(data));
       continue;
     }
     memory.slabs.push_back(
-        make_slab(ir, buffer, slab_bytes(ir, buffer), is_variable ? "variable" : "constant"));
+        make_slab(ir, blocks, buffer, slab_bytes(blocks, buffer), is_variable ? "variable" : "constant"));
     placement.base = memory.slabs.back().data();
     (is_variable ? memory.variables : memory.constants) += memory.slabs.back().size();
     if (buffer.kind != BufferKind::kConstant || placement.nbytes == 0) continue;
     const HostBytes& data = *ir.tensor(buffer.tensor).state.data;
-    for (std::int64_t b = 0; b < ir.partitions().num_blocks(buffer.storage); ++b) {
+    for (std::int64_t b = 0; b < blocks.num_blocks(buffer.storage); ++b) {
       std::memcpy(placement.base + static_cast<std::size_t>(b) * placement.nbytes, data.data(),
                   placement.nbytes);
     }
   }
-  place_activations(ir, program, memory);
+  place_activations(ir, blocks, program, memory);
   return memory;
 }
 
-void own_memory(const Ir& ir, const LoweredProgram& program, BufferId variable, Memory& memory) {
+void own_memory(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program, BufferId variable,
+                Memory& memory) {
   Placement& placement = memory.placements[variable];
   POPSR_CHECK(placement.is_shared);
   const Buffer& buffer = program.buffers[variable];
-  const Slab& slab = memory.slabs.emplace_back(make_slab(ir, buffer, slab_bytes(ir, buffer), "variable"));
+  const Slab& slab =
+      memory.slabs.emplace_back(make_slab(ir, blocks, buffer, slab_bytes(blocks, buffer), "variable"));
   std::memcpy(slab.data(), placement.base, slab.size());
   placement.base = slab.data();
   placement.is_shared = false;

@@ -13,6 +13,8 @@
 #include "popsr/runtime/lowering/lowering.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan_builder.h"
+#include "popsr/runtime/ranks/block_exchange.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 namespace {
@@ -30,7 +32,7 @@ std::string line(const Ir& ir, const Plan& plan, const Instruction& instruction)
   constexpr std::size_t kShown = 4;  // a store at an unknown offset may write any entry
   for (const Claim& claim : instruction.checks.claims) {
     const Buffer& buffer = plan.program().buffers[claim.buffer];
-    nbytes += static_cast<std::size_t>(ir.partitions().num_blocks(buffer.storage)) *
+    nbytes += static_cast<std::size_t>(plan.blocks().num_blocks(buffer.storage)) *
               plan.memory().placements[claim.buffer].nbytes;
     if (outputs.size() == kShown) {
       outputs.emplace_back("...");
@@ -73,23 +75,28 @@ void print(const Ir& ir, const Plan& plan, const std::vector<Instruction>& instr
 }  // namespace
 
 Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
-    : ir_(&facts.ir()), program_(lower(facts)), options_(options) {
+    : ir_(&facts.ir()),
+      blocks_(facts.ir().partitions(),
+              options.ranks.is_alone() ? RankMap{facts.ir().replication()} : options.ranks),
+      program_(lower(facts)),
+      options_(options) {
   facts.check_fresh();
   const kernels::KernelTable& kernels = kernels::kernel_table();
   if (options.share) share_buffers(program_);
   if (options.fuse) {
     accumulate_sums(*ir_, kernels, program_);
-    fuse_products(*ir_, kernels, program_, options.dedup);
+    fuse_products(*ir_, kernels, program_, options.dedup, options.ranks);
     read_through_views(*ir_, kernels, program_);
   }
   if (options.fuse && options.unroll) unroll_accumulations(program_);
   choose_storage(facts, program_, options.dedup);
   if (options.fuse) {
-    if (fuse_accumulations(*ir_, kernels, program_, options.dedup))
+    if (fuse_accumulations(*ir_, kernels, program_, options.dedup, options.ranks))
       choose_storage(facts, program_, options.dedup);
     fuse_slices(*ir_, program_);
   }
-  memory_ = lay_out(*ir_, program_);
+  choose_halos(options);
+  memory_ = lay_out(*ir_, blocks_, program_);
   arena_ = memory_.activations;
   build();
 }
@@ -102,7 +109,7 @@ void Plan::build() {
 }
 
 void Plan::own(BufferId variable) {
-  own_memory(*ir_, program_, variable, memory_);
+  own_memory(*ir_, blocks_, program_, variable, memory_);
   is_outdated_ = true;
 }
 
@@ -112,6 +119,30 @@ void Plan::rebuild() {
   iterations_ = 0;
   build();
   is_outdated_ = false;
+}
+
+void Plan::choose_halos(const PlanOptions& options) {
+  if (blocks_.ranks().is_alone()) return;
+  const kernels::KernelTable& kernels = kernels::kernel_table();
+  for_each_op(program_.ops, [&](const LoweredOp& op) {
+    if (!options.check_floats &&
+        chain_of(*ir_, kernels, blocks_, program_, op, execution(op, options.dedup), options.chain)) {
+      return;
+    }
+    for (const BufferId id : op.in) {
+      if (id == kNone) continue;
+      Buffer& buffer = program_.buffers[id];
+      buffer.halo = std::max(buffer.halo, halo_of(*ir_, blocks_, op, buffer.storage).blocks);
+    }
+  });
+}
+
+PartitionId Plan::execution(const LoweredOp& op, bool dedup) const {
+  PartitionTable& table = ir_->partitions();
+  if (!dedup) return table.bottom();
+  PartitionId exec = op.exec.value_or(table.top());
+  for (const PartitionId fact : op.facts) exec = table.meet(exec, fact);
+  return exec;
 }
 
 void Plan::count_iterations() {
@@ -146,7 +177,8 @@ BufferId Plan::variable(TensorId id) const {
 
 std::byte* Plan::block(BufferId buffer, Replica replica) const {
   const Placement& placement = memory_.placements[buffer];
-  const std::uint32_t label = ir_->partitions().labels(program_.buffers[buffer].storage)[replica];
+  const std::uint32_t label = blocks_.labels(program_.buffers[buffer].storage)[replica];
+  POPSR_CHECK(label != kAbsentBlock);
   return placement.base + label * placement.nbytes;
 }
 

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/instructions/instruction.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
+#include "popsr/runtime/ranks/chain_tuning.h"
 
 namespace popsr {
 
@@ -22,6 +24,8 @@ struct PlanOptions {
   int threads = 1;            ///< Threads that the plan will run on, for temporaries.
   bool clamp_scales = false;  ///< As in EvalSpec.
   bool check_floats = false;  ///< Instructions get a FiniteCheck.
+  RankMap ranks = {};
+  ChainTuning chain = {};
 };
 
 class Plan {
@@ -32,13 +36,18 @@ class Plan {
 
   const LoweredProgram& program() const { return program_; }
   const Memory& memory() const { return memory_; }
+  /// The blocks that this rank stores and computes.
+  const LocalBlocks& blocks() const { return blocks_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   bool stochastic() const { return stochastic_; }
 
   /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;
-  /// Address of the block that holds `replica`'s value.
+  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
+  /// conditionals also with the replicas that run it together.
+  PartitionId execution(const LoweredOp& op, bool dedup) const;
+  /// Address of the block that holds `replica`'s value, which this rank has.
   std::byte* block(BufferId buffer, Replica replica) const;
 
   /// True if the variable is at the program's initial values.
@@ -62,8 +71,10 @@ class Plan {
   friend class PlanBuilder;
   void build();
   void count_iterations();
+  void choose_halos(const PlanOptions& options);
 
   const Ir* ir_;
+  LocalBlocks blocks_;
   LoweredProgram program_;
   Memory memory_;
   PlanOptions options_;

@@ -5,6 +5,7 @@
 #include "popsr/base/overloaded.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 
@@ -33,7 +34,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
     return instruction;
   }
   if (op.exec) {
-    const std::span<const Replica> replicas = table_.representatives(execution(op));
+    const std::span<const Replica> replicas = blocks().representatives(execution(op));
     instruction.replicas.assign(replicas.begin(), replicas.end());
   }
   std::visit(
@@ -62,7 +63,7 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
 std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   std::size_t bytes = 0;
   for_each_operand(op, [&](BufferId id, bool) {
-    bytes += static_cast<std::size_t>(table_.num_blocks(storage(id))) * placement(id).nbytes;
+    bytes += static_cast<std::size_t>(blocks().num_blocks(storage(id))) * placement(id).nbytes;
   });
   if (op.is<lowered::Merged>() || op.is<lowered::Sliced>()) {
     for_each_body(op, [&](const std::vector<LoweredOp>& parts) {
@@ -72,19 +73,30 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   return bytes;
 }
 
-PartitionId PlanBuilder::execution(const LoweredOp& op) const {
-  if (!options_.dedup) return table_.bottom();
-  PartitionId exec = op.exec.value_or(table_.top());
-  for (const PartitionId fact : op.facts) exec = table_.meet(exec, fact);
-  return exec;
-}
+PartitionId PlanBuilder::execution(const LoweredOp& op) const { return plan_.execution(op, options_.dedup); }
 
 std::uint32_t PlanBuilder::label(BufferId buffer, Replica replica) const {
-  return table_.labels(storage(buffer))[replica];
+  return blocks().labels(storage(buffer))[replica];
+}
+
+std::vector<std::uint32_t> PlanBuilder::receive(const LoweredOp& op, BufferId buffer,
+                                                BlockExchange& exchange) const {
+  Halo halo = halo_of(ir_, blocks(), op, storage(buffer));
+  exchange.add(halo, placement(buffer).base, placement(buffer).nbytes);
+  return std::move(halo.labels);
+}
+
+std::vector<const std::byte*> PlanBuilder::receive_all(const LoweredOp& op, BufferId buffer,
+                                                       BlockExchange& exchange) const {
+  std::vector<const std::byte*> addresses;
+  for (const std::uint32_t label : receive(op, buffer, exchange)) {
+    addresses.push_back(placement(buffer).base + label * placement(buffer).nbytes);
+  }
+  return addresses;
 }
 
 std::vector<BoundRun> PlanBuilder::bind_runs(const LoweredOp& op, PartitionId exec) const {
-  const std::span<const Replica> replicas = table_.representatives(exec);
+  const std::span<const Replica> replicas = blocks().representatives(exec);
   Operands operands = op.in;
   operands.append(op.out.begin(), op.out.end());
   const auto step = [&](BufferId id, std::size_t at) {
@@ -123,8 +135,8 @@ void PlanBuilder::fill_storage(const LoweredOp& op, BufferId buffer, PartitionId
   const PartitionId stored = storage(buffer);
   if (table_.num_blocks(stored) == table_.num_blocks(exec)) return;
   const std::size_t nbytes = placement(buffer).nbytes;
-  for (const Replica replica : table_.representatives(stored)) {
-    const Replica source = table_.representatives(exec)[table_.labels(exec)[replica]];
+  for (const Replica replica : blocks().representatives(stored)) {
+    const Replica source = blocks().representatives(exec)[blocks().labels(exec)[replica]];
     if (label(buffer, source) == label(buffer, replica)) continue;
     add_copy(op, copies, {block(buffer, replica), block(buffer, source), nbytes, replica});
   }
@@ -165,11 +177,16 @@ void PlanBuilder::finish() {
   }
 }
 
+std::optional<ReductionChain> PlanBuilder::chain(const LoweredOp& op) const {
+  if (options_.check_floats) return std::nullopt;  // operands are looked at before an op runs
+  return chain_of(ir_, kernels_, blocks(), plan_.program_, op, execution(op), options_.chain);
+}
+
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {
   NoiseKeys noise;
   if (!op.op->noise.seeds) return noise;
   note_noise();
-  for (const Replica replica : table_.representatives(execution(op))) {
+  for (const Replica replica : blocks().representatives(execution(op))) {
     noise.seed_replicas.push_back(table_.representatives(op.seeds)[table_.labels(op.seeds)[replica]]);
   }
   noise.keys.assign(op.out.size(), std::vector<kernels::NoiseKey>(noise.seed_replicas.size()));

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
+#include "popsr/exec/reduction_chain.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/block_exchange.h"
 
 namespace popsr {
 
@@ -24,10 +27,11 @@ class PlanBuilder {
   const kernels::KernelTable& kernels() const { return kernels_; }
   const PlanOptions& options() const { return options_; }
   PartitionTable& table() const { return table_; }
+  /// The blocks to store and to compute.
+  const LocalBlocks& blocks() const { return plan_.blocks_; }
   EvalSpec spec(const Op& op) const;
 
-  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
-  /// conditionals also with the replicas that run it together.
+  /// As of the plan.
   PartitionId execution(const LoweredOp& op) const;
   PartitionId storage(BufferId buffer) const { return plan_.program_.buffers[buffer].storage; }
   std::int64_t elements(BufferId buffer) const {
@@ -38,6 +42,16 @@ class PlanBuilder {
   std::byte* block(BufferId buffer, Replica replica) const { return plan_.block(buffer, replica); }
   /// Bytes of all blocks of the op's operands.
   std::size_t bytes_moved(const LoweredOp& op) const;
+
+  /// Adds the messages that bring the blocks of an operand to the ranks that see them. Returns the block
+  /// that holds each replica's value, kAbsentBlock where this rank does not see it.
+  std::vector<std::uint32_t> receive(const LoweredOp& op, BufferId buffer, BlockExchange& exchange) const;
+  /// The same as addresses, of an operand that all ranks see.
+  std::vector<const std::byte*> receive_all(const LoweredOp& op, BufferId buffer,
+                                            BlockExchange& exchange) const;
+
+  /// The kernel of an op that ranks compute one after another.
+  std::optional<ReductionChain> chain(const LoweredOp& op) const;
 
   std::vector<BoundRun> bind_runs(const LoweredOp& op, PartitionId exec) const;
   /// Copies computed blocks to the rest of a storage that is finer than the fact.

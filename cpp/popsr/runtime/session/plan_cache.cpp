@@ -50,9 +50,10 @@ std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir>
 
 PlanCache::PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options,
                      std::vector<StreamId> streams, std::vector<TensorId> states,
-                     std::shared_ptr<const PartitionAnalysis> facts, PlanKey key)
+                     std::shared_ptr<const PartitionAnalysis> facts, PlanKey key, RankLink* link)
     : ir_(std::move(ir)),
       options_(options),
+      link_(link),
       pool_(threads_of(options)),
       seeds_(seed_rules(*ir_)),
       streams_(std::move(streams)),
@@ -70,9 +71,11 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
                          .unroll = !checks,
                          .threads = threads_of(options),
                          .clamp_scales = options.clamp_scales,
-                         .check_floats = options.check_floats};
+                         .check_floats = options.check_floats,
+                         .ranks = link_ == nullptr ? RankMap() : link_->map(ir_->replication()),
+                         .chain = link_ == nullptr ? ChainTuning() : link_->tuning()};
   auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check,
-                                             options.profile);
+                                             options.profile, link_);
   const Context& main = made->facts->main();
   made->last.whole = main.end.inputs;
   made->last.whole.insert(
@@ -107,7 +110,7 @@ void PlanCache::switch_to(PlanKey key) {
   if (found == plans_.begin()) return;
   const CompiledPlan& before = current();
   if (found == plans_.end()) found = plans_.insert(plans_.end(), compile(std::move(key)));
-  move_variables(*ir_, before.plan, (*found)->plan);
+  move_variables(before.plan, (*found)->plan);
   if (before.executor.is_stopped()) (*found)->executor.stop();
   std::rotate(plans_.begin(), found, found + 1);
   drop_old();

@@ -34,11 +34,11 @@ struct StateFacts {
 /// A plan with the facts that it was made for.
 struct CompiledPlan {
   CompiledPlan(std::shared_ptr<const PartitionAnalysis> given, PlanKey its_key, const PlanOptions& options,
-               ThreadPool& pool, double check, bool profile)
+               ThreadPool& pool, double check, bool profile, RankLink* link)
       : facts(std::move(given)),
         key(std::move(its_key)),
         plan(*facts, options),
-        executor(*facts, plan, pool, check, profile),
+        executor(*facts, plan, pool, check, profile, link),
         reads(plan.stream_reads()) {
     for_each_op(plan.program().ops,
                 [this](const LoweredOp& op) { written.insert(op.out.begin(), op.out.end()); });
@@ -65,9 +65,10 @@ std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir>
 class PlanCache {
  public:
   /// Compiles the first plan. `streams`: those that PlanKey::rows are of; `states`: variables and shards,
-  /// then remote entries, that PlanKey::start is of.
+  /// then remote entries, that PlanKey::start is of. `link`: null without other ranks.
   PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options, std::vector<StreamId> streams,
-            std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
+            std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key,
+            RankLink* link);
 
   CompiledPlan& current() const { return *plans_.front(); }
   /// True if the current plan is for these: see PlanKey.
@@ -99,6 +100,7 @@ class PlanCache {
 
   std::shared_ptr<const Ir> ir_;
   SessionOptions options_;
+  RankLink* link_;
   ThreadPool pool_;
   std::vector<std::optional<SeedRule>> seeds_;  ///< By op, of the program when the session was made.
   std::vector<StreamId> streams_;

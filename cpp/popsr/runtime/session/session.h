@@ -20,7 +20,9 @@
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/execution/run_watch.h"
+#include "popsr/runtime/execution/stream_rows.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/rank_link.h"
 #include "popsr/runtime/session/assumptions.h"
 #include "popsr/runtime/session/equal_rows.h"
 #include "popsr/runtime/session/profile.h"
@@ -48,9 +50,11 @@ struct StreamBuffer;
 class Session {
  public:
   /// `facts`: facts of the program as it is now, verified, under initial_assumptions(); null: made
-  /// here.
+  /// here. `link`: to the other ranks, each of which has the same program and options; null: there are none.
+  /// With it all ranks make the same calls in the same order, and an error of one of them ends the call on
+  /// all: prepare() and run_prepared(), reading and writing of variables.
   Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
-          std::shared_ptr<const PartitionAnalysis> facts = nullptr);
+          std::shared_ptr<const PartitionAnalysis> facts = nullptr, std::shared_ptr<RankLink> link = nullptr);
   ~Session();
 
   const Ir& ir() const { return *ir_; }
@@ -74,7 +78,11 @@ class Session {
   bool is_news() const;
   void approve();
   /// Small streams whose rows were equal in more replicas when the run before was prepared.
-  std::vector<RowDifference> broken(std::span<const StreamBuffer> buffers) const;
+  std::vector<RowDifference> broken() const;
+  /// Rows that were prepared and compared between replicas, of all ranks.
+  const StreamBuffer& fed(StreamId stream) const;
+  /// Rows of a stream that this rank is fed or gives.
+  const StreamRows& stream_rows(StreamId stream) const;
   /// Small streams, and the replicas whose rows are taken as equal.
   std::vector<std::pair<StreamId, PartitionId>> small_streams() const;
   /// Larger streams whose rows were equal in all runs so far.
@@ -104,7 +112,7 @@ class Session {
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
 
-  /// Device copy <-> rows on the host; see variable_io.h.
+  /// Device copy <-> rows on the host, of all ranks; see variable_io.h.
   void read_variable(TensorId id, HostRows rows, std::byte* out) const;
   void write_variable(TensorId id, HostRows rows, const std::byte* data) {
     const VariableRows one{id, rows, data};
@@ -128,13 +136,21 @@ class Session {
 
   void start(const SessionOptions& options, std::shared_ptr<const PartitionAnalysis> facts);
   CompiledPlan& current() const;
-  void check_transfers(std::span<const StreamBuffer> buffers) const;
-  void compare_large(std::span<const StreamBuffer> buffers);
+  void begin_run(std::span<const StreamBuffer> buffers) const;
+  void check_run(std::span<const StreamBuffer> buffers) const;
+  void check_equal_streams();
+  void compare_large();
+  bool is_known(std::size_t state, PartitionId equal) const;
+  std::vector<PartitionId> equal_rows_of_all(std::span<const VariableRows> rows) const;
+  std::vector<std::uint8_t> held_rows(std::span<const VariableRows> rows,
+                                      std::span<const PartitionId> equal) const;
+  void agree_to_read(TensorId id) const;
   PartitionId device_rows(TensorId state, PartitionId known) const;
   void read_back_facts();
   std::size_t state_index(TensorId variable) const;
 
   std::shared_ptr<const Ir> ir_;
+  std::shared_ptr<RankLink> link_;
   std::unique_ptr<State> state_;
   bool strict_labels_ = false;
   bool profile_ = false;

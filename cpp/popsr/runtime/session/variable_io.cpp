@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "popsr/runtime/check/claims.h"
+#include "popsr/runtime/ranks/all_blocks.h"
 
 namespace popsr {
 namespace {
@@ -64,13 +65,14 @@ std::size_t host_bytes(const Ir& ir, TensorId variable, HostRows rows) {
   return static_cast<std::size_t>(count) * bytes_of(ir.tensor(variable).type);
 }
 
-void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out) {
+void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out,
+               RankLink* link) {
   const RowParts parts(ir, plan, variable);
   if (parts.row_bytes() == 0) return;
-  const BufferId buffer = plan.variable(variable);
+  const AllBlocks blocks(ir, plan, plan.variable(variable), link);
   for (const Replica replica : ir.partitions().representatives(row_partition(ir, variable, rows))) {
     parts.for_each_part(replica, [&](Replica member, std::size_t begin, std::size_t end) {
-      if (begin < end) std::memcpy(out + begin, plan.block(buffer, member), end - begin);
+      if (begin < end) std::memcpy(out + begin, blocks.block(member), end - begin);
     });
     out += parts.row_bytes();
   }
@@ -97,7 +99,7 @@ void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   if (plan.is_shared(buffer)) return;
   const PartitionId storage = plan.program().buffers[buffer].storage;
   const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
-  for (const Replica replica : ir.partitions().representatives(storage)) {
+  for (const Replica replica : plan.blocks().representatives(storage)) {
     const std::size_t begin = parts.begin(replica);
     const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
     copies.push_back({plan.block(buffer, replica), data + row[replica] * parts.row_bytes() + begin, bytes,
@@ -117,7 +119,8 @@ bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   if (parts.row_bytes() == 0) return true;
   const BufferId buffer = plan.variable(variable);
   const std::span<const std::uint32_t> row = ir.partitions().labels(row_partition(ir, variable, rows));
-  for (Replica replica = 0; replica < row.size(); ++replica) {
+  const RankMap& ranks = plan.blocks().ranks();
+  for (Replica replica = ranks.begin(); replica < ranks.end(); ++replica) {
     const std::size_t begin = parts.begin(replica);
     const std::size_t bytes = std::min(parts.part_bytes(), parts.row_bytes() - begin);
     const std::byte* given = data + row[replica] * parts.row_bytes() + begin;
@@ -126,7 +129,7 @@ bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
   return true;
 }
 
-void move_variables(const Ir& ir, const Plan& from, Plan& to) {
+void move_variables(const Plan& from, Plan& to) {
   const auto& buffers = to.program().buffers;
   for (const BufferId id : buffers.ids()) {
     if (buffers[id].kind != BufferKind::kVariable) break;  // the variables come first
@@ -135,26 +138,31 @@ void move_variables(const Ir& ir, const Plan& from, Plan& to) {
       if (from.is_shared(old)) continue;
       to.own(id);
     }
-    for (const Replica replica : ir.partitions().representatives(buffers[id].storage)) {
+    for (const Replica replica : to.blocks().representatives(buffers[id].storage)) {
       const std::size_t bytes = to.memory().placements[id].nbytes;
       if (bytes > 0) std::memcpy(to.block(id, replica), from.block(old, replica), bytes);
     }
   }
 }
 
-std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable) {
+std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable, RankLink* link) {
   const BufferId buffer = plan.variable(variable);
   const PartitionId storage = plan.program().buffers[buffer].storage;
   const TensorType& type = plan.program().buffers[buffer].type;
   const Tensor& tensor = ir.tensor(variable);
-  for (const Replica replica : ir.partitions().representatives(storage)) {
-    const std::span<const Replica> members = tensor.state.grouping->members(replica);
-    // The member that the host reads for this replica's part.
-    const std::int64_t index = tensor.state.grouping->index_in_group(replica) % tensor.state.shard_over;
-    const Replica first = members[static_cast<std::size_t>(index)];
+  const ReplicaGrouping& grouping = *tensor.state.grouping;
+  const auto index_of = [&](Replica r) { return grouping.index_in_group(r) % tensor.state.shard_over; };
+  // The member that the host reads for that replica's part.
+  const auto first_of = [&](Replica r) { return grouping.members(r)[static_cast<std::size_t>(index_of(r))]; };
+  const std::span<const Replica> replicas = ir.partitions().representatives(storage);
+  if (std::ranges::all_of(replicas, [&](Replica r) { return first_of(r) == r; })) return std::nullopt;
+  const AllBlocks blocks(ir, plan, buffer, link);
+  for (const Replica replica : replicas) {
+    const Replica first = first_of(replica);
     if (first == replica) continue;
+    const std::int64_t index = index_of(replica);
     const TensorType visible{type.dtype, {visible_elements(num_elements(type.shape), index, tensor)}};
-    const auto element = first_difference(plan.block(buffer, first), plan.block(buffer, replica), visible);
+    const auto element = first_difference(blocks.block(first), blocks.block(replica), visible);
     if (element) return Divergence{first, replica, index * num_elements(type.shape) + *element};
   }
   return std::nullopt;

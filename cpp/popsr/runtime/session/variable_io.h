@@ -9,6 +9,7 @@
 
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/rank_link.h"
 
 namespace popsr {
 
@@ -25,9 +26,11 @@ struct Divergence {
 };
 
 std::size_t host_bytes(const Ir& ir, TensorId variable, HostRows rows);
-void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out);
+/// `link`: to the other ranks, all of which read at once; null without them.
+void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out,
+               RankLink* link);
 /// The bytes that read_rows(kGroups) copies, where they are: valid until the program runs or the variable is
-/// written.
+/// written. Without other ranks.
 std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
 /// A copy from a row of the host to a block of the device.
 struct RowCopy {
@@ -43,11 +46,11 @@ void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
                 std::vector<RowCopy>& copies);
 /// Needs neither the program nor its partitions.
 void run_copies(std::span<const RowCopy> copies);
-/// True if the copies of these rows would change no bit.
+/// True if the copies of these rows would change no bit of this rank.
 bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
 /// Copies the values of all variables, shards and remote entries from one plan of the program to another.
-void move_variables(const Ir& ir, const Plan& from, Plan& to);
-/// Compares stored copies; free when every group shares one.
-std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable);
+void move_variables(const Plan& from, Plan& to);
+/// Compares stored copies; free when every group shares one. `link`: as of read_rows().
+std::optional<Divergence> find_divergence(const Ir& ir, const Plan& plan, TensorId variable, RankLink* link);
 
 }  // namespace popsr

@@ -1,0 +1,37 @@
+// Blocks of a buffer, also those that only other ranks hold.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "popsr/runtime/plan/plan.h"
+#include "popsr/runtime/ranks/block_exchange.h"
+#include "popsr/runtime/ranks/rank_link.h"
+
+namespace popsr {
+
+/// Made on all ranks at once, unless `link` is null: the blocks of all replicas, or of those that each rank
+/// wants to see. Blocks of this rank are those of the plan.
+class AllBlocks {
+ public:
+  AllBlocks(const Ir& ir, const Plan& plan, BufferId buffer, RankLink* link);
+  /// `seen`: by rank.
+  AllBlocks(const Ir& ir, const Plan& plan, BufferId buffer, RankLink* link,
+            const std::vector<SeenReplicas>& seen);
+  AllBlocks(const AllBlocks&) = delete;
+  AllBlocks& operator=(const AllBlocks&) = delete;
+
+  const std::byte* block(Replica replica) const {
+    return blocks_.empty() ? plan_.block(buffer_, replica) : blocks_[replica];
+  }
+
+ private:
+  void receive(const Ir& ir, RankLink& link, const std::vector<SeenReplicas>& seen);
+
+  const Plan& plan_;
+  BufferId buffer_;
+  std::vector<std::byte> received_;
+  std::vector<const std::byte*> blocks_;  ///< By replica; empty without other ranks.
+};
+
+}  // namespace popsr

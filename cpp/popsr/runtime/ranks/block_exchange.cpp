@@ -1,0 +1,109 @@
+#include "popsr/runtime/ranks/block_exchange.h"
+
+#include <algorithm>
+
+#include "popsr/ir/op_def.h"
+
+namespace popsr {
+namespace {
+
+/// Adds the members of groups that the rank sees: of groups in which it has a member.
+void see_groups(const ReplicaGrouping& groups, const RankMap& ranks, std::int64_t rank, SeenReplicas& seen) {
+  for (Replica r = ranks.begin(rank); r < ranks.end(rank); ++r) {
+    for (const Replica member : groups.members(r)) seen[member] = 1;
+  }
+}
+
+/// The stream that the op moves; null when it moves none.
+const Stream* stream_of(const Ir& ir, const Op& op) {
+  for (const Attribute& value : op.attrs) {
+    if (const auto* id = std::get_if<StreamId>(&value)) return &ir.stream(*id);
+  }
+  return nullptr;
+}
+
+void see_rows(const Stream& stream, const RankMap& ranks, std::int64_t rank, SeenReplicas& seen) {
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(num_rows(stream, ranks.replicas)), 0);
+  for (Replica r = ranks.begin(rank); r < ranks.end(rank); ++r) rows[row_of(stream, r)] = 1;
+  for (Replica r = 0; r < seen.size(); ++r) seen[r] = std::max(seen[r], rows[row_of(stream, r)]);
+}
+
+}  // namespace
+
+SeenReplicas seen_replicas(const Ir& ir, const LoweredOp& op, const RankMap& ranks, std::int64_t rank) {
+  const auto replicas = static_cast<std::size_t>(ranks.replicas);
+  if (op.is<lowered::Conditional>() || op.is<lowered::Loop>()) return SeenReplicas(replicas, 1);
+  SeenReplicas seen(replicas, 0);
+  if (!op.is<lowered::Plain>() || op.op->def->kernel.collective == nullptr) return seen;
+  if (const std::optional<ReplicaGrouping> groups = collective_groups(ir, *op.op)) {
+    see_groups(*groups, ranks, rank, seen);
+  } else if (const Stream* const stream = stream_of(ir, *op.op)) {
+    see_rows(*stream, ranks, rank, seen);
+  } else if (op.op->def->program.observable && rank == 0) {
+    return SeenReplicas(replicas, 1);
+  }
+  return seen;
+}
+
+Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId storage,
+             const std::vector<SeenReplicas>& seen) {
+  const RankMap& ranks = blocks.ranks();
+  const std::span<const std::uint32_t> labels = table.labels(storage), local = blocks.labels(storage);
+  const std::span<const Replica> first = table.representatives(storage);
+  Halo halo;
+  std::vector<std::uint32_t> received(first.size(), kAbsentBlock);
+  for (std::int64_t to = 0; to < ranks.ranks; ++to) {
+    std::vector<bool> has(first.size(), false);
+    std::int64_t count = 0;
+    for (Replica r = ranks.begin(to); r < ranks.end(to); ++r) has[labels[r]] = true;
+    for (Replica r = 0; r < labels.size(); ++r) {
+      const std::uint32_t block = labels[r];
+      if (seen[static_cast<std::size_t>(to)][r] == 0 || has[block]) continue;
+      has[block] = halo.is_needed = true;
+      halo.most = std::max(halo.most, ++count);
+      const std::int64_t from = ranks.owner(first[block]);
+      if (from == ranks.rank) halo.outgoing.push_back({to, local[r]});
+      if (to != ranks.rank) continue;
+      received[block] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
+      halo.incoming.push_back({from, received[block]});
+    }
+  }
+  const SeenReplicas& here = seen[static_cast<std::size_t>(ranks.rank)];
+  for (Replica r = 0; r < labels.size(); ++r) {
+    const std::uint32_t block = local[r] != kAbsentBlock ? local[r] : received[labels[r]];
+    halo.labels.push_back(ranks.owns(r) || here[r] != 0 ? block : kAbsentBlock);
+  }
+  return halo;
+}
+
+Halo halo_of(const Ir& ir, const LocalBlocks& blocks, const LoweredOp& op, PartitionId storage) {
+  const RankMap& ranks = blocks.ranks();
+  if (ranks.is_alone()) {
+    const std::span<const std::uint32_t> labels = blocks.labels(storage);
+    return {.labels = {labels.begin(), labels.end()}};
+  }
+  std::vector<SeenReplicas> seen;
+  for (std::int64_t rank = 0; rank < ranks.ranks; ++rank) seen.push_back(seen_replicas(ir, op, ranks, rank));
+  return halo_of(ir.partitions(), blocks, storage, seen);
+}
+
+bool crosses_ranks(const ReplicaGrouping& groups, const RankMap& ranks) {
+  for (std::int64_t g = 0; g < groups.num_groups() && !ranks.is_alone(); ++g) {
+    const std::span<const Replica> members = groups.group(g);
+    if (ranks.owner(members.front()) != ranks.owner(members.back())) return true;
+  }
+  return false;
+}
+
+void BlockExchange::add(const Halo& halo, std::byte* base, std::size_t nbytes) {
+  is_needed = is_needed || halo.is_needed;
+  if (nbytes == 0) return;
+  for (const Halo::Message& each : halo.outgoing) {
+    outgoing.push_back({each.rank, base + each.block * nbytes, nbytes});
+  }
+  for (const Halo::Message& each : halo.incoming) {
+    incoming.push_back({each.rank, base + each.block * nbytes, nbytes});
+  }
+}
+
+}  // namespace popsr

@@ -1,0 +1,56 @@
+// Blocks that an op reads and that only other ranks hold: they are received behind the local blocks of the
+// operand, each distinct block once, from the lowest rank that has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "popsr/exec/transport.h"
+#include "popsr/ir/ir.h"
+#include "popsr/replica/local_blocks.h"
+#include "popsr/runtime/lowering/lowered_program.h"
+
+namespace popsr {
+
+/// By replica: not 0 where a rank needs to see the replica's value of an operand.
+using SeenReplicas = std::vector<std::uint8_t>;
+
+/// The replicas of which `rank` reads the operands of an op, beside its own: members of the groups that
+/// exchange values, replicas that share a row of a stream; of a print all on rank 0; of a condition all.
+SeenReplicas seen_replicas(const Ir& ir, const LoweredOp& op, const RankMap& ranks, std::int64_t rank);
+
+/// The places of the blocks of one operand.
+struct Halo {
+  struct Message {
+    std::int64_t rank = 0;
+    std::uint32_t block = 0;  ///< Of the operand's memory.
+  };
+  /// By replica: a local block, one behind them, or kAbsentBlock of other ranks' replicas that are not seen.
+  std::vector<std::uint32_t> labels = {};
+  std::vector<Message> outgoing = {}, incoming = {};
+  std::int64_t blocks = 0;  ///< That are received.
+  std::int64_t most = 0;    ///< That some rank receives.
+  bool is_needed = false;   ///< By some rank.
+};
+
+/// `seen`: by rank.
+Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId storage,
+             const std::vector<SeenReplicas>& seen);
+/// The halo of the operands of `op` that are stored so; nothing without other ranks.
+Halo halo_of(const Ir& ir, const LocalBlocks& blocks, const LoweredOp& op, PartitionId storage);
+
+/// True if one of the groups has members on several ranks.
+bool crosses_ranks(const ReplicaGrouping& groups, const RankMap& ranks);
+
+/// Messages of one instruction, with addresses.
+struct BlockExchange {
+  std::vector<OutgoingBytes> outgoing = {};
+  std::vector<IncomingBytes> incoming = {};
+  bool is_needed = false;  ///< Of some rank: then all of them take part.
+
+  /// Adds the messages of an operand: block b of `nbytes` bytes is at base + b * nbytes.
+  void add(const Halo& halo, std::byte* base, std::size_t nbytes);
+};
+
+}  // namespace popsr

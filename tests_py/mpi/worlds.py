@@ -1,0 +1,73 @@
+"""Starts worlds of MPI: a module of the tests on several ranks, with either library.
+
+Both libraries are wheels that share a folder; their launchers are called by the names that they do not share.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests_py import ROOT
+
+LIBRARIES = ("mpich", "openmpi")
+_FILES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
+_LAUNCHERS = {"mpich": ["mpiexec.hydra"], "openmpi": ["prterun", "--map-by", ":OVERSUBSCRIBE"]}
+
+
+def require(library: str) -> None:
+    """Skip where mpi4py is not installed; in CI it is, with both libraries."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install popsr[mpi]")
+    try:
+        importlib.metadata.distribution(library)
+    except importlib.metadata.PackageNotFoundError:
+        if "CI" in os.environ:
+            raise
+        pytest.skip(f"{library} is not installed: pip install {library}")
+
+
+def _bin() -> Path:
+    return Path(sys.executable).parent
+
+
+def environment(library: str) -> dict[str, str]:
+    """For the launcher and the ranks; wheels do not know where they are installed."""
+    prefix = str(_bin().parent)
+    own = {
+        "MPI4PY_LIBMPI": f"{prefix}/lib/{_FILES[library]}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(path for path in sys.path if path)]),
+    }
+    if library == "openmpi":
+        own |= dict.fromkeys(("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"), prefix)
+        own |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return os.environ | own
+
+
+def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The result of a module or file on that many ranks. An exception on one of them ends all."""
+    command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
+    started = [module] if module.endswith(".py") else ["-m", module]
+    command += [sys.executable, "-m", "mpi4py", *started, *args]
+    return subprocess.run(
+        command,
+        env=environment(library) | more,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def check(library: str, ranks: int, module: str, *args: str, **more: str) -> str:
+    """The output; fails with all that was written when a rank fails."""
+    require(library)
+    result = run(library, ranks, module, *args, **more)
+    assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-6000:]}"
+    return result.stdout
