@@ -24,8 +24,8 @@ struct AxisExtents {
   std::int64_t elements() const { return outer * n * inner; }
 };
 
-/// Calls body(block, o, column, count) for ranges of at most kTile columns: of element 0 along the axis, `count`
-/// adjacent elements from [o, 0, column] on.
+/// Calls body(block, o, column, count) for ranges of at most kTile columns: of element 0 along the axis,
+/// `count` adjacent elements from [o, 0, column] on.
 template <class Body>
 void for_each_columns(const BlockRun& run, const AxisExtents& of, const Body& body) {
   constexpr std::int64_t kGrain = 64;
