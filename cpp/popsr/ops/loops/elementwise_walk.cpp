@@ -21,7 +21,8 @@ constexpr std::size_t kTileBytes = kTile * sizeof(double);
 /// Rows at least this long are walked one by one; shorter ones are gathered into tiles.
 constexpr std::int64_t kLongRow = 512;
 
-/// Bytes of a tile of an element that rows repeat: short, because it is filled for each row, but for long rows.
+/// Bytes of a tile of an element that rows repeat. It is short, because it is filled for each row, except for
+/// rows of kLongRepetition elements.
 constexpr std::int64_t kRepeatedBytes = 512;
 constexpr std::int64_t kLongRepetition = 4 * kTile;
 

@@ -21,7 +21,7 @@ using OrderKey =
     std::conditional_t<sizeof(T) == 8, std::uint64_t,
                        std::conditional_t<sizeof(T) == 4, std::uint32_t,
                                           std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
-/// Has the key of a T in its upper half.
+/// An integer that has the key of a T in its upper half.
 template <class T>
 using OrderedWord = std::conditional_t<sizeof(T) <= 4, std::uint64_t, Int128Word>;
 template <class Word>
