@@ -19,6 +19,7 @@ from popsr.io import load_onnx
 from tests_py import ROOT
 
 PAGE = (ROOT / "docs" / "bridge.md").read_text()
+MPI_PAGE = (ROOT / "docs" / "mpi.md").read_text()
 NAMES = {"jax": "JAX", "onnx": "ONNX", "torch": "PyTorch"}
 
 
@@ -26,7 +27,7 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
-@pytest.mark.parametrize("name", OLDEST)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_table_has_the_oldest_and_the_newest_that_is_tested(name: str) -> None:
     """``nox -s peers`` installs the newest version; where it is newer than the table, the table is to be brought up."""
     row = re.search(rf"^\| {NAMES[name]} \| ([\d.]+) \| ([\d.]+) \|", PAGE, re.MULTILINE)
@@ -34,6 +35,13 @@ def test_the_table_has_the_oldest_and_the_newest_that_is_tested(name: str) -> No
     assert release(row[1]) == OLDEST[name][: len(release(row[1]))]
     package = pytest.importorskip(name)
     assert release(package.__version__) <= release(row[2]), "try the tests with it, and change the table"
+
+
+def test_the_page_on_mpi_has_the_oldest() -> None:
+    stated = re.search(r"mpi4py ([\d.]+) or newer", MPI_PAGE)
+    assert stated is not None
+    assert release(stated[1]) == OLDEST["mpi4py"][:2]
+    assert set(OLDEST) == {"mpi4py", *NAMES}
 
 
 READERS: dict[str, tuple[str, Callable[[], object]]] = {
