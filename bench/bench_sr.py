@@ -222,7 +222,7 @@ OPERATIONS = {
     "fma_ bf16, fp32, fp32": lambda w, u: sr.fma_(w, u, u, key=KEY),
     "addcmul_ bf16, fp32, fp32": lambda w, u: sr.addcmul_(w, u, u, -0.1, key=KEY),
     "addcdiv_ bf16, fp32, fp32": lambda w, u: sr.addcdiv_(w, u, u, -0.1, key=KEY),
-    "add_ bf16 += fp32, equal chances": lambda w, u: sr.add_(w, u, key=KEY, mode="equal"),
+    "add_ bf16 += fp32, equal chances": lambda w, u: sr.add_(w, u, key=KEY, mode="sr_equal"),
     "cast fp32 to bf16": lambda w, u: sr.cast(u, BF16, key=KEY, out=w),
     "cast fp32 to fp16": lambda w, u: sr.cast(u, np.float16, key=KEY, out=w.view(np.float16)),
     "cast fp32 to e4m3fn": lambda w, u: sr.cast(u, "e4m3fn", key=KEY, out=w.view(np.uint8)[: len(u)]),
