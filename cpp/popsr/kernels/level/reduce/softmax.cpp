@@ -190,6 +190,7 @@ void softmax_rows(void* out, float* lo, const void* in, std::int64_t rows, std::
   for (; r < rows; ++r) rows_together<Format, kLog, 1>(y + r * n, at(r), x + r * n, n, e);
 }
 
+template <bool kLog>
 void softmax_rows_f64(void* out, float*, const void* in, std::int64_t rows, std::int64_t n, void*) {
   if (n == 0) return;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -199,29 +200,16 @@ void softmax_rows_f64(void* out, float*, const void* in, std::int64_t rows, std:
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of(x[i] - largest);
     const double sum = lane_sum<double, false>(y, n).hi;
+    const double log_sum = kLog ? log_of(sum) : 0.0;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = y[i] / sum;
-  }
-}
-
-void log_softmax_rows_f64(void* out, float*, const void* in, std::int64_t rows, std::int64_t n, void*) {
-  if (n == 0) return;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const double* x = static_cast<const double*>(in) + r * n;
-    double* y = static_cast<double*>(out) + r * n;
-    const double largest = extreme_of<double, true>(x, n);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of(x[i] - largest);
-    const double log_sum = log_of(lane_sum<double, false>(y, n).hi);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
+    for (std::int64_t i = 0; i < n; ++i) y[i] = kLog ? (x[i] - largest) - log_sum : y[i] / sum;
   }
 }
 
 }  // namespace
 
 constexpr SoftmaxKernels kSoftmaxF32 = {softmax_rows<F32, false>, softmax_rows<F32, true>};
-constexpr SoftmaxKernels kSoftmaxF64 = {softmax_rows_f64, log_softmax_rows_f64};
+constexpr SoftmaxKernels kSoftmaxF64 = {softmax_rows_f64<false>, softmax_rows_f64<true>};
 constexpr SoftmaxKernels kSoftmaxBf16 = {softmax_rows<Half<FloatFormat::kBf16>, false>,
                                          softmax_rows<Half<FloatFormat::kBf16>, true>};
 constexpr SoftmaxKernels kSoftmaxF16 = {softmax_rows<Half<FloatFormat::kF16>, false>,

@@ -153,12 +153,20 @@ constexpr std::uint64_t largest() {
          (static_cast<std::uint64_t>(1023 - kLayout.bias) << 52);
 }
 
-/// Adds element i of a tile, whose U is `uniform`.
-[[gnu::always_inline]] inline void add_hard(HardElements& hard, std::int64_t i, const double* in,
-                                            std::uint64_t uniform) {
-  for (int operand = 0; operand < 3; ++operand) hard.in[operand][hard.n] = in[operand];
-  hard.u[hard.n] = uniform;
-  hard.index[hard.n++] = static_cast<int>(i);
+/// Redoes the marked elements of a tile. `element`: number of the first; number_at(operand, i): operands of
+/// element i.
+template <class NumberAt>
+void round_marked(void* out, const std::uint8_t* marks, const SrCall& call, std::uint64_t element,
+                  std::int64_t n, const NumberAt& number_at) {
+  static_assert(HardElements::kMost >= kFastTile && HardElements::kMost >= kSrTile);
+  HardElements hard;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (marks[i] == 0) continue;
+    for (int operand = 0; operand < 3; ++operand) hard.in[operand][hard.n] = number_at(operand, i);
+    hard.u[hard.n] = noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key);
+    hard.index[hard.n++] = static_cast<int>(i);
+  }
+  round_hard_elements(out, hard, call);
 }
 
 }  // namespace

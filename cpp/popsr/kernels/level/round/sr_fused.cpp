@@ -24,32 +24,22 @@ struct RoundedF32 {
   }
 };
 
-struct RoundedBf16 {
+/// By the step of truncated sums of a 16-bit format, whose numbers are 2^-kScale of those here.
+template <class Step, int kScale>
+struct Rounded16 {
   using Bits = std::uint16_t;
   using Word = std::uint32_t;
   static constexpr int kBits = 24;
-  static constexpr Word kLimit = ToBf16::kLimit;
+  static constexpr Word kLimit = Step::kLimit;
   [[gnu::always_inline]] static SrGuess<Word> guess(double t, Word word, Word margin) {
-    const float cut = static_cast<float>(t);
-    SrGuess<Word> guess = ToBf16::guess(cut, 1, word);
-    guess.difference = (guess.difference + margin) & 0xffffU;
+    const float cut = static_cast<float>(t * power_of_two(-kScale));
+    SrGuess<Word> guess = Step::guess(cut, 1, word);
+    guess.difference = (guess.difference + margin) & ((1U << Step::kKnownBits) - 1);
     return guess;
   }
 };
-
-/// In the scale of ToScaledF16.
-struct RoundedF16 {
-  using Bits = std::uint16_t;
-  using Word = std::uint32_t;
-  static constexpr int kBits = 24;
-  static constexpr Word kLimit = ToScaledF16::kLimit;
-  [[gnu::always_inline]] static SrGuess<Word> guess(double t, Word word, Word margin) {
-    const float cut = static_cast<float>(t * 0x1p-112);
-    SrGuess<Word> guess = ToScaledF16::guess(cut, 1, word);
-    guess.difference = (guess.difference + margin) & 0x1fffU;
-    return guess;
-  }
-};
+using RoundedBf16 = Rounded16<ToBf16, 0>;
+using RoundedF16 = Rounded16<ToScaledF16, 112>;
 
 /// One element's operands, and the op on them.
 template <class Operation, class Out, class FromX, class FromY, class FromZ>
@@ -67,6 +57,10 @@ struct Fused {
   double scalar;
   const std::uint16_t* words;
 
+  double number(int operand, std::int64_t i) const {
+    if (operand == 0) return X::number(x[i]);
+    return operand == 1 ? Y::number(y[i]) : Z::number(z[i]);
+  }
   [[gnu::always_inline]] SrGuess<Word> guess(std::int64_t i) const {
     const auto a = static_cast<double>(X::value(x[i], 0));
     const auto b = static_cast<double>(Y::value(y[i], 0));
@@ -106,19 +100,6 @@ template <class Step>
   }
 }
 
-/// Redoes the marked elements.
-template <class Step>
-[[gnu::noinline]] void round_marked(typename Step::To::Bits* out, const std::uint8_t* marks, const Step& step,
-                                    const SrCall& call, std::uint64_t element, std::int64_t n) {
-  HardElements hard;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (marks[i] == 0) continue;
-    const double in[3] = {Step::X::number(step.x[i]), Step::Y::number(step.y[i]), Step::Z::number(step.z[i])};
-    add_hard(hard, i, in, noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key));
-  }
-  round_hard_elements(out, hard, call);
-}
-
 template <class Bits>
 const Bits* at(const void* data, std::int64_t i) {
   return static_cast<const Bits*>(data) + i;
@@ -147,7 +128,10 @@ void run(const SrCall& call) {
       hard = guess_tile(tile, step, n);
       if (hard) mark_tile(marks, step, n);
     }
-    if (hard) round_marked(tile, marks, step, call, element, n);
+    if (hard) {
+      round_marked(tile, marks, call, element, n,
+                   [&step](int operand, std::int64_t i) { return step.number(operand, i); });
+    }
     flush_tile(out + done, tile, n * static_cast<std::int64_t>(sizeof(Bits)), call.stream);
   }
   if (call.stream) finish_stream();

@@ -12,7 +12,7 @@ namespace {
 struct Tile {
   alignas(64) double in[3][kSrTile];
   alignas(64) double t[kSrTile];
-  alignas(64) std::uint16_t words[kSrTile + 8];
+  NoiseTile noise;
   alignas(64) std::uint8_t hard[kSrTile];
 };
 
@@ -96,18 +96,6 @@ constexpr auto kRound = per_format<RoundFn>([]<FloatFormat kFormat>() -> RoundFn
   if constexpr (kFormat != FloatFormat::kF64) return round_tile<kFormat>;
 });
 
-/// Redoes the marked elements of a tile that is in memory already; its operands are still in their buffers.
-[[gnu::noinline]] void round_marked(char* out, const Tile& tile, const SrCall& call, std::uint64_t element,
-                                    std::int64_t n) {
-  HardElements hard;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (tile.hard[i] == 0) continue;
-    const double in[3] = {tile.in[0][i], tile.in[1][i], tile.in[2][i]};
-    add_hard(hard, i, in, noise_of(element + static_cast<std::uint64_t>(i), call.rounding.key));
-  }
-  round_hard_elements(out, hard, call);
-}
-
 void run_tile(Tile& tile, const SrCall& call, Estimate estimate, std::int64_t done, std::int64_t n) {
   const SrRounding& rounding = call.rounding;
   for (int operand = 0; operand < 3; ++operand) {
@@ -117,16 +105,18 @@ void run_tile(Tile& tile, const SrCall& call, Estimate estimate, std::int64_t do
     kSrLoad[from](tile.in[operand], data, n);
   }
   const std::uint64_t element = rounding.first + static_cast<std::uint64_t>(done);
-  const auto skip = static_cast<std::int64_t>(element % 8);
-  noise_words(tile.words, (skip + n + 7) / 8, element / 8, 0, rounding.key);
+  const std::uint16_t* const words = tile.noise.draw(element, n, rounding.key);
   char* out = static_cast<char*>(call.out) + done * size_of(rounding.format);
   bool hard = false;
   {
     const TowardZero mode;
     estimate.fn(tile, call.scalar, n);
-    hard = kRound[rounding.format](out, tile, tile.words + skip, estimate.margin, n);
+    hard = kRound[rounding.format](out, tile, words, estimate.margin, n);
   }
-  if (hard) round_marked(out, tile, call, element, n);
+  if (!hard) return;
+  // The tile is in memory already; its operands are still in their buffers.
+  round_marked(out, tile.hard, call, element, n,
+               [&tile](int operand, std::int64_t i) { return tile.in[operand][i]; });
 }
 
 #endif
