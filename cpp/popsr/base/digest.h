@@ -12,6 +12,13 @@
 
 namespace popsr {
 
+/// A bijection that scatters consecutive numbers (D. Stafford's Mix13).
+constexpr std::uint64_t scatter(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
 /// 128 bits of a sequence of bytes, the same on all processors of one byte order.
 class Digest {
  public:
@@ -35,17 +42,12 @@ class Digest {
     word(static_cast<std::uint64_t>(number));
     return *this;
   }
-  Value value() const { return {mixed(state_[0]), mixed(state_[1])}; }
+  Value value() const { return {scatter(state_[0]), scatter(state_[1])}; }
 
  private:
   void word(std::uint64_t next) {
     state_[0] = std::rotl((state_[0] ^ next) * 0x9E3779B97F4A7C15ULL, 29);
     state_[1] = (std::rotl(state_[1], 31) + next) * 0xD6E8FEB86659FD93ULL;
-  }
-  static std::uint64_t mixed(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-    return x ^ (x >> 31);
   }
 
   Value state_ = {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL};

@@ -11,18 +11,16 @@
 namespace popsr {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
 // Slabs from this size on lie in pages of 2 MiB where the system has them: products step through the rows of
 // large matrices, each of which is on a page of its own otherwise.
 constexpr std::size_t kHugePage = std::size_t{1} << 21, kHugeSlab = std::size_t{1} << 22;
 
 std::align_val_t alignment_of(std::size_t bytes) {
-  return std::align_val_t{bytes >= kHugeSlab ? kHugePage : kAlignment};
+  return std::align_val_t{bytes >= kHugeSlab ? kHugePage : Slab::kAlignment};
 }
 
 std::byte* allocate(std::size_t bytes) {
-  void* const data = ::operator new(std::max(bytes, kAlignment), alignment_of(bytes), std::nothrow);
+  void* const data = ::operator new(std::max(bytes, Slab::kAlignment), alignment_of(bytes), std::nothrow);
   if (data == nullptr) throw NoMemory("session", bytes);
   if (bytes >= kHugeSlab) ::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // speed only
   return static_cast<std::byte*>(data);

@@ -7,9 +7,10 @@
 
 namespace popsr {
 
-/// Memory aligned to 64 bytes; large ones lie in large pages where the system has them.
+/// Memory aligned to kAlignment bytes; large ones lie in large pages where the system has them.
 class Slab {
  public:
+  static constexpr std::size_t kAlignment = 64;
   enum class Fill : std::uint8_t { kZeros, kNone };
 
   explicit Slab(std::size_t bytes, Fill fill = Fill::kZeros);

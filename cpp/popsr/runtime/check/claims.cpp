@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "popsr/analysis/explain/explanation.h"
+#include "popsr/base/digest.h"
 #include "popsr/base/error.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
@@ -92,12 +93,9 @@ std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte
 bool Sampler::next() {
   if (share_ <= 0) return false;
   if (share_ >= 1) return true;
-  // A bijection that scatters consecutive numbers; its top 53 bits as a number in [0, 1).
-  std::uint64_t mixed = ++asked_ * 0x9E3779B97F4A7C15ULL;
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
-  mixed ^= mixed >> 31;
-  return std::ldexp(static_cast<double>(mixed >> 11), -53) < share_;
+  // The top 53 bits as a number in [0, 1).
+  const std::uint64_t scattered = scatter(++asked_ * 0x9E3779B97F4A7C15ULL);
+  return std::ldexp(static_cast<double>(scattered >> 11), -53) < share_;
 }
 
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,

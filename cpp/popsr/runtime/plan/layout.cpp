@@ -24,9 +24,9 @@
 namespace popsr {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + Slab::kAlignment - 1) / Slab::kAlignment * Slab::kAlignment;
+}
 
 /// Instructions (numbered in program text) between which a buffer holds a value.
 struct Lifetime {
@@ -199,7 +199,7 @@ std::shared_ptr<const HostBytes> initial_blocks(const Ir& ir, const LocalBlocks&
   if (!blocks.ranks().is_alone()) return nullptr;
   if (tensor.kind != TensorKind::kVariable || !data || data->may_change()) return nullptr;
   if (slab_bytes(blocks, buffer) < kLeastShared) return nullptr;
-  if (reinterpret_cast<std::uintptr_t>(data->data()) % kAlignment != 0) return nullptr;
+  if (reinterpret_cast<std::uintptr_t>(data->data()) % Slab::kAlignment != 0) return nullptr;
   PartitionTable& table = ir.partitions();
   const std::span<const std::uint32_t> rows = table.labels(tensor.state.grouping->partition(table));
   std::uint32_t block = 0;
