@@ -14,7 +14,7 @@ namespace popsr {
 /// Label of a replica whose block this rank does not have.
 inline constexpr std::uint32_t kAbsentBlock = kNone;
 
-/// Blocks as in the table, numbered from 0 among those of the rank, and without other ranks the table's own.
+/// A rank numbers the blocks that it has from 0, in the order of the table; a process alone has all blocks.
 /// Not thread safe, as the table.
 class LocalBlocks {
  public:

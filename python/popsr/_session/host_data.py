@@ -27,7 +27,7 @@ class StreamPlan:
     __slots__ = ("name", "numpy", "prefix", "replicas", "rows", "shape", "stream", "to_device", "transfers")
 
     def __init__(self, ir: Ir, stream: Stream, rows: Sequence[int]) -> None:
-        """Of a session; ``rows``: those of the stream's that this process gives or gets."""
+        """Plan a stream of a session; ``rows``: the rows that this process gives or gets."""
         self.stream: Any = stream
         self.name = stream.tensor_id
         self.to_device = isinstance(stream, HostToDeviceStream)

@@ -55,7 +55,7 @@ class AccessSlots {
     ++list_;
     count_ = 0;
   }
-  /// The number of the buffer among those of the list, a new one if it has none.
+  /// Number of the buffer in the current list; a buffer that is not in it is added.
   std::uint32_t add(BufferId id) {
     Slot& slot = slots_[id];
     if (slot.list != list_) slot = {list_, count_++};

@@ -10,8 +10,8 @@
 
 namespace popsr {
 
-/// Made on all ranks at once, unless `link` is null: the blocks of all replicas, or of those that each rank
-/// wants to see. Blocks of this rank are those of the plan.
+/// All ranks make one at the same time, unless `link` is null. It has the blocks of all replicas, or of the
+/// replicas that each rank asks for; a rank's own blocks stay in its plan.
 class AllBlocks {
  public:
   AllBlocks(const Ir& ir, const Plan& plan, BufferId buffer, RankLink* link);

@@ -103,7 +103,7 @@ std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) 
   std::vector<PartitionId> start = key.start;
   PiecesByInput pieces = key.pieces;
   if (!fits) state_->plans->switch_to(std::move(key));
-  for (const TensorId id : changed) {  // memory may run out: the facts are still those of the values
+  for (const TensorId id : changed) {  // may throw; the facts change after it
     const BufferId buffer = current().plan.variable(id);
     if (current().plan.is_shared(buffer)) current().plan.own(buffer);
   }
