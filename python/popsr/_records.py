@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from popsr._core import Partition, ReplicaGrouping
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "NewTensor",
     "OpSchema",
     "Outlined",
+    "PlannedExchange",
     "PopartValue",
     "ProfiledInstruction",
     "RemoteBufferInfo",
@@ -197,6 +200,25 @@ class Divergence(NamedTuple):
     first: int
     second: int
     element: int
+
+
+class PlannedExchange(NamedTuple):
+    """An op for which values move between ranks: its first operand that moves, and the groups, where they decide.
+
+    ``path_messages`` and ``path_bytes`` follow one another. ``traffic`` has a row for each rank: bytes and messages
+    that it sends, then those that it receives, in one execution.
+    """
+
+    op: int
+    tensor: int | None
+    groups: ReplicaGrouping | None
+    value_bytes: int
+    is_chain: bool
+    executions: int
+    is_bound: bool
+    path_messages: int
+    path_bytes: int
+    traffic: np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class ProfiledInstruction(NamedTuple):

@@ -27,6 +27,7 @@ from popsr._session.host_data import (
 )
 from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, stream_lints
 from popsr._session.option_effects import options_of_session
+from popsr._session.plan import Plan
 from popsr._session.profile import Profile
 from popsr._session.ranks import Ranks, collective, open_ranks, together
 from popsr._session.runner import Runner
@@ -39,10 +40,12 @@ from popsr._text.entry_points import add_entry_points
 from popsr._text.html import describe_groups
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
-from popsr.analysis import Lint, PartitionAnalysis
+from popsr.analysis import Lint, PartitionAnalysis, Traffic
+from popsr.analysis._communication import PlanSettings
 from popsr.errors import ArgumentTypeError, Error, SessionError, StateError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
+from popsr.op import Op
 from popsr.replicas import Partition
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Constant, Variable
@@ -155,18 +158,24 @@ class Session(Summarised, HostState):
             self._ir = ir
             clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
             self._is_profiled = read_flag("Session: profile", profile)
+            self._plan_settings = PlanSettings(
+                read_flag("Session: dedup", dedup),
+                share,
+                ir.options.enable_floating_point_checks,
+                read_flag("Session: optimise", optimise),
+            )
             self._core = _core.Session(
                 ir._core,
                 facts,
                 seed,
-                read_flag("Session: dedup", dedup),
+                self._plan_settings.dedup,
                 share,
                 num_threads or 0,
                 clamp_scales,
                 "labels" in errors,
-                ir.options.enable_floating_point_checks,
+                self._plan_settings.check_floats,
                 self._is_profiled,
-                read_flag("Session: optimise", optimise),
+                self._plan_settings.optimise,
                 None if ranks is None else ranks.link,
             )
             keep_attribute(ir, ir, "_prepared")
@@ -504,14 +513,26 @@ class Session(Summarised, HostState):
         return {self._ir._stream_cache[id_]: rows for id_, rows in found}
 
     @property
-    def plan(self) -> str:
-        """The compiled program as text: instructions with block counts and bytes."""
-        return self._core.plan()
+    def plan(self) -> Plan:
+        """The compiled program as text: instructions with block counts and bytes.
+
+        ``plan.communication(ranks=...)`` tells which messages a run needs between ranks.
+        """
+        ranks = self._state.ranks
+        return Plan._of(self._ir, self._core, 1 if ranks is None else ranks.size, self._plan_settings)
 
     @property
     def stats(self) -> SessionStats:
         """``runs``, and per op name ``kernel_calls`` and ``blocks`` computed so far."""
         return self._core.stats()
+
+    def traffic(self) -> dict[Op, Traffic]:
+        """Bytes and messages that ops of this rank moved in all runs so far: as ``plan.communication()`` says.
+
+        Empty without other ranks.
+        """
+        with self._state.lock:
+            return {Op(self._ir, id_): Traffic(*moved) for id_, moved in self._core.traffic().items()}
 
     def memory(self) -> SessionMemory:
         """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +21,10 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
+from popsr._host import message_sizes
 from popsr._session import ranks
 from popsr._session.host_data import StreamPlan
+from popsr.analysis import Traffic
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
 from tests_py.golden.sources import IRS, of_random
 from tests_py.support.helpers import FLOATS, Array, bits, np_dtype
@@ -40,6 +43,8 @@ SMALL: dict[int, tuple[int, tuple[int, int]]] = {3: (5000, (0, 3000)), 4: (1 << 
 TINY: dict[int, tuple[int, tuple[int, int]]] = {3: (40, (0, 5)), 4: (1 << 20, (0, 300))}
 """By ranks: bytes of messages; bytes of values from which on ranks reduce in chains, and elements of chunks."""
 EXCHANGE = ranks.Ranks._exchange
+MOVED: list[int] = []
+"""Bytes that ops of this rank sent, as planned."""
 Draw = Callable[[popsr.Session, int, np.random.Generator], dict[Any, Array]]
 
 
@@ -100,6 +105,7 @@ def differences(name: str, ir: popsr.Ir, expected: Expected, options: dict[str, 
             session.write_variables_data({variables[k]: each for k, each in expected.writes[run].items()})
             plans = {plan.stream._id: plan for plan in (*session._runner.inputs, *session._runner.outputs)}
             inputs = {plans[k].stream: local(plans[k], each) for k, each in data.items()}
+            before = session.traffic()
             try:
                 results = by_number(session.run(inputs, downcast_inputs=False))
             except popsr.Error as error:
@@ -109,6 +115,8 @@ def differences(name: str, ir: popsr.Ir, expected: Expected, options: dict[str, 
             if run >= len(expected.outputs):
                 yield f"{where}: no error, expected {expected.error!r}"
                 return
+            if text := unplanned(session, before):
+                yield f"{where}: run {run} {text}"
             for k, array in expected.outputs[run].items():
                 if not np.array_equal(bits(local(plans[k], array)), bits(results[k])):
                     yield f"{where}: run {run} stream {plans[k].name} differs"
@@ -116,6 +124,26 @@ def differences(name: str, ir: popsr.Ir, expected: Expected, options: dict[str, 
             for k, array in expected.variables[run].items():
                 if not np.array_equal(bits(array), bits(found[k])):
                     yield f"{where}: run {run} variable {variables[k].name} differs"
+
+
+def unplanned(session: popsr.Session, before: dict[popsr.Op, Traffic]) -> str:
+    """Messages that a run did not move as its plan says."""
+    communication = session.plan.communication()
+    planned = communication.traffic(COMM.rank)
+    bound = {each.op for each in communication if each.is_bound}
+    none = Traffic(0, 0, 0, 0)
+    for op, total in session.traffic().items():
+        moved = Traffic(*map(operator.sub, total, before.get(op, none)))
+        most = planned.pop(op, none)
+        if moved != most and not (op in bound and all(map(operator.le, moved, most))):
+            return f"{op.kind} moved {moved}, planned {most}"
+        MOVED.append(moved.sent_bytes)
+    missed = [op for op in planned if op not in bound]
+    return f"{missed[0].kind} moved nothing, planned {planned[missed[0]]}" if missed else ""
+
+
+def set_sizes(message_bytes: int, chains: tuple[int, int] | None) -> None:
+    message_sizes.MESSAGE_BYTES, message_sizes.CHAINS = message_bytes, chains
 
 
 def compare(
@@ -198,16 +226,19 @@ def main() -> None:
     found: list[str] = []
     silent = io.StringIO()
     with quiet(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        ranks.CHUNK, ranks.CHAINS = SMALL.get(COMM.size, (ranks.CHUNK, None))
+        set_sizes(*SMALL.get(COMM.size, (message_sizes.MESSAGE_BYTES, None)))
         for number, name in enumerate(IRS) if step else ():
             if number % step == 0:
                 found += compare_golden(number, name)
-        ranks.CHUNK, ranks.CHAINS = TINY.get(COMM.size, (ranks.CHUNK, None))
+        set_sizes(*TINY.get(COMM.size, (message_sizes.MESSAGE_BYTES, None)))
         for number in range(first, last):
             found += compare_random(number)
-    everything = COMM.allgather(found)
+    if COMM.size > 1 and not sum(MOVED):
+        found.append("no op moved anything")
+    everything, moved = COMM.allgather(found), COMM.allgather(sum(MOVED))
     if COMM.rank == 0:
-        print("\n".join(each for part in everything for each in part[:8]) or "the same bits")
+        same = f"the same bits, and {sum(moved)} bytes moved as planned"
+        print("\n".join(each for part in everything for each in part[:8]) or same)
     sys.exit(any(everything))
 
 

@@ -1,13 +1,18 @@
 // Links between the ranks of a session. Python moves the bytes: the core links no MPI.
+#include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/bindings/records.h"
 #include "popsr/kernels/float_env.h"
+#include "popsr/runtime/plan/communication.h"
 #include "popsr/runtime/ranks/rank_link.h"
+#include "popsr/runtime/session/plan_cache.h"
 
 namespace popsr::bindings {
 namespace {
@@ -60,6 +65,20 @@ std::shared_ptr<RankLink> make_link(std::int64_t rank, std::int64_t ranks, const
   return std::make_shared<RankLink>(std::make_unique<PythonTransport>(rank, ranks, exchange, gather));
 }
 
+/// A row for each rank: bytes and messages that it sends, then those that it receives.
+py::array_t<std::uint64_t> traffic_array(const std::vector<Traffic>& ranks) {
+  py::array_t<std::uint64_t> array({static_cast<py::ssize_t>(ranks.size()), py::ssize_t{4}});
+  std::uint64_t* out = array.mutable_data();
+  for (const Traffic& each : ranks) {
+    for (const std::uint64_t value :
+         {each.sent_bytes, each.sent_messages, each.received_bytes, each.received_messages}) {
+      *out++ = value;
+    }
+  }
+  array.attr("setflags")(false);
+  return array;
+}
+
 using Items = std::vector<std::pair<std::string, std::string>>;
 using Failure = std::tuple<std::int64_t, std::string, std::string>;
 
@@ -77,6 +96,30 @@ std::optional<Failure> agree(RankLink& link, std::string call, const Items& item
   return Failure(first->rank, first->kind, first->text);
 }
 
+/// Arrays of the same traffic are one. `chains`: as RankLink.set_chains takes them; None: as it begins.
+std::vector<Record<"PlannedExchange">> exchanges_of(
+    const PartitionAnalysis& facts, bool dedup, double check, bool check_floats, bool optimise,
+    std::int64_t ranks, std::size_t message_bytes,
+    const std::optional<std::pair<std::size_t, std::int64_t>>& chains) {
+  const kernels::FloatEnvironment environment;
+  const SessionOptions options{
+      .dedup = dedup, .check = check, .check_floats = check_floats, .optimise = optimise};
+  const ChainTuning tuning = chains ? ChainTuning{chains->first, chains->second} : ChainTuning();
+  const RankMap map{facts.ir().replication(), ranks, 0};
+  std::map<const ExchangeTraffic*, py::array_t<std::uint64_t>> arrays;
+  std::vector<Record<"PlannedExchange">> result;
+  for (const PlannedExchange& each :
+       planned_exchanges(facts, plan_options(options, map, tuning), message_bytes)) {
+    const auto [it, is_new] = arrays.try_emplace(each.traffic.get());
+    if (is_new) it->second = traffic_array(each.traffic->ranks);
+    result.push_back(Record<"PlannedExchange">::of(
+        each.op->id, each.tensor == kNone ? std::nullopt : std::optional(each.tensor), each.groups,
+        each.value_bytes, each.is_chain, each.executions, each.is_bound, each.traffic->path.messages,
+        each.traffic->path.bytes, it->second));
+  }
+  return result;
+}
+
 }  // namespace
 
 void bind_ranks(py::module_& m) {
@@ -91,12 +134,18 @@ void bind_ranks(py::module_& m) {
           },
           py::arg("from_bytes"), py::arg("chunk_elements"))
       .def(
+          "set_message_bytes", [](RankLink& self, std::size_t bytes) { self.set_message_bytes(bytes); },
+          py::arg("bytes"))
+      .def(
           "local_replicas",
           [](const RankLink& self, std::int64_t replicas) {
             const RankMap map = self.map(replicas);
             return std::pair(map.begin(), map.end());
           },
           py::arg("replicas"));
+  m.def("planned_exchanges", &exchanges_of, py::arg("facts"), py::arg("dedup"), py::arg("check"),
+        py::arg("check_floats"), py::arg("optimise"), py::arg("ranks"), py::arg("message_bytes"),
+        py::arg("chains"));
 }
 
 }  // namespace popsr::bindings

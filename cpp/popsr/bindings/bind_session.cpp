@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -296,6 +297,16 @@ std::pair<std::int64_t, std::vector<Record<"ProfiledInstruction">>> profile_of(S
   return {profile.time.count(), std::move(instructions)};
 }
 
+/// By op: bytes and messages that this rank sent, then those that it received.
+py::typing::Dict<OpId, std::array<std::uint64_t, 4>> traffic_of(SessionHandle& self) {
+  py::typing::Dict<OpId, std::array<std::uint64_t, 4>> result;
+  for (const auto& [op, moved] : self.session().traffic()) {
+    result[py::cast(op)] =
+        std::array{moved.sent_bytes, moved.sent_messages, moved.received_bytes, moved.received_messages};
+  }
+  return result;
+}
+
 Keyed<"SessionMemory"> memory_of(SessionHandle& self) {
   using namespace py::literals;
   const SessionMemory memory = self.session().memory();
@@ -367,6 +378,7 @@ void bind_session(py::module_& m) {
       .def("stats", &stats_of)
       .def("memory", &memory_of)
       .def("profile", &profile_of)
+      .def("traffic", &traffic_of)
       .def("plan", [](SessionHandle& self) { return self.session().plan().to_string(); });
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from popsr._program.location import short_place
+from popsr._text.amounts import count_text, time_text
 from popsr._text.summary import MAX_ROWS, Summarised, Summary
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ class Profile(Summarised):
         return max(self.seconds - sum(row.seconds for row in self.instructions), 0.0)
 
     def _summary(self) -> Summary:
-        title = f"Profile[{self.runs} runs {_time(self.seconds)} {len(self.instructions)} instructions]"
+        title = f"Profile[{self.runs} runs {time_text(self.seconds)} {len(self.instructions)} instructions]"
         header = ("what", "time", "share", "calls", "blocks", "bytes", "GB/s", "FLOPs", "GFLOP/s")
-        between = ("between instructions", _time(self.between), self._share(self.between), *[""] * 6)
+        between = ("between instructions", time_text(self.between), self._share(self.between), *[""] * 6)
         # A table as text has rows of both.
         rows = [*map(self._cells, self.kinds[: MAX_ROWS // 2]), between, *map(self._cells, self.lines)]
         return Summary(title, header, rows, len(rows))
@@ -96,13 +97,13 @@ class Profile(Summarised):
     def _cells(self, row: ProfileRow) -> tuple[str, ...]:
         return (
             row.name,
-            _time(row.seconds),
+            time_text(row.seconds),
             self._share(row.seconds),
             str(row.executions),
             str(row.blocks),
-            _scaled(row.bytes),
+            count_text(row.bytes),
             f"{row.bandwidth * 1e-9:.1f}",
-            _scaled(row.flops) if row.flops else "",
+            count_text(row.flops) if row.flops else "",
             f"{row.flop_rate * 1e-9:.1f}" if row.flops else "",
         )
 
@@ -142,17 +143,3 @@ def _grouped(
         for names, group in groups.items()
     ]
     return tuple(sorted(made, key=lambda row: -row.seconds))
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
-
-
-def _scaled(count: int) -> str:
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return str(count)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import popsr.errors
 from popsr import _core
+from popsr._host import message_sizes
 from popsr._host.frameworks import framework
 from popsr._session.rank_program import program_items
 from popsr._text.shown import shown
@@ -41,10 +42,6 @@ _R = TypeVar("_R")
 Messages = Sequence[tuple[int, memoryview]]
 
 _TAG = 1
-# The largest message in bytes: counts of MPI are 32-bit integers, and libraries keep copies of what they send early.
-CHUNK = 1 << 24
-# The bytes from which on values are reduced in a chain of ranks, and the elements of its chunks; None: the core's.
-CHAINS: tuple[int, int] | None = None
 # A rank that waits asks so often before it lets others have its core, for so long at a time in seconds.
 _ASKS, _PAUSE = 200, 2e-5
 
@@ -55,6 +52,7 @@ class Ranks:
     Attributes:
         link: the core's side: it compares calls, and knows whether all ranks were told of an error.
         local: this rank's replicas.
+        size: number of ranks.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -66,9 +64,11 @@ class Ranks:
         self._mpi = sys.modules["mpi4py.MPI"]
         self._comm = _own(self._mpi, comm)
         self.link = _core.RankLink(comm.rank, comm.size, self._exchange, self._gather)
-        if CHAINS is not None:
-            self.link.set_chains(*CHAINS)
+        self.link.set_message_bytes(message_sizes.MESSAGE_BYTES)
+        if message_sizes.CHAINS is not None:
+            self.link.set_chains(*message_sizes.CHAINS)
         self.local = range(0)
+        self.size: int = comm.size
 
     def begin(self, ir: Ir, arguments: Mapping[str, object]) -> None:
         """Compare arguments and programs, and take this rank's replicas.
@@ -143,12 +143,8 @@ class Ranks:
     def _exchange(self, sends: Messages, receives: Messages) -> None:
         """Move messages; for the core."""
         byte, comm = self._mpi.BYTE, self._comm
-        requests = [
-            comm.Irecv([part, byte], rank, _TAG) for rank, view in receives for part in self._parts(view)
-        ]
-        requests += [
-            comm.Isend([part, byte], rank, _TAG) for rank, view in sends for part in self._parts(view)
-        ]
+        requests = [comm.Irecv([view, byte], rank, _TAG) for rank, view in receives]
+        requests += [comm.Isend([view, byte], rank, _TAG) for rank, view in sends]
         self._wait(requests)
 
     def _gather(self, mine: memoryview, all_: memoryview) -> None:
@@ -163,10 +159,6 @@ class Ranks:
             asked += 1
             if asked > _ASKS:
                 time.sleep(_PAUSE)
-
-    def _parts(self, view: memoryview) -> Iterator[memoryview]:
-        for begin in range(0, len(view), CHUNK):
-            yield view[begin : begin + CHUNK]
 
 
 class HasRanks(Protocol):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
+from popsr.analysis._communication import Communication, Exchange, Traffic, communication
 from popsr.analysis._drift import DriftingVariable
 from popsr.analysis._explanation import Explanation, ExplanationRoot, ExplanationStep, Lint
 from popsr.analysis._partition import (
@@ -16,14 +17,18 @@ from popsr.analysis._popart_mode import PopartAnalysis
 
 __all__ = [
     "CallContext",
+    "Communication",
     "DriftingVariable",
+    "Exchange",
     "Explanation",
     "ExplanationRoot",
     "ExplanationStep",
     "Lint",
     "PartitionAnalysis",
     "PopartAnalysis",
+    "Traffic",
     "analyze",
+    "communication",
 ]
 
 if not TYPE_CHECKING:

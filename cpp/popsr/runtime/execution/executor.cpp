@@ -80,14 +80,14 @@ void Executor::agree_with_ranks() {
   }
 }
 
-void Executor::exchange_with_ranks(const BlockExchange& exchange) {
+void Executor::exchange_with_ranks(BlockExchange& exchange) {
   agree_with_ranks();
-  link_->transport().exchange(exchange.outgoing, exchange.incoming);
+  exchange.moved += link_->exchange(exchange.outgoing, exchange.incoming);
 }
 
-void Executor::run_chain(const RankChain& chain, const NoiseKeys& noise) {
+void Executor::run_chain(RankChain& chain, const NoiseKeys& noise) {
   agree_with_ranks();
-  chain.run(link_->transport(), active(), noise, pool_);
+  chain.run(*link_, active(), noise, pool_);
 }
 
 void Executor::tell_ranks(const std::exception_ptr& error) {

@@ -68,11 +68,11 @@ class Executor {
   }
   /// Brings the blocks that ranks lack. All ranks run the same instructions in the same order, if need be on
   /// none of their replicas, so all come here or learn here that one of them failed before.
-  void exchange(const BlockExchange& exchange) {
+  void exchange(BlockExchange& exchange) {
     if (exchange.is_needed) exchange_with_ranks(exchange);
   }
   /// All ranks reduce in a chain.
-  void run_chain(const RankChain& chain, const NoiseKeys& noise);
+  void run_chain(RankChain& chain, const NoiseKeys& noise);
   /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
   void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
   void derive_keys(const Instruction& instruction, NoiseKeys& noise) const;
@@ -91,7 +91,7 @@ class Executor {
   void run_one(Instruction& instruction);
   void run_timed(Instruction& instruction);
   [[noreturn]] void raise_stopped() const;
-  void exchange_with_ranks(const BlockExchange& exchange);
+  void exchange_with_ranks(BlockExchange& exchange);
   void agree_with_ranks();
   void tell_ranks(const std::exception_ptr& error);
   void derive_paths(PathId begin, PathId end);

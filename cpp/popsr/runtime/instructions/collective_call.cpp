@@ -55,11 +55,8 @@ std::vector<ChainGroup> chain_groups(const PlanBuilder& builder, const LoweredOp
   for (std::int64_t g = 0; g < groups.num_groups(); ++g) {
     const std::span<const Replica> members = groups.group(g);
     ChainGroup group{.first = members.front()};
-    std::vector<std::int64_t> owners;
     for (const Replica member : members) {
-      const std::int64_t owner = ranks.owner(member);
-      if (owners.empty() || owners.back() != owner) owners.push_back(owner);
-      if (owner != ranks.rank) continue;
+      if (!ranks.owns(member)) continue;
       group.members.push_back(builder.block(op.in[0], member));
       const std::size_t block = builder.blocks().labels(exec)[member];
       std::byte* const out = run.out[0] + static_cast<std::ptrdiff_t>(block) * run.out_stride[0];
@@ -67,6 +64,7 @@ std::vector<ChainGroup> chain_groups(const PlanBuilder& builder, const LoweredOp
       if (std::ranges::find(group.out, out) == group.out.end()) group.out.push_back(out);
     }
     if (group.members.empty()) continue;
+    const std::vector<std::int64_t> owners = chain_ranks(members, ranks);
     const auto here = std::ranges::find(owners, ranks.rank);
     group.position = here - owners.begin();
     group.last = static_cast<std::int64_t>(owners.size()) - 1;

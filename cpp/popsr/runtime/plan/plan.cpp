@@ -10,8 +10,6 @@
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/runtime/lowering/lowering.h"
-#include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/plan_builder.h"
 #include "popsr/runtime/ranks/block_exchange.h"
 #include "popsr/runtime/ranks/rank_chain.h"
@@ -78,23 +76,8 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
     : ir_(&facts.ir()),
       blocks_(facts.ir().partitions(),
               options.ranks.is_alone() ? RankMap{facts.ir().replication()} : options.ranks),
-      program_(lower(facts)),
+      program_(plan_program(facts, options)),
       options_(options) {
-  facts.check_fresh();
-  const kernels::KernelTable& kernels = kernels::kernel_table();
-  if (options.share) share_buffers(program_);
-  if (options.fuse) {
-    accumulate_sums(*ir_, kernels, program_);
-    fuse_products(*ir_, kernels, program_, options.dedup, options.ranks);
-    read_through_views(*ir_, kernels, program_);
-  }
-  if (options.fuse && options.unroll) unroll_accumulations(program_);
-  choose_storage(facts, program_, options.dedup);
-  if (options.fuse) {
-    if (fuse_accumulations(*ir_, kernels, program_, options.dedup, options.ranks))
-      choose_storage(facts, program_, options.dedup);
-    fuse_slices(*ir_, program_);
-  }
   choose_halos(options);
   memory_ = lay_out(*ir_, blocks_, program_);
   arena_ = memory_.activations;
@@ -126,7 +109,8 @@ void Plan::choose_halos(const PlanOptions& options) {
   const kernels::KernelTable& kernels = kernels::kernel_table();
   for_each_op(program_.ops, [&](const LoweredOp& op) {
     if (!options.check_floats &&
-        chain_of(*ir_, kernels, blocks_, program_, op, execution(op, options.dedup), options.chain)) {
+        chain_of(*ir_, kernels, blocks_, program_, op, execution_of(ir_->partitions(), op, options.dedup),
+                 options.chain)) {
       return;
     }
     for (const BufferId id : op.in) {
@@ -135,14 +119,6 @@ void Plan::choose_halos(const PlanOptions& options) {
       buffer.halo = std::max(buffer.halo, halo_of(*ir_, blocks_, op, buffer.storage).blocks);
     }
   });
-}
-
-PartitionId Plan::execution(const LoweredOp& op, bool dedup) const {
-  PartitionTable& table = ir_->partitions();
-  if (!dedup) return table.bottom();
-  PartitionId exec = op.exec.value_or(table.top());
-  for (const PartitionId fact : op.facts) exec = table.meet(exec, fact);
-  return exec;
 }
 
 void Plan::count_iterations() {

@@ -12,21 +12,9 @@
 #include "popsr/runtime/instructions/instruction.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
-#include "popsr/runtime/ranks/chain_tuning.h"
+#include "popsr/runtime/plan/plan_program.h"
 
 namespace popsr {
-
-struct PlanOptions {
-  bool dedup = true;          ///< One buffer and one computation per block; false: per replica.
-  bool share = true;          ///< Reshaped values stay in their operand's memory.
-  bool fuse = true;           ///< Fuse products into their consumers, and copies into products.
-  bool unroll = true;         ///< Write out loops where products then fuse: errors name no iteration.
-  int threads = 1;            ///< Threads that the plan will run on, for temporaries.
-  bool clamp_scales = false;  ///< As in EvalSpec.
-  bool check_floats = false;  ///< Instructions get a FiniteCheck.
-  RankMap ranks = {};
-  ChainTuning chain = {};
-};
 
 class Plan {
  public:
@@ -44,9 +32,6 @@ class Plan {
 
   /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;
-  /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside
-  /// conditionals also with the replicas that run it together.
-  PartitionId execution(const LoweredOp& op, bool dedup) const;
   /// Address of the block that holds `replica`'s value, which this rank has.
   std::byte* block(BufferId buffer, Replica replica) const;
 

@@ -73,7 +73,9 @@ std::size_t PlanBuilder::bytes_moved(const LoweredOp& op) const {
   return bytes;
 }
 
-PartitionId PlanBuilder::execution(const LoweredOp& op) const { return plan_.execution(op, options_.dedup); }
+PartitionId PlanBuilder::execution(const LoweredOp& op) const {
+  return execution_of(table_, op, options_.dedup);
+}
 
 std::uint32_t PlanBuilder::label(BufferId buffer, Replica replica) const {
   return blocks().labels(storage(buffer))[replica];

@@ -30,7 +30,7 @@ void AllBlocks::receive(const Ir& ir, RankLink& link, const std::vector<SeenRepl
     incoming.push_back(
         {each.rank, received_.data() + (each.block - own) * placement.nbytes, placement.nbytes});
   }
-  if (placement.nbytes > 0) link.transport().exchange(outgoing, incoming);
+  if (placement.nbytes > 0) link.exchange(outgoing, incoming);
   for (const std::uint32_t label : halo.labels) {
     if (label == kAbsentBlock) {
       blocks_.push_back(nullptr);

@@ -45,29 +45,39 @@ SeenReplicas seen_replicas(const Ir& ir, const LoweredOp& op, const RankMap& ran
   return seen;
 }
 
+void for_each_message(const PartitionTable& table, PartitionId storage, const RankMap& ranks,
+                      const std::vector<SeenReplicas>& seen,
+                      const std::function<void(std::int64_t, std::int64_t, Replica)>& visit) {
+  const std::span<const std::uint32_t> labels = table.labels(storage);
+  const std::span<const Replica> first = table.representatives(storage);
+  for (std::int64_t to = 0; to < ranks.ranks; ++to) {
+    std::vector<std::uint8_t> has(first.size(), 0);
+    for (Replica r = ranks.begin(to); r < ranks.end(to); ++r) has[labels[r]] = 1;
+    const SeenReplicas& sees = seen[static_cast<std::size_t>(to)];
+    for (Replica r = 0; r < labels.size(); ++r) {
+      const std::uint32_t block = labels[r];
+      if (sees[r] == 0 || has[block] != 0) continue;
+      has[block] = 1;
+      visit(ranks.owner(first[block]), to, r);
+    }
+  }
+}
+
 Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId storage,
              const std::vector<SeenReplicas>& seen) {
   const RankMap& ranks = blocks.ranks();
   const std::span<const std::uint32_t> labels = table.labels(storage), local = blocks.labels(storage);
-  const std::span<const Replica> first = table.representatives(storage);
   Halo halo;
-  std::vector<std::uint32_t> received(first.size(), kAbsentBlock);
-  for (std::int64_t to = 0; to < ranks.ranks; ++to) {
-    std::vector<bool> has(first.size(), false);
-    std::int64_t count = 0;
-    for (Replica r = ranks.begin(to); r < ranks.end(to); ++r) has[labels[r]] = true;
-    for (Replica r = 0; r < labels.size(); ++r) {
-      const std::uint32_t block = labels[r];
-      if (seen[static_cast<std::size_t>(to)][r] == 0 || has[block]) continue;
-      has[block] = halo.is_needed = true;
-      halo.most = std::max(halo.most, ++count);
-      const std::int64_t from = ranks.owner(first[block]);
-      if (from == ranks.rank) halo.outgoing.push_back({to, local[r]});
-      if (to != ranks.rank) continue;
-      received[block] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
-      halo.incoming.push_back({from, received[block]});
-    }
-  }
+  std::vector<std::uint32_t> received(static_cast<std::size_t>(table.num_blocks(storage)), kAbsentBlock);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.ranks), 0);
+  for_each_message(table, storage, ranks, seen, [&](std::int64_t from, std::int64_t to, Replica r) {
+    halo.is_needed = true;
+    halo.most = std::max(halo.most, ++counts[static_cast<std::size_t>(to)]);
+    if (from == ranks.rank) halo.outgoing.push_back({to, local[r]});
+    if (to != ranks.rank) return;
+    received[labels[r]] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
+    halo.incoming.push_back({from, received[labels[r]]});
+  });
   const SeenReplicas& here = seen[static_cast<std::size_t>(ranks.rank)];
   for (Replica r = 0; r < labels.size(); ++r) {
     const std::uint32_t block = local[r] != kAbsentBlock ? local[r] : received[labels[r]];
@@ -76,15 +86,18 @@ Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId
   return halo;
 }
 
+std::vector<SeenReplicas> seen_by_rank(const Ir& ir, const LoweredOp& op, const RankMap& ranks) {
+  std::vector<SeenReplicas> seen;
+  for (std::int64_t rank = 0; rank < ranks.ranks; ++rank) seen.push_back(seen_replicas(ir, op, ranks, rank));
+  return seen;
+}
+
 Halo halo_of(const Ir& ir, const LocalBlocks& blocks, const LoweredOp& op, PartitionId storage) {
-  const RankMap& ranks = blocks.ranks();
-  if (ranks.is_alone()) {
+  if (blocks.ranks().is_alone()) {
     const std::span<const std::uint32_t> labels = blocks.labels(storage);
     return {.labels = {labels.begin(), labels.end()}};
   }
-  std::vector<SeenReplicas> seen;
-  for (std::int64_t rank = 0; rank < ranks.ranks; ++rank) seen.push_back(seen_replicas(ir, op, ranks, rank));
-  return halo_of(ir.partitions(), blocks, storage, seen);
+  return halo_of(ir.partitions(), blocks, storage, seen_by_rank(ir, op, blocks.ranks()));
 }
 
 bool crosses_ranks(const ReplicaGrouping& groups, const RankMap& ranks) {

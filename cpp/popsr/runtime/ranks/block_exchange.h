@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "popsr/exec/transport.h"
 #include "popsr/ir/ir.h"
 #include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/lowering/lowered_program.h"
+#include "popsr/runtime/ranks/traffic.h"
 
 namespace popsr {
 
@@ -19,6 +21,15 @@ using SeenReplicas = std::vector<std::uint8_t>;
 /// The replicas of which `rank` reads the operands of an op, beside its own: members of the groups that
 /// exchange values, replicas that share a row of a stream; of a print all on rank 0; of a condition all.
 SeenReplicas seen_replicas(const Ir& ir, const LoweredOp& op, const RankMap& ranks, std::int64_t rank);
+
+/// The same of all ranks.
+std::vector<SeenReplicas> seen_by_rank(const Ir& ir, const LoweredOp& op, const RankMap& ranks);
+
+/// Calls visit(from, to, replica) for each block that a rank needs from another: the block's lowest rank, and
+/// the first of its replicas that is seen. By receiver; between all ranks.
+void for_each_message(const PartitionTable& table, PartitionId storage, const RankMap& ranks,
+                      const std::vector<SeenReplicas>& seen,
+                      const std::function<void(std::int64_t, std::int64_t, Replica)>& visit);
 
 /// The places of the blocks of one operand.
 struct Halo {
@@ -48,6 +59,7 @@ struct BlockExchange {
   std::vector<OutgoingBytes> outgoing = {};
   std::vector<IncomingBytes> incoming = {};
   bool is_needed = false;  ///< Of some rank: then all of them take part.
+  Traffic moved = {};      ///< By this rank, so far.
 
   /// Adds the messages of an operand: block b of `nbytes` bytes is at base + b * nbytes.
   void add(const Halo& halo, std::byte* base, std::size_t nbytes);

@@ -14,43 +14,42 @@ namespace {
 /// Fewer blocks than these are received at once in less time.
 constexpr std::int64_t kFewBlocks = 3;
 
-/// One pass of a group. In step t the rank at position k adds to chunk t - k, when the exchange of the step
-/// has brought it; results come back in the same way, a step for each rank.
+/// One pass of a group on this rank.
 class Pass {
  public:
   Pass(const RankChain& chain, const ChainGroup& group, const kernels::NoiseKey* key, ThreadPool& pool)
-      : chain_(chain), group_(group), key_(key), pool_(pool) {}
+      : chain_(chain),
+        group_(group),
+        steps_{chain.elements, chain.chunk, group.last},
+        key_(key),
+        pool_(pool) {}
 
-  void run(Transport& transport) {
-    const std::int64_t steps = chunks() + 2 * group_.last;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      exchange(transport, step);
+  Traffic run(RankLink& link) {
+    Traffic moved;
+    for (std::int64_t step = 0; step < steps_.steps(); ++step) {
+      moved += exchange(link, step);
       if (const std::int64_t chunk = step - group_.position; is_chunk(chunk)) add(chunk);
       if (const std::int64_t chunk = returned(step); group_.position < group_.last && is_chunk(chunk))
         copy_result(chunk);
     }
+    return moved;
   }
 
  private:
-  std::int64_t chunks() const { return (chain_.elements + chain_.chunk - 1) / chain_.chunk; }
-  bool is_chunk(std::int64_t chunk) const { return 0 <= chunk && chunk < chunks(); }
+  bool is_chunk(std::int64_t chunk) const { return 0 <= chunk && chunk < steps_.chunks(); }
   /// The chunk whose result this rank has at the end of a step.
   std::int64_t returned(std::int64_t step) const { return step - 2 * group_.last + group_.position; }
-  std::int64_t begin(std::int64_t chunk) const { return chunk * chain_.chunk; }
-  std::int64_t count(std::int64_t chunk) const {
-    return std::min(chain_.chunk, chain_.elements - begin(chunk));
-  }
   std::byte* state(std::int64_t chunk) const {
     return chain_.states[static_cast<std::size_t>(chunk % 2)].data();
   }
   std::size_t offset(std::int64_t chunk) const {
-    return static_cast<std::size_t>(begin(chunk)) * chain_.size;
+    return static_cast<std::size_t>(steps_.begin(chunk)) * chain_.size;
   }
   std::size_t bytes(std::int64_t chunk, std::size_t size) const {
-    return static_cast<std::size_t>(count(chunk)) * size;
+    return static_cast<std::size_t>(steps_.count(chunk)) * size;
   }
 
-  void exchange(Transport& transport, std::int64_t step) {
+  Traffic exchange(RankLink& link, std::int64_t step) {
     outgoing_.clear();
     incoming_.clear();
     const std::int64_t chunk = step - group_.position, result = returned(step);
@@ -69,22 +68,22 @@ class Pass {
         incoming_.push_back({group_.after, group_.out[0] + offset(result), bytes(result, chain_.size)});
       }
     }
-    transport.exchange(outgoing_, incoming_);
+    return link.exchange(outgoing_, incoming_);
   }
 
   void add(std::int64_t chunk) {
     chain_.kernel.add({.members = group_.members,
                        .offset = offset(chunk),
-                       .elements = count(chunk),
+                       .elements = steps_.count(chunk),
                        .state = state(chunk),
                        .goes_on = group_.position > 0,
                        .pool = pool_});
     if (group_.position < group_.last) return;
     chain_.kernel.finish({.state = state(chunk),
                           .out = group_.out[0] + offset(chunk),
-                          .elements = count(chunk),
+                          .elements = steps_.count(chunk),
                           .key = key_,
-                          .first = static_cast<std::uint64_t>(begin(chunk)),
+                          .first = static_cast<std::uint64_t>(steps_.begin(chunk)),
                           .pool = pool_});
     copy_result(chunk);
   }
@@ -98,6 +97,7 @@ class Pass {
 
   const RankChain& chain_;
   const ChainGroup& group_;
+  ChainSteps steps_;
   const kernels::NoiseKey* key_;
   ThreadPool& pool_;
   std::vector<OutgoingBytes> outgoing_;
@@ -106,11 +106,19 @@ class Pass {
 
 }  // namespace
 
-void RankChain::run(Transport& transport, ActiveReplicas active, const NoiseKeys& noise,
-                    ThreadPool& pool) const {
+std::vector<std::int64_t> chain_ranks(std::span<const Replica> members, const RankMap& ranks) {
+  std::vector<std::int64_t> owners;
+  for (const Replica member : members) {
+    const std::int64_t owner = ranks.owner(member);
+    if (owners.empty() || owners.back() != owner) owners.push_back(owner);
+  }
+  return owners;
+}
+
+void RankChain::run(RankLink& link, ActiveReplicas active, const NoiseKeys& noise, ThreadPool& pool) {
   for (const ChainGroup& group : groups) {
     const kernels::NoiseKey* const key = noise.keys.empty() ? nullptr : &noise.keys[0][group.block];
-    if (active(group.first)) Pass(*this, group, key, pool).run(transport);
+    if (active(group.first)) moved += Pass(*this, group, key, pool).run(link);
   }
 }
 

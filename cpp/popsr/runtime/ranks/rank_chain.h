@@ -3,20 +3,23 @@
 // a value once in each direction, and no rank stores values of others.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/reduction_chain.h"
-#include "popsr/exec/transport.h"
 #include "popsr/ir/ir.h"
 #include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/plan/layout.h"
 #include "popsr/runtime/ranks/chain_tuning.h"
+#include "popsr/runtime/ranks/rank_link.h"
+#include "popsr/runtime/ranks/traffic.h"
 
 namespace popsr {
 
@@ -35,15 +38,31 @@ struct ChainGroup {
   std::size_t block = 0;             ///< Of the first of these: index of its noise key.
 };
 
+/// The ranks that own members of a group, in the order in which the chain passes them.
+std::vector<std::int64_t> chain_ranks(std::span<const Replica> members, const RankMap& ranks);
+
+/// A pass along a chain: in step t the rank at position k adds to chunk t - k, and results come back in the
+/// same way, a step for each rank.
+struct ChainSteps {
+  std::int64_t elements = 0, chunk = 0;
+  std::int64_t last = 0;  ///< Position of the last rank.
+
+  std::int64_t chunks() const { return (elements + chunk - 1) / chunk; }
+  std::int64_t steps() const { return chunks() + 2 * last; }
+  std::int64_t begin(std::int64_t of) const { return of * chunk; }
+  std::int64_t count(std::int64_t of) const { return std::min(chunk, elements - begin(of)); }
+};
+
 struct RankChain {
   ReductionChain kernel = {};
   std::vector<ChainGroup> groups = {};
   std::int64_t elements = 0, chunk = 0;
   std::size_t size = 0;           ///< Bytes of an element of the result.
   std::vector<Slab> states = {};  ///< Of two chunks, one after the other.
+  Traffic moved = {};             ///< By this rank, so far.
 
   /// On all ranks at once.
-  void run(Transport& transport, ActiveReplicas active, const NoiseKeys& noise, ThreadPool& pool) const;
+  void run(RankLink& link, ActiveReplicas active, const NoiseKeys& noise, ThreadPool& pool);
 };
 
 /// The kernel, when all ranks make a chain of the op, whose blocks are `exec`.

@@ -58,6 +58,25 @@ std::pair<std::string, std::string> difference(std::string_view a, std::string_v
   return {shown(a), shown(b)};
 }
 
+/// Values as messages of at most `most` bytes. Empty ones need none.
+template <class Message>
+std::vector<Message> in_messages(std::span<const Message> values, std::size_t most) {
+  std::vector<Message> messages;
+  for (const Message& value : values) {
+    for (std::size_t begin = 0; begin < value.size; begin += most) {
+      messages.push_back({value.rank, value.data + begin, std::min(most, value.size - begin)});
+    }
+  }
+  return messages;
+}
+
+template <class Message>
+std::uint64_t bytes_in(const std::vector<Message>& messages) {
+  std::uint64_t bytes = 0;
+  for (const Message& each : messages) bytes += each.size;
+  return bytes;
+}
+
 }  // namespace
 
 RankCall call_of(std::string name, std::vector<RankItem> items) {
@@ -67,6 +86,13 @@ RankCall call_of(std::string name, std::vector<RankItem> items) {
     digest.add(std::string_view(item.name)).add(std::string_view(item.value));
   }
   return {digest.value(), [call = std::pair(std::move(name), std::move(items))] { return call; }};
+}
+
+Traffic RankLink::exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming) {
+  const std::vector<OutgoingBytes> sends = in_messages(outgoing, message_bytes_);
+  const std::vector<IncomingBytes> receives = in_messages(incoming, message_bytes_);
+  transport_->exchange(sends, receives);
+  return {bytes_in(sends), sends.size(), bytes_in(receives), receives.size()};
 }
 
 std::optional<RankFailure> RankLink::agree(const RankCall& call, const RankFailure* mine) {

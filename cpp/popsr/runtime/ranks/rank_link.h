@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "popsr/replica/rank_map.h"
 #include "popsr/runtime/ranks/chain_tuning.h"
 #include "popsr/runtime/ranks/rank_failure.h"
+#include "popsr/runtime/ranks/traffic.h"
 
 namespace popsr {
 
@@ -42,6 +44,11 @@ class RankLink {
   Transport& transport() { return *transport_; }
   /// Of plans that are made from now on.
   ChainTuning& tuning() { return tuning_; }
+  std::size_t message_bytes() const { return message_bytes_; }
+  void set_message_bytes(std::size_t bytes) { message_bytes_ = bytes; }
+
+  /// Moves values as Transport::exchange does, long ones in several messages. Returns what this rank moved.
+  Traffic exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming);
 
   /// Returns on all ranks when all of them make that call. `mine`: this rank cannot make it. The result: the
   /// failure that counts, if there is one. Throws RankError on all ranks when calls differ.
@@ -62,6 +69,7 @@ class RankLink {
   std::unique_ptr<Transport> transport_;
   bool is_told_ = false;
   ChainTuning tuning_;
+  std::size_t message_bytes_ = kMessageBytes;
 };
 
 }  // namespace popsr

@@ -50,7 +50,7 @@ void FedRows::gather(std::span<const StreamId> streams) {
     std::vector<std::byte>& room = received.emplace_back(size_of_rank(rank, id));
     incoming.push_back({rank, room.data(), room.size()});
   });
-  link_->transport().exchange(outgoing, incoming);
+  link_->exchange(outgoing, incoming);
   for (const StreamId id : streams) {
     const StreamBuffer& own = local_[id.index()];
     const std::size_t bytes = bytes_of(ir_.stream(id).type);

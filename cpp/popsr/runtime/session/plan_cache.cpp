@@ -48,6 +48,19 @@ std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir>
   return {std::move(both), facts};
 }
 
+PlanOptions plan_options(const SessionOptions& options, const RankMap& ranks, const ChainTuning& chain) {
+  const bool checks = options.check > 0;
+  return {.dedup = options.dedup && !checks,
+          .share = options.optimise,
+          .fuse = options.optimise && options.check < 1 && !options.check_floats,
+          .unroll = !checks,
+          .threads = threads_of(options),
+          .clamp_scales = options.clamp_scales,
+          .check_floats = options.check_floats,
+          .ranks = ranks,
+          .chain = chain};
+}
+
 PlanCache::PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options,
                      std::vector<StreamId> streams, std::vector<TensorId> states,
                      std::shared_ptr<const PartitionAnalysis> facts, PlanKey key, RankLink* link)
@@ -63,19 +76,11 @@ PlanCache::PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options
 
 std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const PartitionAnalysis> facts,
                                                  PlanKey key) {
-  const SessionOptions& options = options_;
-  const bool checks = options.check > 0;
-  const PlanOptions plan{.dedup = options.dedup && !checks,
-                         .share = options.optimise,
-                         .fuse = options.optimise && options.check < 1 && !options.check_floats,
-                         .unroll = !checks,
-                         .threads = threads_of(options),
-                         .clamp_scales = options.clamp_scales,
-                         .check_floats = options.check_floats,
-                         .ranks = link_ == nullptr ? RankMap() : link_->map(ir_->replication()),
-                         .chain = link_ == nullptr ? ChainTuning() : link_->tuning()};
-  auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options.check,
-                                             options.profile, link_);
+  const PlanOptions plan =
+      plan_options(options_, link_ == nullptr ? RankMap() : link_->map(ir_->replication()),
+                   link_ == nullptr ? ChainTuning() : link_->tuning());
+  auto made = std::make_unique<CompiledPlan>(std::move(facts), std::move(key), plan, pool_, options_.check,
+                                             options_.profile, link_);
   const Context& main = made->facts->main();
   made->last.whole = main.end.inputs;
   made->last.whole.insert(
@@ -127,6 +132,7 @@ void PlanCache::make_ready() {
 void PlanCache::retire(const Plan& plan) {
   count(plan, retired_);
   if (options_.profile) add_instructions(*ir_, plan, retired_profile_);
+  if (link_ != nullptr) add_traffic(plan, retired_traffic_);
 }
 
 void PlanCache::drop_old() {
@@ -149,6 +155,12 @@ Profile PlanCache::profile() const {
   Profile profile = retired_profile_;
   for (const auto& each : plans_) add_instructions(*ir_, each->plan, profile);
   return profile;
+}
+
+RankTraffic PlanCache::traffic() const {
+  RankTraffic traffic = retired_traffic_;
+  for (const auto& each : plans_) add_traffic(each->plan, traffic);
+  return traffic;
 }
 
 }  // namespace popsr

@@ -13,9 +13,13 @@
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/session/profile.h"
+#include "popsr/runtime/session/rank_traffic.h"
 #include "popsr/runtime/session/session_options.h"
 
 namespace popsr {
+
+/// Of a session with these options.
+PlanOptions plan_options(const SessionOptions& options, const RankMap& ranks, const ChainTuning& chain);
 
 /// The partitions that the facts of a run follow from.
 struct PlanKey {
@@ -85,6 +89,8 @@ class PlanCache {
   SessionStats stats() const;
   /// Instructions of all plans, those that were dropped first; without the time of runs.
   Profile profile() const;
+  /// Of all plans, also of those that were dropped.
+  RankTraffic traffic() const;
 
  private:
   std::unique_ptr<CompiledPlan> compile(std::shared_ptr<const PartitionAnalysis> facts, PlanKey key);
@@ -108,6 +114,7 @@ class PlanCache {
   std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< The current one first, then by last use.
   SessionStats retired_;                              ///< Of plans that were dropped.
   Profile retired_profile_;
+  RankTraffic retired_traffic_;
 };
 
 }  // namespace popsr

@@ -200,6 +200,8 @@ Profile Session::profile() const {
   return profile;
 }
 
+RankTraffic Session::traffic() const { return state_->plans->traffic(); }
+
 SessionMemory Session::memory() const {
   const Memory& placed = plan().memory();
   SessionMemory memory{placed.variables, placed.constants, placed.activations, 0};

@@ -26,6 +26,7 @@
 #include "popsr/runtime/session/assumptions.h"
 #include "popsr/runtime/session/equal_rows.h"
 #include "popsr/runtime/session/profile.h"
+#include "popsr/runtime/session/rank_traffic.h"
 #include "popsr/runtime/session/session_options.h"
 #include "popsr/runtime/session/variable_io.h"
 
@@ -65,6 +66,8 @@ class Session {
   SessionMemory memory() const;
   /// Of all runs so far; without SessionOptions::profile instructions have no time.
   Profile profile() const;
+  /// That ops of this rank moved in all runs so far.
+  RankTraffic traffic() const;
 
   /// Streams that the program really uses.
   std::vector<StreamId> used_streams() const;
