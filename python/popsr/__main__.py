@@ -10,7 +10,8 @@ from collections.abc import Sequence
 USAGE = """usage: python -m popsr <command>
 
 commands:
-  run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module
+  run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module,
+                          `mpiexec -n 4 python -m popsr run script.py` runs on four ranks of MPI
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
