@@ -10,7 +10,11 @@ from collections.abc import Sequence
 USAGE = """usage: python -m popsr <command>
 
 commands:
-  run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module
+  run script.py [ARGS]    run a program that imports popxl, popxl_addons or popart; `run -m module` runs a module,
+                          `mpiexec -n 4 python -m popsr run script.py` runs on four ranks of MPI
+  plan script.py --ranks N [--bandwidth B] [--latency S]
+                          print the messages that the program's session would move between N ranks of MPI in a run,
+                          and the least time that they take; nothing of the session runs
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
@@ -19,6 +23,7 @@ commands:
   version                 print the version
 """
 
+_PROGRAMS = {"plan": "popsr.compat._plan", "run": "popsr.compat._run"}
 _LISTINGS = {
     "check": "popsr.compat._check",
     "ops": "popsr._show.ops_table",
@@ -32,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = args[0] if args else "--help"
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
-    if command == "run":
-        return int(importlib.import_module("popsr.compat._run").main(args[1:]))
+    if command in _PROGRAMS:
+        return int(importlib.import_module(_PROGRAMS[command]).main(args[1:]))
     if command in _LISTINGS:
         return _print_listing(_LISTINGS[command], args[1:])
     if command in ("version", "--version"):

@@ -16,7 +16,7 @@ from popsr._lazy import names_only
 from popsr._program.create_graph import create_graph
 from popsr._program.gaps import Gap
 from popsr._program.handles import Handle, Undone, refuse_copy, retire
-from popsr._program.launcher import total_replicas
+from popsr._program.launcher import instances, share, world
 from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.transaction import keep_attribute, transactional
@@ -31,6 +31,9 @@ from popsr.replicas import ReplicaGrouping, VariableSettings
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.utils import HostScalarTensor
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 __all__ = ["Ir"]
 
 # Classes by the core's kind; shards and entries of remote buffers are plain tensors.
@@ -43,7 +46,8 @@ class Ir(Handle):
     """A program that all replicas run.
 
     Args:
-        replication: number of replicas. "popdist": as many as popdist's launcher says, 1 without it.
+        replication: number of replicas. "popdist": as many as there are in all processes that a launcher of MPI
+            started, see :func:`popsr.compat.popdist.getNumTotalReplicas`; sessions then run on these processes.
     """
 
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
@@ -77,6 +81,8 @@ class Ir(Handle):
         self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
         self.options._bind(self)
+        if isinstance(replication, str) and world('Ir("popdist")') is not None:
+            self.options.enableDistributedReplicatedGraphs = True
 
     @property
     def id(self) -> int:
@@ -128,8 +134,26 @@ class Ir(Handle):
 
     @property
     def instance_replication_factor(self) -> int:
-        """Number of replicas of this process: all of them."""
-        return self._core.replication
+        """Number of replicas of this process: all of them, unless sessions run on several processes."""
+        return len(self._local_replicas)
+
+    @property
+    def _is_distributed(self) -> bool:
+        """True if sessions run on all processes of MPI."""
+        return bool(self.options._values.get("enableDistributedReplicatedGraphs", False))
+
+    @property
+    def _num_instances(self) -> int:
+        comm = self._world()
+        return 1 if comm is None else comm.size
+
+    @property
+    def _local_replicas(self) -> range:
+        replicas, comm = self._core.replication, self._world()
+        return range(replicas) if comm is None else share(replicas, comm.size, comm.rank)
+
+    def _world(self) -> MPI.Intracomm | None:
+        return world("Ir") if self._is_distributed else None
 
     @transactional
     def create_graph(
@@ -404,7 +428,7 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
-        value = total_replicas('Ir("popdist")')
+        value = instances('Ir("popdist")').replicas
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(

@@ -39,6 +39,9 @@ class _Replicated(Protocol):
     @property
     def replication_factor(self) -> int: ...
 
+    @property
+    def _local_replicas(self) -> range: ...
+
 
 @cache
 def _options_table() -> Table:
@@ -149,18 +152,19 @@ class Options(OptionAttributes):
         self._check()
         for row in self._set_rows():
             _refuse_implicit_accumulation(row, self._values[row.key])
-        self._check_replication(ir.replication_factor)
+        self._check_replication(ir.replication_factor, ir._local_replicas)
 
-    def _check_replication(self, replicas: int) -> None:
-        expected: dict[str, Any] = {
-            "enableReplicatedGraphs": True if replicas > 1 else None,
-            "replicatedGraphCount": replicas,
-            "globalReplicationFactor": replicas,
-            "globalReplicaOffset": 0,
+    def _check_replication(self, replicas: int, local: range) -> None:
+        """What they say of one of several processes may be said of it alone."""
+        expected: dict[str, tuple[Any, Any]] = {
+            "enableReplicatedGraphs": (True, len(local) > 1) if replicas > 1 else (True, False),
+            "replicatedGraphCount": (replicas, len(local)),
+            "globalReplicationFactor": (replicas, replicas),
+            "globalReplicaOffset": (0, local.start),
         }
-        for name, wanted in expected.items():
+        for name, (wanted, also) in expected.items():
             value = self._values.get(name, wanted)
-            if wanted is not None and value != wanted:
+            if value not in (wanted, also):
                 fix = f" or Ir(replication={value})" if "Factor" in name or "Count" in name else ""
                 raise ReplicaError(
                     f"Session: option {name} contradicts the program, got {value}, expected {wanted} for "

@@ -91,7 +91,7 @@ class Session(Summarised, HostState):
         comm: communicator of mpi4py, whose ranks run the program together with the bits of one process: each rank
             stores and computes what its ``local_replicas`` need. All ranks make the same session with the same
             arguments, and then the same calls in the same order. Default: ``MPI.COMM_WORLD`` where the environment
-            has ``POPSR_COMM=world``, else none.
+            has ``POPSR_COMM=world``, and of a program that popdist's names made for several processes; else none.
     """
 
     @transactional
@@ -121,7 +121,7 @@ class Session(Summarised, HostState):
         Warns:
             ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
-        ranks = open_ranks(comm)
+        ranks = open_ranks(comm, is_a(ir, Ir) and ir._is_distributed)
         with together(ranks):
             if not is_a(ir, Ir):
                 hint = (

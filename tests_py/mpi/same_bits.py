@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import numpy as np
@@ -22,11 +21,13 @@ from mpi4py import MPI
 
 import popsr
 from popsr._host import message_sizes
+from popsr._program import launcher
 from popsr._session import ranks
 from popsr._session.host_data import StreamPlan
 from popsr.analysis import Traffic
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
-from tests_py.golden.sources import IRS, of_random
+from tests_py.golden.sources import IRS
+from tests_py.mpi.rank_programs import of_number
 from tests_py.support.helpers import FLOATS, Array, bits, np_dtype
 from tests_py.support.programs.bit_judge import quiet
 
@@ -45,6 +46,8 @@ TINY: dict[int, tuple[int, tuple[int, int]]] = {3: (40, (0, 5)), 4: (1 << 20, (0
 EXCHANGE = ranks.Ranks._exchange
 MOVED: list[int] = []
 """Bytes that ops of this rank sent, as planned."""
+COMPARED: list[str] = []
+Which = Literal["group", "all"]
 Draw = Callable[[popsr.Session, int, np.random.Generator], dict[Any, Array]]
 
 
@@ -67,7 +70,12 @@ def by_number(data: dict[Any, Any], key: str = "_id") -> dict[int, Array]:
     return {getattr(each, key): np.asarray(array) for each, array in data.items()}
 
 
-def expected_of(ir: popsr.Ir, inputs: Draw, writes: Draw) -> Expected:
+def read_all(session: popsr.Session, replicas: Which) -> dict[int, Array]:
+    """All variables, by number."""
+    return by_number(session.get_tensors_data(list(session._variables), replicas=replicas))
+
+
+def expected_of(ir: popsr.Ir, inputs: Draw, writes: Draw, replicas: Which) -> Expected:
     """Two runs in one process."""
     found, rng = Expected(), np.random.default_rng(SEED)
     with popsr.Session(ir, seed=SEED, num_threads=1) as session:
@@ -83,7 +91,7 @@ def expected_of(ir: popsr.Ir, inputs: Draw, writes: Draw) -> Expected:
                 found.error = text_of(error)
                 return found
             found.outputs.append(by_number(results))
-            found.variables.append(by_number(session.get_tensors_data(list(session._variables))))
+            found.variables.append(read_all(session, replicas))
     return found
 
 
@@ -96,7 +104,9 @@ def local(plan: StreamPlan, data: Array) -> Array:
     return rows.reshape((*prefix, *rest))
 
 
-def differences(name: str, ir: popsr.Ir, expected: Expected, options: dict[str, Any]) -> Iterator[str]:
+def differences(
+    name: str, ir: popsr.Ir, expected: Expected, options: dict[str, Any], replicas: Which
+) -> Iterator[str]:
     """Values of this rank that are not those of one process."""
     where = f"{name} {options} on {COMM.size} ranks, rank {COMM.rank}"
     with popsr.Session(ir, seed=SEED, comm=COMM, **options) as session:
@@ -120,7 +130,7 @@ def differences(name: str, ir: popsr.Ir, expected: Expected, options: dict[str, 
             for k, array in expected.outputs[run].items():
                 if not np.array_equal(bits(local(plans[k], array)), bits(results[k])):
                     yield f"{where}: run {run} stream {plans[k].name} differs"
-            found = by_number(session.get_tensors_data(list(session._variables)))
+            found = read_all(session, replicas)
             for k, array in expected.variables[run].items():
                 if not np.array_equal(bits(array), bits(found[k])):
                     yield f"{where}: run {run} variable {variables[k].name} differs"
@@ -152,20 +162,24 @@ def compare(
     ir = build()
     if ir.replication_factor < COMM.size:
         return
-    expected = expected_of(ir, inputs, writes) if number % COMM.size == COMM.rank else None
+    COMPARED.append(name)
+    replicas: Which = "group" if number % 3 else "all"
+    is_mine = number % COMM.size == COMM.rank
+    expected = expected_of(ir, inputs, writes, replicas) if is_mine else None
     expected = COMM.bcast(expected, root=number % COMM.size)
     for options in CONFIGURATIONS if number % 8 == 0 else CONFIGURATIONS[number % 6 :][:1]:
-        yield from differences(name, ir, expected, options)
+        yield from differences(name, ir, expected, options, replicas)
 
 
 def golden_ir(name: str) -> Callable[[], popsr.Ir]:
     def build() -> popsr.Ir:
-        # Programs with popdist's names are for one process of a launcher.
-        for each in [each for each in os.environ if each.startswith(("PMI", "OMPI", "MPI"))]:
-            del os.environ[each]
         rng = np.random.default_rng
-        # Examples that draw other data in each process draw the same on all ranks.
-        with mock.patch.object(np.random, "default_rng", lambda seed=0: rng(0 if seed is None else seed)):
+        with (
+            # Programs with popdist's names are built as for one process, with their own number of replicas.
+            mock.patch.object(launcher, "world", lambda where: None),
+            # Examples that draw other data in each process draw the same on all ranks.
+            mock.patch.object(np.random, "default_rng", lambda seed=0: rng(0 if seed is None else seed)),
+        ):
             np.random.seed(0)  # noqa: NPY002 - some draw in the old way
             ir = IRS[name]()
         if not ir.get_all_d2h_streams():
@@ -198,7 +212,9 @@ def compare_golden(number: int, name: str) -> Iterator[str]:
 
 
 def compare_random(number: int) -> Iterator[str]:
-    program = of_random(number)
+    program = of_number(number)
+    if program is None:
+        return iter(())
 
     def inputs(session: popsr.Session, run: int, rng: np.random.Generator) -> dict[Any, Array]:
         used = session.expected_inputs()
@@ -237,7 +253,7 @@ def main() -> None:
         found.append("no op moved anything")
     everything, moved = COMM.allgather(found), COMM.allgather(sum(MOVED))
     if COMM.rank == 0:
-        same = f"the same bits, and {sum(moved)} bytes moved as planned"
+        same = f"the same bits of {len(COMPARED)} programs, and {sum(moved)} bytes moved as planned"
         print("\n".join(each for part in everything for each in part[:8]) or same)
     sys.exit(any(everything))
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["program_items"]
 
+_OF_ONE_PROCESS = ("enableReplicatedGraphs", "replicatedGraphCount", "globalReplicaOffset")
+
 
 def program_items(ir: Ir) -> list[tuple[str, str]]:
     """Names and values that must be the same on all ranks, so that they run the same program on the same data."""
@@ -32,9 +34,11 @@ def program_items(ir: Ir) -> list[tuple[str, str]]:
 
 
 def _settings(options: Record) -> dict[str, str]:
-    """The options that the program set; sets have no order."""
+    """The options that the program set, but for those about one process; sets have no order."""
     texts: dict[str, str] = {}
     for row in options._set_rows() if options._values else ():
+        if row.key in _OF_ONE_PROCESS:  # compared with its share when the session is made
+            continue
         value = options._values[row.key]
         if isinstance(value, Record):
             texts |= {f"{row.key}.{name}": text for name, text in _settings(value).items()}

@@ -18,6 +18,7 @@ import popsr.errors
 from popsr import _core
 from popsr._host import message_sizes
 from popsr._host.frameworks import framework
+from popsr._program.launcher import world
 from popsr._session.rank_program import program_items
 from popsr._text.shown import shown
 from popsr.errors import (
@@ -189,18 +190,22 @@ def together(ranks: Ranks | None) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if ranks is None else ranks.together()
 
 
-def open_ranks(comm: object) -> Ranks | None:
+def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
     """The ranks of a communicator, or of the one that ``POPSR_COMM`` names; None without others.
 
+    Args:
+        comm: the communicator, or None.
+        is_distributed: the program is for all processes of a launcher: its default are all ranks.
     Raises:
         TypeError: ``comm`` is not a communicator inside one group of processes.
         ValueError: ``POPSR_COMM`` is not "world".
-        ImportError: it is, and mpi4py is not installed.
+        ImportError: mpi4py is needed and not installed.
     """
     if comm is None:
         name = os.environ.get("POPSR_COMM", "")
         if not name:
-            return None
+            everyone = world("Session") if is_distributed else None
+            return None if everyone is None else Ranks(everyone)
         if name != "world":
             raise AttributeValueError(f"Session: POPSR_COMM is unknown, got {shown(name)}, expected 'world'")
         framework("Session", "mpi4py")

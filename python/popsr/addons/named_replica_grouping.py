@@ -1,7 +1,4 @@
-"""Trees of replica groupings, and groupings inside a host or a domain of links.
-
-The simulator is one process on one host, so each grouping fits into an instance.
-"""
+"""Trees of replica groupings, and groupings inside an instance of a program or a domain of links."""
 
 from __future__ import annotations
 
@@ -71,16 +68,27 @@ def group_of(groups: NamedReplicaGrouping | None, key: str) -> ReplicaGrouping |
 
 
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
-    """The grouping inside one instance of the program: the same one, since all replicas are in this process.
+    """The grouping inside one instance of the program: of the same stride, with smaller groups where they do not fit.
+
+    In a program of one instance it is the same grouping.
 
     Args:
         replica_grouping: the grouping. Default: one group of all replicas.
+    Raises:
+        ReplicaError: instances have different numbers of replicas; members are further apart than an instance has
+            replicas, or groups have no constant stride.
     """
-    return _inside(replica_grouping, gir().instance_replication_factor, "instance")
+    replicas, count = gir().replication_factor, gir()._num_instances
+    if replicas % count:
+        raise ReplicaError(
+            f"get_instance_replica_grouping: instances have different numbers of replicas, got {replicas} on {count} "
+            f"instances, expected a multiple of {count}"
+        )
+    return _inside(replica_grouping, replicas // count, "instance")
 
 
 def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
-    """True if groups reach over several instances; always False, as there is one."""
+    """True if groups reach over several instances."""
     return get_instance_replica_grouping(replica_grouping) != replica_grouping
 
 

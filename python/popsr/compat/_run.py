@@ -1,20 +1,27 @@
-"""``python -m popsr run``: a script or module as its own program, with PopXL's imports."""
+"""``python -m popsr run``: a script or module as its own program, with PopXL's imports.
+
+On ranks of MPI an exception that leaves the program on one of them ends all, as under ``python -m mpi4py``.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import importlib.util
 import os
 import runpy
 import sys
+import time
 from collections.abc import Sequence
 
 from popsr._text.shown import shown
 from popsr.compat._finder import install
-from popsr.errors import Error, FileError
+from popsr.errors import Error, FileError, StoppedError
 
-__all__ = ["main"]
+__all__ = ["main", "prepare", "run_program"]
+
+_PATIENCE = 3  # seconds
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,20 +49,44 @@ def main(argv: Sequence[str]) -> int:
         for entry in options.entries:
             if not os.path.isfile(entry):
                 raise _not_found(f"run: no such file for --with, got {shown(entry)}, expected a Python file")
-        _prepare(options.program, options.is_module, options.force)
+        prepare(options.program, options.is_module, options.force)
     except Error as error:
         print(f"popsr: {error}", file=sys.stderr)
         return 2
-    for entry in options.entries:
-        runpy.run_path(entry, run_name="popsr_entries")
-    if options.is_module:
-        runpy.run_module(options.program[0], run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(options.program[0], run_name="__main__")
+    try:
+        run_program(options.entries, options.program[0], options.is_module)
+    except BaseException as error:
+        _end_all_ranks(error)
+        raise
     return 0
 
 
-def _prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
+def run_program(entries: Sequence[str], program: str, is_module: bool) -> None:
+    """Run files, then the program as ``__main__``: after ``prepare``."""
+    for entry in entries:
+        runpy.run_path(entry, run_name="popsr_entries")
+    if is_module:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(program, run_name="__main__")
+
+
+def _end_all_ranks(error: BaseException) -> None:
+    """Let MPI end all ranks when this process ends, after Python has printed the error.
+
+    Ranks often fail together, with an error that one of them met or that they agreed on. The others wait a little for
+    that rank to print it and to end them.
+    """
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized() or mpi.COMM_WORLD.size == 1:
+        return
+    importlib.import_module("mpi4py.run").set_abort_status(error)
+    is_told = isinstance(error, StoppedError) or (isinstance(error, Error) and mpi.COMM_WORLD.rank > 0)
+    if is_told:
+        time.sleep(_PATIENCE)
+
+
+def prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
     """Steps of the interpreter before a program starts, and the aliases. Nothing is undone: threads may go on."""
     name = program[0]
     if not is_module and not _is_program(name):

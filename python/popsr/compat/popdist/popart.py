@@ -14,19 +14,18 @@ __all__ = ["configureSessionOptions", "getDevice"]
 
 
 def configureSessionOptions(opts: Options) -> None:  # noqa: N802
-    """Let options say how many replicas there are.
+    """Let options say how many replicas there are, and that sessions run on all instances.
 
     Args:
         opts: the options.
     Raises:
         ArgumentTypeError: not options.
-        UnsupportedError: a launcher started more than one instance.
     """
     read_a("popdist.popart.configureSessionOptions: opts", opts, Options)
     local, total = popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas()
     opts.enableReplicatedGraphs = local > 1
     opts.replicatedGraphCount = local
-    opts.enableDistributedReplicatedGraphs = False  # of several instances
+    opts.enableDistributedReplicatedGraphs = popdist.getNumInstances() > 1
     opts.globalReplicationFactor = total
     opts.globalReplicaOffset = popdist.getReplicaIndexOffset()
 
@@ -34,12 +33,10 @@ def configureSessionOptions(opts: Options) -> None:  # noqa: N802
 def getDevice(  # noqa: N802
     connectionType: DeviceConnectionType = DeviceConnectionType.Always,
 ) -> DeviceInfo:
-    """A device with the IPUs of all replicas.
+    """A device with the IPUs of this instance's replicas.
 
     Args:
         connectionType: recorded.
-    Raises:
-        UnsupportedError: a launcher started more than one instance.
     """
     ipus = popdist.getNumLocalReplicas() * popdist.getNumIpusPerReplica()
     return DeviceManager().acquireAvailableDevice(ipus, connectionType=connectionType)
