@@ -23,11 +23,11 @@ commands:
   version                 print the version
 """
 
-_PROGRAMS = {"plan": "popsr.compat._plan", "run": "popsr.compat._run"}
 _LISTINGS = {
     "check": "popsr.compat._check",
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
+    "plan": "popsr.compat._plan",
 }
 
 
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = args[0] if args else "--help"
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
-    if command in _PROGRAMS:
-        return int(importlib.import_module(_PROGRAMS[command]).main(args[1:]))
+    if command == "run":
+        return int(importlib.import_module("popsr.compat._run").main(args[1:]))
     if command in _LISTINGS:
         return _print_listing(_LISTINGS[command], args[1:])
     if command in ("version", "--version"):

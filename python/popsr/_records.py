@@ -205,8 +205,8 @@ class Divergence(NamedTuple):
 class PlannedExchange(NamedTuple):
     """An op for which values move between ranks: its first operand that moves, and the groups, where they decide.
 
-    ``path_messages`` and ``path_bytes`` follow one another. ``traffic`` has a row for each rank: bytes and messages
-    that it sends, then those that it receives, in one execution.
+    ``traffic`` has a row for each rank: bytes and messages that it sends in one execution, those that it receives, and
+    the messages and bytes of these that cannot move at the same time.
     """
 
     op: int
@@ -216,8 +216,6 @@ class PlannedExchange(NamedTuple):
     is_chain: bool
     executions: int
     is_bound: bool
-    path_messages: int
-    path_bytes: int
     traffic: np.ndarray[Any, np.dtype[np.uint64]]
 
 

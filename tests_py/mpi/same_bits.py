@@ -25,6 +25,7 @@ from popsr._program import launcher
 from popsr._session import ranks
 from popsr._session.host_data import StreamPlan
 from popsr.analysis import Traffic
+from popsr.op import Op
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
 from tests_py.golden.sources import IRS
 from tests_py.mpi.rank_programs import of_number
@@ -136,7 +137,7 @@ def differences(
                     yield f"{where}: run {run} variable {variables[k].name} differs"
 
 
-def unplanned(session: popsr.Session, before: dict[popsr.Op, Traffic]) -> str:
+def unplanned(session: popsr.Session, before: dict[Op, Traffic]) -> str:
     """Messages that a run did not move as its plan says."""
     communication = session.plan.communication()
     planned = communication.traffic(COMM.rank)

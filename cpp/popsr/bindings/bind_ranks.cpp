@@ -65,13 +65,15 @@ std::shared_ptr<RankLink> make_link(std::int64_t rank, std::int64_t ranks, const
   return std::make_shared<RankLink>(std::make_unique<PythonTransport>(rank, ranks, exchange, gather));
 }
 
-/// A row for each rank: bytes and messages that it sends, then those that it receives.
-py::array_t<std::uint64_t> traffic_array(const std::vector<Traffic>& ranks) {
-  py::array_t<std::uint64_t> array({static_cast<py::ssize_t>(ranks.size()), py::ssize_t{4}});
+/// A row for each rank: bytes and messages that it sends, those that it receives, messages and bytes of its path.
+py::array_t<std::uint64_t> traffic_array(const ExchangeTraffic& traffic) {
+  py::array_t<std::uint64_t> array({static_cast<py::ssize_t>(traffic.ranks.size()), py::ssize_t{6}});
   std::uint64_t* out = array.mutable_data();
-  for (const Traffic& each : ranks) {
-    for (const std::uint64_t value :
-         {each.sent_bytes, each.sent_messages, each.received_bytes, each.received_messages}) {
+  for (std::size_t rank = 0; rank < traffic.ranks.size(); ++rank) {
+    const Traffic& each = traffic.ranks[rank];
+    const CriticalPath& path = traffic.paths[rank];
+    for (const std::uint64_t value : {each.sent_bytes, each.sent_messages, each.received_bytes,
+                                      each.received_messages, path.messages, path.bytes}) {
       *out++ = value;
     }
   }
@@ -111,11 +113,10 @@ std::vector<Record<"PlannedExchange">> exchanges_of(
   for (const PlannedExchange& each :
        planned_exchanges(facts, plan_options(options, map, tuning), message_bytes)) {
     const auto [it, is_new] = arrays.try_emplace(each.traffic.get());
-    if (is_new) it->second = traffic_array(each.traffic->ranks);
+    if (is_new) it->second = traffic_array(*each.traffic);
     result.push_back(Record<"PlannedExchange">::of(
         each.op->id, each.tensor == kNone ? std::nullopt : std::optional(each.tensor), each.groups,
-        each.value_bytes, each.is_chain, each.executions, each.is_bound, each.traffic->path.messages,
-        each.traffic->path.bytes, it->second));
+        each.value_bytes, each.is_chain, each.executions, each.is_bound, it->second));
   }
   return result;
 }

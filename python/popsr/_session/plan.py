@@ -24,9 +24,7 @@ class Plan(str):
     _settings: PlanSettings
 
     @classmethod
-    def _of(
-        cls, ir: Ir, core: _core.Session, ranks: int, settings: PlanSettings
-    ) -> Plan:
+    def _of(cls, ir: Ir, core: _core.Session, ranks: int, settings: PlanSettings) -> Plan:
         self = cls(core.plan())
         self._ir, self._facts, self._ranks, self._settings = ir, core.facts, ranks, settings
         return self

@@ -6,7 +6,7 @@ __all__ = ["bytes_text", "count_text", "time_text"]
 
 
 def time_text(seconds: float) -> str:
-    """"1.2 s", "3.45 ms", "12 µs": three digits."""
+    """Three digits and a unit, as "1.2 s", "3.45 ms" and "12 µs"."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"
@@ -14,7 +14,7 @@ def time_text(seconds: float) -> str:
 
 
 def count_text(count: int) -> str:
-    """"999", "1.2 k", "3.45 M": three digits and a power of 1,000."""
+    """Three digits and a power of 1,000, as "999", "1.2 k" and "3.45 M"."""
     for unit, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
@@ -22,6 +22,6 @@ def count_text(count: int) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """"24 B", "1.2 kB"."""
+    """A number of bytes, as "24 B" and "1.2 kB"."""
     text = count_text(count)
     return f"{text}B" if text[-1].isalpha() else f"{text} B"

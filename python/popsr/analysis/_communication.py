@@ -61,8 +61,6 @@ class Exchange:
         executions: how often a run executes it.
         is_bound: at most so often, as conditions decide.
         value_bytes: bytes of one replica's value of ``tensor``.
-        path_messages: messages that follow one another in one execution.
-        path_bytes: bytes that one link moves meanwhile, one after another.
     """
 
     op: Op
@@ -72,8 +70,6 @@ class Exchange:
     executions: int
     is_bound: bool
     value_bytes: int
-    path_messages: int
-    path_bytes: int
     _traffic: np.ndarray[Any, np.dtype[np.uint64]] = field(repr=False)
 
     @property
@@ -84,26 +80,35 @@ class Exchange:
     @property
     def ranks(self) -> tuple[Traffic, ...]:
         """Bytes and messages of each rank in one execution."""
-        return tuple(Traffic(*row) for row in self._traffic.tolist())
+        return tuple(Traffic(*row[:4]) for row in self._traffic.tolist())
 
     @property
     def most(self) -> Traffic:
         """The largest numbers that a rank has in one execution, each for itself."""
-        return Traffic(*self._traffic.max(axis=0).tolist())
+        return Traffic(*self._traffic.max(axis=0).tolist()[:4])
 
     def seconds(self, *, bandwidth: float, latency: float) -> float:
-        """Least time of all executions: as in LogGP with overheads and gaps of 0, alone on links of both directions.
+        """Least time of all executions, of the rank that takes longest.
+
+        A rank waits for messages that follow one another, and sends and receives at the same time: LogGP (Alexandrov
+        et al., 1995) with overheads and gaps between messages of 0.
 
         Args:
             bandwidth: bytes per second that a rank can send, and receive at the same time.
             latency: seconds from one rank to another of a message without bytes.
         """
-        return self.executions * (self.path_messages * latency + self.path_bytes / bandwidth)
+        return self.executions * sum(self._path(bandwidth, latency))
 
     def limit(self, *, bandwidth: float, latency: float) -> Literal["latency", "bandwidth"]:
         """The larger part of ``seconds``."""
-        by_latency = self.path_messages * latency
-        return "latency" if by_latency > self.path_bytes / bandwidth else "bandwidth"
+        by_latency, by_bandwidth = self._path(bandwidth, latency)
+        return "latency" if by_latency > by_bandwidth else "bandwidth"
+
+    def _path(self, bandwidth: float, latency: float) -> tuple[float, float]:
+        """Seconds of one execution by latency and by bandwidth, of the rank that takes longest."""
+        times = self._traffic[:, 4:] * [latency, 1 / bandwidth]
+        by_latency, by_bandwidth = times[times.sum(axis=1).argmax()]
+        return float(by_latency), float(by_bandwidth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +137,7 @@ class Communication(Summarised):
         rank = read_int("traffic: rank", rank, 0, self.ranks - 1)
         totals: dict[Op, Traffic] = {}
         for each in self.exchanges:
-            row = [count * each.executions for count in each._traffic[rank].tolist()]
+            row = [count * each.executions for count in each._traffic[rank].tolist()[:4]]
             if any(row):
                 before = totals.get(each.op, Traffic(0, 0, 0, 0))
                 totals[each.op] = Traffic(*map(sum, zip(before, row, strict=True)))
@@ -143,8 +148,8 @@ class Communication(Summarised):
         """The largest numbers that a rank has in one run, each for itself."""
         if not self.exchanges:
             return Traffic(0, 0, 0, 0)
-        total = sum(each._traffic.astype(object) * each.executions for each in self.exchanges)
-        return Traffic(*(int(count) for count in total.max(axis=0)))  # type: ignore[union-attr] # not 0
+        total = sum(each._traffic[:, :4] * each.executions for each in self.exchanges)
+        return Traffic(*total.max(axis=0).tolist())  # type: ignore[union-attr] # not 0
 
     def seconds(self, *, bandwidth: float, latency: float) -> float:
         """Least time of one run's exchanges, which come one after another; see ``Exchange.seconds``.
@@ -190,7 +195,7 @@ class Communication(Summarised):
             (*_cells(row), time_text(time(row)), f"{time(row) / total:.1%}", row[0].limit(**links))
             for row in sorted(self.lines(), key=time, reverse=True)
         ]
-        by_latency = sum(each.executions * each.path_messages * latency for each in self.exchanges)
+        by_latency = sum(each.executions * each._path(**links)[0] for each in self.exchanges)
         title = f"{self!r}, at least {time_text(total)}"
         if total:
             title += f": {by_latency / total:.0%} latency, {1 - by_latency / total:.0%} bandwidth"
@@ -254,8 +259,6 @@ def _exchange(ir: Ir, each: PlannedExchange) -> Exchange:
         each.executions,
         each.is_bound,
         each.value_bytes,
-        each.path_messages,
-        each.path_bytes,
         each.traffic,
     )
 
@@ -263,7 +266,9 @@ def _exchange(ir: Ir, each: PlannedExchange) -> Exchange:
 def _check_links(bandwidth: float, latency: float) -> None:
     for name, value in (("bandwidth", bandwidth), ("latency", latency)):
         if not 0 < read_number(f"seconds: {name}", value) < float("inf"):
-            raise AttributeValueError(f"seconds: {name} is not positive, got {shown(value)}, expected a number > 0")
+            raise AttributeValueError(
+                f"seconds: {name} is not positive, got {shown(value)}, expected a number > 0"
+            )
 
 
 _HEADER = ("op", "line", "group", "value", "by", "times", "sent by a rank", "messages")
@@ -287,6 +292,6 @@ def _cells(row: list[Exchange]) -> tuple[str, ...]:
 
 
 def _group(group: ReplicaGrouping) -> str:
-    """"8 of 128, stride 8"."""
+    """Groups and their size, as "8 of 128, stride 8"."""
     text = f"{group.num_groups} of {group.group_size}"
     return text if group.stride == 1 else f"{text}, stride {group.stride}"

@@ -1,4 +1,4 @@
-"""``python -m popsr plan``: the messages that a program's session would move between ranks, none of which is started."""
+"""``python -m popsr plan``: the messages that a program's session would move between ranks, without any."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"popsr: {error}", file=sys.stderr)
         return 2
     print(
-        f"popsr: plan: the program made {options.made} sessions, expected {options.session} or more", file=sys.stderr
+        f"popsr: plan: the program made {options.made} sessions, expected {options.session} or more",
+        file=sys.stderr,
     )
     return 2
 
@@ -44,14 +45,21 @@ def main(argv: Sequence[str]) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m popsr plan",
-        description="Run a program until it makes a session, and print what that moves between ranks of MPI in one run: "
-        "a row for each line, the slowest first, with the least time that its messages take.",
+        description="Run a program until it makes a session, and print what that moves between ranks of MPI in one "
+        "run: a row for each line, the slowest first, with the least time that its messages take.",
     )
     parser.add_argument(
-        "--ranks", type=_positive(int), action="append", required=True, help="number of ranks; may be given again"
+        "--ranks",
+        type=_positive(int),
+        action="append",
+        required=True,
+        help="number of ranks; may be given again",
     )
     parser.add_argument(
-        "--bandwidth", type=_positive(float), default=25e9, help="bytes per second of a rank in each direction (25e9)"
+        "--bandwidth",
+        type=_positive(float),
+        default=25e9,
+        help="bytes per second of a rank in each direction (25e9)",
     )
     parser.add_argument(
         "--latency", type=_positive(float), default=2e-6, help="seconds of a message without bytes (2e-6)"
@@ -59,11 +67,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--session", type=_positive(int), default=1, metavar="N", help="the N-th session (1)")
     parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
-    parser.add_argument("program", help="script.py, or the module; further arguments, all behind --, are its own")
-    own, more = argv, []
-    if "--" in argv:
-        end = list(argv).index("--")
-        own, more = argv[:end], argv[end + 1 :]
+    parser.add_argument(
+        "program", help="script.py, or the module; further arguments, all behind --, are its own"
+    )
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    own, more = list(argv[:end]), list(argv[end + 1 :])
     options, others = parser.parse_known_args(own)
     options.program = [options.program, *others, *more]
     options.made = 0

@@ -140,9 +140,8 @@ class Planner {
                        });
     }
     if (!is_needed) return nullptr;
-    traffic->path.messages = 1;
     for (const Traffic& each : traffic->ranks) {
-      traffic->path.bytes = std::max(traffic->path.bytes, most_bytes(each));
+      traffic->paths.push_back({each == Traffic() ? 0U : 1U, most_bytes(each)});
     }
     return traffic;
   }
@@ -155,18 +154,16 @@ class Planner {
     return once(std::move(key), [&] {
       auto traffic = std::make_shared<ExchangeTraffic>();
       traffic->ranks = no_traffic();
-      std::vector<CriticalPath> paths(traffic->ranks.size());
+      traffic->paths.resize(traffic->ranks.size());
       const std::int64_t elements = num_elements(in.type.shape);
       for (std::int64_t g = 0; g < groups.num_groups(); ++g) {
         const std::vector<std::int64_t> owners = chain_ranks(groups.group(g), ranks());
         const ChainSteps steps{elements, std::min(options_.chain.chunk_elements, elements),
                                static_cast<std::int64_t>(owners.size()) - 1};
-        add_pass(owners, steps, chain.message_size, result, traffic->ranks, paths);
+        add_pass(owners, steps, chain.message_size, result, *traffic);
       }
-      for (std::size_t rank = 0; rank < paths.size(); ++rank) {
-        CriticalPath& path = traffic->path;
-        path.messages = std::max(path.messages, paths[rank].messages);
-        path.bytes = std::max(path.bytes, paths[rank].bytes + most_bytes(traffic->ranks[rank]));
+      for (std::size_t rank = 0; rank < traffic->ranks.size(); ++rank) {
+        traffic->paths[rank].bytes += most_bytes(traffic->ranks[rank]);
       }
       return traffic;
     });
@@ -175,7 +172,7 @@ class Planner {
   /// A group's chain. A rank waits for its last chunk to go to the last rank and back; the groups that it is in
   /// come one after another.
   void add_pass(const std::vector<std::int64_t>& owners, const ChainSteps& steps, std::size_t message,
-                std::size_t result, std::vector<Traffic>& traffic, std::vector<CriticalPath>& paths) const {
+                std::size_t result, ExchangeTraffic& traffic) const {
     std::uint64_t messages = 0, results = 0;
     for (std::int64_t chunk = 0; chunk < steps.chunks(); ++chunk) {
       const auto count = static_cast<std::size_t>(steps.count(chunk));
@@ -188,9 +185,9 @@ class Planner {
     for (std::size_t k = 0; k < owners.size(); ++k) {
       const auto hops = static_cast<std::uint64_t>(2 * (steps.last - static_cast<std::int64_t>(k)));
       if (hops == 0) continue;
-      add_message(traffic, owners[k], owners[k + 1], elements * message, messages);
-      add_message(traffic, owners[k + 1], owners[k], elements * result, results);
-      CriticalPath& path = paths[static_cast<std::size_t>(owners[k])];
+      add_message(traffic.ranks, owners[k], owners[k + 1], elements * message, messages);
+      add_message(traffic.ranks, owners[k + 1], owners[k], elements * result, results);
+      CriticalPath& path = traffic.paths[static_cast<std::size_t>(owners[k])];
       path.messages += hops;
       path.bytes += (hops - 1) * last_chunk;
     }

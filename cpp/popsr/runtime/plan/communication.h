@@ -13,8 +13,8 @@
 
 namespace popsr {
 
-/// The messages that no rank can move beside each other: they take at least `messages` latencies, and the
-/// time of `bytes` on one link.
+/// Of one rank, what cannot move at the same time: it takes at least `messages` latencies, and the time of
+/// `bytes` on one link.
 struct CriticalPath {
   std::uint64_t messages = 0, bytes = 0;
 };
@@ -22,7 +22,7 @@ struct CriticalPath {
 /// Messages of one execution of an op.
 struct ExchangeTraffic {
   std::vector<Traffic> ranks = {};
-  CriticalPath path = {};
+  std::vector<CriticalPath> paths = {};  ///< By rank.
 };
 
 /// An op for which values move between ranks.
