@@ -148,7 +148,7 @@ def golden_ir(name: str) -> Callable[[], popsr.Ir]:
         rng = np.random.default_rng
         with (
             # Programs with popdist's names are built as for one process, with their own number of replicas.
-            mock.patch.object(launcher, "world", lambda where: None),
+            mock.patch.object(launcher, "world", return_value=None),
             # Examples that draw other data in each process draw the same on all ranks.
             mock.patch.object(np.random, "default_rng", lambda seed=0: rng(0 if seed is None else seed)),
         ):
