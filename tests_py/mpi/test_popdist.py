@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests_py import ROOT
 from tests_py.mpi import worlds
 from tests_py.support.helpers import Array
 from tests_py.support.programs import PUBLISHED
+from tests_py.support.programs.start_published import CONFIGS
 
 PROGRAMS = PUBLISHED / "instances"
 WORLDS = [("mpich", 2), ("openmpi", 3), ("mpich", 4)]
@@ -86,6 +89,45 @@ def test_programs_give_the_bits_of_one_process(
     expected, prints = alone[name, replicas]
     np.testing.assert_array_equal(rows(tmp_path, ranks), expected, strict=True)
     assert result.stdout == prints  # of the first instance
+
+
+@pytest.mark.parametrize("library", worlds.LIBRARIES)
+def test_the_example_prints_the_same_on_one_and_on_three_ranks(library: str) -> None:
+    pytest.importorskip("sklearn")
+    worlds.require(library)
+    program = str(ROOT / "examples/popxl/mnist.py")
+    options = ("--epochs", "1", "--hidden", "32", "--gradient-accumulation", "2")
+    results = [
+        worlds.start(
+            *(library, ranks, "-m", "popsr", "run", program, *options), POPDIST_NUM_TOTAL_REPLICAS="4"
+        )
+        for ranks in (1, 3)
+    ]
+    assert [result.returncode for result in results] == [0, 0], results[1].stderr
+    assert results[0].stdout == results[1].stdout
+    assert re.search(r"= 64 .*\nepoch 1: loss \d\.\d+\ntest accuracy: [89]", results[0].stdout)
+
+
+# Library, ranks, names and configurations.
+PUBLISHED_PROGRAMS = [
+    ("mpich", 2, ["bert", "half", "llama", "quantised", "t5", "translation"]),
+    ("openmpi", 3, ["gpt phased", "half"]),
+    ("mpich", 4, ["gpt", "half"]),
+]
+
+
+@pytest.mark.parametrize(("library", "ranks", "names"), PUBLISHED_PROGRAMS)
+def test_model_programs_give_the_bits_of_one_process(library: str, ranks: int, names: list[str]) -> None:
+    assert worlds.check(library, ranks, "tests_py.mpi.published", *names) == "the same bits\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("library", worlds.LIBRARIES)
+def test_all_model_programs_give_the_bits_of_one_process(library: str, ranks: int) -> None:
+    fitting = [each for each in CONFIGS if ranks == 2 or each[0].startswith("gpt")]
+    names = [word for each in fitting for word in each]
+    assert worlds.check(library, ranks, "tests_py.mpi.published", *names) == "the same bits\n"
 
 
 @pytest.mark.parametrize("library", worlds.LIBRARIES)
