@@ -1,6 +1,7 @@
 """Data parallelism and gradient accumulation: images of digits, Adam. Written with PopXL's names.
 
 Run it with ``python -m popsr run examples/popxl/mnist.py``; ``--help`` lists the options. Needs popsr[examples].
+``POPDIST_NUM_TOTAL_REPLICAS=4 mpiexec -n 2 python -m popsr run examples/popxl/mnist.py`` runs on two ranks of MPI.
 """
 
 import argparse
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import popdist
 import popxl
 import popxl_addons as addons
 from popxl import ops
@@ -112,8 +114,7 @@ def reset_counter(counter: popxl.Tensor, how: str) -> None:
 
 def train_program(opts: Options, pixels: int, rng: np.random.Generator) -> Program:
     """A run of the session is one update: losses of all its micro batches come out."""
-    ir = popxl.Ir()
-    ir.replication_factor = opts.data_parallel
+    ir = popxl.Ir("popdist") if popdist.isPopdistEnvSet() else popxl.Ir(opts.data_parallel)
     ir.num_host_transfers = opts.gradient_accumulation
     accumulate = opts.gradient_accumulation > 1
     with ir.main_graph:
@@ -178,19 +179,21 @@ def train(
     seed: int = 0,
     report: Callable[[int, float], None] | None = None,
 ) -> np.ndarray:
-    """Losses by update and micro batch."""
+    """Losses by update, micro batch and replica; ``report`` gets those of the instance's first replica."""
     rng, losses = np.random.default_rng(seed), []
+    first = popdist.getReplicaIndexOffset()
+    own = slice(first, first + program.session.ir.instance_replication_factor)  # replicas of this instance
     with program.session as session:
         for epoch in range(epochs):
             for batch in batches(opts, len(x), rng):
                 wanted = {
                     stream: session._full_input_shape(stream.shape) for stream in session.expected_inputs()
                 }
-                data = {program.images: x[batch], program.labels: y[batch]}
+                data = {program.images: x[batch[:, own]], program.labels: y[batch[:, own]]}
                 inputs = {stream: data[stream].reshape(shape) for stream, shape in wanted.items()}
                 losses.append(session.run(inputs)[program.out])
             if report is not None:
-                report(epoch, float(np.mean(losses[-1])))
+                report(epoch, float(np.mean(losses[-1].reshape(opts.gradient_accumulation, -1)[:, 0])))
     return np.array(losses)
 
 
@@ -208,6 +211,12 @@ def accuracy(program: Program, trained: Program, x: np.ndarray, y: np.ndarray) -
     return right / (len(x) // at_once * at_once)
 
 
+@popdist.execute_on_instances({0})
+def log(text: str, end: str = "\n") -> None:
+    """Print it once."""
+    print(text, end=end)
+
+
 def main() -> None:
     """Train, test, report."""
     opts = Options()
@@ -221,23 +230,26 @@ def main() -> None:
     args = parser.parse_args()
     for name in vars(opts):
         setattr(opts, name, getattr(args, name))
+    if popdist.isPopdistEnvSet():
+        popdist.init()
+        opts.data_parallel = popdist.getNumTotalReplicas()
 
-    print(
+    log(
         f"global_batch_size = {opts.micro_batch_size} * {opts.gradient_accumulation} * {opts.data_parallel}",
         end="",
     )
-    print(f" = {opts.global_batch_size}  # micro_batch_size * gradient_accumulation * data_parallel")
+    log(f" = {opts.global_batch_size}  # micro_batch_size * gradient_accumulation * data_parallel")
     images = data.digits() if args.data is None else data.idx_folder(args.data, 60_000)
     if len(images.y_train) < opts.global_batch_size:
         parser.error(f"too few images for one update, got {len(images.y_train)}")
     program = train_program(opts, images.x_train.shape[1], np.random.default_rng(args.seed))
 
     def report(epoch: int, loss: float) -> None:
-        print(f"epoch {epoch + 1}: loss {loss:.4f}")
+        log(f"epoch {epoch + 1}: loss {loss:.4f}")
 
     train(program, opts, images.x_train, images.y_train, args.epochs, args.seed, report)
     tester = test_program(opts, images.x_train.shape[1], min(40, len(images.y_test)))
-    print(f"test accuracy: {100 * accuracy(tester, program, images.x_test, images.y_test):.2f} %")
+    log(f"test accuracy: {100 * accuracy(tester, program, images.x_test, images.y_test):.2f} %")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ import numpy as np
 from popsr import _core
 from popsr._host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._lazy import names_only
+from popsr._program import launcher
 from popsr._program.create_graph import create_graph
 from popsr._program.gaps import Gap
 from popsr._program.handles import Handle, Undone, refuse_copy, retire
-from popsr._program.launcher import instances, share, world
 from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.transaction import keep_attribute, transactional
@@ -81,7 +81,8 @@ class Ir(Handle):
         self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
         self.options = Options()
         self.options._bind(self)
-        if isinstance(replication, str) and world('Ir("popdist")') is not None:
+        self._is_of_popdist = isinstance(replication, str)
+        if self._is_distributed and self._world() is not None:
             self.options.enableDistributedReplicatedGraphs = True
 
     @property
@@ -139,8 +140,8 @@ class Ir(Handle):
 
     @property
     def _is_distributed(self) -> bool:
-        """True if sessions run on all processes of MPI."""
-        return bool(self.options._values.get("enableDistributedReplicatedGraphs", False))
+        """True if sessions run on all processes of MPI, where there are several."""
+        return self._is_of_popdist or bool(self.options._values.get("enableDistributedReplicatedGraphs"))
 
     @property
     def _num_instances(self) -> int:
@@ -150,10 +151,10 @@ class Ir(Handle):
     @property
     def _local_replicas(self) -> range:
         replicas, comm = self._core.replication, self._world()
-        return range(replicas) if comm is None else share(replicas, comm.size, comm.rank)
+        return range(replicas) if comm is None else launcher.share(replicas, comm.size, comm.rank)
 
     def _world(self) -> MPI.Intracomm | None:
-        return world("Ir") if self._is_distributed else None
+        return launcher.world("Ir") if self._is_distributed else None
 
     @transactional
     def create_graph(
@@ -428,7 +429,7 @@ class Ir(Handle):
 
 def _read_replication(value: Any) -> int:
     if isinstance(value, str) and value == "popdist":
-        value = instances('Ir("popdist")').replicas
+        value = launcher.instances('Ir("popdist")').replicas
     replication = read_any_int("Ir: replication", value)
     if not 1 <= replication <= _core.MAX_REPLICAS:
         raise ReplicaError(

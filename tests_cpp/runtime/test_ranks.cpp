@@ -226,10 +226,12 @@ std::vector<std::string> errors_of_wrong_rule(std::int64_t ranks) {
 }
 
 TEST_CASE("ranks: values that differ although they were proved equal are found and named on all ranks") {
-  const std::string alone = errors_of_wrong_rule(1).front();
-  CHECK(alone.starts_with("check: 'y' differs between replicas 0 and 1 after relu"));
+  const std::string alone = errors_of_wrong_rule(1).front(), pair = "replicas 0 and 1";
+  CHECK(alone.starts_with("check: 'y' differs between " + pair + " after relu"));
   for (const std::int64_t ranks : {2, 3, 5}) {
-    CHECK(errors_of_wrong_rule(ranks) == std::vector<std::string>(static_cast<std::size_t>(ranks), alone));
+    std::string text = alone;
+    text.insert(text.find(pair) + pair.size(), ranks == 5 ? " of ranks 0 and 1" : " of rank 0");
+    CHECK(errors_of_wrong_rule(ranks) == std::vector<std::string>(static_cast<std::size_t>(ranks), text));
   }
 }
 

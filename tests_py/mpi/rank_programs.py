@@ -24,7 +24,16 @@ from tests_py.support.programs.random_programs import KINDS, Step
 
 REPLICAS = (2, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 12)
 OWN_KINDS = (
-    *("shard", "shard", "remote_shard", "remote_variable", "group_load", "group_load", "group_store", "while_loop"),
+    *(
+        "shard",
+        "shard",
+        "remote_shard",
+        "remote_variable",
+        "group_load",
+        "group_load",
+        "group_store",
+        "while_loop",
+    ),
     *("accumulate", "accumulate", "scan", "gather_layer", "pairs", "counted"),
 )
 
@@ -87,9 +96,7 @@ class RankProgram(ExactProgram):
         group = self.grouping(rng)
         rows = (group.num_groups,) if group.num_groups > 1 else ()
         data = self.draw(rng, (TRANSFERS, *rows, *self.axes.shape), self.axes.name)
-        stream = popsr.h2d_stream(
-            self.axes.shape, dtype(self.axes.name), "in", replicated_stream_mode=group
-        )
+        stream = popsr.h2d_stream(self.axes.shape, dtype(self.axes.name), "in", replicated_stream_mode=group)
         self.io.inputs[stream] = data.astype(np_dtype(self.axes.name))
         return ops.host_load(stream)
 
@@ -179,7 +186,9 @@ class RankProgram(ExactProgram):
             if kind == 0:
                 return ops.tanh(collectives.replicated_all_gather(x, 0, group))
             if kind == 1:
-                return collectives.replicated_slice(collectives.replicated_all_gather(ops.sin(x), 0, group), 0, group)
+                return collectives.replicated_slice(
+                    collectives.replicated_all_gather(ops.sin(x), 0, group), 0, group
+                )
             if kind == 2:
                 return collectives.replica_sharded_slice(x * x, group)
             joined = collectives.replicated_all_gather(x, 0, group)

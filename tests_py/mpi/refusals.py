@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 import popsr
 from popsr import _core, ops
+from popsr._session import ranks
 from tests_py.support.programs.bit_judge import kernels, quiet
 
 COMM = MPI.COMM_WORLD
@@ -149,6 +150,30 @@ def error_of_printing() -> None:
         session.run()
 
 
+def value_that_arrives_wrongly() -> None:
+    """One bit of what rank 1 gets from another for a sum, which all replicas are proved to have the same of."""
+    ir = popsr.Ir(replication=6)
+    with ir.main_graph, popsr.in_sequence():
+        x = popsr.h2d_stream((100,), popsr.float32, name="x")
+        ops.host_store(
+            popsr.d2h_stream((100,), popsr.float32),
+            ops.collectives.replicated_all_reduce(ops.host_load(x, "value")),
+        )
+    exchange, turned = ranks.Ranks._exchange, []
+
+    def turning(self: ranks.Ranks, sends: ranks.Messages, receives: ranks.Messages) -> None:
+        exchange(self, sends, receives)
+        if RANK == 1 and receives and not turned:
+            turned.append(True)
+            receives[0][1][2] ^= 1
+
+    with (
+        mock.patch.object(ranks.Ranks, "_exchange", turning),
+        popsr.Session(ir, comm=COMM, check=True) as session,
+    ):
+        session.run({x: np.full((2, 100), 1 + RANK, np.float32)})
+
+
 SAME = "expected the same on all ranks$"
 ROWS: list[Row] = [
     ("no ranks", lambda: popsr.Session(Sums().ir, comm=MPI.COMM_NULL), "ArgumentTypeError", "has no ranks"),
@@ -272,6 +297,13 @@ ROWS: list[Row] = [
         unequal_rows,
         "ReplicaError",
         "'x' is declared equal, rows of replicas 0 and 4 differ",
+    ),
+    (
+        "a value that arrives wrongly",
+        value_that_arrives_wrongly,
+        "ReplicaError",
+        r"^check: 'replicated_all_reduce_out' differs between replicas 0 and 2 of ranks 0 and 1 after "
+        r"replicated_all_reduce at .*refusals.py:\d+, got bits 0x41400000 and 0x41[0-9a-f]+ at element 0, expected",
     ),
     (
         "an error while printing",

@@ -1,7 +1,8 @@
 """Runs programs on all ranks of a world and compares with one process, bit by bit.
 
 ``python -m mpi4py -m tests_py.mpi.same_bits GOLDEN FIRST LAST``: each GOLDEN-th golden program (0: none), and the
-random programs FIRST to LAST - 1. Rank k is the one process for each k-th program, and tells the others what it saw.
+random programs FIRST to LAST - 1 of ``rank_programs``. Rank k is the one process for each k-th program, and tells the
+others what it saw.
 With a further argument rank 1 receives other values than it was sent, which must be found.
 """
 
@@ -27,7 +28,7 @@ from popsr._session.host_data import StreamPlan
 from popsr.analysis import Traffic
 from popsr.op import Op
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
-from tests_py.golden.sources import IRS
+from tests_py.golden.sources import IRS, RANDOM, ExactProgram, of_random
 from tests_py.mpi.rank_programs import of_number
 from tests_py.support.helpers import FLOATS, Array, bits, np_dtype
 from tests_py.support.programs.bit_judge import quiet
@@ -172,16 +173,19 @@ def compare(
         yield from differences(name, ir, expected, options, replicas)
 
 
+@contextlib.contextmanager
+def seeded() -> Iterator[None]:
+    """Programs that draw other data in each process draw the same on all ranks, and in one process."""
+    rng = np.random.default_rng
+    with mock.patch.object(np.random, "default_rng", lambda seed=0: rng(0 if seed is None else seed)):
+        np.random.seed(0)  # noqa: NPY002 - some draw in the old way
+        yield
+
+
 def golden_ir(name: str) -> Callable[[], popsr.Ir]:
     def build() -> popsr.Ir:
-        rng = np.random.default_rng
-        with (
-            # Programs with popdist's names are built as for one process, with their own number of replicas.
-            mock.patch.object(launcher, "world", lambda where: None),
-            # Examples that draw other data in each process draw the same on all ranks.
-            mock.patch.object(np.random, "default_rng", lambda seed=0: rng(0 if seed is None else seed)),
-        ):
-            np.random.seed(0)  # noqa: NPY002 - some draw in the old way
+        # Programs with popdist's names are built as for one process, with their own number of replicas.
+        with mock.patch.object(launcher, "world", return_value=None), seeded():
             ir = IRS[name]()
         if not ir.get_all_d2h_streams():
             with ir.main_graph, popsr.in_sequence():
@@ -203,6 +207,8 @@ def row_data(session: popsr.Session, rng: np.random.Generator) -> dict[Any, Arra
 
 
 def compare_golden(number: int, name: str) -> Iterator[str]:
+    if name in RANDOM:
+        return compare_inputs(number, name, of_random(RANDOM[name]))
     return compare(
         number,
         name,
@@ -214,8 +220,11 @@ def compare_golden(number: int, name: str) -> Iterator[str]:
 
 def compare_random(number: int) -> Iterator[str]:
     program = of_number(number)
-    if program is None:
-        return iter(())
+    return iter(()) if program is None else compare_inputs(number, f"random {number}", program)
+
+
+def compare_inputs(number: int, name: str, program: ExactProgram) -> Iterator[str]:
+    """The inputs of a random program, and then the same numbers in another order."""
 
     def inputs(session: popsr.Session, run: int, rng: np.random.Generator) -> dict[Any, Array]:
         used = session.expected_inputs()
@@ -225,7 +234,7 @@ def compare_random(number: int) -> Iterator[str]:
             if stream in used
         }
 
-    return compare(number, f"random {number}", lambda: program.ir, inputs, lambda session, run, rng: {})
+    return compare(number, name, lambda: program.ir, inputs, lambda session, run, rng: {})
 
 
 def exchange_wrongly(self: ranks.Ranks, sends: ranks.Messages, receives: ranks.Messages) -> None:
@@ -244,7 +253,7 @@ def main() -> None:
     silent = io.StringIO()
     with quiet(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
         set_sizes(*SMALL.get(COMM.size, (message_sizes.MESSAGE_BYTES, None)))
-        for number, name in enumerate(IRS) if step else ():
+        for number, name in enumerate([*IRS, *RANDOM]) if step else ():
             if number % step == 0:
                 found += compare_golden(number, name)
         set_sizes(*TINY.get(COMM.size, (message_sizes.MESSAGE_BYTES, None)))

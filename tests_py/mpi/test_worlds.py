@@ -19,7 +19,12 @@ SHORT = [
     ("openmpi", 2, 3, 170, 230),
     ("openmpi", 4, 6, 230, 250),
 ]
-MANY = [(library, ranks, 1, 250, 1250) for library in worlds.LIBRARIES for ranks in (1, 2, 3, 4)]
+MANY = [
+    (library, ranks, int(first == 250), first, first + 200)
+    for library in worlds.LIBRARIES
+    for ranks in (1, 2, 3, 4)
+    for first in range(250, 2850, 200)
+]
 
 
 def check(library: str, ranks: int, golden: int, first: int, last: int) -> None:
@@ -66,18 +71,28 @@ def test_mpi_without_threads_is_refused(library: str) -> None:
     assert out.count("StateError: got MPI.THREAD_SINGLE") == 2
 
 
+EXAMPLES = {
+    "mpi_training.py": ["training loss", "test accuracy", "digest of the weights"],
+    "mpi_transformer.py": ["loss", "digest of the weights"],
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("library", worlds.LIBRARIES)
-def test_the_example_prints_the_same_on_one_and_on_four_ranks(library: str) -> None:
-    pytest.importorskip("sklearn")
-    example = str(ROOT / "examples/mpi_training.py")
-    outputs = {worlds.check(library, ranks, example) for ranks in (1, 3)}
+def test_examples_print_the_same_on_one_and_on_three_ranks(library: str, example: str) -> None:
+    if example == "mpi_training.py":
+        pytest.importorskip("sklearn")
+    outputs = {worlds.check(library, ranks, str(ROOT / "examples" / example)) for ranks in (1, 3)}
     assert len(outputs) == 1
-    lines = outputs.pop().splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        "training loss",
-        "test accuracy",
-        "digest of the weights",
-    ]
+    assert [line.split(":")[0] for line in outputs.pop().splitlines()] == EXAMPLES[example]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("library", worlds.LIBRARIES)
+def test_examples_print_the_same_on_any_number_of_ranks(library: str, example: str) -> None:
+    outputs = {worlds.check(library, ranks, str(ROOT / "examples" / example)) for ranks in range(1, 9)}
+    assert len(outputs) == 1
 
 
 def test_popsr_does_not_import_mpi4py() -> None:

@@ -51,9 +51,14 @@ def environment(library: str) -> dict[str, str]:
 
 def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The result of a module or file on that many ranks. An exception on one of them ends all."""
-    command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
     started = [module] if module.endswith(".py") else ["-m", module]
-    command += [sys.executable, "-m", "mpi4py", *started, *args]
+    return start(library, ranks, "-m", "mpi4py", *started, *args, **more)
+
+
+def start(library: str, ranks: int, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The result of Python with these arguments on that many ranks."""
+    command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
+    command += [sys.executable, *args]
     return subprocess.run(
         command,
         env=environment(library) | more,

@@ -97,7 +97,7 @@ OPTIONS: tuple[Row, ...] = (
         "enableDistributedReplicatedGraphs",
         "bool",
         False,
-        "sessions run on all processes that a launcher of MPI started; `Ir(\"popdist\")` sets it where there are several",
+        'sessions run on all processes that a launcher of MPI started; `Ir("popdist")` sets it where there are several',
     ),
     Row("globalReplicationFactor", "int from 1", 1, _REPLICATION),
     Row(

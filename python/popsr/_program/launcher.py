@@ -151,8 +151,8 @@ def _check_size(where: str, comm: MPI.Intracomm, counts: dict[str, int]) -> None
     else:
         expected = str(count)
     raise StateError(
-        f"{where}: mpi4py's MPI is not the launcher's, got {comm.size} rank{'s' * (comm.size > 1)}, expected {expected} "
-        f"(by {name}): start the program with mpiexec of the MPI that `python -m mpi4py --mpi-lib-version` names"
+        f"{where}: mpi4py's MPI is not the launcher's, got {comm.size} rank{'s' * (comm.size > 1)}, expected "
+        f"{expected} (by {name}): start the program with mpiexec of the MPI that `python -m mpi4py --mpi-lib-version` names"
     )
 
 

@@ -18,7 +18,7 @@ import popsr.errors
 from popsr import _core
 from popsr._host import message_sizes
 from popsr._host.frameworks import framework
-from popsr._program.launcher import world
+from popsr._program import launcher
 from popsr._session.rank_program import program_items
 from popsr._text.shown import shown
 from popsr.errors import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from popsr.ir import Ir
 
-__all__ = ["HasRanks", "Ranks", "collective", "open_ranks", "together"]
+__all__ = ["HasRanks", "Ranks", "collective", "meet", "open_ranks", "together"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -204,7 +204,7 @@ def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
     if comm is None:
         name = os.environ.get("POPSR_COMM", "")
         if not name:
-            everyone = world("Session") if is_distributed else None
+            everyone = launcher.world("Session") if is_distributed else None
             return None if everyone is None else Ranks(everyone)
         if name != "world":
             raise AttributeValueError(f"Session: POPSR_COMM is unknown, got {shown(name)}, expected 'world'")
@@ -214,6 +214,16 @@ def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
         comm = MPI.COMM_WORLD
     checked = _checked(comm)
     return None if checked.size == 1 else Ranks(checked)
+
+
+def meet(comm: MPI.Intracomm, call: str, problem: BaseException | None) -> None:
+    """All ranks make this call, beside those of their sessions.
+
+    Raises:
+        RankError: one makes another call.
+        Error: the ``problem`` of the lowest rank that has one.
+    """
+    Ranks(comm).agree(call, [], problem)
 
 
 def _checked(comm: object) -> MPI.Intracomm:

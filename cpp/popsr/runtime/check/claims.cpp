@@ -33,6 +33,13 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
   return derivation(flow, flow.before(frame, tensor, op.schedule.position + 1));
 }
 
+/// The owners of two replicas, where there are several ranks.
+std::string ranks_text(const RankMap& ranks, Replica r, Replica s) {
+  if (ranks.ranks == 1) return "";
+  if (ranks.owner(r) == ranks.owner(s)) return fmt::format(" of rank {}", ranks.owner(r));
+  return fmt::format(" of ranks {} and {}", ranks.owner(r), ranks.owner(s));
+}
+
 [[noreturn]] void raise_difference(const PartitionAnalysis& facts, const Plan& plan,
                                    const Instruction& instruction, const Claim& claim,
                                    const IdVector<PathId, std::uint64_t>& iterations, const AllBlocks& blocks,
@@ -46,12 +53,12 @@ std::string derivation_of(Dataflow& flow, FrameId frame, const Instruction& inst
   Dataflow flow(facts);
   const auto [frame, place] = place_of(flow, plan, instruction.path, iterations);
   raise<ReplicaError>(
-      "check: '{}' differs between replicas {} and {} after {}{}{}{}, got bits {:#x} and {:#x} at element "
+      "check: '{}' differs between replicas {} and {}{} after {}{}{}{}, got bits {:#x} and {:#x} at element "
       "{}, expected equal values in {}, derived from {}",
-      ir.tensor(buffer.tensor).name, r, s, instruction.op ? instruction.op->def->name : "a copy",
-      location.empty() ? "" : " at ", location, place, bits_of(blocks.block(r) + at, size),
-      bits_of(blocks.block(s) + at, size), element, ir.partitions().to_string(claim.fact),
-      derivation_of(flow, frame, instruction, claim.output));
+      ir.tensor(buffer.tensor).name, r, s, ranks_text(plan.blocks().ranks(), r, s),
+      instruction.op ? instruction.op->def->name : "a copy", location.empty() ? "" : " at ", location, place,
+      bits_of(blocks.block(r) + at, size), bits_of(blocks.block(s) + at, size), element,
+      ir.partitions().to_string(claim.fact), derivation_of(flow, frame, instruction, claim.output));
 }
 
 /// The first active replica of each active replica's block; kNone for others.

@@ -36,8 +36,8 @@ struct ClaimRanks {
 };
 
 /// Throws ReplicaError when a claim of the instruction does not hold among the active replicas. It names the
-/// op, the tensor, the call path and iterations, two replicas, the element and both values, and says what the
-/// claim was derived from.
+/// op, the tensor, the call path and iterations, two replicas and their ranks, the element and both values,
+/// and says what the claim was derived from.
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active,
                   const ClaimRanks& ranks);

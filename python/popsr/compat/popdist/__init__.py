@@ -1,9 +1,9 @@
 """popdist: the instances of a program, which are the ranks that a launcher of MPI started.
 
 ``mpiexec -n 4 python -m popsr run train.py`` starts four. Without a launcher there is one, and mpi4py is not imported.
-Replicas are consecutive numbers in each instance; where instances do not divide them the first ones have one more. There
-are as many as the environment variable ``POPDIST_NUM_TOTAL_REPLICAS`` says, else ``POPDIST_NUM_LOCAL_REPLICAS`` in each
-instance, else one in each.
+Replicas are consecutive numbers in each instance; where instances do not divide them the first ones have one more.
+There are as many as the environment variable ``POPDIST_NUM_TOTAL_REPLICAS`` says, else ``POPDIST_NUM_LOCAL_REPLICAS`` in
+each instance, else one in each.
 
 Raises:
     MissingPackageError: a launcher started the process, and mpi4py is not installed or finds no MPI.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from popsr._host.arguments import read_call, read_int, read_items
 from popsr._program import launcher
-from popsr._session.ranks import Ranks
+from popsr._session.ranks import meet
 from popsr._text.suggestions import unknown_attribute
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
 
 def init() -> None:
     """Start MPI, if a launcher started several processes."""
@@ -130,7 +131,7 @@ def _run_on(numbers: set[int], call: Callable[[], R], fn: Callable[..., R]) -> R
         problem = error
     finally:
         _running -= 1
-    Ranks(comm).agree(f"{where} of {getattr(fn, '__qualname__', 'a function')}", [], problem)
+    meet(comm, f"{where} of {getattr(fn, '__qualname__', 'a function')}", problem)
     return result
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
+import popdist
 import popxl
 import popxl_addons as addons
 from model_utils.setup import feed, make_ir, replicate
@@ -160,6 +161,8 @@ def train(
     tokens, labels = batches(config, config.training.steps)
     tp, replicas = config.execution.tensor_parallel, config.execution.replicas
     offsets = shard_offsets(config)
+    first_replica = popdist.getReplicaIndexOffset()
+    models = range(-first_replica % tp, program.ir.instance_replication_factor, tp)  # first replica of each
     losses = []
     for step in range(first, first + steps):
         flat = (-1, config.execution.micro_batch_size * config.model.sequence_length)
@@ -181,6 +184,6 @@ def train(
                 },
             )
         )
-        loss = outputs[program.outputs.loss].reshape(transfers, -1, tp)[:, :, 0]
+        loss = outputs[program.outputs.loss].reshape(transfers, -1)[:, models]
         losses.append((loss.reshape(-1), float(outputs[program.outputs.grad_norm].flat[0])))
     return losses

@@ -34,11 +34,18 @@ def make_ir(
 def feed(
     session: popxl.Session, data: Dict[popxl.HostToDeviceStream, Any]
 ) -> Dict[popxl.HostToDeviceStream, Any]:
-    """Arrays of each stream with the leading dimensions that the session wants: transfers, then replicas."""
+    """Arrays of each stream with the leading dimensions that the session wants: transfers, then replicas.
+
+    Data of all replicas is cut to those of this instance.
+    """
+    ir, first = session.ir, popdist.getReplicaIndexOffset()
     inputs = {}
     for stream in session.expected_inputs():
         shape = session._full_input_shape(stream.shape)
         array = np.asarray(data[stream], dtype=stream.dtype.as_numpy())
+        if array.size != np.prod(shape, dtype=int):
+            array = array.reshape((ir.num_host_transfers, ir.replication_factor, *stream.shape))
+            array = array[:, first : first + ir.instance_replication_factor]
         inputs[stream] = array.reshape(shape)
     return inputs
 
