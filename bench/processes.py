@@ -27,11 +27,13 @@ class Side:
     """A process that makes turns when it is called, while the caller waits. ``results`` are those of its first turn."""
 
     def __init__(self, function: str, **arguments: object) -> None:
-        command = [sys.executable, "-m", "bench.processes", function, json.dumps(arguments)]
+        self._start([sys.executable, "-m", "bench.processes", function, json.dumps(arguments)])
+
+    def _start(self, command: list[str], env: Mapping[str, str] | None = None) -> None:
         self.seconds: list[float] = []
         self._peak: int | None = None
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env
         )
         self.results = self._turn()["results"]
 

@@ -213,7 +213,7 @@ class PlannedExchange(NamedTuple):
     tensor: int | None
     groups: ReplicaGrouping | None
     value_bytes: int
-    is_chain: bool
+    algorithm: Literal["blocks", "gather", "chain"]
     executions: int
     is_bound: bool
     traffic: np.ndarray[Any, np.dtype[np.uint64]]

@@ -17,8 +17,9 @@ from tests_py import ROOT
 from tests_py.support.helpers import run_python
 
 NONE = Traffic(0, 0, 0, 0)
-MESSAGE, CHAINS = 100, (1000, 60)
-"""The largest message in bytes; bytes of values from which on they are reduced in a chain, elements of its chunks."""
+MESSAGE, CHAINS, OFFERS = 100, (1000, 60), 1 << 14
+"""The largest message in bytes; bytes of values from which on they are reduced in a chain, elements of its chunks; bytes
+that all ranks may give each other with their agreement."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,22 @@ def by_blocks(groups: list[list[int]], owned: list[range], size: int) -> dict[in
         for member in sorted(needed):
             add(total, owner[member], receiver, size)
     return total
+
+
+def by_gather(groups: list[list[int]], owned: list[range], size: int) -> dict[int, Traffic] | None:
+    """Each rank gives all others the values that some of them need, padded to the most that a rank gives."""
+    needed = {
+        member
+        for group in groups
+        for own in owned
+        if set(group) & set(own)
+        for member in set(group) - set(own)
+    }
+    given = max(len(needed & set(own)) for own in owned) * size
+    others = len(owned) - 1
+    if given > OFFERS // len(owned):
+        return None
+    return dict.fromkeys(range(len(owned)), Traffic(others * given, others, others * given, others))
 
 
 def by_chain(groups: list[list[int]], owned: list[range], size: int) -> dict[int, Traffic]:
@@ -82,7 +99,7 @@ GROUPINGS: tuple[dict[str, int], ...] = (
 )
 
 
-@pytest.mark.parametrize("elements", [0, 3, 249, 250, 400])
+@pytest.mark.parametrize("elements", [0, 3, 200, 249, 250, 400])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 12])
 @pytest.mark.parametrize("grouping", GROUPINGS)
 def test_reductions_move_what_their_algorithm_needs(
@@ -95,6 +112,8 @@ def test_reductions_move_what_their_algorithm_needs(
     most = max(each.received_bytes for each in expected.values())
     if size >= CHAINS[0] and most >= 3 * size:  # a few blocks are received at once
         expected, algorithm = by_chain(groups, owned, size), "chain"
+    elif most and (gathered := by_gather(groups, owned, size)) is not None:
+        expected, algorithm = gathered, "gather"
     if most:
         (exchange,) = found
         assert (exchange.algorithm, exchange.executions, exchange.is_bound) == (algorithm, 1, False)
@@ -105,16 +124,17 @@ def test_reductions_move_what_their_algorithm_needs(
         assert list(found.traffic(rank).values()) == ([moved] if any(moved) else [])
 
 
-def test_values_that_are_equal_move_once() -> None:
+def test_values_that_are_equal_move_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_sizes, "CHAINS", None)
     ir = popsr.Ir(replication=8)
     pairs = ir.replica_grouping(group_size=2)
     with ir.main_graph:
-        w = popsr.variable(np.zeros((4, 5), np.float32), name="w", replica_grouping=pairs)
+        w = popsr.variable(np.zeros((4, 1000), np.float32), name="w", replica_grouping=pairs)
         collectives.replicated_all_reduce(w)
     (exchange,) = communication(ir, ranks=8)
     # Replicas 0 and 1 hold one value: the lower rank sends it to the six ranks that do not.
-    assert [each.sent_bytes for each in exchange.ranks] == [120, 0] * 4
-    assert {each.received_bytes for each in exchange.ranks} == {60}
+    assert [each.sent_bytes for each in exchange.ranks] == [6 * 4000, 0] * 4
+    assert {each.received_bytes for each in exchange.ranks} == {3 * 4000}
 
 
 def test_loops_multiply_and_conditions_bound() -> None:
@@ -149,6 +169,7 @@ def test_a_session_plans_with_its_own_facts_and_arguments() -> None:
         session.run({next(iter(session.expected_inputs())): np.arange(24, dtype=np.float32).reshape(4, 6)})
         (exchange,) = session.plan.communication(ranks=4)
         assert exchange.most == Traffic(72, 3, 72, 3)
+        assert exchange.algorithm == "gather"
         assert isinstance(session.plan, str)
 
 
@@ -158,8 +179,8 @@ def least(found: Communication, bandwidth: float, latency: float) -> float:
 
 def test_time_is_that_of_the_longest_path() -> None:
     ir, _ = all_reduce(4, 6)
-    # Three values arrive beside each other, over one link.
-    assert least(communication(ir, ranks=4), 24.0, 100.0) == 100 + 3
+    # Ranks tell each other in two rounds; three values arrive over one link.
+    assert least(communication(ir, ranks=4), 24.0, 100.0) == 2 * 100 + 3
     ir, _ = all_reduce(4, 300)
     # The last of five chunks of 60 goes six hops after the first rank has sent it.
     assert least(communication(ir, ranks=4), 1.0, 1e6) == pytest.approx(6e6 + 1200 + 5 * 240)

@@ -16,6 +16,7 @@ import pytest
 from tests_py import ROOT
 
 LIBRARIES = ("mpich", "openmpi")
+RUNNER = ("-m", "mpi4py")  # aborts all ranks after an exception on one
 _FILES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
 _LAUNCHERS = {"mpich": ["mpiexec.hydra"], "openmpi": ["prterun", "--map-by", ":OVERSUBSCRIBE"]}
 
@@ -47,6 +48,13 @@ def environment(library: str) -> dict[str, str]:
         own |= dict.fromkeys(("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"), prefix)
         own |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return os.environ | own
+
+
+def command(library: str, ranks: int, module: str, *args: str, runner: tuple[str, ...] = RUNNER) -> list[str]:
+    """Starts a module or file on that many ranks."""
+    launcher = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
+    started = [module] if module.endswith(".py") else ["-m", module]
+    return [*launcher, sys.executable, *runner, *started, *args]
 
 
 def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:

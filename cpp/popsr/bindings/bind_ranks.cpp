@@ -65,6 +65,17 @@ std::shared_ptr<RankLink> make_link(std::int64_t rank, std::int64_t ranks, const
   return std::make_shared<RankLink>(std::make_unique<PythonTransport>(rank, ranks, exchange, gather));
 }
 
+const char* name_of(ExchangeKind kind) {
+  switch (kind) {
+    case ExchangeKind::kBlocks:
+      return "blocks";
+    case ExchangeKind::kGather:
+      return "gather";
+    default:
+      return "chain";
+  }
+}
+
 /// A row for each rank: bytes and messages that it sends, those that it receives, messages and bytes of its path.
 py::array_t<std::uint64_t> traffic_array(const ExchangeTraffic& traffic) {
   py::array_t<std::uint64_t> array({static_cast<py::ssize_t>(traffic.ranks.size()), py::ssize_t{6}});
@@ -116,7 +127,7 @@ std::vector<Record<"PlannedExchange">> exchanges_of(
     if (is_new) it->second = traffic_array(*each.traffic);
     result.push_back(Record<"PlannedExchange">::of(
         each.op->id, each.tensor == kNone ? std::nullopt : std::optional(each.tensor), each.groups,
-        each.value_bytes, each.is_chain, each.executions, each.is_bound, it->second));
+        each.value_bytes, name_of(each.kind), each.executions, each.is_bound, it->second));
   }
   return result;
 }

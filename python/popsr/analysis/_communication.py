@@ -56,7 +56,8 @@ class Exchange:
         tensor: the first operand that moves.
         group: the replicas that exchange values; None where rows of a stream or a condition decide.
         algorithm: "blocks": each rank receives the distinct blocks of its groups that it lacks, straight from the
-            lowest rank that has them. "chain": each rank adds its members to the partial results of the rank before,
+            lowest rank that has them. "gather": each rank gives all others the few bytes that some of them needs, at
+            once and with their agreement. "chain": each rank adds its members to the partial results of the rank before,
             chunk by chunk, and the results come back the same way.
         executions: how often a run executes it.
         is_bound: at most so often, as conditions decide.
@@ -66,7 +67,7 @@ class Exchange:
     op: Op
     tensor: Tensor | None
     group: ReplicaGrouping | None
-    algorithm: Literal["blocks", "chain"]
+    algorithm: Literal["blocks", "gather", "chain"]
     executions: int
     is_bound: bool
     value_bytes: int
@@ -255,7 +256,7 @@ def _exchange(ir: Ir, each: PlannedExchange) -> Exchange:
         Op(ir, each.op),
         None if each.tensor is None else ir._tensor(each.tensor),
         each.groups,
-        "chain" if each.is_chain else "blocks",
+        each.algorithm,
         each.executions,
         each.is_bound,
         each.value_bytes,

@@ -81,6 +81,12 @@ void Executor::agree_with_ranks() {
 }
 
 void Executor::exchange_with_ranks(BlockExchange& exchange) {
+  if (exchange.is_gathered(*link_)) {
+    exchange.give(*link_);
+    agree_with_ranks();
+    exchange.moved += exchange.take(*link_);
+    return;
+  }
   agree_with_ranks();
   exchange.moved += link_->exchange(exchange.outgoing, exchange.incoming);
 }

@@ -1,6 +1,7 @@
 #include "popsr/runtime/plan/communication.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -87,10 +88,11 @@ class Planner {
       const PartitionId exec = execution_of(table_, op, options_.dedup);
       chain = chain_of(ir_, kernels, blocks_, program_, op, exec, options_.chain);
     }
-    PlannedExchange planned{
-        .op = op.op, .is_chain = chain.has_value(), .executions = times, .is_bound = is_bound};
+    PlannedExchange planned{.op = op.op, .executions = times, .is_bound = is_bound};
     planned.traffic = chain ? chain_traffic(op, *chain) : block_traffic(op);
     if (planned.traffic == nullptr) return;
+    if (chain) planned.kind = ExchangeKind::kChain;
+    if (planned.traffic->is_gathered) planned.kind = ExchangeKind::kGather;
     if (is_collective(op)) planned.groups = collective_groups(ir_, *op.op);
     for (const BufferId id : op.in) {
       if (id == kNone) continue;
@@ -131,17 +133,30 @@ class Planner {
     traffic->ranks = no_traffic();
     const std::vector<SeenReplicas> seen = seen_by_rank(ir_, op, ranks());
     bool is_needed = false;
+    std::size_t gathered = 0;
     for (const auto& [storage, bytes] : operands) {
       const std::uint64_t messages = messages_of(bytes, message_bytes_);
+      const std::span<const std::uint32_t> labels = table_.labels(storage);
+      std::vector<std::uint8_t> is_sent(static_cast<std::size_t>(table_.num_blocks(storage)), 0);
+      std::vector<std::size_t> sent(traffic->ranks.size(), 0);
       for_each_message(table_, storage, ranks(), seen,
-                       [&, size = bytes](std::int64_t from, std::int64_t to, Replica) {
+                       [&, size = bytes](std::int64_t from, std::int64_t to, Replica replica) {
                          is_needed = true;
                          add_message(traffic->ranks, from, to, size, messages);
+                         std::uint8_t& once = is_sent[labels[replica]];
+                         if (once == 0) ++sent[static_cast<std::size_t>(from)];
+                         once = 1;
                        });
+      gathered += std::ranges::max(sent) * bytes;
     }
     if (!is_needed) return nullptr;
+    traffic->is_gathered = gathered <= offer_room(ranks().ranks);
+    if (traffic->is_gathered) std::ranges::fill(traffic->ranks, gathered_traffic(gathered, ranks().ranks));
+    const auto hops =
+        static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(ranks().ranks - 1)));
     for (const Traffic& each : traffic->ranks) {
-      traffic->paths.push_back({each == Traffic() ? 0U : 1U, most_bytes(each)});
+      const std::uint64_t at_once = each == Traffic() ? 0 : 1;
+      traffic->paths.push_back({traffic->is_gathered ? hops : at_once, most_bytes(each)});
     }
     return traffic;
   }

@@ -21,8 +21,15 @@ struct CriticalPath {
 
 /// Messages of one execution of an op.
 struct ExchangeTraffic {
+  bool is_gathered = false;
   std::vector<Traffic> ranks = {};
   std::vector<CriticalPath> paths = {};  ///< By rank.
+};
+
+enum class ExchangeKind : std::uint8_t {
+  kBlocks,  ///< The blocks of operands are brought to those who see them.
+  kGather,  ///< Each rank gives all others what some rank needs of it.
+  kChain
 };
 
 /// An op for which values move between ranks.
@@ -32,7 +39,7 @@ struct PlannedExchange {
   std::optional<ReplicaGrouping> groups =
       {};                       ///< That exchange values; none where rows or conditions decide.
   std::size_t value_bytes = 0;  ///< One replica's value of that operand.
-  bool is_chain = false;        ///< Else the blocks of operands are brought to those who see them.
+  ExchangeKind kind = ExchangeKind::kBlocks;
   std::int64_t executions = 0;  ///< In one run.
   bool is_bound = false;        ///< At most so many: it depends on conditions.
   std::shared_ptr<const ExchangeTraffic> traffic = {};

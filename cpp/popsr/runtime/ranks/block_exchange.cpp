@@ -1,6 +1,7 @@
 #include "popsr/runtime/ranks/block_exchange.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "popsr/ir/op_def.h"
 
@@ -69,14 +70,21 @@ Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId
   const std::span<const std::uint32_t> labels = table.labels(storage), local = blocks.labels(storage);
   Halo halo;
   std::vector<std::uint32_t> received(static_cast<std::size_t>(table.num_blocks(storage)), kAbsentBlock);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.ranks), 0);
+  const auto count = static_cast<std::size_t>(ranks.ranks);
+  std::vector<std::int64_t> counts(count, 0), sent(count, 0);
+  std::vector<std::uint32_t> positions(received.size(), kAbsentBlock);  // one rank sends a block
   for_each_message(table, storage, ranks, seen, [&](std::int64_t from, std::int64_t to, Replica r) {
     halo.is_needed = true;
     halo.most = std::max(halo.most, ++counts[static_cast<std::size_t>(to)]);
-    if (from == ranks.rank) halo.outgoing.push_back({to, local[r]});
+    std::uint32_t& position = positions[labels[r]];
+    if (position == kAbsentBlock) {
+      position = static_cast<std::uint32_t>(sent[static_cast<std::size_t>(from)]++);
+      halo.sent = std::max(halo.sent, sent[static_cast<std::size_t>(from)]);
+    }
+    if (from == ranks.rank) halo.outgoing.push_back({to, local[r], position});
     if (to != ranks.rank) return;
     received[labels[r]] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
-    halo.incoming.push_back({from, received[labels[r]]});
+    halo.incoming.push_back({from, received[labels[r]], position});
   });
   const SeenReplicas& here = seen[static_cast<std::size_t>(ranks.rank)];
   for (Replica r = 0; r < labels.size(); ++r) {
@@ -112,11 +120,25 @@ void BlockExchange::add(const Halo& halo, std::byte* base, std::size_t nbytes) {
   is_needed = is_needed || halo.is_needed;
   if (nbytes == 0) return;
   for (const Halo::Message& each : halo.outgoing) {
-    outgoing.push_back({each.rank, base + each.block * nbytes, nbytes});
+    std::byte* const data = base + each.block * nbytes;
+    outgoing.push_back({each.rank, data, nbytes});
+    given.push_back({each.rank, gathered + each.position * nbytes, data, nbytes});
   }
   for (const Halo::Message& each : halo.incoming) {
-    incoming.push_back({each.rank, base + each.block * nbytes, nbytes});
+    std::byte* const data = base + each.block * nbytes;
+    incoming.push_back({each.rank, data, nbytes});
+    taken.push_back({each.rank, gathered + each.position * nbytes, data, nbytes});
   }
+  gathered += static_cast<std::size_t>(halo.sent) * nbytes;
+}
+
+void BlockExchange::give(RankLink& link) const {
+  for (const Place& each : given) std::memcpy(link.offer().data() + each.at, each.data, each.size);
+}
+
+Traffic BlockExchange::take(const RankLink& link) const {
+  for (const Place& each : taken) std::memcpy(each.data, link.offered(each.rank).data() + each.at, each.size);
+  return gathered_traffic(gathered, link.ranks());
 }
 
 }  // namespace popsr

@@ -11,6 +11,7 @@
 #include "popsr/ir/ir.h"
 #include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/lowering/lowered_program.h"
+#include "popsr/runtime/ranks/rank_link.h"
 #include "popsr/runtime/ranks/traffic.h"
 
 namespace popsr {
@@ -35,13 +36,15 @@ void for_each_message(const PartitionTable& table, PartitionId storage, const Ra
 struct Halo {
   struct Message {
     std::int64_t rank = 0;
-    std::uint32_t block = 0;  ///< Of the operand's memory.
+    std::uint32_t block = 0;     ///< Of the operand's memory.
+    std::uint32_t position = 0;  ///< Among the blocks that the sender sends.
   };
   /// By replica: a local block, one behind them, or kAbsentBlock of other ranks' replicas that are not seen.
   std::vector<std::uint32_t> labels = {};
   std::vector<Message> outgoing = {}, incoming = {};
   std::int64_t blocks = 0;  ///< That are received.
   std::int64_t most = 0;    ///< That some rank receives.
+  std::int64_t sent = 0;    ///< That some rank sends at most, each counted once.
   bool is_needed = false;   ///< By some rank.
 };
 
@@ -56,13 +59,27 @@ bool crosses_ranks(const ReplicaGrouping& groups, const RankMap& ranks);
 
 /// Messages of one instruction, with addresses.
 struct BlockExchange {
+  /// A block that this rank receives, or gives: `at` bytes behind the begin of its sender's.
+  struct Place {
+    std::int64_t rank = 0;
+    std::size_t at = 0;
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+  };
   std::vector<OutgoingBytes> outgoing = {};
   std::vector<IncomingBytes> incoming = {};
-  bool is_needed = false;  ///< Of some rank: then all of them take part.
-  Traffic moved = {};      ///< By this rank, so far.
+  std::vector<Place> given = {}, taken = {};  ///< The same, when each rank gives all others what it has.
+  std::size_t gathered = 0;                   ///< Bytes that each rank gives then.
+  bool is_needed = false;                     ///< Of some rank: then all of them take part.
+  Traffic moved = {};                         ///< By this rank, so far.
 
   /// Adds the messages of an operand: block b of `nbytes` bytes is at base + b * nbytes.
   void add(const Halo& halo, std::byte* base, std::size_t nbytes);
+
+  /// True when each rank gives what it has with its word that it makes the call: before and after agree().
+  bool is_gathered(const RankLink& link) const { return gathered <= link.room(); }
+  void give(RankLink& link) const;
+  Traffic take(const RankLink& link) const;
 };
 
 }  // namespace popsr

@@ -88,6 +88,17 @@ RankCall call_of(std::string name, std::vector<RankItem> items) {
   return {digest.value(), [call = std::pair(std::move(name), std::move(items))] { return call; }};
 }
 
+RankLink::RankLink(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
+  said_.resize(sizeof(Said) + room());
+  heard_.resize(said_.size() * static_cast<std::size_t>(ranks()));
+}
+
+std::span<std::byte> RankLink::offer() { return std::span(said_).subspan(sizeof(Said)); }
+
+std::span<const std::byte> RankLink::offered(std::int64_t rank) const {
+  return std::span(heard_).subspan(static_cast<std::size_t>(rank) * said_.size() + sizeof(Said), room());
+}
+
 Traffic RankLink::exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming) {
   const std::vector<OutgoingBytes> sends = in_messages(outgoing, message_bytes_);
   const std::vector<IncomingBytes> receives = in_messages(incoming, message_bytes_);
@@ -97,8 +108,12 @@ Traffic RankLink::exchange(std::span<const OutgoingBytes> outgoing, std::span<co
 
 std::optional<RankFailure> RankLink::agree(const RankCall& call, const RankFailure* mine) {
   const Said said{call.digest, mine != nullptr ? mine->at : kNoFailure};
+  std::memcpy(said_.data(), &said, sizeof(said));
+  transport_->gather(said_, heard_.data());
   std::vector<Said> all(static_cast<std::size_t>(ranks()));
-  transport_->gather(std::as_bytes(std::span(&said, 1)), reinterpret_cast<std::byte*>(all.data()));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::memcpy(&all[rank], heard_.data() + rank * said_.size(), sizeof(said));
+  }
   const auto failed = [](const Said& each) { return each.failed_at != kNoFailure; };
   is_told_ = true;
   if (std::ranges::any_of(all, failed)) return first_failure(mine);

@@ -36,7 +36,7 @@ RankCall call_of(std::string name, std::vector<RankItem> items);
 
 class RankLink {
  public:
-  explicit RankLink(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  explicit RankLink(std::unique_ptr<Transport> transport);
 
   std::int64_t ranks() const { return transport_->ranks(); }
   std::int64_t rank() const { return transport_->rank(); }
@@ -50,6 +50,12 @@ class RankLink {
   /// Moves values as Transport::exchange does, long ones in several messages. Returns what this rank moved.
   Traffic exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming);
 
+  /// Bytes that a rank may give the others with its word; the same on all ranks.
+  std::size_t room() const { return offer_room(ranks()); }
+  /// Of the next agree().
+  std::span<std::byte> offer();
+  /// Those of a rank in the last agree().
+  std::span<const std::byte> offered(std::int64_t rank) const;
   /// Returns on all ranks when all of them make that call. `mine`: this rank cannot make it. The result: the
   /// failure that counts, if there is one. Throws RankError on all ranks when calls differ.
   std::optional<RankFailure> agree(const RankCall& call, const RankFailure* mine = nullptr);
@@ -67,6 +73,7 @@ class RankLink {
   [[noreturn]] void raise_different(const RankCall& call);
 
   std::unique_ptr<Transport> transport_;
+  std::vector<std::byte> said_ = {}, heard_ = {};  ///< This rank's word with its offer; those of all ranks.
   bool is_told_ = false;
   ChainTuning tuning_;
   std::size_t message_bytes_ = kMessageBytes;

@@ -21,6 +21,17 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
+/// Of each rank that gives all others so many bytes, as one message to each.
+constexpr Traffic gathered_traffic(std::size_t bytes, std::int64_t ranks) {
+  const auto others = bytes == 0 ? 0 : static_cast<std::uint64_t>(ranks - 1);
+  return {others * bytes, others, others * bytes, others};
+}
+
+/// Bytes that a rank can give with its word that it makes a call: few in all, as every call has room for them.
+constexpr std::size_t offer_room(std::int64_t ranks) {
+  return (std::size_t{1} << 14) / static_cast<std::size_t>(ranks);
+}
+
 /// Longer values are sent as several messages: counts of MPI are 32-bit integers, and libraries keep copies of
 /// messages that they send early.
 inline constexpr std::size_t kMessageBytes = std::size_t{1} << 24;
