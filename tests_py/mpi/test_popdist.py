@@ -83,7 +83,7 @@ def test_programs_give_the_bits_of_one_process(
     worlds.require(library)
     result = worlds.start(
         *(library, ranks, "-m", "popsr", "run", str(PROGRAMS / f"{name}.py"), str(tmp_path)),
-        **{"POPDIST_NUM_TOTAL_REPLICAS": str(replicas), **variables},
+        env={"POPDIST_NUM_TOTAL_REPLICAS": str(replicas), **variables},
     )
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
     expected, prints = alone[name, replicas]
@@ -99,7 +99,8 @@ def test_the_example_prints_the_same_on_one_and_on_three_ranks(library: str) -> 
     options = ("--epochs", "1", "--hidden", "32", "--gradient-accumulation", "2")
     results = [
         worlds.start(
-            *(library, ranks, "-m", "popsr", "run", program, *options), POPDIST_NUM_TOTAL_REPLICAS="4"
+            *(library, ranks, "-m", "popsr", "run", program, *options),
+            env={"POPDIST_NUM_TOTAL_REPLICAS": "4"},
         )
         for ranks in (1, 3)
     ]
@@ -162,7 +163,7 @@ def test_mpi_of_another_launcher_is_refused() -> None:
     other = worlds.environment("openmpi")
     names = ("MPI4PY_LIBMPI", "OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX")
     result = worlds.start(
-        "mpich", 2, "-c", "import popsr; popsr.Ir('popdist')", **{name: other[name] for name in names}
+        "mpich", 2, "-c", "import popsr; popsr.Ir('popdist')", env={name: other[name] for name in names}
     )
     text = "mpi4py's MPI is not the launcher's, got 1 rank, expected 2 (by PMI_SIZE): start the program with mpiexec"
     assert result.returncode != 0
