@@ -28,7 +28,7 @@ RUNS: list[tuple[str, int, dict[str, str]]] = [
     ("groups", 6, {"POPLAR_TARGET_OPTIONS": '{"ipuLinkDomainSize": 3}'}),
     ("by_options", 6, {}),
 ]
-# Where an error is raised, and the text that is printed once.
+# The place at which an error is raised, and its text, which is printed once.
 ERRORS = [
     ("one", "ValueError: of the program"),
     ("late", "ValueError: after the session"),
