@@ -138,7 +138,9 @@ class Ranks:
         if self.link.is_told:
             return
         first = self._first_failure("session", [], error)
-        if first is not error and first is not None:
+        # Where the others were stopped by an error of this rank, as in ``meet``, it stays what it is.
+        is_stopped = isinstance(first, StoppedError) and not isinstance(error, StoppedError)
+        if first is not error and first is not None and not is_stopped:
             raise first from error
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:
