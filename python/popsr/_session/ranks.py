@@ -138,7 +138,7 @@ class Ranks:
         if self.link.is_told:
             return
         first = self._first_failure("session", [], error)
-        # Where the others were stopped by an error of this rank, as in ``meet``, it stays what it is.
+        # An error of this rank that has stopped the others, as in ``meet``, stays what it is.
         is_stopped = isinstance(first, StoppedError) and not isinstance(error, StoppedError)
         if first is not error and first is not None and not is_stopped:
             raise first from error
