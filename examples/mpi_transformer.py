@@ -90,7 +90,9 @@ with ir.main_graph, popsr.in_sequence():
     ops.host_store(losses, collectives.replicated_all_reduce(loss, "mean"))
     gradients = backward.call(popsr.constant(1, DTYPE), args=backward.grad_graph_info.inputs_dict(call))
     for weight, gradient in zip(weights.tensors, gradients, strict=True):
-        ops.scaled_add_(weight, collectives.replicated_all_reduce(gradient, "mean", pair.transpose()), b=-RATE)
+        ops.scaled_add_(
+            weight, collectives.replicated_all_reduce(gradient, "mean", pair.transpose()), b=-RATE
+        )
 
 text = np.random.default_rng(1).integers(0, VOCABULARY, (STEPS, DP, BATCH, LENGTH)).astype(np.int32)
 with popsr.Session(ir, seed=0, comm=MPI.COMM_WORLD) as session:

@@ -155,7 +155,7 @@ class Options(OptionAttributes):
         self._check_replication(ir.replication_factor, ir._local_replicas)
 
     def _check_replication(self, replicas: int, local: range) -> None:
-        """What they say of one of several processes may be said of it alone."""
+        """Counts of one of several processes may be its own."""
         expected: dict[str, tuple[Any, Any]] = {
             "enableReplicatedGraphs": (True, len(local) > 1) if replicas > 1 else (True, False),
             "replicatedGraphCount": (replicas, len(local)),

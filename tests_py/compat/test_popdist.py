@@ -259,6 +259,17 @@ def test_groupings_inside_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
         get_instance_replica_grouping()
 
 
+def test_models_of_onnx_are_for_one_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    from tests_py.compat.builder.programs import Linear
+
+    start(monkeypatch, {}, 2, 1)
+    options = popart.SessionOptions()
+    popdist_popart.configureSessionOptions(options)
+    with pytest.raises(errors.ReplicaError, match="replicas of other processes, got global"):
+        Linear(np.ones(2, np.float32)).session(options=options)
+
+
 @pytest.mark.parametrize("name", [*VARIABLES[:-1], "PMIX_RANK"])
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 5000, "²"])
 def test_variables_that_are_not_numbers(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

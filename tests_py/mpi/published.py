@@ -31,7 +31,7 @@ Outputs = list[tuple[Any, Array]]
 
 @contextlib.contextmanager
 def recorded() -> Iterator[Outputs]:
-    """What runs of sessions give meanwhile: plans of streams, and their data."""
+    """Plans of streams, and the data that runs of sessions give of them meanwhile."""
     outputs: Outputs = []
     run: Callable[..., Any] = popsr.Session.run
 

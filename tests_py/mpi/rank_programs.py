@@ -15,7 +15,6 @@ import numpy as np
 import popsr
 from popsr import TensorByRef, analysis, errors, ops, transforms
 from popsr.ops import collectives, var_updates
-from popsr.streams import StreamMode
 from tests_py.golden.sources import ExactProgram
 from tests_py.support.helpers import Array, dtype, np_dtype
 from tests_py.support.programs.bit_judge import quiet
@@ -102,8 +101,10 @@ class RankProgram(ExactProgram):
 
     def _group_store(self, rng: np.random.Generator) -> Any:
         x = self.any(rng)
-        modes: list[StreamMode | popsr.ReplicaGrouping] = [self.grouping(rng), self.ir.replica_grouping()]
-        stream = popsr.d2h_stream(x.shape, x.dtype, "out", replicated_stream_mode=modes[rng.integers(2)])
+        group = self.grouping(rng)
+        if rng.integers(2) == 1:
+            group = self.ir.replica_grouping()
+        stream = popsr.d2h_stream(x.shape, x.dtype, "out", replicated_stream_mode=group)
         ops.host_store(stream, x)
 
     # Loops and gradients

@@ -159,7 +159,7 @@ def value_that_arrives_wrongly() -> None:
             popsr.d2h_stream((100,), popsr.float32),
             ops.collectives.replicated_all_reduce(ops.host_load(x, "value")),
         )
-    exchange, turned = ranks.Ranks._exchange, []
+    exchange, turned = ranks.Ranks._exchange, list[bool]()
 
     def turning(self: ranks.Ranks, sends: ranks.Messages, receives: ranks.Messages) -> None:
         exchange(self, sends, receives)

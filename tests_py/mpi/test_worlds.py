@@ -24,6 +24,7 @@ MANY = [
     for library in worlds.LIBRARIES
     for ranks in (1, 2, 3, 4)
     for first in range(250, 2850, 200)
+    if ranks > 1 or library == "mpich"
 ]
 
 

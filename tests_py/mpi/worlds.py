@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -60,16 +61,18 @@ def command(library: str, ranks: int, module: str, *args: str, runner: tuple[str
 def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The result of a module or file on that many ranks. An exception on one of them ends all."""
     started = [module] if module.endswith(".py") else ["-m", module]
-    return start(library, ranks, "-m", "mpi4py", *started, *args, **more)
+    return start(library, ranks, "-m", "mpi4py", *started, *args, env=more)
 
 
-def start(library: str, ranks: int, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The result of Python with these arguments on that many ranks."""
+def start(
+    library: str, ranks: int, *args: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The result of Python with these arguments, and more variables, on that many ranks."""
     command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
     command += [sys.executable, *args]
     return subprocess.run(
         command,
-        env=environment(library) | more,
+        env=environment(library) | dict(env or {}),
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -152,7 +152,8 @@ def _check_size(where: str, comm: MPI.Intracomm, counts: dict[str, int]) -> None
         expected = str(count)
     raise StateError(
         f"{where}: mpi4py's MPI is not the launcher's, got {comm.size} rank{'s' * (comm.size > 1)}, expected "
-        f"{expected} (by {name}): start the program with mpiexec of the MPI that `python -m mpi4py --mpi-lib-version` names"
+        f"{expected} (by {name}): start the program with mpiexec of the MPI that `python -m mpi4py --mpi-lib-version` "
+        "names"
     )
 
 

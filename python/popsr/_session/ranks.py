@@ -138,7 +138,9 @@ class Ranks:
         if self.link.is_told:
             return
         first = self._first_failure("session", [], error)
-        if first is not error and first is not None:
+        # An error of this rank that has stopped the others, as in ``meet``, stays what it is.
+        is_stopped = isinstance(first, StoppedError) and not isinstance(error, StoppedError)
+        if first is not error and first is not None and not is_stopped:
             raise first from error
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:
@@ -202,18 +204,23 @@ def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
         ImportError: mpi4py is needed and not installed.
     """
     if comm is None:
-        name = os.environ.get("POPSR_COMM", "")
-        if not name:
-            everyone = launcher.world("Session") if is_distributed else None
-            return None if everyone is None else Ranks(everyone)
-        if name != "world":
-            raise AttributeValueError(f"Session: POPSR_COMM is unknown, got {shown(name)}, expected 'world'")
-        framework("Session", "mpi4py")
-        from mpi4py import MPI
-
-        comm = MPI.COMM_WORLD
+        comm = _default(is_distributed)
+        if comm is None:
+            return None
     checked = _checked(comm)
     return None if checked.size == 1 else Ranks(checked)
+
+
+def _default(is_distributed: bool) -> MPI.Intracomm | None:
+    name = os.environ.get("POPSR_COMM", "")
+    if not name:
+        return launcher.world("Session") if is_distributed else None
+    if name != "world":
+        raise AttributeValueError(f"Session: POPSR_COMM is unknown, got {shown(name)}, expected 'world'")
+    framework("Session", "mpi4py")
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
 
 
 def meet(comm: MPI.Intracomm, call: str, problem: BaseException | None) -> None:

@@ -2,8 +2,8 @@
 
 ``mpiexec -n 4 python -m popsr run train.py`` starts four. Without a launcher there is one, and mpi4py is not imported.
 Replicas are consecutive numbers in each instance; where instances do not divide them the first ones have one more.
-There are as many as the environment variable ``POPDIST_NUM_TOTAL_REPLICAS`` says, else ``POPDIST_NUM_LOCAL_REPLICAS`` in
-each instance, else one in each.
+There are as many as the environment variable ``POPDIST_NUM_TOTAL_REPLICAS`` says, else ``POPDIST_NUM_LOCAL_REPLICAS``
+in each instance, else one in each.
 
 Raises:
     MissingPackageError: a launcher started the process, and mpi4py is not installed or finds no MPI.
