@@ -84,6 +84,7 @@ void bind_ranks(py::module_& m) {
   link.def(py::init(&make_link), py::arg("rank"), py::arg("ranks"), py::arg("exchange"), py::arg("gather"))
       .def("agree", &agree, py::arg("call"), py::arg("items"), py::arg("failure"))
       .def_property("is_told", &RankLink::is_told, &RankLink::set_told)
+      .def_property_readonly("told_by", &RankLink::told_by)
       .def(
           "set_chains",
           [](RankLink& self, std::size_t from_bytes, std::int64_t chunk_elements) {
