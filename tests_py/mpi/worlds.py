@@ -16,6 +16,7 @@ import pytest
 from tests_py import ROOT
 
 LIBRARIES = ("mpich", "openmpi")
+RUNNER = ("-m", "mpi4py")  # aborts all ranks after an exception on one
 _FILES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
 _LAUNCHERS = {"mpich": ["mpiexec.hydra"], "openmpi": ["prterun", "--map-by", ":OVERSUBSCRIBE"]}
 
@@ -49,13 +50,17 @@ def environment(library: str) -> dict[str, str]:
     return os.environ | own
 
 
+def command(library: str, ranks: int, module: str, *args: str, runner: tuple[str, ...] = RUNNER) -> list[str]:
+    """Starts a module or file on that many ranks."""
+    launcher = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
+    started = [module] if module.endswith(".py") else ["-m", module]
+    return [*launcher, sys.executable, *runner, *started, *args]
+
+
 def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The result of a module or file on that many ranks. An exception on one of them ends all."""
-    command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
-    started = [module] if module.endswith(".py") else ["-m", module]
-    command += [sys.executable, "-m", "mpi4py", *started, *args]
     return subprocess.run(
-        command,
+        command(library, ranks, module, *args),
         env=environment(library) | more,
         cwd=ROOT,
         capture_output=True,

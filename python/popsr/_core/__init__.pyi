@@ -629,7 +629,7 @@ class Explainer:
         ...
 class RankLink:
     is_told: bool
-    def __init__(self, rank: int, ranks: int, exchange: collections.abc.Callable[..., typing.Any], gather: collections.abc.Callable[..., typing.Any]) -> None:
+    def __init__(self, rank: int, ranks: int, exchange: collections.abc.Callable[..., typing.Any], gather: collections.abc.Callable[..., typing.Any], fail: collections.abc.Callable[..., typing.Any]) -> None:
         ...
     def agree(self, call: str, items: collections.abc.Sequence[tuple[str, str]], failure: tuple[str, str] | None) -> tuple[int, str, str] | None:
         ...
@@ -638,7 +638,7 @@ class RankLink:
     def set_chains(self, from_bytes: int, chunk_elements: int) -> None:
         ...
     @property
-    def told_by(self) -> int:
+    def told(self) -> tuple[int, str, str]:
         ...
 class Session:
     def __init__(self, arg0: Ir, arg1: PartitionAnalysis, arg2: int, arg3: bool, arg4: float, arg5: int, arg6: bool, arg7: bool, arg8: bool, arg9: bool, arg10: bool, arg11: RankLink | None) -> None:

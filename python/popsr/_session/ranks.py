@@ -66,7 +66,7 @@ class Ranks:
         """
         self._channel, self._timeout = channel, timeout
         self._life = channel.life
-        self.link = _core.RankLink(channel.rank, channel.size, self._exchange, self._gather)
+        self.link = _core.RankLink(channel.rank, channel.size, self._exchange, self._gather, self._fail)
         if CHAINS is not None:
             self.link.set_chains(*CHAINS)
         self.local = range(0)
@@ -174,6 +174,8 @@ class Ranks:
             return
         if self.link.is_told:
             self._told = self._marked(error)
+            if self._told is not error:
+                raise self._told from None
             return
         # Where the others are on their way to the same place all go on from there; else a notice ends the session.
         if self._moved > 0 and (not isinstance(error, Error) or isinstance(error, MemoryError)):
@@ -205,32 +207,32 @@ class Ranks:
         return self._channel.end is not None or self._channel.life != self._life
 
     def _marked(self, error: BaseException) -> BaseException:
-        """The error, with the rank that has it if that is another one."""
-        rank = self.link.told_by
-        return error if rank == self.rank else mark(error, self._channel.notices, rank)
+        """The error with the rank that has it, if that is another one; of the class that it has there."""
+        rank, kind, text = self.link.told
+        if rank == self.rank:
+            return error
+        if kind and kind_of(error) != kind:  # a class that the core does not know
+            error = error_of(self._waiting.call, rank, kind, text)
+        return mark(error, self._channel.notices, rank)
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:
         """Move messages; for the core."""
         self._begin_move()
-        try:
-            self._channel.exchange(sends, receives, CHUNK, self._waiting)
-        except BaseException:
-            self.link.is_told = True
-            raise
+        self._channel.exchange(sends, receives, CHUNK, self._waiting)
 
     def _gather(self, mine: memoryview, all_: memoryview) -> None:
         """Collect as many bytes from each rank; for the core."""
         self._begin_move()
-        try:
-            self._channel.gather(mine, all_, self._waiting)
-        except BaseException:
-            self.link.is_told = True
-            raise
+        self._channel.gather(mine, all_, self._waiting)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the session, as one of these raised; for the core."""
+        self.link.is_told = True
+        if not self.has_ended:
+            self._channel.give_up(error)
 
     def _begin_move(self) -> None:
-        if self.has_ended:
-            self.link.is_told = True
-            self._channel.require_life(self._waiting.call, self._life)
+        self._channel.require_life(self._waiting.call, self._life)
         self._moved += 1
 
 

@@ -75,10 +75,10 @@ std::optional<RankFailure> RankLink::agree(const RankCall& call, const RankFailu
   transport_->gather(std::as_bytes(std::span(&said, 1)), reinterpret_cast<std::byte*>(all.data()));
   const auto failed = [](const Said& each) { return each.failed_at != kNoFailure; };
   is_told_ = true;
-  told_by_ = 0;
+  told_ = {};
   if (std::ranges::any_of(all, failed)) {
     std::optional<RankFailure> first = first_failure(mine);
-    if (first) told_by_ = first->rank;
+    if (first) told_ = *first;
     return first;
   }
   const auto differs = [&](const Said& each) { return each.digest != all.front().digest; };

@@ -51,8 +51,8 @@ class RankLink {
   /// True after agree() found a failure or a difference: all ranks know that their call ends with an error.
   bool is_told() const { return is_told_; }
   void set_told(bool is_told) { is_told_ = is_told; }
-  /// The rank whose error that is; of a difference rank 0, for it is no rank's own.
-  std::int64_t told_by() const { return told_by_; }
+  /// That failure; of a difference, which is not one rank's own, nothing of rank 0.
+  const RankFailure& told() const { return told_; }
   /// True on all ranks if it is on all ranks, element by element.
   std::vector<std::uint8_t> all_of(std::vector<std::uint8_t> mine);
 
@@ -63,7 +63,7 @@ class RankLink {
 
   std::unique_ptr<Transport> transport_;
   bool is_told_ = false;
-  std::int64_t told_by_ = 0;
+  RankFailure told_ = {};
   ChainTuning tuning_;
 };
 
