@@ -74,7 +74,7 @@ def save(session: popsr.Session, path: Path) -> None:
 
 def steps(program: Program, comm: Any, folder: Path) -> list[Path]:
     """Files before, inside, between and after runs, and after the host wrote."""
-    files = []
+    files: list[Path] = []
 
     def keep(session: popsr.Session) -> None:
         for suffix in FORMATS:

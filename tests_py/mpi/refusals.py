@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
+import popsr.io
 from popsr import _core, ops
 from tests_py.support.programs.bit_judge import kernels, quiet
 
@@ -149,6 +150,44 @@ def error_of_printing() -> None:
         session.run()
 
 
+def timeout_of_environment() -> None:
+    with mock.patch.dict("os.environ", POPSR_TIMEOUT=on(2, "soon", "5")):
+        Sums().session()
+
+
+def run_without(missing: int) -> None:
+    """A session whose last run one rank did not make: when the others gave up, it makes it, too."""
+    program = Sums()
+    with program.session(timeout=1) as session:
+        session.run(program.inputs())
+        COMM.Barrier()
+        if missing == RANK:
+            COMM.Barrier()
+        try:
+            session.run(program.inputs())
+        finally:
+            if missing != RANK:
+                COMM.Barrier()
+
+
+def call_after_the_end() -> None:
+    program = Sums()
+    with program.session(timeout=1) as session:
+        session.run(program.inputs())
+        COMM.Barrier()
+        if RANK == 1:
+            COMM.Barrier()
+        with contextlib.suppress(popsr.errors.RankError):
+            session.run(program.inputs())
+        if RANK != 1:
+            COMM.Barrier()
+        session.run(program.inputs())
+
+
+def other_path() -> None:
+    popsr.io.save_safetensors(Sums().session(), f"{RANK}.safetensors")
+
+
 SAME = "expected the same on all ranks$"
 ROWS: list[Row] = [
     ("no ranks", lambda: popsr.Session(Sums().ir, comm=MPI.COMM_NULL), "ArgumentTypeError", "has no ranks"),
@@ -214,6 +253,54 @@ ROWS: list[Row] = [
         lambda: Sums().session(seed=on(1, "a", 1)),
         "ArgumentTypeError",
         "Session: seed",
+    ),
+    (
+        "a timeout of no time",
+        lambda: Sums().session(timeout=on(1, 0, 5)),
+        "AttributeValueError",
+        "timeout is not a time, got 0,",
+    ),
+    (
+        "an endless timeout",
+        lambda: Sums().session(timeout=float("inf")),
+        "AttributeValueError",
+        "got inf, expected a pos",
+    ),
+    (
+        "a timeout by name",
+        lambda: Sums().session(timeout="5 s"),
+        "ArgumentTypeError",
+        "timeout is not a number, got '5 s'",
+    ),
+    (
+        "a timeout as a flag",
+        lambda: Sums().session(timeout=True),
+        "ArgumentTypeError",
+        "timeout is not a number, got True",
+    ),
+    (
+        "a timeout of the environment",
+        timeout_of_environment,
+        "AttributeValueError",
+        "POPSR_TIMEOUT is not a time, got 'soon', expected a positive number of seconds$",
+    ),
+    (
+        "a rank that does not come",
+        lambda: run_without(2),
+        "RankError",
+        r"run: a rank did not come, got no call of rank 2 within 1 s, expected the same call on all ranks$",
+    ),
+    (
+        "a session that has ended",
+        call_after_the_end,
+        "StateError",
+        "the session of these ranks has ended, got run: a rank did not come",
+    ),
+    (
+        "a path of a checkpoint",
+        other_path,
+        "RankError",
+        f"save_safetensors: ranks differ in the path, got .*0.safetensors' .*{SAME}|path",
     ),
     ("an option", option_of_one_rank, "RankError", "in the options that are set, got .* on rank 2"),
     (

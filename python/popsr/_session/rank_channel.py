@@ -94,7 +94,8 @@ class Channel:
                 return
             self._give_up(self._told(waiting.call, ended[0]))
         if self.end is not None:
-            self.life, self.end, self.is_overdue, self._buffers = self.life + 1, None, False, {}
+            self.life, self._calls, self._buffers = self.life + 1, 0, {}
+            self.end, self.is_overdue = None, False
         is_new = self._comm is None
         if is_new:
             rank_ends.watch(self)

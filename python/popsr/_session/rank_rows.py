@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from popsr._session import ranks as settings
 from popsr._session.ranks import Ranks
 from popsr._session.rows import Array
 
-__all__ = ["Piece", "rows_for_writer"]
+__all__ = ["Piece", "one_writer", "rows_for_writer"]
 
 Piece = tuple[int, int, Array | None]
 """The rank that has it, its bytes, and on that rank these."""
@@ -23,6 +25,26 @@ class _Part(NamedTuple):
     rank: int
     nbytes: int
     data: Array | None
+
+
+@contextlib.contextmanager
+def one_writer(ranks: Ranks | None, where: str, path: Path, step: int) -> Iterator[bool]:
+    """True inside on the one rank that writes a file; all ranks leave the block when it is written.
+
+    Args:
+        ranks: in a call of all of them; None without others.
+        where: the call.
+        path: of the file.
+        step: of the session.
+    Raises:
+        RankError: ranks write elsewhere, or at another step.
+    """
+    if ranks is None:
+        yield True
+        return
+    ranks.agree(where, [("the path", str(path)), ("the step", str(step))])
+    yield ranks.rank == 0
+    ranks.agree(f"the end of {where}", [])
 
 
 def rows_for_writer(ranks: Ranks, pieces: Sequence[Piece]) -> Iterator[Array]:

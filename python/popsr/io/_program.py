@@ -13,6 +13,7 @@ from typing import Any
 
 from popsr._host.arguments import read_path
 from popsr._host.files import bytes_of, shown_path
+from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import together
 from popsr._session.rows import Array
 from popsr._session.state import HostState
@@ -130,19 +131,16 @@ def saved_program(where: str, source: Any, path: str | os.PathLike[str]) -> Iter
         ranks = source._ranks
         with together(ranks, where), source._held(where):
             ir, target = source.ir, read_path(where, path)
-            if ranks is not None:
-                ranks.agree(where, [("the path", str(target)), ("the step", str(source.step))])
-            yield Program(
-                target,
-                list(source._variables),
-                source._current_parts,
-                ir.replication_factor,
-                ir._embeds_replication,
-                source.step,
-                ranks is None or ranks.rank == 0,
-            )
-            if ranks is not None:
-                ranks.agree(f"the end of {where}", [])
+            with one_writer(ranks, where, target, source.step) as is_writer:
+                yield Program(
+                    target,
+                    list(source._variables),
+                    source._current_parts,
+                    ir.replication_factor,
+                    ir._embeds_replication,
+                    source.step,
+                    is_writer,
+                )
     elif isinstance(source, Ir):
         yield Program(
             read_path(where, path),
