@@ -96,9 +96,10 @@ def main() -> None:
     points.around(_new_file.NewFile, "write_at", after=False)
     points.around(_new_file.NewFile, "commit", after=True)
     points.around(_open_file.OpenFile, "read_into", after=False)
+    COMM.Barrier()  # ranks that are slow to start have come
     points.next()
     ir, x, variables = program()
-    timeout = 1 if KIND == "never" else None
+    timeout = 2 if KIND == "never" else None
     with popsr.Session(ir, comm=COMM, timeout=timeout) as session:
         rows = np.arange(11 * len(session.local_replicas), dtype=np.float32).reshape(-1, 11)
         for _ in range(2):

@@ -143,9 +143,7 @@ class Channel:
             buffers = self._buffers.get(size)
             if buffers is None:
                 buffers = self._buffers[size] = bytearray(size), bytearray(len(all_))
-            own, others = (
-                buffers  # no other memory: the library may write to it as long as a rank has not come
-            )
+            own, others = buffers  # the library may write to them as long as a rank has not come
             own[:] = mine
             self._wait([self._comm.Iallgather([own, byte], [others, byte])], waiting)
             all_[:] = others
@@ -156,16 +154,14 @@ class Channel:
 
     def _wait(self, requests: list[Any], waiting: Waiting) -> None:
         """Signals are handled meanwhile, and ranks that share a core do not keep each other from it."""
-        asked = 0
-        waiting.begun, waiting.left, waiting.has_said = 0.0, None, False
-        while not self._mpi.Request.Testall(requests):
-            asked += 1
-            if asked <= _ASKS:
-                continue
+        have_ended = self._mpi.Request.Testall
+        for _ in range(_ASKS):
+            if have_ended(requests):
+                return
+        waiting.begun, waiting.left, waiting.has_said = time.monotonic(), None, False
+        while not have_ended(requests):
             time.sleep(_PAUSE)
-            now = time.monotonic()
-            waiting.begun = waiting.begun or now
-            error = self._verdict(waiting, now)
+            error = self._verdict(waiting, time.monotonic())
             if error is not None:
                 raise error
 
