@@ -31,7 +31,8 @@ def _text(times: dict[str, Times], goal: str) -> str:
     (first, own), *others = times.items()
     rows = [f"{first}: {own.best * 1e3:.4g} ms"]
     rows += [
-        f"{name}: {other.best * 1e3:.4g} ms, ratio {own.best / other.best:.2f}, of medians {own.median / other.median:.2f}"
+        f"{name}: {other.best * 1e3:.4g} ms, ratio {own.best / other.best:.2f}, "
+        f"of medians {own.median / other.median:.2f}"
         for name, other in others
     ]
     return f"\n{'; '.join(rows)} (goal: {goal})"

@@ -97,7 +97,7 @@ class OutOfStepError(Error, AssertionError):
 
 
 class RankError(Error, RuntimeError):
-    """Ranks of MPI that share a session build different programs, pass other arguments or make other calls."""
+    """Ranks of MPI that share a session build different programs, pass other arguments, or make other or no calls."""
 
 
 class ReplicaError(Error, ValueError):

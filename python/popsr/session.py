@@ -29,7 +29,7 @@ from popsr._session.lints import GroupLint, check_lints, read_check, read_strict
 from popsr._session.option_effects import options_of_session
 from popsr._session.plan import Plan
 from popsr._session.profile import Profile
-from popsr._session.ranks import Ranks, collective, open_ranks, together
+from popsr._session.ranks import Ranks, collective, open_ranks, read_timeout, together
 from popsr._session.runner import Runner
 from popsr._session.state import HostState, SessionState
 from popsr._session.synthetic_data import SyntheticData
@@ -92,6 +92,8 @@ class Session(Summarised, HostState):
             stores and computes what its ``local_replicas`` need. All ranks make the same session with the same
             arguments, and then the same calls in the same order. Default: ``MPI.COMM_WORLD`` where the environment
             has ``POPSR_COMM=world``, and of a program that popdist's names made for several processes; else none.
+        timeout: seconds that a call waits for other ranks before it raises ``RankError``. Default: ``POPSR_TIMEOUT``
+            of the environment; without it calls wait as long as the other processes live.
     """
 
     @transactional
@@ -109,20 +111,24 @@ class Session(Summarised, HostState):
         profile: bool = False,
         optimise: bool = True,
         comm: MPI.Intracomm | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Verify, analyse and compile the program.
 
         Raises:
             ReplicaError: with ``strict``, the program has lints L1 or L2.
             UnsupportedOpsError: the program has stand-ins for ops that popsr cannot compute.
-            RankError: ranks of ``comm`` differ in program, data, options, arguments or versions; on all of them.
+            RankError: ranks of ``comm`` differ in program, data, options, arguments or versions; on all of them. Or
+                they do not come within ``timeout``.
+            ValueError: ``timeout`` is not a positive number of seconds.
             ReplicaError: ``comm`` has more ranks than there are replicas.
             TypeError: ``comm`` is not a communicator of mpi4py inside one group of processes.
         Warns:
             ReplicaWarning: it has them, without; once a program for each of these lints and line of an op.
         """
-        ranks = open_ranks(comm, is_a(ir, Ir) and ir._is_distributed)
-        with together(ranks):
+        ranks = open_ranks(comm, timeout, is_a(ir, Ir) and ir._is_distributed)
+        with together(ranks, "Session"):
+            read_timeout(timeout)
             if not is_a(ir, Ir):
                 hint = (
                     "a graph, expected its Ir: graph.ir"
@@ -178,6 +184,8 @@ class Session(Summarised, HostState):
                 self._plan_settings.optimise,
                 None if ranks is None else ranks.link,
             )
+            if ranks is not None:
+                ranks.keep(self._core)
             keep_attribute(ir, ir, "_prepared")
             ir._prepared = True
             self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
@@ -230,7 +238,7 @@ class Session(Summarised, HostState):
         """
         ranks = self._state.ranks
         if ranks is not None:
-            ranks.link.is_told = False
+            ranks.begin_call("run")
         try:
             if self._state.depth == 0:
                 self._state.require_attached("run")
@@ -438,7 +446,7 @@ class Session(Summarised, HostState):
     def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
         return self._mirror.current_rows(variable)
 
-    def _current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
+    def _current_parts(self, variable: Variable) -> Iterable[np.ndarray[Any, Any]]:
         return self._mirror.current_parts(variable)
 
     def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
@@ -576,13 +584,17 @@ class Session(Summarised, HostState):
         return self
 
     def __exit__(self, exc_type: object, exc_value: BaseException | None, exc_tb: object) -> None:
-        if exc_value is not None and self._state.ranks is not None:
-            self._state.ranks.tell(exc_value)  # the others may wait for this rank
-        with together(None if exc_value is not None else self._state.ranks), self._state.lock:
+        ranks = self._state.ranks
+        if exc_value is not None and ranks is not None:
+            ranks.leave(exc_value)  # the others may wait for this rank
+        has_ended = ranks is not None and ranks.has_ended
+        with together(None if exc_value is not None or has_ended else ranks, "exit"), self._state.lock:
             self._state.require_attached("exit")
             if self._state.depth == 1:
                 self._state.require_idle("exit")
             try:
+                if exc_value is None and ranks is not None and has_ended:
+                    ranks.begin_call("exit")
                 if self._state.depth == 1 and exc_type is None and self._to_host_on_exit:
                     if self._mirror.copies.read_only is None:
                         self._mirror.download("exit", may_raise=False)

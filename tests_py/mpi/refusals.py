@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
+import popsr.io
 from popsr import _core, ops
 from popsr._session import ranks
 from tests_py.support.programs.bit_judge import kernels, quiet
@@ -154,9 +155,9 @@ def value_that_arrives_wrongly() -> None:
     """One bit of what rank 1 gets from another for a sum, which all replicas are proved to have the same of."""
     ir = popsr.Ir(replication=6)
     with ir.main_graph, popsr.in_sequence():
-        x = popsr.h2d_stream((100,), popsr.float32, name="x")
+        x = popsr.h2d_stream((2000,), popsr.float32, name="x")
         ops.host_store(
-            popsr.d2h_stream((100,), popsr.float32),
+            popsr.d2h_stream((2000,), popsr.float32),
             ops.collectives.replicated_all_reduce(ops.host_load(x, "value")),
         )
     exchange, turned = ranks.Ranks._exchange, list[bool]()
@@ -171,7 +172,45 @@ def value_that_arrives_wrongly() -> None:
         mock.patch.object(ranks.Ranks, "_exchange", turning),
         popsr.Session(ir, comm=COMM, check=True) as session,
     ):
-        session.run({x: np.full((2, 100), 1 + RANK, np.float32)})
+        session.run({x: np.full((2, 2000), 1 + RANK, np.float32)})
+
+
+def timeout_of_environment() -> None:
+    with mock.patch.dict("os.environ", POPSR_TIMEOUT=on(2, "soon", "5")):
+        Sums().session()
+
+
+def run_without(missing: int) -> None:
+    """A session whose last run one rank did not make: when the others gave up, it makes it, too."""
+    program = Sums()
+    with program.session(timeout=1) as session:
+        session.run(program.inputs())
+        COMM.Barrier()
+        if missing == RANK:
+            COMM.Barrier()
+        try:
+            session.run(program.inputs())
+        finally:
+            if missing != RANK:
+                COMM.Barrier()
+
+
+def call_after_the_end() -> None:
+    program = Sums()
+    with program.session(timeout=1) as session:
+        session.run(program.inputs())
+        COMM.Barrier()
+        if RANK == 1:
+            COMM.Barrier()
+        with contextlib.suppress(popsr.errors.RankError):
+            session.run(program.inputs())
+        if RANK != 1:
+            COMM.Barrier()
+        session.run(program.inputs())
+
+
+def other_path() -> None:
+    popsr.io.save_safetensors(Sums().session(), f"{RANK}.safetensors")
 
 
 SAME = "expected the same on all ranks$"
@@ -239,6 +278,54 @@ ROWS: list[Row] = [
         lambda: Sums().session(seed=on(1, "a", 1)),
         "ArgumentTypeError",
         "Session: seed",
+    ),
+    (
+        "a timeout of no time",
+        lambda: Sums().session(timeout=on(1, 0, 5)),
+        "AttributeValueError",
+        "timeout is not a time, got 0,",
+    ),
+    (
+        "an endless timeout",
+        lambda: Sums().session(timeout=float("inf")),
+        "AttributeValueError",
+        "got inf, expected a pos",
+    ),
+    (
+        "a timeout by name",
+        lambda: Sums().session(timeout="5 s"),
+        "ArgumentTypeError",
+        "timeout is not a number, got '5 s'",
+    ),
+    (
+        "a timeout as a flag",
+        lambda: Sums().session(timeout=True),
+        "ArgumentTypeError",
+        "timeout is not a number, got True",
+    ),
+    (
+        "a timeout of the environment",
+        timeout_of_environment,
+        "AttributeValueError",
+        "POPSR_TIMEOUT is not a time, got 'soon', expected a positive number of seconds$",
+    ),
+    (
+        "a rank that does not come",
+        lambda: run_without(2),
+        "RankError",
+        r"run: a rank did not come, got no call of rank 2 within 1 s, expected the same call on all ranks$",
+    ),
+    (
+        "a session that has ended",
+        call_after_the_end,
+        "StateError",
+        "the session of these ranks has ended, got run: a rank did not come",
+    ),
+    (
+        "a path of a checkpoint",
+        other_path,
+        "RankError",
+        f"save_safetensors: ranks differ in the path, got .*0.safetensors' .*{SAME}|path",
     ),
     ("an option", option_of_one_rank, "RankError", "in the options that are set, got .* on rank 2"),
     (

@@ -95,14 +95,9 @@ def run(comm: Any, file: Path) -> dict[str, Any]:
 
 
 def check_rows_files_and_memory(folder: Path) -> None:
-    alone, shared = (
-        run(None, folder / f"alone{COMM.rank}.safetensors"),
-        run(COMM, folder / f"{COMM.rank}.safetensors"),
-    )
-    files = [
-        (folder / name).read_bytes() for name in (f"alone{COMM.rank}.safetensors", f"{COMM.rank}.safetensors")
-    ]
-    assert files[0] == files[1]
+    one, all_ = folder / f"alone{COMM.rank}.safetensors", folder / "shared.safetensors"
+    alone, shared = run(None, one), run(COMM, all_)
+    assert one.read_bytes() == all_.read_bytes()
     pairs = sorted({r // 2 for r in LOCAL})
     np.testing.assert_array_equal(shared["out"], rows(alone["out"], LOCAL))
     np.testing.assert_array_equal(shared["pair"], rows(alone["pair"], pairs))

@@ -51,27 +51,28 @@ def environment(library: str) -> dict[str, str]:
     return os.environ | own
 
 
+def _launcher(library: str, ranks: int) -> list[str]:
+    return [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
+
+
 def command(library: str, ranks: int, module: str, *args: str, runner: tuple[str, ...] = RUNNER) -> list[str]:
     """Starts a module or file on that many ranks."""
-    launcher = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
     started = [module] if module.endswith(".py") else ["-m", module]
-    return [*launcher, sys.executable, *runner, *started, *args]
+    return [*_launcher(library, ranks), sys.executable, *runner, *started, *args]
 
 
 def run(library: str, ranks: int, module: str, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The result of a module or file on that many ranks. An exception on one of them ends all."""
     started = [module] if module.endswith(".py") else ["-m", module]
-    return start(library, ranks, "-m", "mpi4py", *started, *args, env=more)
+    return start(library, ranks, *RUNNER, *started, *args, env=more)
 
 
 def start(
     library: str, ranks: int, *args: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The result of Python with these arguments, and more variables, on that many ranks."""
-    command = [str(_bin() / _LAUNCHERS[library][0]), *_LAUNCHERS[library][1:], "-n", str(ranks)]
-    command += [sys.executable, *args]
     return subprocess.run(
-        command,
+        [*_launcher(library, ranks), sys.executable, *args],
         env=environment(library) | dict(env or {}),
         cwd=ROOT,
         capture_output=True,

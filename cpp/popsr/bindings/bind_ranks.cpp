@@ -19,11 +19,17 @@ namespace {
 
 using Function = As<"collections.abc.Callable[..., object]">;
 
-/// Calls Python with views of the core's memory, which it must not keep.
+/// Calls Python with views of the core's memory, which it must not keep. `fail`: called with an exception of
+/// the others, after which the ranks are not at the same place any more.
 class PythonTransport final : public Transport {
  public:
-  PythonTransport(std::int64_t rank, std::int64_t ranks, py::object exchange, py::object gather)
-      : rank_(rank), ranks_(ranks), exchange_(std::move(exchange)), gather_(std::move(gather)) {}
+  PythonTransport(std::int64_t rank, std::int64_t ranks, py::object exchange, py::object gather,
+                  py::object fail)
+      : rank_(rank),
+        ranks_(ranks),
+        exchange_(std::move(exchange)),
+        gather_(std::move(gather)),
+        fail_(std::move(fail)) {}
 
   std::int64_t ranks() const override { return ranks_; }
   std::int64_t rank() const override { return rank_; }
@@ -38,17 +44,25 @@ class PythonTransport final : public Transport {
     for (const IncomingBytes& each : incoming) {
       receives.append(py::make_tuple(each.rank, view(each.data, each.size)));
     }
-    call_python(exchange_, py::make_tuple(sends, receives));
+    call(exchange_, py::make_tuple(sends, receives));
   }
 
   void gather(std::span<const std::byte> mine, std::byte* all) override {
     const WithGil held;
     const kernels::FloatEnvironment environment;
     const std::size_t size = mine.size() * static_cast<std::size_t>(ranks_);
-    call_python(gather_, py::make_tuple(view(mine.data(), mine.size()), view(all, size)));
+    call(gather_, py::make_tuple(view(mine.data(), mine.size()), view(all, size)));
   }
 
  private:
+  void call(const py::object& function, const py::tuple& arguments) const {
+    try {
+      call_python(function, arguments);
+    } catch (const py::error_already_set& error) {
+      call_python(fail_, py::make_tuple(error.value()));
+      throw;
+    }
+  }
   static py::memoryview view(const std::byte* data, std::size_t size) {
     return py::memoryview::from_memory(data, static_cast<py::ssize_t>(size));
   }
@@ -57,12 +71,12 @@ class PythonTransport final : public Transport {
   }
 
   std::int64_t rank_, ranks_;
-  py::object exchange_, gather_;
+  py::object exchange_, gather_, fail_;
 };
 
 std::shared_ptr<RankLink> make_link(std::int64_t rank, std::int64_t ranks, const Function& exchange,
-                                    const Function& gather) {
-  return std::make_shared<RankLink>(std::make_unique<PythonTransport>(rank, ranks, exchange, gather));
+                                    const Function& gather, const Function& fail) {
+  return std::make_shared<RankLink>(std::make_unique<PythonTransport>(rank, ranks, exchange, gather, fail));
 }
 
 const char* name_of(ExchangeKind kind) {
@@ -136,9 +150,15 @@ std::vector<Record<"PlannedExchange">> exchanges_of(
 
 void bind_ranks(py::module_& m) {
   py::class_<RankLink, std::shared_ptr<RankLink>> link(m, "RankLink");
-  link.def(py::init(&make_link), py::arg("rank"), py::arg("ranks"), py::arg("exchange"), py::arg("gather"))
+  link.def(py::init(&make_link), py::arg("rank"), py::arg("ranks"), py::arg("exchange"), py::arg("gather"),
+           py::arg("fail"))
       .def("agree", &agree, py::arg("call"), py::arg("items"), py::arg("failure"))
       .def_property("is_told", &RankLink::is_told, &RankLink::set_told)
+      .def_property_readonly("told",
+                             [](const RankLink& self) {
+                               const RankFailure& told = self.told();
+                               return Failure(told.rank, told.kind, told.text);
+                             })
       .def(
           "set_chains",
           [](RankLink& self, std::size_t from_bytes, std::int64_t chunk_elements) {

@@ -220,17 +220,23 @@ void read_variable(SessionHandle& self, TensorId id, py::array out, bool all_rep
   session.read_variable(id, host_rows(all_replicas), data);
 }
 
-/// Read-only bytes of the groups' rows in order, on the device: valid until the program runs or the variable
-/// is written.
-py::typing::List<py::array_t<std::uint8_t>> row_views(const py::object& session, TensorId id) {
+using Piece = std::tuple<std::int64_t, std::size_t, std::optional<py::array_t<std::uint8_t>>>;
+
+/// The groups' rows in order: the rank that has a piece of them, its size, and on that rank its read-only
+/// bytes on the device: valid until the program runs or the variable is written.
+std::vector<Piece> row_pieces(const py::object& session, TensorId id) {
   const Session& core = session.cast<SessionHandle&>().session();
   checked_tensor(core.ir(), id);
-  py::typing::List<py::array_t<std::uint8_t>> result;
-  for (const std::span<const std::byte> view : core.row_views(id)) {
-    const auto* data = reinterpret_cast<const std::uint8_t*>(view.data());
-    py::array_t<std::uint8_t> array({view.size()}, {1}, data, session);  // keeps the session
-    array.attr("setflags")(false);
-    result.append(array);
+  std::vector<Piece> result;
+  for (const RowPiece& piece : core.row_pieces(id)) {
+    std::optional<py::array_t<std::uint8_t>> array;
+    if (piece.data != nullptr) {
+      const auto* data = reinterpret_cast<const std::uint8_t*>(piece.data);
+      array.emplace(std::vector{piece.bytes}, std::vector<std::size_t>{1}, data,
+                    session);  // keeps the session
+      array->attr("setflags")(false);
+    }
+    result.emplace_back(piece.rank, piece.bytes, std::move(array));
   }
   return result;
 }
@@ -352,7 +358,7 @@ void bind_session(py::module_& m) {
           "step", [](SessionHandle& self) { return self.session().step(); },
           [](SessionHandle& self, std::uint64_t step) { self.session().set_step(step); })
       .def("read_variable", &read_variable, py::arg("id"), py::arg("out"), py::arg("all_replicas"))
-      .def("row_views", &row_views, py::arg("id"))
+      .def("row_pieces", &row_pieces, py::arg("id"))
       .def("write_variables", &write_variables, py::arg("given"))
       .def("small_streams", &small_streams)
       .def("large_equal_streams", [](SessionHandle& self) { return self.session().large_equal_streams(); })

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
-import popsr.errors
 from popsr import _core
 from popsr._host import message_sizes
 from popsr._host.frameworks import framework
 from popsr._program import launcher
+from popsr._session.rank_channel import Channel, Views, Waiting, channel_of
+from popsr._session.rank_ends import mark
+from popsr._session.rank_notices import error_of, kind_of, text_of
 from popsr._session.rank_program import program_items
+from popsr._session.rows import Array
 from popsr._text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     Error,
-    RankError,
     ReplicaError,
     StateError,
     StoppedError,
@@ -36,15 +38,14 @@ if TYPE_CHECKING:
 
     from popsr.ir import Ir
 
-__all__ = ["HasRanks", "Ranks", "collective", "meet", "open_ranks", "together"]
+__all__ = ["HasRanks", "Ranks", "collective", "meet", "open_ranks", "read_timeout", "together"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-Messages = Sequence[tuple[int, memoryview]]
+Messages = Views
 
-_TAG = 1
-# A rank that waits asks so often before it lets others have its core, for so long at a time in seconds.
-_ASKS, _PAUSE = 200, 2e-5
+# Seconds that a rank with an error waits for others that may not be on their way to a call.
+_PATIENCE = 2.0
 
 
 class Ranks:
@@ -56,20 +57,33 @@ class Ranks:
         size: number of ranks.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, channel: Channel, timeout: float | None) -> None:
         """On all ranks at once.
 
         Args:
-            comm: has several ranks; its messages stay apart from the caller's.
+            channel: to the other ranks.
+            timeout: seconds that a call waits for them.
         """
-        self._mpi = sys.modules["mpi4py.MPI"]
-        self._comm = _own(self._mpi, comm)
-        self.link = _core.RankLink(comm.rank, comm.size, self._exchange, self._gather)
+        self._channel, self._timeout = channel, timeout
+        self._life = channel.life
+        self.link = _core.RankLink(channel.rank, channel.size, self._exchange, self._gather, self._fail)
         self.link.set_message_bytes(message_sizes.MESSAGE_BYTES)
         if message_sizes.CHAINS is not None:
             self.link.set_chains(*message_sizes.CHAINS)
         self.local = range(0)
-        self.size: int = comm.size
+        self.size: int = channel.size
+        self._waiting = Waiting("Session", timeout)
+        self._moved = 0  # messages of the call that goes on
+        self._told: BaseException | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of this process."""
+        return self._channel.rank
+
+    def keep(self, core: _core.Session) -> None:
+        """Messages are sent from the memory of this session."""
+        self._channel.sessions.add(core)
 
     def begin(self, ir: Ir, arguments: Mapping[str, object]) -> None:
         """Compare arguments and programs, and take this rank's replicas.
@@ -80,9 +94,8 @@ class Ranks:
             StateError: MPI was started without support for threads.
         """
         replicas = ir.replication_factor
-        problem = _thread_problem(self._mpi)
-        self.agree("Session", [("the number of replicas", str(replicas))], problem)
-        size = self._comm.size
+        self.agree("Session", [("the number of replicas", str(replicas))], _thread_problem())
+        size = self._channel.size
         if size > replicas:
             raise ReplicaError(
                 f"Session: comm has more ranks than there are replicas, got {size} ranks, expected 1 to {replicas}"
@@ -111,57 +124,120 @@ class Ranks:
         self, call: str, items: list[tuple[str, str]], problem: BaseException | None
     ) -> BaseException | None:
         """The problem that counts, of this rank itself or as the others see it."""
-        told = None if problem is None else (_kind(problem), str(problem) or type(problem).__name__)
+        told = None if problem is None else (kind_of(problem), text_of(problem))
         first = self.link.agree(call, items, told)
         if first is None:
             return None
         rank, kind, error = first
-        if problem is not None and rank == self._comm.rank:
-            return problem
-        if kind:
-            found: BaseException = getattr(popsr.errors, kind)(error)
-            return found
-        return StoppedError(f"{call}: rank {rank} ended it, got {error}, expected no error of a rank")
+        return problem if problem is not None and rank == self.rank else error_of(call, rank, kind, error)
+
+    def send_to_first(self, parts: Iterable[tuple[int, int, Array | None]], room: Array) -> None:
+        """Move parts from the ranks that have them to rank 0, where they fill ``room`` one after the other.
+
+        Args:
+            parts: rank, number of bytes, and on that rank the bytes.
+            room: enough bytes.
+        """
+        sends: list[tuple[int, memoryview]] = []
+        receives: list[tuple[int, memoryview]] = []
+        begin = 0
+        for rank, nbytes, data in parts:
+            if self.rank == 0:
+                receives.append((rank, room.data[begin : begin + nbytes]))
+            elif rank == self.rank and data is not None:
+                sends.append((0, data.data))
+            begin += nbytes
+        if sends or receives:
+            self._exchange(sends, receives)
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self, call: str) -> Iterator[None]:
         """An error inside, on one rank, ends the call that the other ranks are in with the same error."""
-        self.link.is_told = False
+        self.begin_call(call)
         try:
             yield
         except BaseException as error:
             self.tell(error)
             raise
 
+    def begin_call(self, call: str) -> None:
+        """All ranks make this call.
+
+        Raises:
+            StateError: an earlier error has ended the session.
+        """
+        self._channel.require_life(call, self._life)
+        self.link.is_told, self._moved = False, 0
+        self._waiting = Waiting(call, self._timeout)
+
     def tell(self, error: BaseException) -> None:
-        """Tell the other ranks of an error, unless they know."""
-        if self.link.is_told:
+        """Tell the other ranks of an error of this call, or of one that leaves the session, unless they know."""
+        if self.has_ended or error is self._told:
             return
-        first = self._first_failure("session", [], error)
+        if self.link.is_told:
+            self._told = self._marked(error)
+            if self._told is not error:
+                raise self._told from None
+            return
+        # Where the others are on their way to the same place all go on from there; else a notice ends the session.
+        if self._moved > 0 and (not isinstance(error, Error) or isinstance(error, MemoryError)):
+            self._channel.give_up(error)
+            return
+        limit = self._timeout if self._moved == 0 else _PATIENCE
+        self._tell_in_order(error, Waiting("session", limit, reason=error))
+
+    def leave(self, error: BaseException) -> None:
+        """Tell the others of an error that leaves ``with session:``; they need not be in a call."""
+        if self.has_ended or error is self._told:
+            return
+        self._tell_in_order(error, Waiting("exit", _PATIENCE, reason=error))
+
+    def _tell_in_order(self, error: BaseException, waiting: Waiting) -> None:
+        self._waiting = waiting
+        try:
+            first = self._first_failure("session", [], error)
+        except BaseException:  # the others do not come, and have a notice
+            return
+        self._told = error
         # An error of this rank that has stopped the others, as in ``meet``, stays what it is.
         is_stopped = isinstance(first, StoppedError) and not isinstance(error, StoppedError)
         if first is not error and first is not None and not is_stopped:
+            self._told = self._marked(first)
             raise first from error
+
+    @property
+    def has_ended(self) -> bool:
+        """True after an error that ended the session."""
+        return self._channel.end is not None or self._channel.life != self._life
+
+    def _marked(self, error: BaseException) -> BaseException:
+        """The error with the rank that has it, if that is another one; of the class that it has there."""
+        rank, kind, text = self.link.told
+        if rank == self.rank:
+            return error
+        if kind and kind_of(error) != kind:  # a class that the core does not know
+            error = error_of(self._waiting.call, rank, kind, text)
+        return mark(error, self._channel.notices, rank)
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:
         """Move messages; for the core."""
-        byte, comm = self._mpi.BYTE, self._comm
-        requests = [comm.Irecv([view, byte], rank, _TAG) for rank, view in receives]
-        requests += [comm.Isend([view, byte], rank, _TAG) for rank, view in sends]
-        self._wait(requests)
+        self._begin_move()
+        self._channel.exchange(sends, receives, self._waiting)
 
     def _gather(self, mine: memoryview, all_: memoryview) -> None:
         """Collect as many bytes from each rank; for the core."""
-        byte = self._mpi.BYTE
-        self._wait([self._comm.Iallgather([mine, byte], [all_, byte])])
+        self._begin_move()
+        self._channel.gather(mine, all_, self._waiting)
 
-    def _wait(self, requests: list[MPI.Request]) -> None:
-        """Signals are handled meanwhile, and ranks that share a core do not keep each other from it."""
-        asked = 0
-        while not self._mpi.Request.Testall(requests):
-            asked += 1
-            if asked > _ASKS:
-                time.sleep(_PAUSE)
+    def _fail(self, error: BaseException) -> None:
+        """End the session, as one of these raised; for the core."""
+        self.link.is_told = True
+        if not self.has_ended:
+            self._channel.give_up(error)
+
+    def _begin_move(self) -> None:
+        self._channel.require_life(self._waiting.call, self._life)
+        self._moved += 1
 
 
 class HasRanks(Protocol):
@@ -181,24 +257,55 @@ def collective(function: Callable[Concatenate[_S, _P], _R]) -> Callable[Concaten
         ranks = self._ranks
         if ranks is None:
             return function(self, *args, **kwargs)
-        with ranks.together():
+        with ranks.together(function.__name__):
             return function(self, *args, **kwargs)
 
     return functools.update_wrapper(call, function)
 
 
-def together(ranks: Ranks | None) -> contextlib.AbstractContextManager[None]:
+def together(ranks: Ranks | None, call: str) -> contextlib.AbstractContextManager[None]:
     """As ``Ranks.together``, if there are other ranks."""
-    return contextlib.nullcontext() if ranks is None else ranks.together()
+    return contextlib.nullcontext() if ranks is None else ranks.together(call)
 
 
-def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
+def read_timeout(value: object) -> float | None:
+    """The seconds that a call waits for other ranks; None: any time.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: not a positive number; or ``POPSR_TIMEOUT`` is not.
+    """
+    if value is None:
+        text = os.environ.get("POPSR_TIMEOUT", "")
+        if not text:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        name, got = "POPSR_TIMEOUT", shown(text)
+    else:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ArgumentTypeError(
+                f"Session: timeout is not a number, got {shown(value)}, expected seconds or None"
+            )
+        name, got, seconds = "timeout", shown(value), float(value)
+    if not 0 < seconds < math.inf:
+        raise AttributeValueError(
+            f"Session: {name} is not a time, got {got}, expected a positive number of seconds"
+        )
+    return seconds
+
+
+def open_ranks(comm: object, timeout: object, is_distributed: bool) -> Ranks | None:
     """The ranks of a communicator, or of the one that ``POPSR_COMM`` names; None without others.
 
     Args:
         comm: the communicator, or None.
+        timeout: seconds that calls wait for other ranks, as ``read_timeout`` takes it; what it refuses counts as None.
         is_distributed: the program is for all processes of a launcher: its default are all ranks.
     Raises:
+        RankError: a rank does not come in time.
         TypeError: ``comm`` is not a communicator inside one group of processes.
         ValueError: ``POPSR_COMM`` is not "world".
         ImportError: mpi4py is needed and not installed.
@@ -208,7 +315,19 @@ def open_ranks(comm: object, is_distributed: bool) -> Ranks | None:
         if comm is None:
             return None
     checked = _checked(comm)
-    return None if checked.size == 1 else Ranks(checked)
+    if checked.size == 1:
+        return None
+    try:
+        seconds = read_timeout(timeout)
+    except Error:  # raised again where all ranks are told of it
+        seconds = None
+    return _ranks_of(checked, "Session", seconds)
+
+
+def _ranks_of(comm: MPI.Intracomm, call: str, seconds: float | None) -> Ranks:
+    channel = channel_of(sys.modules["mpi4py.MPI"], comm)
+    channel.open(Waiting(call, seconds))
+    return Ranks(channel, seconds)
 
 
 def _default(is_distributed: bool) -> MPI.Intracomm | None:
@@ -230,7 +349,7 @@ def meet(comm: MPI.Intracomm, call: str, problem: BaseException | None) -> None:
         RankError: one makes another call.
         Error: the ``problem`` of the lowest rank that has one.
     """
-    Ranks(comm).agree(call, [], problem)
+    _ranks_of(comm, call, None).agree(call, [], problem)
 
 
 def _checked(comm: object) -> MPI.Intracomm:
@@ -251,23 +370,9 @@ def _checked(comm: object) -> MPI.Intracomm:
     return comm
 
 
-def _own(mpi: Any, comm: Any) -> Any:
-    """A duplicate of a communicator, made once for it: messages of popsr do not meet the caller's."""
-    duplicate = comm.Get_attr(_key(mpi))
-    if duplicate is None:
-        duplicate = comm.Dup()
-        comm.Set_attr(_key(mpi), duplicate)
-    return duplicate
-
-
-@functools.cache
-def _key(mpi: Any) -> int:
-    key: int = mpi.Comm.Create_keyval()
-    return key
-
-
-def _thread_problem(mpi: Any) -> Error | None:
+def _thread_problem() -> Error | None:
     """Sessions call MPI with the interpreter's other threads alive."""
+    mpi = sys.modules["mpi4py.MPI"]
     level = mpi.Query_thread()
     if level >= mpi.THREAD_FUNNELED:
         return None
@@ -275,9 +380,3 @@ def _thread_problem(mpi: Any) -> Error | None:
         "Session: MPI was started for processes of one thread, got MPI.THREAD_SINGLE, expected MPI.THREAD_FUNNELED "
         "or more: set mpi4py.rc.thread_level before mpi4py.MPI is imported"
     )
-
-
-def _kind(error: BaseException) -> str:
-    """Name of the class in ``popsr.errors`` that an error is of; "" for others, whose text says it."""
-    names = [each.__name__ for each in type(error).__mro__ if each.__module__ == RankError.__module__]
-    return names[0] if names else ""

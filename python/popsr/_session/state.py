@@ -24,6 +24,11 @@ class HostState(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def _ranks(self) -> Ranks | None:
+        """The other ranks, which make the same calls; None without any."""
+
+    @property
+    @abc.abstractmethod
     def ir(self) -> Ir:
         """The program."""
 
@@ -41,8 +46,11 @@ class HostState(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _current_parts(self, variable: Variable) -> list[Array]:
-        """The newest value in pieces that are not copied, one row per group: valid inside ``_held``."""
+    def _current_parts(self, variable: Variable) -> Iterable[Array]:
+        """The newest value in pieces that are not copied, one row per group: valid inside ``_held``.
+
+        With other ranks all of them ask for the pieces, and rank 0 has them, each until the next one is asked for.
+        """
 
     @abc.abstractmethod
     def _restore(self, rows: Mapping[Variable, Array], step: int | None) -> None:

@@ -12,6 +12,7 @@ from popsr._records import Divergence
 from popsr._session.host_copies import HostCopies
 from popsr._session.host_data import constant_data, variable_data
 from popsr._session.lints import GroupLint
+from popsr._session.rank_rows import rows_for_writer
 from popsr._session.rows import Rows, as_rows, keeps_all_replicas
 from popsr._session.state import SessionState
 from popsr._session.weights_io import PyWeightsIO
@@ -118,13 +119,19 @@ class VariableMirror:
                 self.copies.read(variable, rows, False, newest)
             return np.asarray(rows).reshape(variable.shape_on_host)
 
-    def current_parts(self, variable: Variable) -> list[np.ndarray[Any, Any]]:
-        """The data of ``current_rows`` in order, never copied: valid while the caller holds the lock."""
+    def current_parts(self, variable: Variable) -> Iterable[np.ndarray[Any, Any]]:
+        """The data of ``current_rows`` in order, never copied: valid while the caller holds the lock.
+
+        With other ranks rank 0 gets them, see ``rank_rows``.
+        """
         with self._state.lock:
             newest = self._refresh("save", [variable], save=True)
-            if self._state.ranks is None and (newest or self.copies.on_device(variable)):
-                return self._state.core.row_views(variable._id)
-            return [self.current_rows(variable)]
+            if not newest and not self.copies.on_device(variable):
+                return [self.current_rows(variable)]
+            pieces = self._state.core.row_pieces(variable._id)
+            if self._state.ranks is not None:
+                return rows_for_writer(self._state.ranks, pieces)
+            return [data for _, _, data in pieces if data is not None]
 
     def set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
         """Set variables from checked data of ``shape_on_host``, whatever their retrieval mode."""

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -16,6 +17,8 @@ from popsr._host.files import file_errors
 from popsr._lazy import names_only
 from popsr._program.location import warn_user
 from popsr._program.transaction import transactional
+from popsr._session.rank_rows import one_writer
+from popsr._session.ranks import collective
 from popsr._text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
@@ -237,12 +240,14 @@ class TaskSession(Session):
 
     # Checkpoints
 
+    @collective
     def save_checkpoint(self, checkpoint_dir: str | os.PathLike[str]) -> None:
         """Write the state, the session's information and the data loader's to a folder.
 
         A checkpoint that is there is replaced when the new one is complete. Of the folders that this session wrote to
         only the last ``max_checkpoints`` stay: in others the checkpoint is deleted, and the folder if nothing else is
-        in it. ``popsr.addons._checkpoint_folder`` says what the files are.
+        in it. ``popsr.addons._checkpoint_folder`` says what the files are. Of several ranks rank 0 writes, its own
+        information and data loader's.
 
         Args:
             checkpoint_dir: the folder; made if it is not there.
@@ -252,17 +257,27 @@ class TaskSession(Session):
         """
         where = "save_checkpoint"
         folder = files.read_folder(where, checkpoint_dir)
-        info = {**self.session_state, _STEP: self.step}
-        with self._state.lock, files.new_folder(where, folder, info) as new:
+        with (
+            one_writer(self._ranks, where, folder, self.step) as is_writer,
+            self._state.lock,
+            ExitStack() as stack,
+        ):
+            info = {**self.session_state, _STEP: self.step}
+            new = stack.enter_context(files.new_folder(where, folder, info)) if is_writer else None
             for name, variable in self._state_variables().items():
                 mapped = self._mirror.copies.mapped(variable) is not None
-                files.write_array(new, name, self._current_rows(variable), raw=mapped)
-            if self._dataloader is not None:
+                rows = self._current_rows(variable)
+                if new is not None:
+                    files.write_array(new, name, rows, raw=mapped)
+            if new is not None and self._dataloader is not None:
                 self._dataloader.save(str(new / files.DATALOADER))
         self._checkpoints = [*(each for each in self._checkpoints if each != folder), folder]
         while len(self._checkpoints) > self.max_checkpoints:
-            files.remove(where, self._checkpoints.pop(0))
+            oldest = self._checkpoints.pop(0)
+            if is_writer:
+                files.remove(where, oldest)
 
+    @collective
     def load_checkpoint(
         self,
         checkpoint_dir: str | os.PathLike[str],

@@ -16,7 +16,7 @@ from popsr._host.files import file_errors, shown_path
 from popsr.io._attributes import Attributes
 from popsr.io._digest import Digest
 
-__all__ = ["NewFile", "leftovers", "remove_leftovers", "sibling_name"]
+__all__ = ["NewFile", "NoFile", "leftovers", "remove_leftovers", "sibling_name"]
 
 _STEP = 4 << 20  # of one system call: what the digest has read is still in the cache when it is written
 _SMALL = 64 << 10
@@ -154,6 +154,24 @@ class NewFile:
                     shown_path(self.path),
                     error.strerror,
                 )
+
+
+class NoFile(NewFile):
+    """Stands for a file that another rank writes."""
+
+    def __enter__(self) -> NoFile:
+        return self
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Count bytes."""
+        self.size += len(data)
+
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
+        """Do nothing."""
+
+    def commit(self, *, is_kept: bool = True) -> None:  # noqa: ARG002 - no file stays
+        """Do nothing."""
+        self.is_committed = True
 
 
 def remove_leftovers(where: str, owner: Path) -> None:

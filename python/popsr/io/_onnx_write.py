@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr import _core
-from popsr._host.arguments import read_path
 from popsr._host.files import shown_name
 from popsr._session.state import HostState
 from popsr.errors import CheckpointError, DTypeError
@@ -68,21 +67,24 @@ def save_onnx(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
             its place.
     """
     where = "save_onnx"
-    onnx = require_onnx(where)
-    target = read_path(where, path)
-    with saved_program(where, source) as program, ExitStack() as files:
-        old = OldData.of(where, onnx, target)
+    with saved_program(where, source, path) as program, ExitStack() as files:
+        onnx, target = require_onnx(where), program.path
+        old = OldData.of(where, onnx, target) if program.is_writer else OldData()
         model = _Model(onnx, program, [_tensor(onnx, program, variable) for variable in program.variables])
         is_large = model.size() > _MAX_FILE
         budget = budget_of_save(where, target, 0 if is_large else model.size())
         program.check(budget, with_settings=program.is_embedded)
         data = None
         if is_large:
-            data = files.enter_context(NewFile(where, data_file(target), owner=target, like=old.like(target)))
+            data = files.enter_context(
+                program.new_file(where, data_file(target), owner=target, like=old.like(target))
+            )
             model.write_data(data)
-        file = files.enter_context(NewFile(where, target))
+        file = files.enter_context(program.new_file(where, target))
         model.write(file)
-        with old.with_newest(where, onnx, target).replaced(where, onnx, file):
+        if program.is_writer:
+            old = old.with_newest(where, onnx, target)
+        with old.replaced(where, onnx, file):
             _commit(where, file, data)
 
 

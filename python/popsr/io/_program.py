@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from popsr._host.arguments import read_path
 from popsr._host.files import bytes_of, shown_path
+from popsr._session.rank_rows import one_writer
+from popsr._session.ranks import together
 from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
-from popsr.io._new_file import NewFile
+from popsr.io._new_file import NewFile, NoFile
 from popsr.io._settings import settings_text
 from popsr.ir import Ir
 from popsr.tensor import Variable
@@ -32,13 +36,18 @@ _TEXT_BYTES = 2000
 
 @dataclass(frozen=True)
 class Program:
-    """The variables of a program or session; ``parts`` gives a variable's value, one row a group, in pieces."""
+    """The variables of a program or session; ``parts`` gives a variable's value, one row a group, in pieces.
 
+    Of several ranks one ``is_writer``, and all of them go through the same variables.
+    """
+
+    path: Path
     variables: list[Variable]
-    parts: Callable[[Variable], list[Array]]
+    parts: Callable[[Variable], Iterable[Array]]
     replication: int
     is_embedded: bool
     step: int | None
+    is_writer: bool = True
     _shapes: dict[Variable, tuple[int, ...]] = field(default_factory=dict)
     _settings: dict[Variable, dict[str, str]] = field(default_factory=dict)
 
@@ -65,7 +74,16 @@ class Program:
         end = file.size + self.nbytes(variable)
         for part in self.parts(variable):
             file.write(bytes_of(part))
+        if not self.is_writer:
+            file.size = end
         assert file.size == end, variable
+
+    def new_file(
+        self, where: str, path: Path, *, owner: Path | None = None, like: Path | None = None
+    ) -> NewFile:
+        """A file to write; on other ranks than the one that writes nothing comes of it."""
+        kind = NewFile if self.is_writer else NoFile
+        return kind(where, path, owner=owner, like=like)
 
     def check(self, budget: Budget, *, with_settings: bool) -> None:
         """Refuse what could be saved but not loaded again.
@@ -99,23 +117,39 @@ def budget_of_save(where: str, path: Path, size: int) -> Budget:
 
 
 @contextlib.contextmanager
-def saved_program(where: str, source: Any) -> Iterator[Program]:
+def saved_program(where: str, source: Any, path: str | os.PathLike[str]) -> Iterator[Program]:
     """The state of a session, or the initial state of an Ir; no run changes it inside the block.
 
+    An error inside, on one of several ranks, is raised on all of them, and they leave the block together.
+
     Raises:
-        TypeError: it is neither.
+        TypeError: it is neither, or the path is not a path.
         SessionError: the session is running, and this is a call from what ``print_tensor`` writes to.
+        RankError: ranks save elsewhere.
     """
     if isinstance(source, HostState):
-        with source._held(where):
-            ir = source.ir
-            known = list(source._variables)
-            yield Program(
-                known, source._current_parts, ir.replication_factor, ir._embeds_replication, source.step
-            )
+        ranks = source._ranks
+        with together(ranks, where), source._held(where):
+            ir, target = source.ir, read_path(where, path)
+            with one_writer(ranks, where, target, source.step) as is_writer:
+                yield Program(
+                    target,
+                    list(source._variables),
+                    source._current_parts,
+                    ir.replication_factor,
+                    ir._embeds_replication,
+                    source.step,
+                    is_writer,
+                )
     elif isinstance(source, Ir):
-        known = list(source.main_graph.variables)
-        yield Program(known, _initial_parts, source.replication_factor, source._embeds_replication, None)
+        yield Program(
+            read_path(where, path),
+            list(source.main_graph.variables),
+            _initial_parts,
+            source.replication_factor,
+            source._embeds_replication,
+            None,
+        )
     else:
         raise ArgumentTypeError(f"{where}: neither a session nor an Ir, got {shown(source)}")
 

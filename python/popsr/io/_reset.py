@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from popsr._host.arguments import read_path
-from popsr._host.files import shown_name, shown_path, shown_shape
+from popsr._host.files import bytes_of, shown_name, shown_path, shown_shape
+from popsr._session.ranks import together
+from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
+from popsr.io._digest import Digest
 from popsr.io._onnx_read import open_onnx
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._stored import StoredFile, StoredTensor
@@ -30,7 +35,8 @@ def reset_host_weights(
     be embedded in the file. When one is, it may differ from the program's as long as a variable has the same number of
     groups in both: one group fits any number of replicas. Variables that keep all replicas take a row per group too.
 
-    Everything is read and checked before anything is written; a call that fails has changed nothing.
+    Everything is read and checked before anything is written; a call that fails has changed nothing. Each of several
+    ranks reads the file, which may have been written by another number of them.
 
     Args:
         session: attached or not; an attached one is uploaded to.
@@ -44,10 +50,15 @@ def reset_host_weights(
         CheckpointError: the file is damaged, contradicts itself, exceeds a limit, or is not a checkpoint.
         SessionError: the session is running.
         OSError: it cannot be read.
+        RankError: ranks read files that differ.
     """
     if not isinstance(session, HostState):
         raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
-    target = read_path(_WHERE, path)
+    with together(session._ranks, _WHERE):
+        _reset(session, read_path(_WHERE, path), ignore_missing)
+
+
+def _reset(session: HostState, target: Path, ignore_missing: bool) -> None:
     with session._held(_WHERE):
         pass  # a running one is refused before the file is read
     variables = list(session._variables)
@@ -59,11 +70,23 @@ def reset_host_weights(
         for variable, name in found.items():
             _refuse_misfit(variable, stored, stored.tensors[name])
         arrays = stored.arrays(found.values())
+    if session._ranks is not None:
+        session._ranks.agree(_WHERE, [("ignore_missing", str(ignore_missing)), *_items(stored, arrays)])
     # The file is closed and its digests were right: nothing of it can fail any more.
     session._restore(
         {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()},
         stored.step,
     )
+
+
+def _items(stored: StoredFile, arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """Facts of a file that all ranks must see; their paths may differ."""
+    yield "the step in the file", str(stored.step)
+    yield "the variables in the file", ", ".join(arrays)
+    for name, array in arrays.items():
+        digest = Digest()
+        digest.update(bytes_of(array))
+        yield f"the data of {shown_name(name)} in the file", digest.text()
 
 
 def _refuse_missing(session: HostState, stored: StoredFile) -> None:

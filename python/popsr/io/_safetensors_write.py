@@ -7,12 +7,11 @@ import os
 from typing import Any
 
 from popsr import _core
-from popsr._host.arguments import read_path
 from popsr._host.files import shown_name
 from popsr._session.state import HostState
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.io._digest import Digest
-from popsr.io._new_file import NewFile, remove_leftovers
+from popsr.io._new_file import remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import VERSION, program_text
@@ -40,16 +39,17 @@ def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> No
             its place.
     """
     where = "save_safetensors"
-    target = read_path(where, path)
-    with saved_program(where, source) as program:
+    with saved_program(where, source, path) as program:
+        target = program.path
         # The widest elements first: so all are aligned.
         ordered = sorted(program.variables, key=lambda variable: -variable.dtype.as_numpy().itemsize)
         header = _header(program, ordered)
         budget = budget_of_save(where, target, len(header) + sum(map(program.nbytes, ordered)))
         budget.check_header(len(header))
         program.check(budget, with_settings=True)
-        remove_leftovers(where, target)
-        with NewFile(where, target) as file:
+        if program.is_writer:
+            remove_leftovers(where, target)
+        with program.new_file(where, target) as file:
             length = len(header).to_bytes(8, "little")
             start = len(length) + len(DIGEST_PREFIX) + Digest.LENGTH
             file.digest.update(length)

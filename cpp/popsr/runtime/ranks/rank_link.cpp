@@ -116,7 +116,12 @@ std::optional<RankFailure> RankLink::agree(const RankCall& call, const RankFailu
   }
   const auto failed = [](const Said& each) { return each.failed_at != kNoFailure; };
   is_told_ = true;
-  if (std::ranges::any_of(all, failed)) return first_failure(mine);
+  told_ = {};
+  if (std::ranges::any_of(all, failed)) {
+    std::optional<RankFailure> first = first_failure(mine);
+    if (first) told_ = *first;
+    return first;
+  }
   const auto differs = [&](const Said& each) { return each.digest != all.front().digest; };
   if (std::ranges::any_of(all, differs)) raise_different(call);
   is_told_ = false;

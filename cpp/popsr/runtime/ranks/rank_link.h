@@ -64,6 +64,8 @@ class RankLink {
   /// True after agree() found a failure or a difference: all ranks know that their call ends with an error.
   bool is_told() const { return is_told_; }
   void set_told(bool is_told) { is_told_ = is_told; }
+  /// That failure; of a difference, which is not one rank's own, nothing of rank 0.
+  const RankFailure& told() const { return told_; }
   /// True on all ranks if it is on all ranks, element by element.
   std::vector<std::uint8_t> all_of(std::vector<std::uint8_t> mine);
 
@@ -75,6 +77,7 @@ class RankLink {
   std::unique_ptr<Transport> transport_;
   std::vector<std::byte> said_ = {}, heard_ = {};  ///< This rank's word with its offer; those of all ranks.
   bool is_told_ = false;
+  RankFailure told_ = {};
   ChainTuning tuning_;
   std::size_t message_bytes_ = kMessageBytes;
 };

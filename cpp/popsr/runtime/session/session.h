@@ -125,7 +125,7 @@ class Session {
   /// at once: it is equal in the groups in which its rows are. Rows that change no bit change no fact either.
   /// Not safe beside other uses of the program's Ir.
   std::vector<RowCopy> prepare_write(std::span<const VariableRows> rows);
-  std::vector<std::span<const std::byte>> row_views(TensorId id) const;
+  std::vector<RowPiece> row_pieces(TensorId id) const;
   std::size_t host_bytes(TensorId id, HostRows rows) const;
   /// The first difference between members of one group, if there is one.
   std::optional<Divergence> divergence(TensorId id) const;

@@ -132,10 +132,7 @@ void Session::agree_to_read(TensorId id) const {
   if (link_ != nullptr) link_->agree_or_raise(call_of("read variable " + ir_->tensor(id).name, {}));
 }
 
-std::vector<std::span<const std::byte>> Session::row_views(TensorId id) const {
-  POPSR_CHECK(link_ == nullptr);
-  return popsr::row_views(*ir_, plan(), id);
-}
+std::vector<RowPiece> Session::row_pieces(TensorId id) const { return popsr::row_pieces(*ir_, plan(), id); }
 
 std::optional<Divergence> Session::divergence(TensorId id) const {
   agree_to_read(id);

@@ -78,17 +78,25 @@ void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows,
   }
 }
 
-std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable) {
-  std::vector<std::span<const std::byte>> views;
+std::vector<RowPiece> row_pieces(const Ir& ir, const Plan& plan, TensorId variable) {
+  std::vector<RowPiece> pieces;
   const RowParts parts(ir, plan, variable);
   const BufferId buffer = plan.variable(variable);
+  const PartitionId storage = plan.program().buffers[buffer].storage;
+  const std::span<const std::uint32_t> labels = ir.partitions().labels(storage);
+  const std::span<const Replica> first = ir.partitions().representatives(storage);
+  const RankMap& ranks = plan.blocks().ranks();
   for (const Replica replica :
        ir.partitions().representatives(row_partition(ir, variable, HostRows::kGroups))) {
     parts.for_each_part(replica, [&](Replica member, std::size_t begin, std::size_t end) {
-      if (begin < end) views.emplace_back(plan.block(buffer, member), end - begin);
+      if (begin >= end) return;
+      const Replica lowest = first[labels[member]];
+      const std::int64_t owner = ranks.owner(lowest);
+      const std::byte* const data = owner == ranks.rank ? plan.block(buffer, lowest) : nullptr;
+      pieces.push_back({owner, data, end - begin});
     });
   }
-  return views;
+  return pieces;
 }
 
 void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data,

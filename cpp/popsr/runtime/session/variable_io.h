@@ -29,9 +29,14 @@ std::size_t host_bytes(const Ir& ir, TensorId variable, HostRows rows);
 /// `link`: to the other ranks, all of which read at once; null without them.
 void read_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, std::byte* out,
                RankLink* link);
-/// The bytes that read_rows(kGroups) copies, where they are: valid until the program runs or the variable is
-/// written. Without other ranks.
-std::vector<std::span<const std::byte>> row_views(const Ir& ir, const Plan& plan, TensorId variable);
+/// Consecutive bytes of the rows that read_rows(kGroups) copies.
+struct RowPiece {
+  std::int64_t rank = 0;            ///< The lowest that has them.
+  const std::byte* data = nullptr;  ///< Where they are; null on other ranks.
+  std::size_t bytes = 0;
+};
+/// The rows in order, not copied: valid until the program runs or the variable is written.
+std::vector<RowPiece> row_pieces(const Ir& ir, const Plan& plan, TensorId variable);
 /// A copy from a row of the host to a block of the device.
 struct RowCopy {
   std::byte* block = nullptr;

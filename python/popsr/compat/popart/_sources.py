@@ -15,6 +15,8 @@ from popsr._options.enums import ReductionType
 from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.types import TensorInfo
 from popsr._session.devices import DeviceInfo
+from popsr._session.rank_rows import one_writer
+from popsr._session.ranks import together
 from popsr._text.shown import shown
 from popsr.compat.popart._model import SEED, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
@@ -129,8 +131,11 @@ class ModelSource:
 
     def save(self, session: Session, path: Any) -> None:
         """Write the model with the newest values, and the optimiser's states."""
-        where, onnx = "modelToHost", require_onnx("modelToHost")
-        target = read_path(where, path)
+        with together(session._ranks, "modelToHost"):
+            self._save("modelToHost", session, path)
+
+    def _save(self, where: str, session: Session, path: Any) -> None:
+        onnx, target = require_onnx(where), read_path(where, path)
         model = type(self._proto)()
         model.CopyFrom(self._proto)
         by_name = {each.name: each for each in model.graph.initializer}
@@ -144,9 +149,12 @@ class ModelSource:
             made.CopyFrom(onnx.numpy_helper.from_array(rows, name))
             set_entries(made, settings)
         set_entries(model, program_text(None, session.step))
-        with NewFile(where, target) as file:
-            file.write(model.SerializeToString())
-            file.commit()
+        with one_writer(session._ranks, where, target, session.step) as is_writer:
+            if not is_writer:
+                return
+            with NewFile(where, target) as file:
+                file.write(model.SerializeToString())
+                file.commit()
 
     def reset(self, session: Session, model: Any, ignore: bool) -> None:
         """Set variables from a model, which is bytes or a file.
