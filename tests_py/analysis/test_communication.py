@@ -18,8 +18,8 @@ from tests_py.support.helpers import run_python
 
 NONE = Traffic(0, 0, 0, 0)
 MESSAGE, CHAINS, OFFERS = 100, (1000, 60), 1 << 14
-"""The largest message in bytes; bytes of values from which on they are reduced in a chain, elements of its chunks; bytes
-that all ranks may give each other with their agreement."""
+"""The largest message in bytes; bytes of values from which on they are reduced in a chain, elements of its chunks;
+bytes that all ranks may give each other with their agreement."""
 
 
 @pytest.fixture(autouse=True)

@@ -56,9 +56,9 @@ class Exchange:
         tensor: the first operand that moves.
         group: the replicas that exchange values; None where rows of a stream or a condition decide.
         algorithm: "blocks": each rank receives the distinct blocks of its groups that it lacks, straight from the
-            lowest rank that has them. "gather": each rank gives all others the few bytes that some of them needs, at
-            once and with their agreement. "chain": each rank adds its members to the partial results of the rank before,
-            chunk by chunk, and the results come back the same way.
+            lowest rank that has them. "gather": each rank gives all others the few bytes that one of them needs, at
+            once and with their agreement. "chain": each rank adds its members to the partial results of the rank
+            before, chunk by chunk, and the results come back the same way.
         executions: how often a run executes it.
         is_bound: at most so often, as conditions decide.
         value_bytes: bytes of one replica's value of ``tensor``.
