@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 
 import numpy as np
@@ -29,6 +30,7 @@ from popsr._session.lints import GroupLint, check_lints, read_check, read_strict
 from popsr._session.option_effects import options_of_session
 from popsr._session.plan import Plan
 from popsr._session.profile import Profile
+from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import Ranks, collective, open_ranks, read_timeout, together
 from popsr._session.runner import Runner
 from popsr._session.state import HostState, SessionState
@@ -448,6 +450,16 @@ class Session(Summarised, HostState):
 
     def _current_parts(self, variable: Variable) -> Iterable[np.ndarray[Any, Any]]:
         return self._mirror.current_parts(variable)
+
+    def _together(self, where: str) -> contextlib.AbstractContextManager[None]:
+        """An error inside, on one of several ranks, is raised on all of them."""
+        return together(self._state.ranks, where)
+
+    @contextlib.contextmanager
+    def _one_writer(self, where: str, path: Path) -> Iterator[bool]:
+        """True inside on the one rank that writes a file; all ranks leave the block when it is written."""
+        with self._together(where), one_writer(self._state.ranks, where, path, self.step) as is_writer:
+            yield is_writer
 
     def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
         self._mirror.set_rows(arrays)

@@ -77,7 +77,7 @@ def check(library: str, kind: str, runner: str, rank: int, at: float, folder: Pa
     first = (
         1 if runner == "mpi4py" or kind in ("never", "kill") else 2
     )  # before that ranks do not know each other
-    last = counts[rank] - (kind == "never")  # after the last session nobody waits for a call
+    last = counts[rank] - 2 * (kind == "never")  # after the last exchange nobody waits for a call
     point = first + int(at * (last - first))
     for name in FILES:
         (folder / name).write_bytes(OLD)

@@ -78,7 +78,7 @@ class Channel:
         self._comm: Any = None
         self._calls = 0
         # Until there is a communicator for notices they go over the caller's, with a tag that is hardly used.
-        self.notices = Notices(mpi, comm, comm.Get_attr(mpi.TAG_UB))
+        self.notices = Notices(mpi, comm, mpi.COMM_WORLD.Get_attr(mpi.TAG_UB))
         self._buffers: dict[int, tuple[bytearray, bytearray]] = {}
 
     def open(self, waiting: Waiting) -> None:

@@ -24,6 +24,8 @@ _E = TypeVar("_E", bound=BaseException)
 _PRINTS, _FOLLOWS = 2.0, 0.5
 # Seconds after which others are told that this rank waits to end, and after which a failed process aborts all.
 _TELLS, _ABORTS = 0.5, 5.0
+# Seconds in which launchers pass on what was printed: they drop the rest when they end the ranks.
+_FORWARDS = 0.2
 _PAUSE = 1e-3
 
 
@@ -113,6 +115,7 @@ def _leave(process: int) -> None:
     if not is_together:
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_FORWARDS)
         mpi.COMM_WORLD.Abort(status)
 
 

@@ -31,7 +31,7 @@ class Word(enum.IntEnum):
 
 
 class Notice(NamedTuple):
-    """What a rank says.
+    """A word of a rank to the others.
 
     Args:
         rank: that says it.
@@ -82,11 +82,11 @@ class Notices:
     def listen(self) -> None:
         """Receive what has arrived."""
         status = self._mpi.Status()
-        while (message := self._comm.Improbe(self._mpi.ANY_SOURCE, self._tag, status)) is not None:
-            data = bytearray(status.Get_count(self._mpi.BYTE))
-            message.Recv([data, self._mpi.BYTE])
+        while self._comm.Iprobe(self._mpi.ANY_SOURCE, self._tag, status):
+            rank, data = status.Get_source(), bytearray(status.Get_count(self._mpi.BYTE))
+            self._comm.Recv([data, self._mpi.BYTE], rank, self._tag)
             word, *values = json.loads(data)
-            notice = Notice(status.Get_source(), Word(word), *values)
+            notice = Notice(rank, Word(word), *values)
             self._heard[notice.word, notice.rank] = notice
 
     def heard(self, word: Word, life: int | None = None) -> list[Notice]:

@@ -179,7 +179,7 @@ class Ranks:
             if self._told is not error:
                 raise self._told from None
             return
-        # Where the others are on their way to the same place all go on from there; else a notice ends the session.
+        # All go on if the others are on their way to the same place; else a notice ends the session.
         if self._moved > 0 and (not isinstance(error, Error) or isinstance(error, MemoryError)):
             self._channel.give_up(error)
             return

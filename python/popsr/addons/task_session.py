@@ -17,8 +17,6 @@ from popsr._host.files import file_errors
 from popsr._lazy import names_only
 from popsr._program.location import warn_user
 from popsr._program.transaction import transactional
-from popsr._session.rank_rows import one_writer
-from popsr._session.ranks import collective
 from popsr._text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
@@ -240,7 +238,6 @@ class TaskSession(Session):
 
     # Checkpoints
 
-    @collective
     def save_checkpoint(self, checkpoint_dir: str | os.PathLike[str]) -> None:
         """Write the state, the session's information and the data loader's to a folder.
 
@@ -258,7 +255,7 @@ class TaskSession(Session):
         where = "save_checkpoint"
         folder = files.read_folder(where, checkpoint_dir)
         with (
-            one_writer(self._ranks, where, folder, self.step) as is_writer,
+            self._one_writer(where, folder) as is_writer,
             self._state.lock,
             ExitStack() as stack,
         ):
@@ -277,7 +274,6 @@ class TaskSession(Session):
             if is_writer:
                 files.remove(where, oldest)
 
-    @collective
     def load_checkpoint(
         self,
         checkpoint_dir: str | os.PathLike[str],
@@ -300,22 +296,23 @@ class TaskSession(Session):
             UnsupportedError: a folder on Weights & Biases.
         """
         where = "load_checkpoint"
-        folder = files.read_folder(where, checkpoint_dir)
-        ours, stored = self._state_variables(), set(files.names_in(where, folder))
-        skipped = {
-            name for name, v in ours.items() if skip_memmap and self._mirror.copies.mapped(v) is not None
-        }
-        ours = {name: variable for name, variable in ours.items() if name not in skipped}
-        common = _common(where, "the checkpoint", ours, stored - skipped, report_missing, CheckpointError)
-        info = files.read_info(where, folder)
-        try:
-            step = read_int(f"{where}: {_STEP}", info.pop(_STEP, self.step), 0, 2**64 - 1)
-        except Error as error:
-            raise CheckpointError(str(error)) from None
-        self._set_rows({ours[name]: files.read_array(where, folder, name, ours[name]) for name in common})
-        self.session_state, self.step = info, step
-        if (folder / files.DATALOADER).exists() and self.dataloader is not None:
-            self.dataloader.resume(str(folder / files.DATALOADER))
+        with self._together(where):
+            folder = files.read_folder(where, checkpoint_dir)
+            ours, stored = self._state_variables(), set(files.names_in(where, folder))
+            skipped = {
+                name for name, v in ours.items() if skip_memmap and self._mirror.copies.mapped(v) is not None
+            }
+            ours = {name: variable for name, variable in ours.items() if name not in skipped}
+            common = _common(where, "the checkpoint", ours, stored - skipped, report_missing, CheckpointError)
+            info = files.read_info(where, folder)
+            try:
+                step = read_int(f"{where}: {_STEP}", info.pop(_STEP, self.step), 0, 2**64 - 1)
+            except Error as error:
+                raise CheckpointError(str(error)) from None
+            self._set_rows({ours[name]: files.read_array(where, folder, name, ours[name]) for name in common})
+            self.session_state, self.step = info, step
+            if (folder / files.DATALOADER).exists() and self.dataloader is not None:
+                self.dataloader.resume(str(folder / files.DATALOADER))
 
     # Weights & Biases
 
