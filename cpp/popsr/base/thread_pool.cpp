@@ -94,20 +94,20 @@ struct ThreadPool::State {
   }
 
   /// A worker that was woken on the caller's processor runs when the caller waits, and the caller when the
-  /// worker does. The kernel leaves both there while each of them is brief.
-  void leave_caller(std::chrono::steady_clock::time_point& moved) const {
+  /// worker does. The kernel leaves both there while each of them is brief: after some jobs the worker moves.
+  void leave_caller(int& jobs_beside) const {
+    constexpr int kSomeJobs = 8;
     const int cpu = caller_cpu.load(std::memory_order_relaxed);
-    if (sched_getcpu() != cpu) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (moved + kLongSpin > now) return;  // the others may be busy
+    jobs_beside = sched_getcpu() == cpu ? jobs_beside + 1 : 0;
+    if (jobs_beside < kSomeJobs) return;
     leave_processor(cpu);
-    moved = now;
+    jobs_beside = 0;
   }
 
   void work(int index) {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
-    auto moved = std::chrono::steady_clock::time_point();
+    int jobs_beside = 0;  // the caller, one after the other
     for (std::uint64_t seen = 0;;) {
       // One on the caller's processor would keep it from the caller.
       wait_while_equal(generation, seen, [this] {
@@ -116,7 +116,7 @@ struct ThreadPool::State {
       });
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
-      leave_caller(moved);
+      leave_caller(jobs_beside);
       if (index < parts) run_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
