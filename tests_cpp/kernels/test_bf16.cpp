@@ -119,7 +119,7 @@ TEST_CASE("sums of rows of bfloat16 equal sums of floats") {
     for (std::int64_t rows = 0; rows <= 6; ++rows) {
       for (std::int64_t n = 0; n <= 67; ++n) {
         float got[14] = {}, expect[14] = {};
-        table.sum_bf16(got, got + 7, x.data() + 1, rows, n, 75);
+        table.reduce_bf16[static_cast<int>(Reduce::kSum)](got, got + 7, x.data() + 1, rows, n, 75);
         // One by one: rows that are reduced together have the bits of rows that are not.
         for (std::int64_t r = 0; r < rows; ++r) {
           table.reduce[static_cast<int>(Reduce::kSum)][static_cast<int>(Compute::kF32)](

@@ -50,6 +50,16 @@ void wait_while_equal(const std::atomic<T>& value, T old, const StaysAwake& stay
   }
 }
 
+/// Moves the calling thread from a processor to another one that it may use, if there is one.
+void leave_processor(int cpu) {
+  cpu_set_t allowed;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<std::size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
+  sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
 std::atomic<int> chosen_threads{0};
 
 }  // namespace
@@ -83,17 +93,30 @@ struct ThreadPool::State {
     }
   }
 
+  /// A worker that was woken on the caller's processor runs when the caller waits, and the caller when the
+  /// worker does. The kernel leaves both there while each of them is brief: after some jobs the worker moves.
+  void leave_caller(int& jobs_beside) const {
+    constexpr int kSomeJobs = 8;
+    const int cpu = caller_cpu.load(std::memory_order_relaxed);
+    jobs_beside = sched_getcpu() == cpu ? jobs_beside + 1 : 0;
+    if (jobs_beside < kSomeJobs) return;
+    leave_processor(cpu);
+    jobs_beside = 0;
+  }
+
   void work(int index) {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
+    int jobs_beside = 0;  // the caller, one after the other
     for (std::uint64_t seen = 0;;) {
-      // A worker on the caller's processor would stay there; one that sleeps is woken on another.
+      // One on the caller's processor would keep it from the caller.
       wait_while_equal(generation, seen, [this] {
         return expects_work.load(std::memory_order_relaxed) &&
                sched_getcpu() != caller_cpu.load(std::memory_order_relaxed);
       });
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
+      leave_caller(jobs_beside);
       if (index < parts) run_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }

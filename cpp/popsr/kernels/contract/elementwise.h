@@ -50,6 +50,9 @@ struct ElementwiseKernels {
   /// On arrays of bfloat16, rounded to nearest: the bits that widening, the kernel of float, and narrowing of
   /// its hi and lo give. `lo` is not written.
   ElementwiseFn bf16;
+  /// The same where operand 1 is one number, for cheap rows of two operands and no scalars: of float, double.
+  ElementwiseFn with_number[2];
+  ElementwiseFn bf16_with_number;
 };
 
 }  // namespace popsr::kernels

@@ -52,6 +52,16 @@ struct SoftmaxKernels {
   RowsFn log_softmax;
 };
 
+/// The slopes g of rows: element i is dy[i] * weight[i / run], rounded, or dy[i] without weights. `run` is
+/// 1 or a multiple of 16.
+struct NormSlopes {
+  const void* dy;
+  const void* weight = nullptr;  ///< Of the first row;
+  std::int64_t groups = 1;       ///< row r has those of group (group + r) % groups, each of n / run weights.
+  std::int64_t group = 0;
+  std::int64_t run = 1;
+};
+
 /// Rows that are normalised, of float or double. `stats` of a row is its mean, sum / n, and its inverse
 /// deviation, 1 / sqrt(sum of (x - mean)^2 / n + eps), both sums through the 16 lanes. A unit is
 /// (x - mean) * inverse deviation. No multiplication is fused.
@@ -63,13 +73,17 @@ struct NormKernels {
                std::int64_t n);
   void (*all)(void* out, const void* x, const void* stats, const void* scale, const void* shift,
               std::int64_t n);
-  /// sums[0], sums[1] = sum of g, sum of g * unit, through the 16 lanes.
-  void (*sums)(void* sums, const void* x, const void* g, const void* stats, std::int64_t n);
-  /// out = ((g - sums[0] / n) - unit * (sums[1] / n)) * inverse deviation. out may be x or g.
-  void (*slope)(void* out, const void* x, const void* g, const void* stats, const void* sums, std::int64_t n);
-  /// scale += dy * unit, shift += dy, with arrays.
+  /// sums[2r], sums[2r + 1] = sum of g, sum of g * unit, through the 16 lanes, of row r, which starts at
+  /// element r*n. Its statistics are pair (first + r) / share.
+  void (*sums)(void* sums, const void* x, const NormSlopes& g, const void* stats, std::int64_t rows,
+               std::int64_t n, std::int64_t first, std::int64_t share);
+  /// Of one row, out = ((g - sums[0] / n) - unit * (sums[1] / n)) * inverse deviation. out may be x or dy.
+  void (*slope)(void* out, const void* x, const NormSlopes& g, const void* stats, const void* sums,
+                std::int64_t n);
+  /// scale += dy * unit, shift += dy, with arrays, for one row after another: row r of x and dy starts at
+  /// element r*row_stride, its statistics at number r*stats_stride.
   void (*accumulate)(void* scale, void* shift, const void* x, const void* dy, const void* stats,
-                     std::int64_t n);
+                     std::int64_t rows, std::int64_t n, std::int64_t row_stride, std::int64_t stats_stride);
 };
 
 /// One product, or a sum of products, of float or double matrices.
@@ -129,6 +143,9 @@ using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int
 /// Dimensions of KernelTable::gather_strided, after adjacent ones are merged.
 inline constexpr std::size_t kMaxGatherRank = 8;
 
+/// Words that KernelTable::sort_few_words sorts.
+inline constexpr std::int64_t kFewWords = 64;
+
 struct KernelTable {
   const char* level;  ///< "v2", "v3", "v4" or "generic".
 
@@ -141,7 +158,8 @@ struct KernelTable {
   }
 
   ReduceFn reduce[kNumReduces][kNumComputes];
-  ReduceFn sum_bf16;  ///< Reduce::kSum of rows of bfloat16; hi and lo are floats.
+  ReduceFn reduce_bf16
+      [kNumReduces];  ///< Of rows of bfloat16, with floats as hi and lo; null but for kSum, kMax, kMin.
   const ColumnKernels* columns_f32;
   const ColumnKernels* columns_f64;
   const ColumnKernels* columns_bf16;  ///< Sums only.
@@ -169,6 +187,9 @@ struct KernelTable {
   /// integer wraps; to bool: != 0; from bool: 0 or 1; float64 -> float32 and integer -> float round to
   /// nearest even.
   void (*cast[kNumComputes][kNumComputes])(void* out, const void* in, std::int64_t n);
+
+  /// Sorts n different words, at most kFewWords of them.
+  void (*sort_few_words)(std::uint64_t* words, std::int64_t n);
 
   // The noise itself: U of elements first .. first+n-1 (64 bits each), and one cipher call.
   void (*uniform_bits)(std::uint64_t* out, std::int64_t n, NoiseKey key, std::uint64_t first);

@@ -13,6 +13,7 @@
 #include "popsr/kernels/level/reduce/norm-inl.h"
 #include "popsr/kernels/level/reduce/reduce-inl.h"
 #include "popsr/kernels/level/reduce/softmax.h"
+#include "popsr/kernels/level/reduce/sort_words-inl.h"
 #include "popsr/kernels/level/round/sr.h"
 
 namespace popsr::kernels {
@@ -63,7 +64,10 @@ constexpr void fill_functions(KernelTable& table) {
   table.columns_bf16 = &kColumnsBf16;
   table.norm_f32 = kNorm<float>;
   table.norm_f64 = kNorm<double>;
-  table.sum_bf16 = sum_float_rows<float, false, std::uint16_t>;
+  table.reduce_bf16[index(Reduce::kSum)] = sum_float_rows<float, false, std::uint16_t>;
+  table.reduce_bf16[index(Reduce::kMax)] = extreme_rows_bf16<true>;
+  table.reduce_bf16[index(Reduce::kMin)] = extreme_rows_bf16<false>;
+  table.sort_few_words = sort_few_words;
   table.widen = widen_floats;
   table.narrow = narrow_floats;
   table.split_f64 = split_f64;

@@ -60,6 +60,11 @@ class Walk {
   Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,
        ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
+  /// Computes what `loop` does where operand 1 is one number, or is null.
+  Walk& with_number(kernels::ElementwiseFn loop) {
+    number_loop_ = loop;
+    return *this;
+  }
   static Compute compute(const EvalSpec& spec, const ElementwiseOptions& options) {
     return compute_of(options.compute.value_or(output_of(spec, options)));
   }
@@ -74,12 +79,14 @@ class Walk {
 
   const KernelTable& kernels_;
   kernels::ElementwiseFn loop_;
+  kernels::ElementwiseFn number_loop_ = nullptr;
   TileFn body_;  ///< Neither: the operand itself is stored.
   Compute compute_;
   DType out_dtype_;
   bool stochastic_;
   bool needs_lo_;
   bool long_ranges_ = true;  ///< No tiles are needed except for elements that rows repeat.
+  bool converts_ = false;    ///< The result is the operand as the output's type, which is the compute type.
   std::int64_t elements_;
   std::int64_t work_;  ///< Of one element, in additions.
   std::vector<Operand> operands_;
@@ -130,6 +137,8 @@ Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool 
   }
   long_ranges_ = long_ranges_ && body_ == nullptr && loop_ != nullptr && !is_narrow_float(out_dtype_) &&
                  compute_of(out_dtype_) == compute_;
+  converts_ = body_ == nullptr && loop_ == nullptr && !is_narrow_float(out_dtype_) &&
+              compute_of(out_dtype_) == compute_;
   nest_ = LoopNest(shape, strides);
 }
 
@@ -149,6 +158,11 @@ class Pass {
   std::size_t count() const { return walk_.operands_.size(); }
   void rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
   void direct_rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
+  void some_rows(const LoopNest& nest, const std::byte* const* in, const NestPosition& at, std::int64_t begin,
+                 std::int64_t rows, std::int64_t n, kernels::ElementwiseFn loop);
+  void repeated_pieces(const LoopNest& nest, const std::byte* const* in, const NestPosition& at,
+                       std::int64_t begin, std::int64_t n);
+  void converted_rows(const LoopNest& nest, const std::byte* in, std::int64_t begin, std::int64_t end);
   void repeat(std::size_t j, const std::byte* src, std::int64_t n);
   void gathered(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end);
   void gather(std::size_t j, const LoopNest& nest, const std::byte* base, const NestPosition& start,
@@ -182,28 +196,68 @@ void Pass::run(const LoopNest& nest, const std::byte* const* in, std::byte* out,
   }
 }
 
-/// Row by row without conversions: the kernel writes the output. An element that a row repeats fills a short
-/// tile, with which the kernel meets the row piece by piece.
+/// Row by row without conversions: the kernel writes the output. An element that a row repeats is one number
+/// for the kernel, or fills a short tile, with which the kernel meets the row piece by piece.
 void Pass::direct_rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin,
                        std::int64_t end) {
-  const auto size = static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
-  const std::int64_t tile = nest.extent(0) < kLongRepetition ? kRepeatedBytes / size : kTile;
+  const bool number = walk_.number_loop_ != nullptr && nest.stride(0, 1) == 0 && nest.stride(0, 0) != 0;
   bool repeats = false;
-  for (std::size_t j = 0; j < count(); ++j) repeats = repeats || nest.stride(0, j) == 0;
+  for (std::size_t j = 0; j < count(); ++j) repeats = repeats || (nest.stride(0, j) == 0 && !number);
+  const auto loop = number ? walk_.number_loop_ : walk_.loop_;
+  NestPosition at(nest, begin);
+  while (begin < end) {
+    const std::int64_t row = nest.extent(0), rows = repeats ? 0 : at.rows_ahead((end - begin) / row);
+    const std::int64_t n = rows > 0 ? rows * row : std::min(at.left_in_row(), end - begin);
+    if (repeats)
+      repeated_pieces(nest, in, at, begin, n);
+    else
+      some_rows(nest, in, at, begin, std::max<std::int64_t>(rows, 1), rows > 0 ? row : n, loop);
+    begin += n;
+    rows > 0 ? at.move_to(begin, n) : at.advance(n);
+  }
+}
+
+/// n elements of rows that are one step apart.
+void Pass::some_rows(const LoopNest& nest, const std::byte* const* in, const NestPosition& at,
+                     std::int64_t begin, std::int64_t rows, std::int64_t n, kernels::ElementwiseFn loop) {
+  const auto size = static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
+  std::byte* out = out_ + begin * size;
+  std::array<const std::byte*, kMaxOperands> from = {};
+  std::array<std::int64_t, kMaxOperands> step = {};
+  for (std::size_t j = 0; j < count(); ++j) {
+    from[j] = in[j] + at.offset(j);
+    step[j] = nest.rank() > 1 ? nest.stride(1, j) : 0;
+  }
+  for (std::int64_t r = 0; r < rows; ++r, out += n * size) {
+    for (std::size_t j = 0; j < count(); ++j) args_[j] = std::exchange(from[j], from[j] + step[j]);
+    loop(out, nullptr, args_.data(), n, p_);
+  }
+}
+
+/// n elements of a row; an element that is repeated fills a tile.
+void Pass::repeated_pieces(const LoopNest& nest, const std::byte* const* in, const NestPosition& at,
+                           std::int64_t begin, std::int64_t n) {
+  const auto size = static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
+  const std::int64_t piece = nest.extent(0) < kLongRepetition ? kRepeatedBytes / size : kTile;
+  for (std::size_t j = 0; j < count(); ++j) {
+    const std::byte* const src = in[j] + at.offset(j);
+    nest.stride(0, j) == 0 ? repeat(j, src, piece) : load(j, src, n);
+  }
+  for (std::int64_t i = 0; i < n; i += piece) {
+    walk_.loop_(out_ + (begin + i) * size, nullptr, args_.data(), std::min(piece, n - i), p_);
+    for (std::size_t j = 0; j < count(); ++j) {
+      if (nest.stride(0, j) != 0) args_[j] = static_cast<const std::byte*>(args_[j]) + piece * size;
+    }
+  }
+}
+
+/// Row by row of the one operand, into the output.
+void Pass::converted_rows(const LoopNest& nest, const std::byte* in, std::int64_t begin, std::int64_t end) {
+  const auto size = static_cast<std::int64_t>(popsr::size_of(walk_.out_dtype_));
   NestPosition at(nest, begin);
   while (begin < end) {
     const std::int64_t n = std::min(at.left_in_row(), end - begin);
-    const std::int64_t piece = repeats ? tile : n;
-    for (std::size_t j = 0; j < count(); ++j) {
-      const std::byte* const src = in[j] + at.offset(j);
-      nest.stride(0, j) == 0 ? repeat(j, src, piece) : load(j, src, n);
-    }
-    for (std::int64_t i = 0; i < n; i += piece) {
-      walk_.loop_(out_ + (begin + i) * size, nullptr, args_.data(), std::min(piece, n - i), p_);
-      for (std::size_t j = 0; j < count(); ++j) {
-        if (nest.stride(0, j) != 0) args_[j] = static_cast<const std::byte*>(args_[j]) + piece * size;
-      }
-    }
+    convert(0, out_ + begin * size, in + at.offset(0), n);
     begin += n;
     at.advance(n);
   }
@@ -233,6 +287,8 @@ void Pass::repeat(std::size_t j, const std::byte* src, std::int64_t n) {
 /// Row by row: operands are pointers into rows, or one element for the whole row.
 void Pass::rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin, std::int64_t end) {
   if (walk_.long_ranges_) return direct_rows(nest, in, begin, end);
+  if (walk_.converts_ && nest.stride(0, 0) == walk_.operands_[0].size)
+    return converted_rows(nest, in[0], begin, end);
   NestPosition at(nest, begin);
   while (begin < end) {
     const std::int64_t n = std::min({at.left_in_row(), end - begin, kTile});
@@ -314,7 +370,7 @@ void Pass::load(std::size_t j, const std::byte* src, std::int64_t n) {
   args_[j] = tile(j);
 }
 
-/// At most kTile elements to the compute type.
+/// Elements to the compute type; of truth at most kTile.
 void Pass::convert(std::size_t j, void* dst, const std::byte* src, std::int64_t n) const {
   const Operand& operand = walk_.operands_[j];
   if (!operand.truth) return load_tile(walk_.kernels_, operand.dtype, walk_.compute_, dst, src, n);
@@ -419,11 +475,16 @@ BlockKernel elementwise_kernel(const EvalSpec& spec, kernels::ElementwiseOp op, 
   options.work = row.work;
   if (const kernels::ElementwiseFn function = bf16_kernel(spec, op, options)) {
     options.words = true;
-    return Walk(spec, function, nullptr, false, std::move(options));
+    const kernels::ElementwiseFn number =
+        spec.kernels.elementwise_kernels[static_cast<int>(op)]->bf16_with_number;
+    return Walk(spec, function, nullptr, false, std::move(options)).with_number(number);
   }
   const kernels::ElementwiseFn function = spec.kernels.elementwise(op, Walk::compute(spec, options));
   POPSR_CHECK(function != nullptr);
-  return Walk(spec, function, nullptr, row.residual, std::move(options));
+  const auto compute = static_cast<std::size_t>(Walk::compute(spec, options));
+  const auto& numbers = spec.kernels.elementwise_kernels[static_cast<int>(op)]->with_number;
+  return Walk(spec, function, nullptr, row.residual, std::move(options))
+      .with_number(compute < std::size(numbers) ? numbers[compute] : nullptr);
 }
 
 BlockKernel elementwise_kernel(const EvalSpec& spec, TileFn body, ElementwiseOptions options) {

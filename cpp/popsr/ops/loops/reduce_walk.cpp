@@ -209,8 +209,9 @@ void Reduction::reduce_rows(const Pass& pass, const Tiles& tiles, const std::byt
   const auto reduce =
       kernels_.reduce[static_cast<std::size_t>(pass.reduce)][static_cast<std::size_t>(compute_)];
   if (!narrow_ && pass.row == Map::kElement) return reduce(to, lo, in, n, length_, step);
-  if (dtype_ == DType::kBFloat16 && pass.reduce == Reduce::kSum && pass.row == Map::kElement) {
-    return kernels_.sum_bf16(to, lo, in, n, length_, step);
+  const auto reduce_bf16 = kernels_.reduce_bf16[static_cast<std::size_t>(pass.reduce)];
+  if (dtype_ == DType::kBFloat16 && pass.row == Map::kElement && reduce_bf16 != nullptr) {
+    return reduce_bf16(to, lo, in, n, length_, step);
   }
   const std::int64_t batch = std::max<std::int64_t>(1, kTile / std::max<std::int64_t>(1, length_));
   for (std::int64_t i = 0; i < n; i += batch) {

@@ -30,45 +30,63 @@ class OperandGrad : Normalisation {
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
     for_each_range(
-        run, {.units = rows(), .work = elements()},
+        run, {.units = rows(), .grain = together(), .work = elements()},
         [this](const Block& block, std::int64_t begin, std::int64_t end) { range(block, begin, end); });
   }
 
  private:
+  struct Room {
+    std::byte *g, *x, *weight, *stats, *sums;
+  };
+
+  /// True if kernels apply the weights; elsewhere g is computed first.
+  bool weighs() const { return inner == 1 || inner % 16 == 0; }
+
   void range(const Block& block, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t bytes = (narrow ? 2 : 1) * padded(row()) + padded(channels) + 2 * padded(2);
-    auto* const g = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
-    std::byte* const weight = g + padded(row());
+    const std::int64_t rows_bytes = together() * padded(row()), pairs_bytes = padded(2 * together());
+    const std::int64_t bytes = (narrow ? 2 : 1) * rows_bytes + padded(channels) + 2 * pairs_bytes;
+    auto* const weight = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     std::byte* const stats = weight + padded(channels);
-    std::byte* const sums = stats + padded(2);
-    std::byte* const wide_row = sums + padded(2);
+    std::byte* const g = stats + 2 * pairs_bytes;
+    const Room room{g, g + rows_bytes, weight, stats, stats + pairs_bytes};
     load_tile(kernels, dtype, compute, weight, block.in(1), channels);
-    for (std::int64_t index = begin; index < end; ++index) {
-      const std::int64_t at = index * row() * size;
-      std::byte* const out = block.out() + at;
-      const std::byte* const x = widened(block.in(0) + at, row(), wide_row);
-      const std::byte* const dy = widened(block.in(2) + at, row(), g);
-      times_weight(g, dy, weight + index % groups * group() * wide);
-      norm.stats(stats, x, 1, row(), eps);
-      norm.sums(sums, x, g, stats, row());
-      std::byte* const to = narrow ? g : out;
-      norm.slope(to, x, g, stats, sums, row());
-      store_tile(kernels, compute, dtype, out, to, nullptr, row(), block.key(stochastic),
-                 static_cast<std::uint64_t>(index * row()));
+    for (std::int64_t first = begin; first < end; first += together())
+      some_rows(block, first, std::min(together(), end - first), room);
+  }
+
+  void some_rows(const Block& block, std::int64_t first, std::int64_t count, const Room& room) const {
+    const std::int64_t at = first * row() * size;
+    std::byte* const out = block.out() + at;
+    const std::byte* const x = widened(block.in(0) + at, count * row(), room.x);
+    const std::byte* dy = widened(block.in(2) + at, count * row(), room.g);
+    norm.stats(room.stats, x, count, row(), eps);
+    kernels::NormSlopes g{.dy = dy, .weight = room.weight, .groups = groups, .group = first, .run = inner};
+    if (!weighs()) {
+      for (std::int64_t r = 0; r < count; ++r) {
+        times_weight(room.g + r * row() * wide, dy + r * row() * wide,
+                     room.weight + (first + r) % groups * group() * wide);
+      }
+      dy = room.g;
+      g = {.dy = dy};
     }
+    norm.sums(room.sums, x, g, room.stats, count, row(), 0, 1);
+    std::byte* const to = narrow ? room.g : out;
+    for (std::int64_t r = 0; r < count; ++r, ++g.group) {
+      const std::int64_t from = r * row() * wide;
+      g.dy = dy + from;
+      norm.slope(to + from, x + from, g, room.stats + 2 * r * wide, room.sums + 2 * r * wide, row());
+    }
+    store_tile(kernels, compute, dtype, out, to, nullptr, count * row(), block.key(stochastic),
+               static_cast<std::uint64_t>(first * row()));
   }
 
   /// g = dy * weight of a row, with the weights from its first channel on.
   void times_weight(std::byte* g, const std::byte* dy, const std::byte* weight) const {
-    const auto kernel = [&](ElementwiseOp op) { return kernels.elementwise(op, compute); };
-    if (inner == 1) {
-      const std::array<const void*, 2> operands = {dy, weight};
-      return kernel(ElementwiseOp::kMul)(g, nullptr, operands.data(), row(), nullptr);
-    }
+    const auto scale = kernels.elementwise(ElementwiseOp::kScale, compute);
     for (std::int64_t c = 0; c < group(); ++c) {
       const double factor = read_scalar(kernels, info(dtype).compute, weight + c * wide);
       const std::array<const void*, 1> operands = {dy + c * inner * wide};
-      kernel(ElementwiseOp::kScale)(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
+      scale(g + c * inner * wide, nullptr, operands.data(), inner, &factor);
     }
   }
 };
@@ -78,57 +96,87 @@ class ParameterGrads : Normalisation {
  public:
   explicit ParameterGrads(const EvalSpec& spec) : Normalisation(group_normalisation(spec, *spec.inputs[0])) {}
 
-  void operator()(const BlockRun& run) const {
-    const std::int64_t stride = 2 * rows() * wide;
-    std::vector<std::byte> stats(static_cast<std::size_t>(run.blocks * stride));
-    for_each_range(run, {.units = rows(), .work = elements()},
-                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
-                     statistics(block, begin, end, stats.data() + block.index() * stride);
-                   });
-    // A part of the channels of one block, over all samples.
-    const std::int64_t parts = (channels + kRowGrain - 1) / kRowGrain;
-    for_each_range(run, {.units = parts, .work = elements()},
-                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
-                     some_channels(block, begin * kRowGrain, std::min(channels, end * kRowGrain),
-                                   stats.data() + block.index() * stride);
-                   });
-  }
+  void operator()(const BlockRun& run) const { inner == 1 ? by_elements(run) : by_rows(run); }
 
  private:
   static constexpr std::size_t kTileBytes = kTile * sizeof(double);
+  static constexpr auto kTileSize = static_cast<std::size_t>(kTile);
 
-  void statistics(const Block& block, std::int64_t begin, std::int64_t end, std::byte* stats) const {
-    auto* const wide_row =
-        static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(narrow ? padded(row()) : 64)));
-    for (std::int64_t index = begin; index < end && elements() > 0;) {
-      const std::int64_t count = narrow ? 1 : end - index;
-      const std::byte* const from = block.in(0) + index * row() * size;
-      norm.stats(stats + 2 * index * wide, widened(from, row(), wide_row), count, row(), eps);
-      index += count;
-    }
-  }
-
-  /// Channels first..last-1, a tile of them at a time.
-  void some_channels(const Block& block, std::int64_t first, std::int64_t last,
-                     const std::byte* stats) const {
-    alignas(64) std::array<std::byte, kTileBytes> scale;
-    alignas(64) std::array<std::byte, kTileBytes> shift;
-    for (std::int64_t c = first; c < last; c += kTile) {
-      const std::int64_t count = std::min(kTile, last - c);
-      scale = {};
-      shift = {};
-      for (std::int64_t sample = 0; sample < samples && inner > 0; ++sample) {
-        inner == 1 ? add_elements(block, sample, c, count, stats, scale.data(), shift.data())
-                   : add_sums(block, sample, c, count, stats, scale.data(), shift.data());
+  /// Channels of one element: statistics of all rows, then a part of the channels over all samples.
+  void by_elements(const BlockRun& run) const {
+    const std::int64_t stride = 2 * rows() * wide;
+    std::vector<std::byte> stats(static_cast<std::size_t>(run.blocks * stride));
+    for_each_range(
+        run, {.units = rows(), .grain = together(), .work = elements()},
+        [&](const Block& block, std::int64_t begin, std::int64_t end) {
+          for_some_rows(block, 1, begin, end, [&](std::int64_t first, std::int64_t count, auto x, auto) {
+            norm.stats(stats.data() + block.index() * stride + 2 * first * wide, x, count, row(), eps);
+          });
+        });
+    for_each_part(run, elements(), [&](const Block& block, std::int64_t c, std::int64_t count) {
+      alignas(64) std::array<std::byte, kTileBytes> scale = {};
+      alignas(64) std::array<std::byte, kTileBytes> shift = {};
+      const std::int64_t some = narrow ? 1 : samples;
+      for (std::int64_t sample = 0; sample < samples; sample += some) {
+        add_elements(block, sample, some, c, count, stats.data() + block.index() * stride, scale.data(),
+                     shift.data());
       }
       store(block, 0, c, count, scale.data());
       store(block, 1, c, count, shift.data());
+    });
+  }
+
+  /// Channels of several elements: the sums of each channel of each sample, then over all samples.
+  void by_rows(const BlockRun& run) const {
+    const std::int64_t stride = 2 * samples * channels * wide;
+    std::vector<std::byte> sums(static_cast<std::size_t>(run.blocks * stride));
+    for_each_range(run, {.units = rows(), .grain = together(), .work = elements()},
+                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                     alignas(64) std::array<std::byte, 8 * sizeof(double)> stats;
+                     std::byte* const to = sums.data() + block.index() * stride;
+                     for_some_rows(block, 2, begin, end,
+                                   [&](std::int64_t first, std::int64_t count, auto x, auto dy) {
+                                     norm.stats(stats.data(), x, count, row(), eps);
+                                     norm.sums(to + 2 * first * group() * wide, x, {.dy = dy}, stats.data(),
+                                               count * group(), inner, 0, group());
+                                   });
+                   });
+    for_each_part(run, samples * channels, [&](const Block& block, std::int64_t c, std::int64_t count) {
+      const std::byte* const from = sums.data() + block.index() * stride;
+      compute == Compute::kF64 ? add_samples<double>(block, from, c, count)
+                               : add_samples<float>(block, from, c, count);
+    });
+  }
+
+  /// Calls body(first, count, x, dy) for the rows begin .. end-1, some at a time; dy is null for one input.
+  template <class Body>
+  void for_some_rows(const Block& block, int inputs, std::int64_t begin, std::int64_t end,
+                     const Body& body) const {
+    if (elements() == 0) return;
+    const std::int64_t bytes = narrow ? together() * padded(row()) : 0;
+    auto* const room = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(inputs * bytes + 64)));
+    for (std::int64_t first = begin; first < end; first += together()) {
+      const std::int64_t count = std::min(together(), end - first), at = first * row();
+      const std::byte* const x = load(block, 0, at, count * row(), room);
+      body(first, count, x, inputs == 1 ? nullptr : load(block, 1, at, count * row(), room + bytes));
     }
   }
 
-  /// Channels of one element, of one sample.
-  void add_elements(const Block& block, std::int64_t sample, std::int64_t c, std::int64_t count,
-                    const std::byte* stats, std::byte* scale, std::byte* shift) const {
+  /// Calls body(block, c, count) for the channels, a tile of them at most.
+  template <class Body>
+  void for_each_part(const BlockRun& run, std::int64_t work, const Body& body) const {
+    const std::int64_t parts = (channels + kRowGrain - 1) / kRowGrain;
+    for_each_range(run, {.units = parts, .work = work},
+                   [&](const Block& block, std::int64_t begin, std::int64_t end) {
+                     const std::int64_t last = std::min(channels, end * kRowGrain);
+                     for (std::int64_t c = begin * kRowGrain; c < last; c += kTile)
+                       body(block, c, std::min(kTile, last - c));
+                   });
+  }
+
+  /// Channels of one element, of `some` samples, of one where elements are narrow.
+  void add_elements(const Block& block, std::int64_t sample, std::int64_t some, std::int64_t c,
+                    std::int64_t count, const std::byte* stats, std::byte* scale, std::byte* shift) const {
     alignas(64) std::array<std::byte, kTileBytes> x;
     alignas(64) std::array<std::byte, kTileBytes> dy;
     const std::int64_t at = sample * channels + c;
@@ -138,33 +186,24 @@ class ParameterGrads : Normalisation {
       const std::int64_t index = (c + i) / group();
       const std::int64_t end = std::min(count, (index + 1) * group() - c);
       norm.accumulate(scale + i * wide, shift + i * wide, values + i * wide, slopes + i * wide,
-                      stats + 2 * (sample * groups + index) * wide, end - i);
+                      stats + 2 * (sample * groups + index) * wide, some, end - i, channels, 2 * groups);
       i = end;
     }
   }
 
-  /// Channels of several elements, of one sample.
-  void add_sums(const Block& block, std::int64_t sample, std::int64_t c, std::int64_t count,
-                const std::byte* stats, std::byte* scale, std::byte* shift) const {
-    auto* const scratch =
-        static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(narrow ? 2 * padded(inner) : 64)));
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = (sample * channels + c + i) * inner;
-      const std::byte* const values = load(block, 0, at, inner, scratch);
-      const std::byte* const slopes = load(block, 1, at, inner, scratch + (narrow ? padded(inner) : 0));
-      const std::byte* const row_stats = stats + 2 * (sample * groups + (c + i) / group()) * wide;
-      compute == Compute::kF64 ? add_row<double>(values, slopes, row_stats, scale, shift, i)
-                               : add_row<float>(values, slopes, row_stats, scale, shift, i);
-    }
-  }
-
   template <class T>
-  void add_row(const std::byte* values, const std::byte* slopes, const std::byte* stats, std::byte* scale,
-               std::byte* shift, std::int64_t i) const {
-    std::array<T, 2> sums;
-    norm.sums(sums.data(), values, slopes, stats, inner);
-    reinterpret_cast<T*>(shift)[i] += sums[0];
-    reinterpret_cast<T*>(scale)[i] += sums[1];
+  void add_samples(const Block& block, const std::byte* from, std::int64_t c, std::int64_t count) const {
+    alignas(64) std::array<T, kTileSize> scale = {};
+    alignas(64) std::array<T, kTileSize> shift = {};
+    for (std::int64_t sample = 0; sample < samples && inner > 0; ++sample) {
+      const T* const pairs = reinterpret_cast<const T*>(from) + 2 * (sample * channels + c);
+      for (std::int64_t i = 0; i < count; ++i) {
+        shift[static_cast<std::size_t>(i)] += pairs[2 * i];
+        scale[static_cast<std::size_t>(i)] += pairs[2 * i + 1];
+      }
+    }
+    store(block, 0, c, count, reinterpret_cast<const std::byte*>(scale.data()));
+    store(block, 1, c, count, reinterpret_cast<const std::byte*>(shift.data()));
   }
 
   /// Elements of a block, widened into `to` where they are narrow.

@@ -55,10 +55,6 @@ constexpr std::size_t kT = 0, kWeight = 1, kBias = 2;
 constexpr Attr<double> kEpsilon{"epsilon"};
 constexpr Attr<double> kMomentum{"momentum"};
 
-/// Rows whose statistics are computed together, unless they are long.
-constexpr std::int64_t kRows = 4;
-constexpr std::int64_t kLongRow = 65536;
-
 // group_norm, layer_norm
 
 class GroupNorm : Normalisation {
@@ -68,22 +64,21 @@ class GroupNorm : Normalisation {
   void operator()(const BlockRun& run) const {
     if (elements() == 0) return;
     for_each_range(
-        run, {.units = rows(), .grain = kRows, .work = elements()},
+        run, {.units = rows(), .grain = together(), .work = elements()},
         [this](const Block& block, std::int64_t begin, std::int64_t end) { range(block, begin, end); });
   }
 
  private:
   void range(const Block& block, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t together = row() > kLongRow ? 1 : kRows;
-    const std::int64_t row_bytes = narrow ? together * padded(row()) : 0;
-    const std::int64_t bytes = row_bytes + 2 * padded(channels) + padded(2 * kRows);
+    const std::int64_t row_bytes = narrow ? together() * padded(row()) : 0;
+    const std::int64_t bytes = row_bytes + 2 * padded(channels) + padded(2 * together());
     auto* const wide_rows = static_cast<std::byte*>(thread_scratch(static_cast<std::size_t>(bytes)));
     std::byte* const parameters = wide_rows + row_bytes;
     std::byte* const stats = parameters + 2 * padded(channels);
     const std::byte* const scale = widened(block.in(1), channels, parameters);
     const std::byte* const shift = widened(block.in(2), channels, parameters + padded(channels));
-    for (std::int64_t first = begin; first < end; first += together) {
-      some_rows(block, first, std::min(together, end - first), wide_rows, stats, scale, shift);
+    for (std::int64_t first = begin; first < end; first += together()) {
+      some_rows(block, first, std::min(together(), end - first), wide_rows, stats, scale, shift);
     }
   }
 

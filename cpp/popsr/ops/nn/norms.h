@@ -19,6 +19,13 @@ struct NormShape {
   std::int64_t row() const { return group() * inner; }
   std::int64_t rows() const { return samples * groups; }
   std::int64_t elements() const { return samples * channels * inner; }
+  /// Rows that kernels take at once: each is a chain of additions, which fill one another's latency. Two rows
+  /// stay in the first-level cache where four do not.
+  std::int64_t together() const {
+    constexpr std::int64_t kFourFit = 1024, kTwoFit = 2560, kLong = 65536;
+    if (row() > kLong) return 1;
+    return row() > kFourFit && row() <= kTwoFit ? 2 : 4;
+  }
 };
 
 /// Of an operand of rank 2 or more.

@@ -59,11 +59,12 @@ std::int64_t median_index(const T* x, const RowArgs& args, std::int64_t n) {
 
 /// words[0 .. k) = the first k of n words, in order; `words` is room for 2n.
 template <class T>
-void sort_first(OrderedWord<T>* words, const WordsOfRow<T>& row, std::int64_t k, std::int64_t n) {
+void sort_first(const kernels::KernelTable& kernels, OrderedWord<T>* words, const WordsOfRow<T>& row,
+                std::int64_t k, std::int64_t n) {
   if (k > 0 && k <= 16) return select_words(words, row, k, n);
   row.write(words, n);
   if (k * 4 < n) return std::partial_sort(words, words + k, words + n);
-  sort_words<T>(words, words + n, n);
+  sort_words<T>(kernels, words, words + n, n);
 }
 
 /// Calls body(row of input 0, args, n), typed, for every row of `axes` of input 0. `words`: args.room is for
@@ -220,10 +221,10 @@ BlockKernel eval_topk(const EvalSpec& spec) {
   const bool largest = spec.op.get(kLargest);
   return typed_rows(
       spec, axis_of(spec.op, kAxis, spec.inputs[0]->shape.size()),
-      [k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
+      [&kernels = spec.kernels, k, largest]<class T>(const T* x, const RowArgs& args, std::int64_t n) {
         auto* const words = reinterpret_cast<OrderedWord<T>*>(args.room);
         auto* const indices = reinterpret_cast<std::int32_t*>(args.out[1]);
-        sort_first(words, WordsOfRow<T>(x, largest), k, n);
+        sort_first(kernels, words, WordsOfRow<T>(x, largest), k, n);
         std::transform(words, words + k, indices, index_of<OrderedWord<T>>);
         std::transform(indices, indices + k, row_of(args.out[0], x), [x](std::int32_t i) { return x[i]; });
       },

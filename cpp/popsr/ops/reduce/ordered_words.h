@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "popsr/kernels/contract/kernel_table.h"
+
 namespace popsr {
 
 __extension__ using Int128Word = unsigned __int128;
@@ -146,8 +148,12 @@ void sort_by_merging(Word* words, Word* room, std::int64_t n) {
 
 /// Sorts n words of a T that are in the order of their indices; `room`: for as many.
 template <class T>
-void sort_words(OrderedWord<T>* words, OrderedWord<T>* room, std::int64_t n) {
+void sort_words(const kernels::KernelTable& kernels, OrderedWord<T>* words, OrderedWord<T>* room,
+                std::int64_t n) {
   constexpr std::int64_t kFew = 16, kMany = 160;
+  if constexpr (sizeof(OrderedWord<T>) == sizeof(std::uint64_t)) {
+    if (n <= kernels::kFewWords) return kernels.sort_few_words(words, n);
+  }
   if (n < kFew) return std::sort(words, words + n);
   n < kMany ? sort_by_merging(words, room, n) : sort_by_digits<T>(words, room, n);
 }

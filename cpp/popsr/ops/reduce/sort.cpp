@@ -55,21 +55,24 @@ MoveFn move_of_type(DType dtype) {
 }
 
 /// The order of the elements of one row.
-using OrderFn = void (*)(const RowArgs& args, std::span<std::int32_t> order, bool descending);
+using OrderFn = void (*)(const kernels::KernelTable& kernels, const RowArgs& args,
+                         std::span<std::int32_t> order, bool descending);
 
 template <class T>
-void order_of_row(const RowArgs& args, std::span<std::int32_t> order, bool descending) {
+void order_of_row(const kernels::KernelTable& kernels, const RowArgs& args, std::span<std::int32_t> order,
+                  bool descending) {
   const auto n = static_cast<std::int64_t>(order.size());
   auto* const words = reinterpret_cast<OrderedWord<T>*>(args.room);
   WordsOfRow<T>(reinterpret_cast<const T*>(args.in[0]), descending).write(words, n);
-  sort_words<T>(words, words + n, n);
+  sort_words<T>(kernels, words, words + n, n);
   std::transform(words, words + n, order.begin(), index_of<OrderedWord<T>>);
 }
 
 /// The order of the rows of the first `keys` inputs.
 class RowOrder {
  public:
-  RowOrder(const EvalSpec& spec, std::size_t keys, std::size_t n) : descending_(spec.op.get(kDescending)) {
+  RowOrder(const EvalSpec& spec, std::size_t keys, std::size_t n)
+      : kernels_(spec.kernels), descending_(spec.op.get(kDescending)) {
     if (keys == 1) {
       with_element_type(spec.inputs[0]->dtype, [&]<class T>(T*) {
         single_ = order_of_row<T>;
@@ -85,7 +88,7 @@ class RowOrder {
   std::int64_t room() const { return room_; }
 
   void find(const RowArgs& args, std::span<std::int32_t> order) const {
-    if (single_ != nullptr) return single_(args, order, descending_);
+    if (single_ != nullptr) return single_(kernels_, args, order, descending_);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
       for (std::size_t k = 0; k < compare_.size(); ++k) {
@@ -96,6 +99,7 @@ class RowOrder {
   }
 
  private:
+  const kernels::KernelTable& kernels_;
   OrderFn single_ = nullptr;  ///< Of one key.
   std::int64_t room_ = 0;
   std::vector<CompareFn> compare_ = {};

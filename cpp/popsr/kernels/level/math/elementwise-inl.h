@@ -102,6 +102,16 @@ void elementwise_loop(void* hi, [[maybe_unused]] void* lo, const void* const* in
   for (std::int64_t i = 0; i < n; ++i) out[i] = call<T, kOp>(apply, x[i], y, z, i, scalars);
 }
 
+/// Operand 1 is one number.
+template <class Op, class T>
+void loop_with_number(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+  const T* x = static_cast<const T*>(in[0]);
+  const T number = *static_cast<const T*>(in[1]);
+  T* out = static_cast<T*>(hi);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) out[i] = Op::apply(x[i], number);
+}
+
 template <class Op>
 struct OnBf16 {
   template <class F>
@@ -132,7 +142,7 @@ consteval ElementwiseFn bf16_kernel_of() {
   else if constexpr (row_of(kOp).operands == 1)
     return unary_bf16<Op>;
   else
-    return binary_bf16<Op>;
+    return binary_bf16<Op, false>;
 }
 
 template <class Op, ElementwiseOp kOp>
@@ -158,6 +168,12 @@ consteval ElementwiseKernels kernels_of() {
   }
   if constexpr ((kTypes & kBoolType) != 0) set(Compute::kBool, kernel_of<Op, kOp, std::uint8_t>());
   if constexpr ((kTypes & kBf16Type) != 0) kernels.bf16 = bf16_kernel_of<Op, kOp>();
+  constexpr bool kCheap = row_of(kOp).operands == 2 && row_of(kOp).scalars == 0 && row_of(kOp).work == 1;
+  if constexpr (kCheap && (kTypes & kFloatTypes) != 0) {
+    kernels.with_number[static_cast<int>(Compute::kF32)] = loop_with_number<Op, float>;
+    kernels.with_number[static_cast<int>(Compute::kF64)] = loop_with_number<Op, double>;
+  }
+  if constexpr (kCheap && (kTypes & kBf16Type) != 0) kernels.bf16_with_number = binary_bf16<Op, true>;
   return kernels;
 }
 

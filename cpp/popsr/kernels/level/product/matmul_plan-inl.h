@@ -22,7 +22,9 @@ constexpr std::int64_t kStreamBytes = 65536;
 /// From kPackRows rows on, panels whose rows are so many bytes apart are copied: their lines would share few
 /// sets of the caches. The row operand is copied from kPackRowStride on for the same reason.
 constexpr std::int64_t kPackRows = 24, kPackStride = 1024, kPackRowStride = 4096;
-constexpr std::int64_t kBlockBytes = 1048576;  ///< Row operand of one block of rows: a usual L2.
+/// Row operand of one block of rows: a usual L2, or a share of the L3 where the vec operand takes more than
+/// kFarBytes, because each block reads and copies all of it.
+constexpr std::int64_t kBlockBytes = 1048576, kFarBlockBytes = 8388608, kFarBytes = 4194304;
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
 constexpr std::int64_t kReducedVecBytes = 131072,
                        kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
@@ -93,7 +95,8 @@ void plan_blocks(Plan& plan, std::int64_t k) {
   plan.block_k = long_chain ? kBlockK : k > kMaxPiece && !stream ? kPiece : k;
   const bool far_panels = plan.row.extent >= kPackRows && plan.vec.k_stride * kSize >= kPackStride;
   plan.pack_vec = !contiguous || (far_panels && !stream && plan.terms == 1);
-  std::int64_t tiles = at_least(4, kBlockBytes / (chain * X::kRows));
+  const bool far_vec = plan.pack_vec && chain * plan.vec.extent > kFarBytes;
+  std::int64_t tiles = at_least(4, (far_vec ? kFarBlockBytes : kBlockBytes) / (chain * X::kRows));
   if (plan.terms > 1 || long_chain) tiles = 4;
   if (stream) tiles = 1;
   plan.block_row = at_most(tiles, at_least(1, ceil_div(plan.row.extent, X::kRows))) * X::kRows;

@@ -49,7 +49,7 @@ void extreme_columns(void* acc, const void* in, std::int64_t rows, std::int64_t 
       Vector v[kTogether + 1];
       load_row_vector<T>(v[kTogether], to + c);
       for (std::int64_t r = 0; r < kTogether; ++r) load_row_vector<T>(v[r], x + r * row_stride + c);
-      if (any_nan(v[0], v[1]) | any_nan(v[2], v[3]) | any_nan(v[4], v[4])) {
+      if (or_nan(or_nan(or_nan(0, v[0], v[1]), v[2], v[3]), v[4], v[4]) != 0) {
         some_rows<Step>(to + c, x + c, kTogether, kPerVector, row_stride);
         continue;
       }

@@ -75,7 +75,16 @@ template <class T, bool kMaximum>
 void extreme_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
                   std::int64_t row_stride) {
   T* out = static_cast<T*>(hi);
-  for (std::int64_t r = 0; r < rows; ++r) {
+  std::int64_t r = 0;
+#if defined(__AVX512F__)
+  if constexpr (Traits<T>::kFloat && sizeof(T) == sizeof(float)) {
+    const bool together = n >= kVectorBytes / 2 && !is_streamed<T>(rows, n);
+    const T* x = static_cast<const T*>(in);
+    while (together && r + 4 <= rows && four_extremes<kMaximum>(out + r, x + r * row_stride, n, row_stride))
+      r += 4;
+  }
+#endif
+  for (; r < rows; ++r) {
     const T* x = static_cast<const T*>(in) + r * row_stride;
     if constexpr (Traits<T>::kFloat) {
       out[r] = extreme_of<T, kMaximum>(x, n);
@@ -84,6 +93,29 @@ void extreme_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64
       for (std::int64_t i = 0; i < n; ++i) best = (kMaximum ? x[i] > best : x[i] < best) ? x[i] : best;
       out[r] = best;
     }
+  }
+}
+
+/// Rows of bfloat16, whose keys are ordered as those of lanes-inl.h are; the results are floats.
+template <bool kMaximum>
+void extreme_rows_bf16(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
+                       std::int64_t row_stride) {
+  constexpr std::uint16_t kInfinity = 0x7f80, kMagnitude = 0x7fff;
+  float* out = static_cast<float*>(hi);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint16_t* x = static_cast<const std::uint16_t*>(in) + r * row_stride;
+    // The keys of the infinity that every number beats.
+    std::int16_t best = static_cast<std::int16_t>(kMaximum ? ~kInfinity : kInfinity);
+    std::int16_t largest = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int16_t magnitude = static_cast<std::int16_t>(x[i] & kMagnitude);
+      const std::int16_t key =
+          static_cast<std::int16_t>(static_cast<std::int16_t>(x[i]) < 0 ? x[i] ^ kMagnitude : x[i]);
+      best = (kMaximum ? key > best : key < best) ? key : best;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    const std::uint16_t bits = static_cast<std::uint16_t>(best < 0 ? best ^ kMagnitude : best);
+    out[r] = largest > kInfinity ? kNanF32 : bf16_to_float(bits);
   }
 }
 

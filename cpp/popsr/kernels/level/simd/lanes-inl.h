@@ -192,11 +192,12 @@ template <bool kLargest>
 [[gnu::always_inline]] inline DoubleVector extreme(DoubleVector a, DoubleVector b) {
   return (DoubleVector)_mm512_maskz_range_pd(0xff, (__m512d)a, (__m512d)b, kLargest ? 5 : 4);
 }
-[[gnu::always_inline]] inline bool any_nan(FloatVector a, FloatVector b) {
-  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+/// Bits of the elements of which a or b is NaN, added to those of `mask`.
+[[gnu::always_inline]] inline __mmask16 or_nan(__mmask16 mask, FloatVector a, FloatVector b) {
+  return _kor_mask16(mask, _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q));
 }
-[[gnu::always_inline]] inline bool any_nan(DoubleVector a, DoubleVector b) {
-  return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q) != 0;
+[[gnu::always_inline]] inline __mmask16 or_nan(__mmask16 mask, DoubleVector a, DoubleVector b) {
+  return _kor_mask16(mask, _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q));
 }
 
 /// Of the elements of a vector.
@@ -227,16 +228,57 @@ template <class T, bool kMaximum>
   constexpr std::int64_t kStep = 4 * kVectorBytes / static_cast<int>(sizeof(T));
   Vector best[4];
   __builtin_memcpy(best, x, sizeof(best));
-  bool unordered = any_nan(best[0], best[1]) | any_nan(best[2], best[3]);
+  __mmask16 nan[2] = {or_nan(0, best[0], best[1]), or_nan(0, best[2], best[3])};
   for (std::int64_t i = kStep; i < n; i += kStep) {
     Vector v[4];
     __builtin_memcpy(v, x + (i + kStep <= n ? i : n - kStep), sizeof(v));
-    unordered = unordered | any_nan(v[0], v[1]) | any_nan(v[2], v[3]);
+    for (int k = 0; k < 2; ++k) nan[k] = or_nan(nan[k], v[2 * k], v[2 * k + 1]);
     for (int k = 0; k < 4; ++k) best[k] = extreme<kMaximum>(best[k], v[k]);
   }
-  if (unordered) return static_cast<T>(kNanF64);
+  if (_kor_mask16(nan[0], nan[1]) != 0) return static_cast<T>(kNanF64);
   return extreme_element<kMaximum>(
       extreme<kMaximum>(extreme<kMaximum>(best[0], best[1]), extreme<kMaximum>(best[2], best[3])));
+}
+
+/// Of four rows of at least two vectors. False, and nothing is written, where there is a NaN.
+template <bool kMaximum>
+[[gnu::always_inline]] inline bool four_extremes(float* out, const float* x, std::int64_t n,
+                                                 std::int64_t row_stride) {
+  constexpr std::int64_t kStep = 2 * kVectorBytes / 4;
+  FloatVector best[4][2];
+  __mmask16 nan = 0;
+  for (int r = 0; r < 4; ++r) {
+    __builtin_memcpy(best[r], x + r * row_stride, sizeof(best[r]));
+    nan = or_nan(nan, best[r][0], best[r][1]);
+  }
+  for (std::int64_t i = kStep; i < n; i += kStep) {
+    const float* from = x + (i + kStep <= n ? i : n - kStep);
+    for (int r = 0; r < 4; ++r) {
+      FloatVector v[2];
+      __builtin_memcpy(v, from + r * row_stride, sizeof(v));
+      nan = or_nan(nan, v[0], v[1]);
+      for (int k = 0; k < 2; ++k) best[r][k] = extreme<kMaximum>(best[r][k], v[k]);
+    }
+  }
+  if (nan != 0) return false;
+  // Halves of two rows meet, then of four, so that each quarter of the vector holds one element of each row.
+  FloatVector row[4], pair[2];
+  for (int r = 0; r < 4; ++r) row[r] = extreme<kMaximum>(best[r][0], best[r][1]);
+  for (int p = 0; p < 2; ++p) {
+    const FloatVector a = row[2 * p], b = row[2 * p + 1];
+    pair[p] = extreme<kMaximum>(
+        __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
+        __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
+  }
+  FloatVector all = extreme<kMaximum>(
+      __builtin_shufflevector(pair[0], pair[1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+      __builtin_shufflevector(pair[0], pair[1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+  all = extreme<kMaximum>(
+      all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  all = extreme<kMaximum>(
+      all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  __builtin_memcpy(out, &all, 4 * sizeof(float));
+  return true;
 }
 #endif
 
