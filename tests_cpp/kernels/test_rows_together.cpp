@@ -1,5 +1,5 @@
-// Kernels that take several rows at once, or a number in the place of an array, give the bits of one row after
-// the other, at every level.
+// Kernels that take several rows at once, or a number in the place of an array, give the bits of one row
+// after the other, at every level.
 #include <doctest/doctest.h>
 
 #include <algorithm>
