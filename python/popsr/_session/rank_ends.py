@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from popsr._session.rank_notices import Notices, Word, kind_of, text_of
 from popsr._text.one_line import one_line
 
-__all__ = ["Ending", "mark", "origin_of", "watch"]
+__all__ = ["Ending", "abort", "mark", "origin_of", "watch"]
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -113,10 +113,15 @@ def _leave(process: int) -> None:
     except KeyboardInterrupt:
         is_together, status = False, 130
     if not is_together:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        time.sleep(_FORWARDS)
-        mpi.COMM_WORLD.Abort(status)
+        abort(mpi, status)
+
+
+def abort(mpi: Any, status: int) -> None:
+    """End all ranks, when launchers have passed on what this one printed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(_FORWARDS)
+    mpi.COMM_WORLD.Abort(status)
 
 
 def _waits_for_others(mpi: Any) -> bool:

@@ -12,16 +12,14 @@ import importlib.util
 import os
 import runpy
 import sys
-import time
 from collections.abc import Sequence
 
+from popsr._session.rank_ends import abort
 from popsr._text.shown import shown
 from popsr.compat._finder import install
-from popsr.errors import Error, FileError, StoppedError
+from popsr.errors import Error, FileError
 
 __all__ = ["main", "prepare", "run_program"]
-
-_PATIENCE = 3  # seconds
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,18 +70,16 @@ def run_program(entries: Sequence[str], program: str, is_module: bool) -> None:
 
 
 def _end_all_ranks(error: BaseException) -> None:
-    """Let MPI end all ranks when this process ends, after Python has printed the error.
-
-    Ranks often fail together, with an error that one of them met or that they agreed on. The others wait a little for
-    that rank to print it and to end them.
-    """
+    """Let this process end all ranks of MPI when it ends, after Python has printed the error once."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized() or mpi.COMM_WORLD.size == 1:
         return
-    importlib.import_module("mpi4py.run").set_abort_status(error)
-    is_told = isinstance(error, StoppedError) or (isinstance(error, Error) and mpi.COMM_WORLD.rank > 0)
-    if is_told:
-        time.sleep(_PATIENCE)
+    if not isinstance(error, SystemExit):
+        importlib.import_module("mpi4py.run").set_abort_status(error)
+    elif error.code not in (None, 0):
+        if not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        abort(mpi, error.code if isinstance(error.code, int) else 1)
 
 
 def prepare(program: Sequence[str], is_module: bool, force: bool) -> None:
