@@ -349,7 +349,14 @@ def meet(comm: MPI.Intracomm, call: str, problem: BaseException | None) -> None:
         RankError: one makes another call.
         Error: the ``problem`` of the lowest rank that has one.
     """
-    _ranks_of(comm, call, None).agree(call, [], problem)
+    ranks = _ranks_of(comm, call, None)
+    try:
+        ranks.agree(call, [], problem)
+    except BaseException as error:
+        marked = ranks._marked(error)
+        if marked is error:
+            raise
+        raise marked from None
 
 
 def _checked(comm: object) -> MPI.Intracomm:
