@@ -72,3 +72,17 @@ def test_all_reduce_beside_the_library(benchmark, library, nbytes, ranks, calls,
     times = times_of(benchmark, sides, TURNS)
     size = f"{nbytes // MIB} MiB" if nbytes >= MIB else f"{nbytes} B"
     print(f"\n{library}, all-reduce of {size} on {ranks} ranks, {calls} calls{_text(times, goal)}")
+
+
+@pytest.mark.parametrize("library", worlds.LIBRARIES)
+def test_memory_of_a_rank(benchmark, library):
+    sides = {
+        "256 replicas": Side("bench.mpi_sides:memory", replicas=256),
+        "1,024 replicas on 4 ranks": World(library, 4, "memory", replicas=1024),
+    }
+    times_of(benchmark, sides, 2)
+    (alone, planned), (rank, of_rank) = (side.results for side in sides.values())
+    print(
+        f"\n{library}: one process {alone / MIB:.1f} MiB (planned: {planned / MIB:.1f}), rank 0 {rank / MIB:.1f} MiB "
+        f"(planned: {of_rank / MIB:.1f}), ratio {rank / alone:.3f} (goal: at most 1.1)"
+    )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 import popsr
-from bench import forms, programs
+from bench import forms, processes, programs
 from bench.compared_models import Gpt
 from bench.gpt_step import gpt_step
 from popsr import ops
@@ -101,6 +101,37 @@ def library_all_reduce(nbytes: int, calls: int) -> Turn:
     def turn() -> None:
         for _ in range(calls):
             MPI.COMM_WORLD.Allreduce(data, out, MPI.SUM)
+
+    return turn
+
+
+def memory(replicas: int) -> Turn:
+    """Bytes that a session of so many replicas and a run of it add to a process, and those that are planned.
+
+    Each replica has 256 KiB of weights and makes values of as much; sums of all replicas have as much once.
+    """
+    ir, stream = programs.echo()
+    with popsr.Session(ir, num_threads=1, comm=None) as session:  # what popsr itself needs once
+        session.run({stream: [0.0] * 4})
+    processes.forget_peak()
+    before = processes.resident_memory()
+    ir = popsr.Ir(replication=replicas)
+    alone = ir.replica_grouping(group_size=1)
+    with ir.main_graph, popsr.in_sequence():
+        factors = popsr.h2d_stream((1,), popsr.float32, "factors")
+        weight = popsr.variable(
+            np.zeros((replicas, 1 << 16), np.float32), name="weight", replica_grouping=alone
+        )
+        value = ops.exp(weight * ops.host_load(factors))
+        total = ops.collectives.replicated_all_reduce(value)
+        ops.add_(weight, value * total)
+    options = {"num_threads": 1, "comm": _communicator(), "weights_to_host_on_exit": False}
+    session = popsr.Session(ir, **options).__enter__()
+    rows = np.arange(len(session.local_replicas), dtype=np.float32)[:, None]
+
+    def turn() -> list[int]:
+        session.run({factors: rows})
+        return [processes.peak() - before, sum(session.memory().values())]
 
     return turn
 

@@ -77,6 +77,11 @@ def resident_memory() -> int:
     return _memory("self", "VmRSS")
 
 
+def peak() -> int:
+    """Bytes that this process had resident at most, since ``forget_peak``."""
+    return _memory("self", "VmHWM")
+
+
 def forget_peak() -> None:
     """Begin the peak of this process anew, with what is resident now."""
     Path("/proc/self/clear_refs").write_text("5")

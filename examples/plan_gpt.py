@@ -1,14 +1,15 @@
-"""One training step of a model of the size of GPT-3, on 1,024 replicas: which messages would it take?
+"""One training step of a GPT, tensor and data parallel; of the size of GPT-3 only its messages are planned.
 
-Tensor parallel over 8 neighbours, data parallel over 128 of these. Nothing is trained:
+    python -m popsr plan examples/plan_gpt.py gpt3 --ranks 1024 --bandwidth 25e9 --latency 2e-6
 
-    python -m popsr plan examples/plan_gpt.py --ranks 1024 --bandwidth 25e9 --latency 2e-6
-
-prints the exchanges of the session below without making it. Weights are a sparse file, as of a checkpoint that is
-mapped into memory, so that planning takes neither their memory nor their space on the disk.
+prints what a step of 175 billion weights on 1,024 replicas would move between ranks, without making its session: parts
+of a model on 8 neighbours, 128 models. Its weights are a sparse file, as of a checkpoint that is mapped into memory, so
+that planning takes neither their memory nor their space on the disk. Without "gpt3" a tiny model makes a step on 4
+replicas.
 """
 
 import math
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,6 +48,18 @@ class Config:
             "wide": (hidden, 4 * part),
             "back": (4 * part, hidden),
         }
+
+
+TINY = Config(
+    layers=2,
+    hidden=32,
+    heads=4,
+    sequence=16,
+    vocab=64,
+    tensor_parallel=2,
+    data_parallel=2,
+    micro_batches=3,
+)
 
 
 class Gpt:
@@ -103,8 +116,10 @@ class Gpt:
     def build(self) -> None:
         """Micro batches one after another, then each gradient's sum over all models, and the update."""
         c = self.config
+        self.ir.num_host_transfers = c.micro_batches
         streams = (popsr.h2d_stream((c.sequence,), popsr.int32, name) for name in ("tokens", "labels"))
         self.tokens, self.labels = streams
+        self.losses = popsr.d2h_stream((), c.dtype, "losses")
         weights, totals = list(self.variables("")), list(self.variables("gradient_of_"))
         hidden = popsr.TensorSpec((c.sequence, c.hidden), c.dtype)
         of_layer = [weight.spec for weight in weights[1 : 1 + len(c.parts)]]
@@ -134,7 +149,8 @@ class Gpt:
             calls.append(ops.call_with_info(self.layers[0], calls[-1].outputs[0], *weights[at]))
         x = calls[-1].outputs[0]
         probs = ops.softmax(x @ weights[0].transpose(), axis=1)
-        _, dlogits = ops.nll_loss_with_softmax_grad(probs, ops.host_load(self.labels))
+        loss, dlogits = ops.nll_loss_with_softmax_grad(probs, ops.host_load(self.labels))
+        ops.host_store(self.losses, loss)
         ops.add_(totals[0], dlogits.transpose() @ x)
         dx = dlogits @ weights[0]
         for at, call in zip(reversed(slices), reversed(calls), strict=False):
@@ -155,6 +171,16 @@ def zeros(config: Config) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    config = Config()
-    with popsr.Session(Gpt(config, zeros(config)).ir) as session:
-        session.run({})
+    if "gpt3" in sys.argv[1:]:
+        gpt = Gpt(Config(), zeros(Config()))
+    else:
+        gpt = Gpt(TINY, np.random.default_rng(0).normal(0, 0.1, 100_000).astype(np.float32))
+    rng = np.random.default_rng(1)
+    with popsr.Session(gpt.ir) as session:
+        # Replicas of a model see the same tokens.
+        shape = (gpt.config.micro_batches, gpt.config.data_parallel, gpt.config.sequence)
+        batch = (rng.integers(0, gpt.config.vocab, shape, np.int32) for _ in range(2))
+        tokens, labels = (np.repeat(each, gpt.config.tensor_parallel, axis=1) for each in batch)
+        losses = session.run({gpt.tokens: tokens, gpt.labels: labels})[gpt.losses]
+        print("losses of the micro batches:", np.float32(losses).mean(axis=1).round(2))
+        print(session.plan.communication(ranks=4))

@@ -17,7 +17,7 @@ from tests_py import ROOT
 from tests_py.support.helpers import run_python
 
 NONE = Traffic(0, 0, 0, 0)
-MESSAGE, CHAINS, OFFERS = 100, (1000, 60), 1 << 14
+MESSAGE, CHAINS, OFFERS = 100, (1000, 60), 1 << 12
 """The largest message in bytes; bytes of values from which on they are reduced in a chain, elements of its chunks;
 bytes that all ranks may give each other with their agreement."""
 
@@ -252,7 +252,7 @@ print(status)
 def test_the_command_plans_a_step_of_gpt_3() -> None:
     example = str(ROOT / "examples/plan_gpt.py")
     status, text = plan(
-        example, "--ranks", "1024", "--ranks", "8", "--bandwidth", "25e9", "--latency", "2e-6"
+        example, "gpt3", "--ranks", "1024", "--ranks", "8", "--bandwidth", "25e9", "--latency", "2e-6"
     )
     assert status == 0
     lines = text.splitlines()

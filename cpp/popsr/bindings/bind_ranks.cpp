@@ -90,7 +90,8 @@ const char* name_of(ExchangeKind kind) {
   }
 }
 
-/// A row for each rank: bytes and messages that it sends, those that it receives, messages and bytes of its path.
+/// A row for each rank: bytes and messages that it sends, those that it receives, messages and bytes of its
+/// path.
 py::array_t<std::uint64_t> traffic_array(const ExchangeTraffic& traffic) {
   py::array_t<std::uint64_t> array({static_cast<py::ssize_t>(traffic.ranks.size()), py::ssize_t{6}});
   std::uint64_t* out = array.mutable_data();

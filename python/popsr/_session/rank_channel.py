@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 import weakref
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ __all__ = ["Channel", "Views", "Waiting", "channel_of"]
 Views = Sequence[tuple[int, memoryview]]
 
 _TAG, _NOTICE_TAG = 1, 2
-# A rank that waits asks so often before it lets others have its core, for so long at a time in seconds.
-_ASKS, _PAUSE = 200, 2e-5
+# A rank that waits asks so often, then so often with others running on its core between, and then sleeps for so long
+# at a time in seconds.
+_ASKS, _YIELDS, _PAUSE = 50, 200, 2e-5
 # Seconds in which ranks answer that they wait, too, and in which the last messages of an ended rank arrive.
 _GRACE = 0.5
 # Seconds in which cancelled messages end.
@@ -110,7 +112,7 @@ class Channel:
         self._comm = comm
 
     def _duplicate(self, waiting: Waiting) -> Any:
-        # Once all are here a call that nothing can end is short; Open MPI's Idup has ended processes.
+        # Nothing can end a call of MPI that blocks: it is made once all ranks are here.
         self._wait([self._of.Ibarrier()], waiting)
         return self._of.Dup()
 
@@ -155,6 +157,10 @@ class Channel:
         """Signals are handled meanwhile, and ranks that share a core do not keep each other from it."""
         have_ended = self._mpi.Request.Testall
         for _ in range(_ASKS):
+            if have_ended(requests):
+                return
+        for _ in range(_YIELDS):
+            _let_others_run()
             if have_ended(requests):
                 return
         waiting.begun, waiting.left, waiting.has_said = time.monotonic(), None, False
@@ -240,6 +246,10 @@ class Channel:
             raise StateError(
                 f"{call}: the session of these ranks has ended, got {got}, expected a new session on all ranks"
             )
+
+
+def _let_others_run() -> None:
+    getattr(os, "sched_yield", lambda: time.sleep(0))()
 
 
 def channel_of(mpi: Any, comm: Any) -> Channel:

@@ -116,8 +116,8 @@ class Exchange:
 class Communication(Summarised):
     """Messages between ranks in one run; see ``communication`` and ``Session.plan``.
 
-    Values move for ops that need those of other ranks; the ranks' agreement before each of these exchanges, 24 bytes of
-    every rank, and what reading, writing and comparing of variables moves are not counted.
+    Values move for ops that need those of other ranks; the ranks' agreement before each of these exchanges, 4 KiB of
+    all ranks together and 24 bytes of each, and what reading, writing and comparing of variables moves are not counted.
 
     Attributes:
         ranks: number of ranks.
@@ -128,7 +128,7 @@ class Communication(Summarised):
     exchanges: tuple[Exchange, ...]
 
     def traffic(self, rank: int) -> dict[Op, Traffic]:
-        """What a rank sends and receives in one run, by op: as ``Session.traffic`` counts after one run.
+        """Bytes and messages of a rank in one run, by op: as ``Session.traffic`` counts after one run.
 
         Where an exchange ``is_bound`` it may be less.
 

@@ -184,8 +184,8 @@ class Planner {
     });
   }
 
-  /// A group's chain. A rank waits for its last chunk to go to the last rank and back; the groups that it is in
-  /// come one after another.
+  /// A group's chain. A rank waits for its last chunk to go to the last rank and back; the groups that it is
+  /// in come one after another.
   void add_pass(const std::vector<std::int64_t>& owners, const ChainSteps& steps, std::size_t message,
                 std::size_t result, ExchangeTraffic& traffic) const {
     std::uint64_t messages = 0, results = 0;

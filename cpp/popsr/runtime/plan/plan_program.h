@@ -1,4 +1,5 @@
-// The lowered program of a plan, which is the same on all ranks: buffers with their storage, but no addresses.
+// The lowered program of a plan, which is the same on all ranks: buffers with their storage, but no
+// addresses.
 #pragma once
 
 #include "popsr/analysis/partition_analysis.h"

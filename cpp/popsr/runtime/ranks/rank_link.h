@@ -54,7 +54,7 @@ class RankLink {
   std::size_t room() const { return offer_room(ranks()); }
   /// Of the next agree().
   std::span<std::byte> offer();
-  /// Those of a rank in the last agree().
+  /// The bytes that a rank offered in the last agree().
   std::span<const std::byte> offered(std::int64_t rank) const;
   /// Returns on all ranks when all of them make that call. `mine`: this rank cannot make it. The result: the
   /// failure that counts, if there is one. Throws RankError on all ranks when calls differ.

@@ -27,13 +27,14 @@ constexpr Traffic gathered_traffic(std::size_t bytes, std::int64_t ranks) {
   return {others * bytes, others, others * bytes, others};
 }
 
-/// Bytes that a rank can give with its word that it makes a call: few in all, as every call has room for them.
+/// Bytes that a rank can give with its word that it makes a call: few in all, as every call has room for
+/// them.
 constexpr std::size_t offer_room(std::int64_t ranks) {
-  return (std::size_t{1} << 14) / static_cast<std::size_t>(ranks);
+  return (std::size_t{1} << 12) / static_cast<std::size_t>(ranks);
 }
 
-/// Longer values are sent as several messages: counts of MPI are 32-bit integers, and libraries keep copies of
-/// messages that they send early.
+/// Longer values are sent as several messages: counts of MPI are 32-bit integers, and libraries keep copies
+/// of messages that they send early.
 inline constexpr std::size_t kMessageBytes = std::size_t{1} << 24;
 
 /// Messages of a value of so many bytes.
