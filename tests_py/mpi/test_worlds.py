@@ -18,6 +18,7 @@ SHORT = [
     ("mpich", 4, 4, 140, 170),
     ("openmpi", 2, 3, 170, 230),
     ("openmpi", 4, 6, 230, 250),
+    ("mpich", 8, 24, 250, 260),
 ]
 MANY = [
     (library, ranks, int(first == 250), first, first + 200)
