@@ -68,7 +68,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
     parser.add_argument(
-        "program", help="script.py, or the module; further arguments, all behind --, are its own"
+        "program", help="script.py, or the module; further arguments, and all behind --, are its own"
     )
     end = list(argv).index("--") if "--" in argv else len(argv)
     own, more = list(argv[:end]), list(argv[end + 1 :])
