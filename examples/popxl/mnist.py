@@ -179,7 +179,7 @@ def train(
     seed: int = 0,
     report: Callable[[int, float], None] | None = None,
 ) -> np.ndarray:
-    """Losses by update, micro batch and replica; ``report`` gets those of the instance's first replica."""
+    """Losses by update, micro batch and replica. ``report`` is called with those of the first local replica."""
     rng, losses = np.random.default_rng(seed), []
     first = popdist.getReplicaIndexOffset()
     own = slice(first, first + program.session.ir.instance_replication_factor)  # replicas of this instance

@@ -33,7 +33,7 @@ class Plan(str):
         """Messages between ranks in one run, with the facts of the session's last run.
 
         Args:
-            ranks: number of ranks, of which none needs to be there. Default: those of the session.
+            ranks: number of ranks; none of them is started. Default: the number of the session's ranks.
         Raises:
             ValueError: there are more ranks than replicas.
         """

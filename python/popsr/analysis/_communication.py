@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -130,7 +130,7 @@ class Communication(Summarised):
     def traffic(self, rank: int) -> dict[Op, Traffic]:
         """Bytes and messages of a rank in one run, by op: as ``Session.traffic`` counts after one run.
 
-        Where an exchange ``is_bound`` it may be less.
+        Of exchanges that conditions decide about (``is_bound``) it is the most that a run may move.
 
         Raises:
             ValueError: ``rank`` is none of the ranks.
@@ -185,20 +185,18 @@ class Communication(Summarised):
         Raises:
             ValueError: one of them is not a positive number.
         """
-        total = self.seconds(bandwidth=bandwidth, latency=latency)
+        _check_links(bandwidth, latency)
         links = {"bandwidth": bandwidth, "latency": latency}
-
-        def time(row: Iterable[Exchange]) -> float:
-            return sum(each.seconds(**links) for each in row)
-
+        timed = [(sum(each.seconds(**links) for each in row), row) for row in self.lines()]
+        total = sum(time for time, _ in timed)
         header = (*_HEADER, "at least", "share", "limit")
         rows = [
-            (*_cells(row), time_text(time(row)), f"{time(row) / total:.1%}", row[0].limit(**links))
-            for row in sorted(self.lines(), key=time, reverse=True)
+            (*_cells(row), time_text(time), f"{time / total:.1%}", row[0].limit(**links))
+            for time, row in sorted(timed, key=lambda each: each[0], reverse=True)
         ]
-        by_latency = sum(each.executions * each._path(**links)[0] for each in self.exchanges)
         title = f"{self!r}, at least {time_text(total)}"
         if total:
+            by_latency = sum(each.executions * each._path(**links)[0] for each in self.exchanges)
             title += f": {by_latency / total:.0%} latency, {1 - by_latency / total:.0%} bandwidth"
         return Summary(title, header, rows, len(rows)).text()
 
