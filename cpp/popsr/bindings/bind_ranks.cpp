@@ -168,14 +168,15 @@ void bind_ranks(py::module_& m) {
           py::arg("from_bytes"), py::arg("chunk_elements"))
       .def(
           "set_message_bytes", [](RankLink& self, std::size_t bytes) { self.set_message_bytes(bytes); },
-          py::arg("bytes"))
-      .def(
-          "local_replicas",
-          [](const RankLink& self, std::int64_t replicas) {
-            const RankMap map = self.map(replicas);
-            return std::pair(map.begin(), map.end());
-          },
-          py::arg("replicas"));
+          py::arg("bytes"));
+  m.def(
+      "rank_share",
+      [](std::int64_t replicas, std::int64_t ranks, std::int64_t rank) {
+        const RankMap map{replicas, ranks, rank};
+        return std::pair(map.begin(), map.end());
+      },
+      py::arg("replicas"), py::arg("ranks"), py::arg("rank"));
+  m.attr("MESSAGE_BYTES") = kMessageBytes;
   m.def("planned_exchanges", &exchanges_of, py::arg("facts"), py::arg("dedup"), py::arg("check"),
         py::arg("check_floats"), py::arg("optimise"), py::arg("ranks"), py::arg("message_bytes"),
         py::arg("chains"));

@@ -10,7 +10,7 @@ import popsr._host.choices
 import popsr._records
 import typing
 from . import sr
-__all__: list[str] = ['CommGroup', 'CommGroupType', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
+__all__: list[str] = ['CommGroup', 'CommGroupType', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
 _R = typing.TypeVar("_R")
 
@@ -633,8 +633,6 @@ class RankLink:
         ...
     def agree(self, call: str, items: collections.abc.Sequence[tuple[str, str]], failure: tuple[str, str] | None) -> tuple[int, str, str] | None:
         ...
-    def local_replicas(self, replicas: int) -> tuple[int, int]:
-        ...
     def set_chains(self, from_bytes: int, chunk_elements: int) -> None:
         ...
     def set_message_bytes(self, bytes: int) -> None:
@@ -726,6 +724,8 @@ def op_schemas() -> list[popsr._records.OpSchema]:
     ...
 def planned_exchanges(facts: PartitionAnalysis, dedup: bool, check: float, check_floats: bool, optimise: bool, ranks: int, message_bytes: int, chains: tuple[int, int] | None) -> list[popsr._records.PlannedExchange]:
     ...
+def rank_share(replicas: int, ranks: int, rank: int) -> tuple[int, int]:
+    ...
 def set_iter(cls: type, refuse: collections.abc.Callable[..., typing.NoReturn]) -> None:
     """
     Lets iter() of objects of a class raise what a function raises.
@@ -741,4 +741,5 @@ def use_kernel_level(level: str) -> None:
 def verify_seeds(arg0: Ir, arg1: bool) -> None:
     ...
 MAX_REPLICAS: int = 1048576
+MESSAGE_BYTES: int = 16777216
 __version__: str

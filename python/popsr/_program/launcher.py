@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from popsr import _core
 from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, MissingPackageError, ReplicaError, StateError
@@ -79,9 +80,7 @@ def instances(where: str) -> Instances:
 
 def share(replicas: int, ranks: int, rank: int) -> range:
     """The replicas of a rank: consecutive ones, and one more on the first ranks where they do not come out even."""
-    each, more = divmod(replicas, ranks)
-    begin = rank * each + min(rank, more)
-    return range(begin, begin + each + (rank < more))
+    return range(*_core.rank_share(replicas, ranks, rank))
 
 
 def ipus_per_replica(where: str) -> int:

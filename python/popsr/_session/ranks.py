@@ -54,7 +54,6 @@ class Ranks:
     Attributes:
         link: the core's side: it compares calls, and knows whether all ranks were told of an error.
         local: this rank's replicas.
-        size: number of ranks.
     """
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
@@ -71,7 +70,6 @@ class Ranks:
         if message_sizes.CHAINS is not None:
             self.link.set_chains(*message_sizes.CHAINS)
         self.local = range(0)
-        self.size: int = channel.size
         self._waiting = Waiting("Session", timeout)
         self._moved = 0  # messages of the call that goes on
         self._told: BaseException | None = None
@@ -80,6 +78,11 @@ class Ranks:
     def rank(self) -> int:
         """Number of this process."""
         return self._channel.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._channel.size
 
     def keep(self, core: _core.Session) -> None:
         """Messages are sent from the memory of this session."""
@@ -95,15 +98,15 @@ class Ranks:
         """
         replicas = ir.replication_factor
         self.agree("Session", [("the number of replicas", str(replicas))], _thread_problem())
-        size = self._channel.size
-        if size > replicas:
+        if self.size > replicas:
             raise ReplicaError(
-                f"Session: comm has more ranks than there are replicas, got {size} ranks, expected 1 to {replicas}"
+                f"Session: comm has more ranks than there are replicas, got {self.size} ranks, expected 1 to "
+                f"{replicas}"
             )
         self.agree(
             "Session", [*((name, str(value)) for name, value in arguments.items()), *program_items(ir)]
         )
-        self.local = range(*self.link.local_replicas(replicas))
+        self.local = launcher.share(replicas, self.size, self.rank)
 
     def agree(self, call: str, items: list[tuple[str, str]], problem: BaseException | None = None) -> None:
         """All ranks make this call with equal items, or all of them raise.

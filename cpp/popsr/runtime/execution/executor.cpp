@@ -81,14 +81,11 @@ void Executor::agree_with_ranks() {
 }
 
 void Executor::exchange_with_ranks(BlockExchange& exchange) {
-  if (exchange.is_gathered(*link_)) {
-    exchange.give(*link_);
-    agree_with_ranks();
-    exchange.moved += exchange.take(*link_);
-    return;
-  }
+  const bool is_gathered = exchange.is_gathered(*link_);
+  if (is_gathered) exchange.give(*link_);
   agree_with_ranks();
-  exchange.moved += link_->exchange(exchange.outgoing, exchange.incoming);
+  exchange.moved +=
+      is_gathered ? exchange.take(*link_) : link_->exchange(exchange.outgoing, exchange.incoming);
 }
 
 void Executor::run_chain(RankChain& chain, const NoiseKeys& noise) {

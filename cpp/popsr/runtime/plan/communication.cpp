@@ -7,7 +7,6 @@
 
 #include "popsr/base/deep_stack.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/kernels/loader.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/ranks/block_exchange.h"
 #include "popsr/runtime/ranks/rank_chain.h"
@@ -82,12 +81,7 @@ class Planner {
 
   void add(const LoweredOp& op, std::int64_t times, bool is_bound) {
     if (ranks().is_alone()) return;
-    const kernels::KernelTable& kernels = kernels::kernel_table();
-    std::optional<ReductionChain> chain;
-    if (!options_.check_floats) {
-      const PartitionId exec = execution_of(table_, op, options_.dedup);
-      chain = chain_of(ir_, kernels, blocks_, program_, op, exec, options_.chain);
-    }
+    const std::optional<ReductionChain> chain = chain_for(ir_, blocks_, program_, op, options_);
     PlannedExchange planned{.op = op.op, .executions = times, .is_bound = is_bound};
     planned.traffic = chain ? chain_traffic(op, *chain) : block_traffic(op);
     if (planned.traffic == nullptr) return;
@@ -137,17 +131,14 @@ class Planner {
     for (const auto& [storage, bytes] : operands) {
       const std::uint64_t messages = messages_of(bytes, message_bytes_);
       const std::span<const std::uint32_t> labels = table_.labels(storage);
-      std::vector<std::uint8_t> is_sent(static_cast<std::size_t>(table_.num_blocks(storage)), 0);
-      std::vector<std::size_t> sent(traffic->ranks.size(), 0);
+      SentBlocks sent(ranks().ranks, table_.num_blocks(storage));
       for_each_message(table_, storage, ranks(), seen,
                        [&, size = bytes](std::int64_t from, std::int64_t to, Replica replica) {
                          is_needed = true;
                          add_message(traffic->ranks, from, to, size, messages);
-                         std::uint8_t& once = is_sent[labels[replica]];
-                         if (once == 0) ++sent[static_cast<std::size_t>(from)];
-                         once = 1;
+                         sent.position(from, labels[replica]);
                        });
-      gathered += std::ranges::max(sent) * bytes;
+      gathered += sent.most() * bytes;
     }
     if (!is_needed) return nullptr;
     traffic->is_gathered = gathered <= offer_room(ranks().ranks);

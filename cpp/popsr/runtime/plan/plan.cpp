@@ -106,13 +106,8 @@ void Plan::rebuild() {
 
 void Plan::choose_halos(const PlanOptions& options) {
   if (blocks_.ranks().is_alone()) return;
-  const kernels::KernelTable& kernels = kernels::kernel_table();
   for_each_op(program_.ops, [&](const LoweredOp& op) {
-    if (!options.check_floats &&
-        chain_of(*ir_, kernels, blocks_, program_, op, execution_of(ir_->partitions(), op, options.dedup),
-                 options.chain)) {
-      return;
-    }
+    if (chain_for(*ir_, blocks_, program_, op, options)) return;
     for (const BufferId id : op.in) {
       if (id == kNone) continue;
       Buffer& buffer = program_.buffers[id];

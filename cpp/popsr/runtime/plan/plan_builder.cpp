@@ -180,8 +180,7 @@ void PlanBuilder::finish() {
 }
 
 std::optional<ReductionChain> PlanBuilder::chain(const LoweredOp& op) const {
-  if (options_.check_floats) return std::nullopt;  // operands are looked at before an op runs
-  return chain_of(ir_, kernels_, blocks(), plan_.program_, op, execution(op), options_.chain);
+  return chain_for(ir_, blocks(), plan_.program_, op, options_);
 }
 
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {

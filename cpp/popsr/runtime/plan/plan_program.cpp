@@ -4,6 +4,7 @@
 #include "popsr/runtime/lowering/lowering.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/plan/layout.h"
+#include "popsr/runtime/ranks/rank_chain.h"
 
 namespace popsr {
 
@@ -34,6 +35,14 @@ PartitionId execution_of(PartitionTable& table, const LoweredOp& op, bool dedup)
   PartitionId exec = op.exec.value_or(table.top());
   for (const PartitionId fact : op.facts) exec = table.meet(exec, fact);
   return exec;
+}
+
+std::optional<ReductionChain> chain_for(const Ir& ir, const LocalBlocks& blocks,
+                                        const LoweredProgram& program, const LoweredOp& op,
+                                        const PlanOptions& options) {
+  if (options.check_floats) return std::nullopt;  // operands are looked at before an op runs
+  const PartitionId exec = execution_of(ir.partitions(), op, options.dedup);
+  return chain_of(ir, kernels::kernel_table(), blocks, program, op, exec, options.chain);
 }
 
 }  // namespace popsr

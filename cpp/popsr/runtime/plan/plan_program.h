@@ -2,7 +2,11 @@
 // addresses.
 #pragma once
 
+#include <optional>
+
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/exec/reduction_chain.h"
+#include "popsr/replica/local_blocks.h"
 #include "popsr/replica/rank_map.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 #include "popsr/runtime/ranks/chain_tuning.h"
@@ -27,5 +31,10 @@ LoweredProgram plan_program(const PartitionAnalysis& facts, const PlanOptions& o
 /// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside conditionals
 /// also with the replicas that run it together.
 PartitionId execution_of(PartitionTable& table, const LoweredOp& op, bool dedup);
+
+/// The kernel, when all ranks make a chain of the op with these options.
+std::optional<ReductionChain> chain_for(const Ir& ir, const LocalBlocks& blocks,
+                                        const LoweredProgram& program, const LoweredOp& op,
+                                        const PlanOptions& options);
 
 }  // namespace popsr

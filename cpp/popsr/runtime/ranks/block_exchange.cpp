@@ -70,22 +70,18 @@ Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId
   const std::span<const std::uint32_t> labels = table.labels(storage), local = blocks.labels(storage);
   Halo halo;
   std::vector<std::uint32_t> received(static_cast<std::size_t>(table.num_blocks(storage)), kAbsentBlock);
-  const auto count = static_cast<std::size_t>(ranks.ranks);
-  std::vector<std::int64_t> counts(count, 0), sent(count, 0);
-  std::vector<std::uint32_t> positions(received.size(), kAbsentBlock);  // one rank sends a block
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.ranks), 0);
+  SentBlocks sent(ranks.ranks, table.num_blocks(storage));
   for_each_message(table, storage, ranks, seen, [&](std::int64_t from, std::int64_t to, Replica r) {
     halo.is_needed = true;
     halo.most = std::max(halo.most, ++counts[static_cast<std::size_t>(to)]);
-    std::uint32_t& position = positions[labels[r]];
-    if (position == kAbsentBlock) {
-      position = static_cast<std::uint32_t>(sent[static_cast<std::size_t>(from)]++);
-      halo.sent = std::max(halo.sent, sent[static_cast<std::size_t>(from)]);
-    }
+    const std::uint32_t position = sent.position(from, labels[r]);
     if (from == ranks.rank) halo.outgoing.push_back({to, local[r], position});
     if (to != ranks.rank) return;
     received[labels[r]] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
     halo.incoming.push_back({from, received[labels[r]], position});
   });
+  halo.sent = sent.most();
   const SeenReplicas& here = seen[static_cast<std::size_t>(ranks.rank)];
   for (Replica r = 0; r < labels.size(); ++r) {
     const std::uint32_t block = local[r] != kAbsentBlock ? local[r] : received[labels[r]];

@@ -2,6 +2,7 @@
 // operand, each distinct block once, from the lowest rank that has it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,26 @@ std::vector<SeenReplicas> seen_by_rank(const Ir& ir, const LoweredOp& op, const 
 void for_each_message(const PartitionTable& table, PartitionId storage, const RankMap& ranks,
                       const std::vector<SeenReplicas>& seen,
                       const std::function<void(std::int64_t, std::int64_t, Replica)>& visit);
+
+/// Numbers the blocks that each rank sends, in the order in which they are first sent.
+class SentBlocks {
+ public:
+  SentBlocks(std::int64_t ranks, std::int64_t blocks)
+      : counts_(static_cast<std::size_t>(ranks), 0),
+        positions_(static_cast<std::size_t>(blocks), kAbsentBlock) {}
+
+  /// Of a block that one rank sends, to however many others.
+  std::uint32_t position(std::int64_t from, std::uint32_t block) {
+    std::uint32_t& position = positions_[block];
+    if (position == kAbsentBlock) position = counts_[static_cast<std::size_t>(from)]++;
+    return position;
+  }
+  /// That some rank sends at most.
+  std::uint32_t most() const { return std::ranges::max(counts_); }
+
+ private:
+  std::vector<std::uint32_t> counts_, positions_;
+};
 
 /// The places of the blocks of one operand.
 struct Halo {
