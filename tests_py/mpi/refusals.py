@@ -298,6 +298,12 @@ ROWS: list[Row] = [
         "timeout is not a number, got '5 s'",
     ),
     (
+        "a timeout that no float is near",
+        lambda: Sums().session(timeout=10**400),
+        "ArgumentTypeError",
+        "timeout is not a number, got 1000",
+    ),
+    (
         "a timeout as a flag",
         lambda: Sums().session(timeout=True),
         "ArgumentTypeError",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from popsr import _core
 from popsr._host import message_sizes
+from popsr._host.arguments import read_number
 from popsr._host.frameworks import framework
 from popsr._program import launcher
 from popsr._session.rank_channel import Channel, Views, Waiting, channel_of
@@ -288,11 +289,12 @@ def read_timeout(value: object) -> float | None:
             seconds = math.nan
         name, got = "POPSR_TIMEOUT", shown(text)
     else:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        try:
+            name, got, seconds = "timeout", shown(value), read_number("Session: timeout", value)
+        except ArgumentTypeError:
             raise ArgumentTypeError(
                 f"Session: timeout is not a number, got {shown(value)}, expected seconds or None"
-            )
-        name, got, seconds = "timeout", shown(value), float(value)
+            ) from None
     if not 0 < seconds < math.inf:
         raise AttributeValueError(
             f"Session: {name} is not a time, got {got}, expected a positive number of seconds"
