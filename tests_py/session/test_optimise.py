@@ -67,3 +67,17 @@ def test_optimise_is_a_flag() -> None:
     ir, _ = attention(popsr.float32)
     with pytest.raises(errors.ArgumentTypeError, match=r"^Session: optimise is not a bool"):
         popsr.Session(ir, optimise=np.ones(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("products", [1, 8])
+def test_products_of_bfloat16_that_are_added_at_once_share_their_tiles(products: int) -> None:
+    """Tiles take at most 0.5 MiB a thread, however many products of the program have them."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        x = popsr.variable(np.ones((512, 64)), popsr.bfloat16, "x")
+        for i in range(products):
+            total = popsr.variable(np.zeros((512, 512)), popsr.bfloat16, f"total{i}")
+            ops.var_updates.accumulate_(total, x @ x.T)
+    with popsr.Session(ir, num_threads=2) as session:
+        assert session.plan.count("matmul+accumulate_") == products
+        assert session.memory()["activations"] <= 2 << 19

@@ -42,9 +42,7 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
     work.kernel = fused.product->def->kernel.product(builder.spec(*fused.product));
   }
   if (!work.kernel) {
-    work.tiles =
-        std::make_unique<TileFusion>(builder.ir(), builder.kernels(), op, fused, builder.options().threads);
-    builder.count_staging(work.tiles->staging_bytes());
+    work.tiles = std::make_unique<TileFusion>(builder, op, fused);
     work.noise = builder.noise_keys(op);
   }
   instruction.blocks = builder.blocks().num_blocks(exec);

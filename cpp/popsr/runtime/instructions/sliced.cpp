@@ -142,7 +142,7 @@ void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instructi
     instruction.checks.claims.insert(instruction.checks.claims.end(), claims.begin(), claims.end());
   }
   instruction.blocks = static_cast<std::int64_t>(work.parts.size());
-  work.room = builder.slice_room(binder.scratch());
+  work.room = builder.thread_room(binder.scratch());
 }
 
 void prepare(Sliced& work, const Instruction&, Executor& executor) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "popsr/exec/block_kernel.h"
+#include "popsr/runtime/instructions/thread_room.h"
 #include "popsr/runtime/lowering/lowered_program.h"
-#include "popsr/runtime/plan/layout.h"
 
 namespace popsr {
 
@@ -31,17 +31,11 @@ struct SlicedPart {
   std::vector<SlicedOperand> in = {}, out = {};
 };
 
-/// Temporaries of slices: one instruction after another uses them.
-struct SliceRoom {
-  std::size_t bytes = 0;           ///< That one instruction takes at most.
-  std::vector<Slab> threads = {};  ///< Made with the plan.
-};
-
 struct Sliced {
   std::vector<Instruction> parts;  ///< KernelRuns of one block.
   std::vector<SlicedPart> slices = {};
-  std::int64_t elements = 0, step = 1;  ///< Of the operands, and of a slice.
-  std::shared_ptr<SliceRoom> room = {};
+  std::int64_t elements = 0, step = 1;    ///< Of the operands, and of a slice.
+  std::shared_ptr<ThreadRoom> room = {};  ///< Of temporaries of slices.
 };
 
 void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instruction& instruction);

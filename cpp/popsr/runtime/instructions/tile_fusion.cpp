@@ -9,6 +9,7 @@
 #include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
+#include "popsr/runtime/plan/plan_builder.h"
 
 namespace popsr {
 namespace {
@@ -22,10 +23,10 @@ constexpr std::size_t kMaxInputs = 8;
 
 }  // namespace
 
-TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
-                       const lowered::FusedProduct& fused, int threads)
-    : fusion_(fused.fusion),
-      rows_kernel_(fused.product->def->kernel.rows(eval_spec(ir, *fused.product, kernels))) {
+TileFusion::TileFusion(PlanBuilder& builder, const LoweredOp& op, const lowered::FusedProduct& fused)
+    : fusion_(fused.fusion), rows_kernel_(fused.product->def->kernel.rows(builder.spec(*fused.product))) {
+  const Ir& ir = builder.ir();
+  const int threads = builder.options().threads;
   POPSR_CHECK(rows_kernel_ != nullptr && op.in.size() <= kMaxInputs);
   const TensorType& product = ir.tensor(fused.product->outputs[0]).type;
   columns_ = product.shape.empty() ? 1 : product.shape.back();
@@ -37,9 +38,9 @@ TileFusion::TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const 
   const std::int64_t share = std::max((rows_ + threads - 1) / threads, kSharedRows);
   step_ = std::clamp<std::int64_t>(std::min(kStagingBytes / row_bytes, share), 1,
                                    std::max<std::int64_t>(rows_, 1));
-  full_ = consumer_of(ir, kernels, op, step_);
-  if (rows_ % step_ != 0) tail_ = consumer_of(ir, kernels, op, rows_ % step_);
-  for (int i = 0; i < threads; ++i) staging_.emplace_back(static_cast<std::size_t>(row_bytes * step_));
+  full_ = consumer_of(ir, builder.kernels(), op, step_);
+  if (rows_ % step_ != 0) tail_ = consumer_of(ir, builder.kernels(), op, rows_ % step_);
+  room_ = builder.thread_room(static_cast<std::size_t>(row_bytes * step_));
 }
 
 TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::KernelTable& kernels,
@@ -62,19 +63,13 @@ TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::Kernel
   return {nullptr, op.op->def->kernel.collective(facts)};
 }
 
-std::size_t TileFusion::staging_bytes() const {
-  std::size_t bytes = 0;
-  for (const Slab& slab : staging_) bytes += slab.size();
-  return bytes;
-}
-
 void TileFusion::run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io,
                      ThreadPool& pool) const {
   const std::int64_t tiles = (rows_ + step_ - 1) / step_;
-  const int threads = std::min(pool.threads(), static_cast<int>(staging_.size()));
+  const int threads = std::min(pool.threads(), static_cast<int>(room_->threads.size()));
   const int parts = static_cast<int>(std::min<std::int64_t>(tiles, threads));
   pool.run(parts, [&](int part) {
-    std::byte* staging = staging_[static_cast<std::size_t>(part)].data();
+    std::byte* staging = room_->threads[static_cast<std::size_t>(part)].data();
     for (std::int64_t t = part; t < tiles; t += parts) {
       run_tile(bound, t * step_, staging, key, io);
     }

@@ -3,6 +3,7 @@
 // while they are in cache.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "popsr/base/thread_pool.h"
@@ -11,12 +12,13 @@
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/runtime/instructions/thread_room.h"
 #include "popsr/runtime/lowering/lowered_program.h"
-#include "popsr/runtime/plan/layout.h"
 
 namespace popsr {
 
 class HostIo;
+class PlanBuilder;
 
 /// One output block of a fused product.
 struct BoundProduct {
@@ -31,14 +33,11 @@ struct BoundProduct {
 
 class TileFusion {
  public:
-  /// `op` takes the product; staging for `threads` threads is allocated here.
-  TileFusion(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
-             const lowered::FusedProduct& fused, int threads);
+  /// `op` takes the product.
+  TileFusion(PlanBuilder& builder, const LoweredOp& op, const lowered::FusedProduct& fused);
 
   /// One output block; `key`: noise of the consumer's output, null when rounded to nearest.
   void run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io, ThreadPool& pool) const;
-
-  std::size_t staging_bytes() const;
 
  private:
   /// The consumer on tiles of one size.
@@ -56,8 +55,8 @@ class TileFusion {
   std::int64_t rows_ = 0, columns_ = 0, step_ = 1;
   std::ptrdiff_t in_size_ = 0, out_size_ = 0;
   Consumer full_, tail_;
-  std::vector<Slab> staging_;     ///< [members, step, columns] for each thread.
-  mutable ThreadPool serial_{1};  ///< For kernels that run inside a part.
+  std::shared_ptr<ThreadRoom> room_;  ///< Of tiles, [members, step, columns] for each thread.
+  mutable ThreadPool serial_{1};      ///< For kernels that run inside a part.
 };
 
 }  // namespace popsr

@@ -163,11 +163,11 @@ void PlanBuilder::add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, 
 
 Slab PlanBuilder::make_staging(std::size_t bytes) {
   Slab slab(bytes);
-  count_staging(slab.size());
+  plan_.memory_.activations += slab.size();
   return slab;
 }
 
-std::shared_ptr<SliceRoom> PlanBuilder::slice_room(std::size_t bytes) {
+std::shared_ptr<ThreadRoom> PlanBuilder::thread_room(std::size_t bytes) {
   room_->bytes = std::max(room_->bytes, bytes);
   return room_;
 }

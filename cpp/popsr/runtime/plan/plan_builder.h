@@ -61,9 +61,8 @@ class PlanBuilder {
   void add_copy(const LoweredOp& op, std::vector<BlockCopy>& copies, BlockCopy next) const;
   /// Memory of temporaries of one instruction.
   Slab make_staging(std::size_t bytes);
-  /// Room for temporaries of slices, of so many bytes for each thread; there after finish().
-  std::shared_ptr<SliceRoom> slice_room(std::size_t bytes);
-  void count_staging(std::size_t bytes) { plan_.memory_.activations += bytes; }
+  /// Room for temporaries of so many bytes for each thread, which instructions share; there after finish().
+  std::shared_ptr<ThreadRoom> thread_room(std::size_t bytes);
   /// Room for the keys of all outputs, when the op is rounded stochastically.
   NoiseKeys noise_keys(const LoweredOp& op);
   void note_noise() { plan_.stochastic_ = true; }
@@ -79,7 +78,7 @@ class PlanBuilder {
   const PlanOptions& options_;
   Plan& plan_;
   PartitionTable& table_;
-  std::shared_ptr<SliceRoom> room_ = std::make_shared<SliceRoom>();
+  std::shared_ptr<ThreadRoom> room_ = std::make_shared<ThreadRoom>();
 };
 
 /// Points the run at its blocks' keys; at null for outputs that are rounded to nearest.
