@@ -19,8 +19,9 @@ using kernels::Compute;
 using kernels::KernelTable;
 using kernels::MatmulArgs;
 
-/// Elements of lhs and of the product that are widened at a time when rows are stacked: half of a usual L2.
-constexpr std::int64_t kStackElements = std::int64_t{1} << 17;
+/// Elements of lhs and of the product that are widened at a time when rows are stacked: a usual L2. Each
+/// piece of rows copies all of rhs into panels, so that it has kStackRows at least.
+constexpr std::int64_t kStackElements = std::int64_t{1} << 18, kStackRows = 256;
 
 struct Matmul {
   const KernelTable& table;
@@ -221,8 +222,7 @@ void multiply(const Matmul& op, ThreadPool* pool, const Buffers& at, std::int64_
 void run_stacked(const Matmul& op, const BlockRun& run) {
   const std::int64_t total = run.blocks * op.g.m;
   const std::int64_t widest = std::max<std::int64_t>({op.g.k, op.g.n, 1});
-  const std::int64_t step =
-      std::clamp<std::int64_t>(kStackElements / widest, 64, std::max<std::int64_t>(total, 64));
+  const std::int64_t step = std::clamp(kStackElements / widest, kStackRows, std::max(total, kStackRows));
   const Buffers at = buffers(op, std::min(step, total), total % step);
   widen_matrix(op, 1, &run.pool, at.b, place(op, run, 0).b, op.g.k, op.g.n);
   for (std::int64_t row = 0; row < total; row += step) {
