@@ -37,10 +37,12 @@ from popsr.dtypes import (
     double,
     dtype,
     float,
+    float4_e2m1fn,
     float8_143,
     float8_152,
     float8_e4m3fn,
     float8_e5m2,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -89,6 +91,7 @@ from popsr.tensorlocation import (
 
 if TYPE_CHECKING:
     from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
+    from popsr._host.dlpack import from_dlpack, to_dlpack
     from popsr.bridge._prove import prove
     from popsr.session import Session
     from popsr.stochastic_adder import StochasticAdder
@@ -135,14 +138,17 @@ __all__ = [
     "dtypes",
     "errors",
     "float",
+    "float4_e2m1fn",
     "float8_143",
     "float8_152",
     "float8_e4m3fn",
     "float8_e5m2",
+    "float8_e8m0fnu",
     "float16",
     "float32",
     "float64",
     "fp8_utils",
+    "from_dlpack",
     "gcg",
     "get_current_graph",
     "get_ir",
@@ -175,6 +181,7 @@ __all__ = [
     "set_num_threads",
     "sr",
     "stochastic_rounding",
+    "to_dlpack",
     "transforms",
     "uint8",
     "uint16",
@@ -194,6 +201,8 @@ if not TYPE_CHECKING:
             {
                 "Session": "popsr.session",
                 "StochasticAdder": "popsr.stochastic_adder",
+                "from_dlpack": "popsr._host.dlpack",
+                "to_dlpack": "popsr._host.dlpack",
                 "prove": "popsr.bridge._prove",
             },
             unknown_attribute(__name__, __all__),

@@ -25,10 +25,12 @@ __all__ = [
     "double",
     "dtype",
     "float",
+    "float4_e2m1fn",
     "float8_143",
     "float8_152",
     "float8_e4m3fn",
     "float8_e5m2",
+    "float8_e8m0fnu",
     "float16",
     "float32",
     "float64",
@@ -94,7 +96,7 @@ class dtype:  # noqa: N801 - PopXL's spelling
         self._numpy = self._plain if row["array"] == name else np.dtype([(name, f"u{row['size']}")])
         self._name = name
         self._format = None if row["format"] is None else FloatFormat(**row["format"])
-        self._kind = "f" if self._format else self._plain.kind
+        self._kind = "f" if self._format or self._is_carrier else self._plain.kind
         cls._named[name] = self
         cls._by_numpy[self._numpy] = cls._by_numpy[self._plain] = self
         if name in _ROWS:
@@ -177,6 +179,11 @@ class dtype:  # noqa: N801 - PopXL's spelling
         """True if NumPy itself has no such type: it is one of ml_dtypes."""
         return self._plain.type.__module__ == "ml_dtypes"
 
+    @property
+    def _is_carrier(self) -> builtins.bool:
+        """True for floats of ml_dtypes that are stored, moved and cast, and not computed with."""
+        return self._is_foreign and self._format is None
+
     def as_numpy(self) -> np.dtype[Any]:
         """The NumPy type of host data (bfloat16: ml_dtypes'; float8: bits in a structure)."""
         return self._numpy
@@ -229,6 +236,7 @@ _ALIASES = {
     "float": "float32",
     "double": "float64",
     "bool_": "bool",
+    "float4_e2m1fn_x2": "float4_e2m1fn",  # torch's pairs
 } | {row["array"]: name for name, row in _ROWS.items() if row["array"] != name}
 
 bool = dtype._make("bool")
@@ -248,6 +256,8 @@ float8_143 = dtype._make("float8_143")
 float8_152 = dtype._make("float8_152")
 float8_e4m3fn = dtype._make("float8_e4m3fn")
 float8_e5m2 = dtype._make("float8_e5m2")
+float8_e8m0fnu = dtype._make("float8_e8m0fnu")
+float4_e2m1fn = dtype._make("float4_e2m1fn")
 np_dtype_float8_143 = float8_143.as_numpy()
 """Host data of ``float8_143``, as in PopXL: ``data["float8_143"]`` are the bits, and
 ``data.view(ml_dtypes.float8_e4m3fnuz)`` are numbers."""

@@ -10,8 +10,11 @@ import numpy as np
 
 from popsr import dtypes
 from popsr._host.arguments import read_dtype, read_flag, read_scale, require_memory
+from popsr._host.carriers import CARRIERS, FLOAT4, decode_carrier, encode_carrier, unpack
+from popsr._host.dlpack import read_dlpack
 from popsr._host.float8 import FLOAT8, encode, float8_of, has_values
 from popsr._host.float_environment import in_default_environment
+from popsr._host.interface import interface_bits, is_plain_dlpack
 from popsr._host.tables import table_to_string
 from popsr._lazy import names_only
 from popsr._text.shown import shown, type_name
@@ -72,7 +75,7 @@ def to_numpy(
     Args:
         x: numbers, nested sequences, arrays or torch tensors.
         dtype: type of the result, by NumPy's cast (truncates, wraps); float8 takes floats, rounded to nearest, or
-            float8 data, kept as it is. Default: inferred.
+            float8 data, kept as it is; carriers take float32 and numbers, float32 takes carriers. Default: inferred.
         downcast: without ``dtype``, narrow 64-bit types to 32 bits; integers must fit.
         copy: never share memory with ``x``.
         log2_scale: of floats that become float8: they are multiplied by ``2**log2_scale``. Default: 0.
@@ -101,7 +104,7 @@ def host_data(
     nan_on_overflow: bool | None = None,
 ) -> Array:
     """``to_numpy`` for the caller named ``where`` in messages."""
-    array = as_array(where, x)
+    array = as_array(where, x, dtype)
     own = dtypes.dtype._of_numpy(array.dtype)
     target = own if dtype is None else read_dtype(where, dtype)
     downcast = downcast is True or read_flag(f"{where}: downcast", downcast)
@@ -118,6 +121,8 @@ def host_data(
             f"{where}: data of no supported dtype, got {array.dtype} from {type(x).__name__}, "
             f"expected one of {', '.join(dtypes.dtype._all)}"
         )
+    if target in CARRIERS or own in CARRIERS:
+        return _carrier_data(where, array, own, target, copy, untyped=not hasattr(x, "dtype"))
     if target in FLOAT8:
         return _float8_data(where, array, target, copy, log2_scale, nan_on_overflow)
     if own in FLOAT8:
@@ -185,6 +190,23 @@ def _float8_data(
     )
 
 
+def _carrier_data(
+    where: str, array: Array, own: dtypes.dtype, target: dtypes.dtype, copy: bool, *, untyped: bool
+) -> Array:
+    """Carriers as they are, or from and to float32; numbers of Python are read as float32."""
+    if own is target:
+        return np.array(array, order="C", copy=True) if copy or not array.flags.c_contiguous else array
+    if untyped and own not in CARRIERS and own.name != "bool":
+        array, own = array.astype(np.float32), dtypes.float32
+    if dtypes.float32 not in (own, target):
+        carrier = own if own in CARRIERS else target
+        raise DTypeError(
+            f"{where}: {carrier.name} is cast to and from float32 alone, got {own.name} as {target.name}, expected "
+            f"float32 or {carrier.name}"
+        )
+    return np.ascontiguousarray(decode_carrier(array) if own in CARRIERS else encode_carrier(array, target))
+
+
 def is_mapped(x: object) -> bool:
     """True for an array in a file. Results of operations on such arrays are in memory."""
     return isinstance(x, np.memmap) and getattr(x, "_mmap", None) is not None
@@ -219,8 +241,15 @@ def mapped_data(x: Array, dtype: dtypes.dtype | None, downcast: bool) -> Array:
     return x
 
 
-def as_array(where: str, x: Any) -> Array:
-    """Host data as an array of its own type."""
+def as_array(where: str, x: Any, told: dtypes.dtype | None = None) -> Array:
+    """Host data as an array of its own type.
+
+    Args:
+        where: the call, for messages.
+        x: the data.
+        told: the type of an object whose ``__array_interface__`` has no name for it, and of 8-bit floats in a
+            memoryview of bytes.
+    """
     if isinstance(x, np.ndarray):
         return x
     if type(x).__module__.startswith("popsr.") and hasattr(x, "shape"):
@@ -230,6 +259,13 @@ def as_array(where: str, x: Any) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(torch, x)
+    if is_plain_dlpack(x):
+        return read_dlpack(where, "data", x)
+    bits = None if told is None else interface_bits(x)
+    if isinstance(x, memoryview) and x.format == "B" and (told in FLOAT8 or told in CARRIERS):
+        bits = np.asarray(x)
+    if told is not None and bits is not None and bits.itemsize == told.as_numpy().itemsize:
+        return bits.view(told.as_numpy())
     if isinstance(x, range):
         require_memory(where, 8 * _length(x))
         return np.arange(x.start, x.stop, x.step)
@@ -256,8 +292,15 @@ TORCH_BITS = {
 """Types of torch that NumPy itself does not have, and popsr's names of them."""
 
 
+TORCH_PAIRS = f"torch.{FLOAT4.name}_x2"
+"""torch's 4-bit floats, two an element."""
+
+
 def _from_torch(torch: Any, x: Any) -> Array:
     x = x.detach().cpu()
+    if str(x.dtype) == TORCH_PAIRS:
+        pairs: Array = x.contiguous().view(torch.uint8).numpy()
+        return unpack(pairs, (*pairs.shape[:-1], 2 * pairs.shape[-1]) if pairs.ndim else (2,))
     kind = dtypes.dtype._named.get(TORCH_BITS.get(str(x.dtype), ""))
     if kind is not None:  # NumPy does not know it: its bits
         bits = torch.int16 if kind is dtypes.bfloat16 else torch.int8

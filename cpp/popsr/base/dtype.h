@@ -30,9 +30,12 @@ enum class DType : std::uint8_t {
   kFloat8_152,
   kFloat8E4M3FN,
   kFloat8E5M2,
+  kFloat8E8M0FNU,
+  kFloat4E2M1FN,
 };
 
-enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat };
+/// A carrier holds codes of a number format: ops move it, and only `cast` reads its values.
+enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat, kCarrier };
 
 struct DTypeInfo {
   DType dtype;
@@ -41,10 +44,10 @@ struct DTypeInfo {
   std::size_t size;             ///< Bytes of one element.
   DTypeKind kind;
   DType compute;                      ///< Type in which arithmetic runs; narrow floats widen to float32.
-  std::optional<FloatFormat> format;  ///< Of floats.
+  std::optional<FloatFormat> format;  ///< Of floats that are computed with.
 };
 
-/// A row of a type that is not a float.
+/// A row of a type that is not computed with as a float.
 constexpr DTypeInfo exact_dtype(DType dtype, std::string_view name, std::string_view short_name,
                                 std::size_t size, DTypeKind kind) {
   return {dtype, name, short_name, size, kind, dtype, std::nullopt};
@@ -73,6 +76,8 @@ inline constexpr std::array kDTypes = {
     float_dtype(DType::kFloat8_152, "float8_152", "f8_152", FloatFormat::kE5m2fnuz),
     float_dtype(DType::kFloat8E4M3FN, "float8_e4m3fn", "f8_e4m3fn", FloatFormat::kE4m3fn),
     float_dtype(DType::kFloat8E5M2, "float8_e5m2", "f8_e5m2", FloatFormat::kE5m2),
+    exact_dtype(DType::kFloat8E8M0FNU, "float8_e8m0fnu", "f8_e8m0fnu", 1, DTypeKind::kCarrier),
+    exact_dtype(DType::kFloat4E2M1FN, "float4_e2m1fn", "f4_e2m1fn", 1, DTypeKind::kCarrier),
 };
 inline constexpr std::size_t kNumDTypes = kDTypes.size();
 static_assert(
@@ -135,8 +140,11 @@ inline constexpr DTypeSet kNumbersAndBool = kNumbers | DTypeSet{DType::kBool};
 /// ops/math/cast.cpp convert them.
 inline constexpr DTypeSet kFloat8 =
     dtypes_where([](const DTypeInfo& row) { return row.format && row.size == 1; });
+/// OCP's scales and 4-bit floats, one element per byte.
+inline constexpr DTypeSet kCarriers =
+    dtypes_where([](const DTypeInfo& row) { return row.kind == DTypeKind::kCarrier; });
 /// Types of ops that only move elements. Ops that read values accept kNumbersAndBool at most.
-inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8;
+inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8 | kCarriers;
 
 /// An element of an integer dtype. 2^63 and above come out negative: out of range either way.
 std::int64_t read_integer(const std::byte* data, DType dtype);

@@ -38,8 +38,11 @@ std::string accepted(DTypeSet set) {
   return text;
 }
 
-/// The advice for float8 operands beside wider floats; empty for others.
+/// The advice for carriers, and for float8 operands beside wider floats; empty for others.
 std::string conversion(const Registry& registry, const OpDef& def, DTypeSet set, DType given) {
+  if (kCarriers.contains(given) && set.contains(DType::kFloat32)) {
+    return fmt::format(": {} has no arithmetic, see cast (to float32)", info(given).name);
+  }
   if (kFloat8.contains(given) && set.contains(DType::kFloat32)) {
     const std::string scaled = std::string(def.name) + "_pow2scaled";
     const std::string op = std::ranges::count(registry.names(), scaled) == 0 ? "" : ", or " + scaled;

@@ -10,7 +10,7 @@ import popsr._host.choices
 import popsr._records
 import typing
 from . import sr
-__all__: list[str] = ['CommGroup', 'CommGroupType', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
+__all__: list[str] = ['CommGroup', 'CommGroupType', 'DLPackCapsule', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'make_dlpack', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
 _R = typing.TypeVar("_R")
 
@@ -696,6 +696,13 @@ class Session:
     @step.setter
     def step(self, arg1: int) -> None:
         ...
+class DLPackCapsule:
+    def __init__(self, capsule: typing.Any) -> None:
+        ...
+    def facts(self) -> dict:
+        ...
+    def take(self, dtype: numpy.dtype[typing.Any], shape: collections.abc.Sequence[int], strides: collections.abc.Sequence[int], writable: bool) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+        ...
 def assign_seeds(ir: Ir, mode: str) -> None:
     ...
 def autodiff(ir: Ir, forward: int, provided: collections.abc.Sequence[int] | None, required: collections.abc.Sequence[int] | None, called: collections.abc.Sequence[tuple[int, int, collections.abc.Sequence[tuple[bool, int]], collections.abc.Sequence[tuple[bool, int]]]], sums_replicas: bool = False) -> dict[int, popsr._records.GradGraph]:
@@ -711,6 +718,8 @@ def in_default_environment(fn: collections.abc.Callable[_P, _R], /, *args: _P.ar
     in_default_environment(function, *args, **kwargs): call it in the default floating-point environment.
     """
 def kernel_levels() -> list[str]:
+    ...
+def make_dlpack(array: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], code: int, bits: int, lanes: int, flags: int | None, shape: collections.abc.Sequence[int] | None = None) -> typing.Any:
     ...
 def merge_collectives(arg0: Ir) -> int:
     ...

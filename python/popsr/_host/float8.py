@@ -36,7 +36,7 @@ def float8_of(array: Array) -> dtypes.dtype | None:
 def has_values(array: Array) -> bool:
     """True for an array of wider floats."""
     kind = dtypes.dtype._of_numpy(array.dtype)
-    return kind is not None and kind.is_floating_point and kind not in FLOAT8
+    return kind is not None and kind._format is not None and kind not in FLOAT8
 
 
 @in_default_environment

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, sr
+from popsr._host.carriers import CARRIERS
 from popsr._host.float8 import FLOAT8
+from popsr._host.interface import is_plain_dlpack
 from popsr._host.overlap import first_overlap, overlaps_itself
 from popsr._program.location import short_place
 from popsr._session.rows import Array, host_array, keeps_all_replicas
@@ -121,6 +123,7 @@ def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
     if plan.stream._downcast:
         data = _rounded(where, plan, data)
     # Python numbers have no type of their own: they take the stream's unless that loses their kind.
+    data = _named_bits(plan.stream.dtype, data)
     untyped = not hasattr(data, "dtype")
     narrow = downcast and not untyped and not _is_of(plan, data)
     array = host_data(where, data, None, narrow, copy=False)
@@ -137,6 +140,13 @@ def input_array(plan: StreamPlan, data: Any, downcast: bool) -> Array:
     if not plan.accepts(array.shape):
         raise ShapeError(f"run: shapes differ for stream {plan.misfit(array.shape)}")
     return array
+
+
+def _named_bits(dtype: dtypes.dtype, data: Any) -> Any:
+    """Data of an object that only has ``__array_interface__`` or ``__dlpack__``; other data as it is."""
+    if type(data) is np.ndarray or not (is_plain_dlpack(data) or hasattr(data, "__array_interface__")):
+        return data
+    return as_array("run", data, dtype)
 
 
 def _is_of(plan: StreamPlan, data: Any) -> bool:
@@ -159,6 +169,8 @@ def _rounded(where: str, plan: StreamPlan, data: Any) -> Any:
 def _dtype_hint(plan: StreamPlan, given: np.dtype[Any], *, is_torch: bool) -> str:
     """Conversion that makes data of that dtype fit."""
     name = plan.stream.dtype.name
+    if plan.stream.dtype in CARRIERS:
+        return f"{name} is cast to and from float32 alone, convert with .astype('{name}') of float32"
     if plan.stream.dtype in FLOAT8:
         return "float8 needs a scale, convert with fp8_utils.host_pow2scale_cast_to_fp8"
     wider = given.kind == "f" and plan.stream.dtype.is_floating_point and given.itemsize > plan.numpy.itemsize
@@ -171,6 +183,8 @@ def _keeps_kind(numpy_type: np.dtype[Any], target: dtypes.dtype) -> bool:
         return target.name == "bool"
     if target in FLOAT8:
         return False  # numbers need a scale
+    if target in CARRIERS:
+        return True  # numbers of Python
     return target.is_floating_point or (numpy_type.kind in "iu" and target.is_int)
 
 
@@ -247,6 +261,7 @@ def variable_data(tensor: Variable, data: Any) -> Array:
             f"{where}: '{tensor.id}' keeps all replicas, expected a variable with one per group"
         )
     # Numbers and lists take the variable's dtype, but float8, which needs a scale.
+    data = _named_bits(tensor.dtype, data)
     typed = hasattr(data, "dtype") or tensor.dtype in FLOAT8
     array = host_data(
         f"{where} {tensor.id!r}", data, None if typed else tensor.dtype, downcast=False, copy=False

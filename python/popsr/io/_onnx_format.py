@@ -44,6 +44,8 @@ ONNX_TYPES: dict[str, np.dtype[Any]] = {
         "FLOAT8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
         "FLOAT8E5M2": ml_dtypes.float8_e5m2,
         "FLOAT8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+        "FLOAT8E8M0": ml_dtypes.float8_e8m0fnu,
+        "FLOAT4E2M1": ml_dtypes.float4_e2m1fn,
         "INT8": np.int8,
         "INT16": np.int16,
         "INT32": np.int32,

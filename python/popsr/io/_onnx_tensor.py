@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -182,12 +181,10 @@ class TensorReader:
             raise self._bad_pieces(message)
         if dtype is None:
             return StoredTensor(name, type_name, None, shape, settings, 0, 0)
-        nbytes = math.prod(shape) * dtype.itemsize
+        tensor = StoredTensor(name, type_name, dtype, shape, settings, 0, 0)
         if message.is_external:
-            return self._external_tensor(
-                message, StoredTensor(name, type_name, dtype, shape, settings, 0, nbytes)
-            )
-        begin, length, are_varints = self._data(message, dtype, nbytes)
+            return self._external_tensor(message, tensor._replace(length=tensor.nbytes))
+        begin, length, are_varints = self._data(message, dtype, tensor.nbytes)
         return StoredTensor(name, type_name, dtype, shape, settings, begin, length, are_varints)
 
     def _data(self, message: _Message, dtype: np.dtype[Any], nbytes: int) -> tuple[int, int, bool]:

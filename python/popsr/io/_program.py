@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from popsr._host.arguments import read_path
+from popsr._host.carriers import FLOAT4, pack, packed_bytes
 from popsr._host.files import bytes_of, shown_path
 from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import together
@@ -66,13 +69,18 @@ class Program:
         return found
 
     def nbytes(self, variable: Variable) -> int:
-        """Size of a variable's rows."""
-        return math.prod(self.shape(variable)) * variable.dtype.as_numpy().itemsize
+        """Size of a variable's rows in a file."""
+        count, kind = math.prod(self.shape(variable)), variable.dtype.as_numpy()
+        return packed_bytes(count) if kind == FLOAT4 else count * kind.itemsize
 
     def write(self, file: NewFile, variable: Variable) -> None:
-        """Write a variable's rows; they are not copied."""
+        """Write a variable's rows; they are not copied, but where two elements become a byte."""
         end = file.size + self.nbytes(variable)
-        for part in self.parts(variable):
+        parts = self.parts(variable)
+        if variable.dtype.as_numpy() == FLOAT4:
+            codes = [part.view(np.uint8).reshape(-1) for part in parts]
+            parts = [pack(np.concatenate(codes))] if codes else []
+        for part in parts:
             file.write(bytes_of(part))
         if not self.is_writer:
             file.size = end

@@ -24,6 +24,8 @@ TYPES: dict[str, np.dtype[Any]] = {
         "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
         "F8_E5M2": ml_dtypes.float8_e5m2,
         "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+        "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+        "F4": ml_dtypes.float4_e2m1fn,
         "I64": np.int64,
         "I32": np.int32,
         "I16": np.int16,

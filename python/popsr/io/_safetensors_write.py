@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
 from popsr import _core
+from popsr._host.carriers import FLOAT4
 from popsr._host.files import shown_name
 from popsr._session.state import HostState
-from popsr.errors import AttributeValueError, DTypeError
+from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.io._digest import Digest
 from popsr.io._new_file import remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
@@ -95,8 +97,14 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
 
 
 def _type_name(variable: Variable) -> str:
-    for name, kind in TYPES.items():
-        if kind == variable.dtype.as_ml_dtypes():
+    kind = variable.dtype.as_ml_dtypes()
+    if kind == FLOAT4 and math.prod(variable.shape_on_host) % 2:
+        raise ShapeError(
+            f"save_safetensors: the format has whole bytes, got {math.prod(variable.shape_on_host)} elements of 4 bits "
+            f"for {shown_name(variable.id)}, expected an even number, or save_onnx"
+        )
+    for name, known in TYPES.items():
+        if known == kind:
             return name
     raise DTypeError(
         f"save_safetensors: the format has no such dtype, got {variable.dtype.name} for {shown_name(variable.id)}, "

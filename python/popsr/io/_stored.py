@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from popsr._host.carriers import FLOAT4, packed_bytes, unpack
 from popsr._host.files import bytes_of, shown_name, shown_path
 from popsr._session.rows import Array
 from popsr.errors import Error, UnsupportedError
@@ -37,8 +38,24 @@ class StoredTensor(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Size of its array; 0 of a dtype without arrays."""
-        return 0 if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+        """Size of its data in the file; 0 of a dtype without arrays."""
+        return 0 if self.dtype is None else self.data_size * self.dtype.itemsize
+
+    @property
+    def data_size(self) -> int:
+        """Elements of its data: bytes, where a byte holds two."""
+        count = math.prod(self.shape)
+        return packed_bytes(count) if self.dtype == FLOAT4 else count
+
+    def empty(self) -> Array:
+        """An array for its data."""
+        if self.dtype == FLOAT4:
+            return np.empty(self.data_size, np.uint8)
+        return np.empty(self.shape, self.dtype)
+
+    def array(self, data: Array) -> Array:
+        """Its data as its array."""
+        return unpack(data, self.shape) if self.dtype == FLOAT4 else data
 
 
 Make = Callable[[StoredTensor], Array | None]
@@ -109,7 +126,7 @@ def read_tensors(
 
 
 def _read_varints(file: OpenFile, way: Pass, tensor: StoredTensor, array: Array | None) -> None:
-    numbers = Varints(file, tensor.name, math.prod(tensor.shape), array)
+    numbers = Varints(file, tensor.name, tensor.data_size, array)
     for block in way.blocks(tensor.begin, tensor.begin + tensor.length):
         numbers.append(block)
     numbers.finish()
@@ -178,7 +195,7 @@ class StoredFile:
             if tensor.name not in wanted:
                 return None
             try:
-                array: Array = np.empty(tensor.shape, tensor.dtype)
+                array = tensor.empty()
             except MemoryError:
                 raise self.file.bad(
                     f"does not fit into memory, got {tensor.nbytes} bytes for {shown_name(tensor.name)}"
@@ -197,4 +214,4 @@ class StoredFile:
         for name, array in arrays.items():
             if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
                 raise self.file.bad(f"has a bool that is neither 0 nor 1 in {shown_name(name)}")
-        return {name: arrays[name] for name in wanted}
+        return {name: tensor.array(arrays[name]) for name, tensor in wanted.items()}

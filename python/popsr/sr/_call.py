@@ -12,7 +12,7 @@ from popsr._host.arguments import read_int, require_memory
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
 from popsr.sr._formats import Format, read_format
-from popsr.sr._kinds import Array, Kind, kind_of
+from popsr.sr._kinds import NUMPY, Array, Kind, kind_of
 from popsr.sr._overlap import check_out_overlap
 from popsr.sr._types import Key, Mode, Overflow
 
@@ -63,6 +63,10 @@ class Source(NamedTuple):
         """To be called when the memory was written."""
         if self.kind.written is not None:
             self.kind.written(self.value)
+
+    def plain(self) -> Any:
+        """The argument; an array of NumPy in place of an object that it has read."""
+        return self.kind.wrap(self.array, self.form) if self.kind is NUMPY else self.value
 
     def wrap(self, array: Array, form: Format) -> Any:
         """A result, as the kind of array that this argument is."""
@@ -130,8 +134,8 @@ def _read_mode(op: str, mode: Any) -> Mode:
 # Arrays
 
 
-def read_source(op: str, name: str, value: Any, dtype: Format | None) -> Source:
-    """An array. ``dtype`` is the format of unsigned integers.
+def read_source(op: str, name: str, value: Any, dtype: Format | None, *, carriers: bool = False) -> Source:
+    """An array. ``dtype`` is the format of unsigned integers; ``carriers`` are refused unless asked for.
 
     Raises:
         DTypeError: no format of ``popsr.sr``, or integers without (a fitting) ``dtype``.
@@ -140,6 +144,10 @@ def read_source(op: str, name: str, value: Any, dtype: Format | None) -> Source:
     kind = kind_of(op, name, value)
     array, form = kind.view(op, name, value)
     if form is not None:
+        if form.is_carrier and not carriers:
+            raise DTypeError(
+                f"{op}: {name} has no arithmetic, got {form.name}, expected popsr.sr.cast(..., 'float32') of it"
+            )
         return Source(name, value, kind, array, form, is_raw=False)
     if dtype is None or dtype.raw != array.dtype:
         got = "no dtype=" if dtype is None else f"dtype {dtype.name}"

@@ -6,7 +6,8 @@ from typing import Any, Unpack, overload
 
 import numpy as np
 
-from popsr.sr._call import REQUIRED, Key, elementwise, read_options
+from popsr.sr._call import REQUIRED, Key, elementwise, read_options, read_source
+from popsr.sr._carriers import cast_carrier, may_be_carrier
 from popsr.sr._formats import read_format
 from popsr.sr._types import (
     AnyArray,
@@ -61,6 +62,10 @@ def cast(
 ) -> Any:
     """``x`` in another format: exact to wider formats, rounded once to narrower ones.
 
+    The carriers ``float8_e8m0fnu`` and ``float4_e2m1fn`` are cast to float32, exactly, and from float32 with
+    ``mode="rn"``, as ml_dtypes does: powers of two halfway up and NaN for what is not positive; 4-bit floats to nearest
+    even, at most 6. torch has 4-bit floats in pairs.
+
     Args:
         x: array ``[...]`` of any format, not a buffer of integers.
         dtype: format of the result; see :func:`add`.
@@ -79,4 +84,10 @@ def cast(
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
     options = read_options("cast", key, mode, overflow, offset, num_threads)
-    return elementwise("cast", (("x", x),), (), options, to=read_format("cast", dtype), out=out)
+    to = read_format("cast", dtype, carriers=True)
+    if to.is_carrier or may_be_carrier(x):
+        source = read_source("cast", "x", x, None, carriers=True)
+        if to.is_carrier or source.form.is_carrier:
+            return cast_carrier(source, to, options.mode, out)
+        x = source.plain()
+    return elementwise("cast", (("x", x),), (), options, to=to, out=out)

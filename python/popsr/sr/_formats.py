@@ -8,11 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from popsr import _core
+from popsr import _core, dtypes
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError
 
-__all__ = ["FORMATS", "Format", "format_of", "read_format"]
+__all__ = ["CARRIERS", "FORMATS", "Format", "format_of", "read_format"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,7 @@ class Format:
         numpy: dtype of arrays that users see.
         carrier: dtype of arrays that the core sees: unsigned integers where NumPy has no type of its own.
         raw: unsigned integers of the same size, which users may pass with ``dtype=``.
-        index: what the core calls it.
+        index: what the core calls it; -1 of carriers, which ``cast`` alone takes.
     """
 
     name: str
@@ -32,6 +32,11 @@ class Format:
     carrier: np.dtype[Any]
     raw: np.dtype[Any]
     index: int
+
+    @property
+    def is_carrier(self) -> bool:
+        """True if there is no arithmetic."""
+        return self.index < 0
 
     @property
     def itemsize(self) -> int:
@@ -48,7 +53,12 @@ def _make(name: str, index: int) -> Format:
 
 
 FORMATS = {name: _make(name, index) for index, name in enumerate(_core.sr.FORMATS)}
-_BY_NUMPY = {form.numpy: form for form in FORMATS.values()}
+CARRIERS = {
+    kind.name: Format(kind.name, kind.as_numpy(), np.dtype(np.uint8), np.dtype(np.uint8), -1)
+    for kind in dtypes.dtype._all.values()
+    if kind._is_carrier
+}
+_BY_NUMPY = {form.numpy: form for form in (*FORMATS.values(), *CARRIERS.values())}
 _ALIASES = {
     "double": "float64",
     "float": "float32",
@@ -63,7 +73,7 @@ format_of = _BY_NUMPY.get
 """The format of arrays of a dtype, in the machine's byte order; None: it is not a format."""
 
 
-def read_format(op: str, dtype: Any) -> Format:
+def read_format(op: str, dtype: Any, *, carriers: bool = False) -> Format:
     """The format that a name, or a dtype of NumPy, ml_dtypes, torch, jax or popsr stands for.
 
     Raises:
@@ -73,7 +83,7 @@ def read_format(op: str, dtype: Any) -> Format:
     name = _name_of(dtype)
     if name is None:
         raise ArgumentTypeError(f"{op}: dtype is not a dtype, got {shown(dtype)}, expected {_names()}")
-    form = FORMATS.get(_ALIASES.get(name, name))
+    form = FORMATS.get(_ALIASES.get(name, name)) or (CARRIERS.get(name) if carriers else None)
     if form is None or (isinstance(dtype, np.dtype) and dtype != form.numpy):
         raise DTypeError(f"{op}: unknown dtype, got {shown(dtype)}, expected {_names()}")
     return form

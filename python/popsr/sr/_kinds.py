@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from popsr._host.carriers import FLOAT4, pack, unpack
+from popsr._host.dlpack import read_dlpack
+from popsr._host.interface import interface_bits
 from popsr._text.shown import shown, type_name
-from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
-from popsr.sr._formats import FORMATS, Format, format_of
+from popsr.errors import ArgumentTypeError, DTypeError, Error, ShapeError, UnsupportedError
+from popsr.sr._formats import CARRIERS, FORMATS, Format, format_of
 
 __all__ = ["NUMPY", "SCALAR", "Array", "Kind", "kind_of"]
 
@@ -62,11 +65,16 @@ def _as_numpy(op: str, name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{op}: {name} is a masked array, expected a plain one")
     try:
+        bits = interface_bits(value)
+        if bits is not None:
+            return bits
         if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
+            return read_dlpack(op, name, value)
         return np.asarray(memoryview(value))
+    except Error:
+        raise
     except Exception as error:  # also of its own __array__
         reason = str(error).partition("\n")[0][:120]
         raise ArgumentTypeError(f"{op}: {name} is not an array, got {type_name(value)}: {reason}") from None
@@ -100,6 +108,8 @@ SCALAR = Kind("scalar", _view_scalar, _wrap_scalar, mutable=False)
 
 # Torch
 
+_PAIRS = f"{FLOAT4.name}_x2"
+
 
 def _view_torch(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
     torch = sys.modules["torch"]
@@ -109,7 +119,10 @@ def _view_torch(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
         )
     if value.is_neg() or value.is_conj():
         raise UnsupportedError(f"{op}: {name} is a lazily negated view, expected resolve_neg() of it")
-    form = FORMATS.get(str(value.dtype).removeprefix("torch."))
+    library_name = str(value.dtype).removeprefix("torch.")
+    if library_name == _PAIRS:
+        return _unpaired(value.detach()), CARRIERS[FLOAT4.name]
+    form = FORMATS.get(library_name) or CARRIERS.get(library_name)
     if form is None:
         if value.dtype in (torch.uint8, getattr(torch, "uint16", None)):
             return value.detach().numpy(), None
@@ -125,10 +138,28 @@ def _view_torch(op: str, name: str, value: Any) -> tuple[Array, Format | None]:
     return integers.numpy().view(form.carrier), form
 
 
+def _unpaired(value: Any) -> Array:
+    """A read-only copy of pairs of 4-bit floats, one a byte."""
+    pairs: Array = value.contiguous().view(sys.modules["torch"].uint8).numpy()
+    codes = unpack(pairs, (*pairs.shape[:-1], 2 * pairs.shape[-1]) if pairs.ndim else (2,)).view(np.uint8)
+    codes.flags.writeable = False
+    return codes
+
+
+def _paired(array: Array) -> Array:
+    if not array.ndim or array.shape[-1] % 2:
+        raise ShapeError(
+            f"cast: torch has pairs of {FLOAT4}, got shape {array.shape}, expected an even last extent"
+        )
+    return pack(array).reshape(*array.shape[:-1], array.shape[-1] // 2)
+
+
 def _wrap_torch(array: Array, form: Format | None) -> Any:
     torch = sys.modules["torch"]
     if form is None or form.carrier is form.numpy:
         return torch.from_numpy(array)
+    if form.numpy == FLOAT4:
+        return torch.from_numpy(_paired(array)).view(getattr(torch, _PAIRS))
     integers = torch.from_numpy(array.view(np.int16) if form.itemsize == 2 else array)
     return integers.view(getattr(torch, form.name))
 

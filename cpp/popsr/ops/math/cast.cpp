@@ -1,4 +1,4 @@
-// Conversion between dtypes, rounded once: cast between any two but float8, and casts from and to float8,
+// Conversion between dtypes, rounded once: cast between any two but float8, of which carriers meet float32 alone, and casts from and to float8,
 // whose values are scaled by a power of two that is known at run time. The scaled value is exact in the
 // compute type, except where it is so small that every format rounds it to 0 (under stochastic rounding: but
 // for a chance below 2^-64).
@@ -9,6 +9,7 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/elementwise_walk.h"
+#include "popsr/ops/math/carriers.h"
 #include "popsr/ops/math/pow2scale.h"
 #include "popsr/ops/registry.h"
 
@@ -24,12 +25,25 @@ std::vector<OutputDef> infer_cast(const InferContext& context) {
     raise<DTypeError>("{}: float8 needs a scale, got {}, expected another dtype or pow2scale_cast_to_fp8",
                       context.name(), info(to).name);
   }
+  const DType from = context.type(0).dtype;
+  if ((kCarriers.contains(from) && to != DType::kFloat32) ||
+      (kCarriers.contains(to) && from != DType::kFloat32)) {
+    raise<DTypeError>(
+        "{}: {} is cast to and from float32 alone, got {} to {}, expected a cast to float32 first",
+        context.name(), info(kCarriers.contains(from) ? from : to).name, info(from).name, info(to).name);
+  }
   return {{{to, context.type(0).shape}, context.tensor(0).meta_shape}};
 }
 
-BlockKernel eval_cast(const EvalSpec& spec) { return convert_kernel(spec); }
+BlockKernel eval_cast(const EvalSpec& spec) {
+  const bool carried = kCarriers.contains(spec.inputs[0]->dtype) || kCarriers.contains(spec.outputs[0].dtype);
+  return carried ? carrier_cast(spec) : convert_kernel(spec);
+}
 
-ZeroFacts cast_zeros(const Op&, const std::vector<bool>& zeros) { return {.clears = zeros[0]}; }
+/// float8_e8m0fnu has no zero.
+ZeroFacts cast_zeros(const Op& op, const std::vector<bool>& zeros) {
+  return {.clears = zeros[0] && !kCarriers.contains(op.get(kDataType))};
+}
 
 GradValue cast_grad(Grad& g) {
   if (!is_float(g.out_type(0).dtype)) return {};
@@ -82,7 +96,7 @@ BlockKernel eval_from_fp8(const EvalSpec& spec) { return scaled(spec, spec.outpu
 std::vector<OpDef> cast_ops() {
   return {
       {.name = "cast",
-       .inputs = {{"t", kNumbersAndBool}},
+       .inputs = {{"t", kNumbersAndBool | kCarriers}},
        .attrs = {required(kDataType)},
        .infer = infer_cast,
        .kernel = {.eval = eval_cast},

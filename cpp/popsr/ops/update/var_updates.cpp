@@ -196,9 +196,10 @@ ZeroFacts always_zeros(const Op&, const std::vector<bool>&) { return {.clears = 
 
 // copy_var_update_
 
-/// float8 is only copied: a conversion needs a scale.
+/// float8 and carriers are only copied: their conversions are ops of their own.
 std::vector<OutputDef> infer_copy(const InferContext& context) {
-  if (kFloat8.contains(context.type(0).dtype) || kFloat8.contains(context.type(1).dtype)) {
+  constexpr DTypeSet kCopied = kFloat8 | kCarriers;
+  if (kCopied.contains(context.type(0).dtype) || kCopied.contains(context.type(1).dtype)) {
     require_equal_dtypes(context, 0, 1);
   }
   return infer_update(context);

@@ -29,6 +29,8 @@ std::string element_text(std::uint64_t bits, DType dtype) {
       return fmt::format("{}", static_cast<std::int64_t>(bits << unused) >> unused);
     case DTypeKind::kUInt:
       return fmt::format("{}", bits);
+    case DTypeKind::kCarrier:
+      return fmt::format("bits {:#x}", bits);
     case DTypeKind::kFloat:
       break;
   }

@@ -1,0 +1,1 @@
+"""Arrays of other libraries: DLPack, carriers, and the matrix of paths and dtypes."""
