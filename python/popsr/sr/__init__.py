@@ -47,7 +47,9 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = entry_point(lazy_attributes(__name__, ("torch",), {}, unknown_attribute(__name__, __all__)))
+    __getattr__ = entry_point(
+        lazy_attributes(__name__, ("jax", "optax", "torch"), {}, unknown_attribute(__name__, __all__))
+    )
 
 __dir__ = names_only(__all__)
 add_entry_points(__name__)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,13 +11,14 @@ from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr.sr._adamw import adamw_
 from popsr.sr._call import Key
+from popsr.sr._torch_optimisers import SGD, Adafactor, Lion, Optimiser
 
-__all__ = ["AdamW"]
+__all__ = ["SGD", "Adafactor", "AdamW", "Lion"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-class AdamW(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any where torch is missing
+class AdamW(Optimiser):
     """``torch.optim.AdamW`` for weights of any format on the CPU, without a second copy of them in fp32.
 
     Args:
@@ -27,6 +27,7 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any 
         betas: decay of the moments.
         eps: added to the root.
         weight_decay: decoupled decay.
+        maximize: ascends.
         seed: of the rounding; the order of the parameters and the number of their step are part of each key. Default:
             one from the OS. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
         moments: dtype of both moments.
@@ -42,44 +43,20 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any 
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         *,
+        maximize: bool = False,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
-        seed = secrets.randbits(64) if seed is None else seed
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "seed": seed}
-        super().__init__(params, defaults)
-        self.moments = moments
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, options, seed, moments)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step on every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        index = 0
-        for group in self.param_groups:
-            options = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-            for p in group["params"]:
-                key, index = Key(group["seed"]).fold_in(index), index + 1
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["step"] = 0
-                    for name in _MOMENTS:
-                        state[name] = torch.zeros_like(p, dtype=self.moments, requires_grad=False)
-                state["step"] += 1
-                adamw_(p, p.grad, *(state[name] for name in _MOMENTS), key=key, step=state["step"], **options)
-        return loss
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch, which would also cast the moments to the dtype of the weights."""
-        super().load_state_dict(state_dict)
-        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
-        own = [p for group in self.param_groups for p in group["params"]]
-        for i, p in zip(saved, own, strict=True):
-            for name in _MOMENTS if i in state_dict["state"] else ():
-                self.state[p][name] = state_dict["state"][i][name].clone()
+    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+        if len(state) == 1:
+            for name in _MOMENTS:
+                state[name] = torch.zeros_like(p, dtype=self.moments, requires_grad=False)
+        options = {name: group[name] for name in ("betas", "eps", "weight_decay")}
+        moments = (state[name] for name in _MOMENTS)
+        adamw_(p, grad, *moments, key=key, step=state["step"], lr=float(group["lr"]), **options)
 
 
 __dir__ = names_only(__all__)

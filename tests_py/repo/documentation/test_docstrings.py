@@ -30,7 +30,7 @@ def modules() -> Iterator[str]:
     """Modules of the package, without those that import other libraries."""
     yield "popsr"
     for module in pkgutil.walk_packages(popsr.__path__, "popsr."):
-        if not module.name.startswith(SKIPPED) and not module.name.endswith(("__main__", "sr.torch")):
+        if not module.name.startswith(SKIPPED) and not module.name.endswith(("__main__", "sr.jax", "sr.optax", "sr.torch")):
             yield module.name
 
 

@@ -22,7 +22,10 @@ from tests_py.support.hostile.values import hostile
 __all__ = ["Target", "calls", "modules", "targets"]
 
 # Not called: functions that change the process, train for seconds, or are not popsr's own.
-SKIPPED_MODULES = ("popsr.compat", "popsr.demo", "popsr.testing", "popsr.sr.torch", "popsr.popsr_kernels")
+SKIPPED_MODULES = (
+    *("popsr.compat", "popsr.demo", "popsr.testing", "popsr.popsr_kernels"),
+    *("popsr.sr.jax", "popsr.sr.optax", "popsr.sr.torch"),
+)
 SKIPPED = {"NameScopeMeta", "HostScalarTensor", "as_torch"}
 # Special methods, as the expressions that call them.
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
