@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from popsr.io import _reset
+    from popsr.io._load.diff import LoadDiff
+    from popsr.io._load.options import Cast, Only, Rename, Reshard
 else:
     _reset = LazyModule("popsr.io._reset")
 
@@ -310,16 +312,44 @@ class Session(Summarised, HostState):
         """Arrays for ``run_with_outputs``."""
         return self._runner.empty_outputs()
 
-    def reset_host_weights(self, path: str | os.PathLike[str], *, ignore_missing: bool = False) -> None:
+    def reset_host_weights(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ignore_missing: bool = False,
+        only: Only = None,
+        rename: Rename = None,
+        cast: Cast = False,
+        reshard: Reshard = None,
+        regroup: str = "replicas",
+        dry_run: bool = False,
+    ) -> LoadDiff:
         """Set all variables, and ``step`` if the file has it, from a checkpoint; see ``popsr.io``.
 
         Nothing is written unless all of it fits.
 
         Args:
-            path: a safetensors file when it ends in ``.safetensors``, else an ONNX model.
+            path: a safetensors file when it ends in ``.safetensors``, one of PyTorch when it ends in ``.pt`` or
+                ``.pth``, else an ONNX model.
             ignore_missing: leave variables that the file lacks as they are.
+            only: ids of variables to set: a pattern, several, or a predicate.
+            rename: ids of variables by the file's names: a mapping or a function.
+            cast: True, or the dtypes of the file that may be cast to the variables' own.
+            reshard: axes by pattern of ids, or a function: rows are shards that are joined and cut anew.
+            regroup: "replicas", or "order" for rows that belong to groups in their order.
+            dry_run: change nothing, and return what would be done.
         """
-        _reset.reset_host_weights(self, path, ignore_missing=ignore_missing)
+        return _reset.reset_host_weights(
+            self,
+            path,
+            ignore_missing=ignore_missing,
+            only=only,
+            rename=rename,
+            cast=cast,
+            reshard=reshard,
+            regroup=regroup,
+            dry_run=dry_run,
+        )
 
     # Variables
 

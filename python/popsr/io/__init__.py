@@ -1,4 +1,4 @@
-"""Weights in and out: NumPy buffers, and checkpoints as ONNX and safetensors files."""
+"""Weights in and out: NumPy buffers, and checkpoints as safetensors, ONNX and PyTorch files."""
 
 from typing import TYPE_CHECKING
 
@@ -7,20 +7,27 @@ from popsr._session.weights_io import PyWeightsIO
 from popsr._text.entry_points import add_entry_points
 from popsr._text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
+from popsr.io._load.diff import LoadDiff, LoadEntry
 from popsr.io._onnx_read import load_onnx
 from popsr.io._onnx_write import save_onnx
 from popsr.io._reset import reset_host_weights
 from popsr.io._safetensors_read import load_safetensors
 from popsr.io._safetensors_write import save_safetensors
+from popsr.io._torch.read import load_torch
+from popsr.io._torch.write import save_torch
 
 __all__ = [
     "Checkpoint",
+    "LoadDiff",
+    "LoadEntry",
     "PyWeightsIO",
     "load_onnx",
     "load_safetensors",
+    "load_torch",
     "reset_host_weights",
     "save_onnx",
     "save_safetensors",
+    "save_torch",
 ]
 
 if not TYPE_CHECKING:

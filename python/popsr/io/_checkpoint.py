@@ -29,26 +29,29 @@ class Checkpoint(Summarised, Mapping[str, Array]):
     """The tensors of a file by name, and what the file says about them.
 
     ``replication_factor``, ``settings`` (by name) and ``step`` are there when the file has them; ``unknown`` says what
-    cannot be known when it has not.
+    cannot be known when it has not. ``hashes`` has, by name, hexadecimal digits by the name of the hash, where the file
+    was saved with some.
     """
 
-    def __init__(self, stored: StoredFile) -> None:
-        """Reads all tensors."""
+    def __init__(self, stored: StoredFile, names: Mapping[str, str] | None = None) -> None:
+        """Reads all tensors, or those of ``names``: the file's name by the new one."""
         read_a("Checkpoint: stored", stored, StoredFile)
         self.path = stored.file.path
         self.replication_factor = stored.replication
         self.step = stored.step
+        taken = {name: name for name in stored.tensors} if names is None else dict(names)
+        tensors = {new: stored.tensors[name] for new, name in taken.items()}
         self.settings: Mapping[str, VariableSettings] = _Settings(
-            {
-                tensor.name: tensor.settings
-                for tensor in stored.tensors.values()
-                if tensor.settings is not None
-            }
+            {new: tensor.settings for new, tensor in tensors.items() if tensor.settings is not None}
         )
-        for tensor in stored.tensors.values():
+        self.hashes: Mapping[str, Mapping[str, str]] = {
+            new: stored.hashes[name] for new, name in taken.items() if name in stored.hashes
+        }
+        for tensor in tensors.values():
             if tensor.are_varints:  # the data of all others is as large as what the file has of it
                 stored.budget.take_memory(tensor.nbytes)
-        self._arrays = stored.arrays(stored.tensors)
+        arrays = stored.arrays(taken.values())
+        self._arrays = {new: arrays[name] for new, name in taken.items()}
 
     @property
     def unknown(self) -> str:

@@ -21,6 +21,7 @@ from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
 from popsr.io._external import DataFile, ExternalData
+from popsr.io._load.options import Only, Rename, loaded_names
 from popsr.io._onnx_format import (
     DATA_BYTES,
     DATA_DIGEST,
@@ -47,7 +48,7 @@ _CHANGED = (
 )
 
 
-def load_onnx(path: str | os.PathLike[str]) -> Checkpoint:
+def load_onnx(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
     """All initializers of an ONNX model, and what it says of replicas.
 
     The structure, sizes and duplicates are checked before memory is taken for data, and in files that popsr wrote the
@@ -56,6 +57,8 @@ def load_onnx(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: the file, popsr's or another writer's.
+        only: names to load, as they are after ``rename``: a pattern of ``fnmatch``, several, or a predicate.
+        rename: new names by the file's: a mapping, or a function that returns None for tensors to leave out.
     Returns:
         Arrays by name, with ``replication_factor``, ``settings`` and ``step`` where the file has them; ``unknown`` says
         what cannot be known without.
@@ -66,7 +69,7 @@ def load_onnx(path: str | os.PathLike[str]) -> Checkpoint:
         NotImplementedError: a tensor of a dtype without arrays, as strings, or a sparse one.
     """
     with open_onnx("load_onnx", read_path("load_onnx", path)) as stored:
-        return Checkpoint(stored)
+        return Checkpoint(stored, loaded_names("load_onnx", only, rename, stored.tensors))
 
 
 @contextmanager

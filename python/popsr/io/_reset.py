@@ -6,18 +6,19 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from popsr._host.arguments import read_path
-from popsr._host.files import bytes_of, shown_name, shown_path, shown_shape
-from popsr._session.ranks import together
+from popsr._host.arguments import read_flag, read_path
+from popsr._host.files import bytes_of, shown_name
+from popsr._session.ranks import Ranks, together
 from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, DTypeError, ReplicaError, ShapeError, UnknownNameError
-from popsr.io._checkpoint import close_names
+from popsr.errors import ArgumentTypeError
 from popsr.io._digest import Digest
-from popsr.io._onnx_read import open_onnx
-from popsr.io._safetensors_read import open_safetensors
-from popsr.io._stored import StoredFile, StoredTensor
+from popsr.io._load.diff import LoadDiff
+from popsr.io._load.options import Cast, LoadOptions, Only, Rename, Reshard
+from popsr.io._load.plan import LoadPlan
+from popsr.io._load.sources import open_checkpoint
+from popsr.io._stored import StoredFile
 from popsr.tensor import Variable
 
 __all__ = ["reset_host_weights"]
@@ -26,27 +27,55 @@ _WHERE = "reset_host_weights"
 
 
 def reset_host_weights(
-    session: HostState, path: str | os.PathLike[str], *, ignore_missing: bool = False
-) -> None:
+    session: HostState,
+    path: str | os.PathLike[str],
+    *,
+    ignore_missing: bool = False,
+    only: Only = None,
+    rename: Rename = None,
+    cast: Cast = False,
+    reshard: Reshard = None,
+    regroup: str = "replicas",
+    dry_run: bool = False,
+) -> LoadDiff:
     """Set the variables of a session, and its step if the file has one, from a checkpoint.
 
     Tensors are found by the variables' ids; tensors of other names are ignored, as in PopART. A tensor has the
     variable's ``shape_on_host``: rows of a leading dimension belong to the groups in order. No replication factor need
-    be embedded in the file. When one is, it may differ from the program's as long as a variable has the same number of
-    groups in both: one group fits any number of replicas. Variables that keep all replicas take a row per group too.
+    be embedded in the file. When one is, groups may differ where that loses nothing:
 
-    Everything is read and checked before anything is written; a call that fails has changed nothing. Each of several
-    ranks reads the file, which may have been written by another number of them.
+    - of as many replicas, each group takes the value that its replicas had: it lies inside one group of the file, or
+      in several whose rows are bitwise equal;
+    - of another number of replicas, one group fits any groups, rows that are bitwise equal fit one group, and as many
+      groups fit where both are consecutive, as ``{0,1}{2,3}``, or both interleaved, as ``{0,2}{1,3}``.
+
+    Variables that keep all replicas take a row per group too. Everything is read and checked before anything is
+    written; a call that fails has changed nothing. Each of several ranks reads the file, which may have been written by
+    another number of them.
 
     Args:
         session: attached or not; an attached one is uploaded to.
-        path: a safetensors file when it ends in ``.safetensors``, else an ONNX model.
+        path: a safetensors file when it ends in ``.safetensors``, one of ``torch.save`` when it ends in ``.pt`` or
+            ``.pth``, else an ONNX model.
         ignore_missing: leave variables that the file lacks as they are.
+        only: ids of variables to set: a pattern of ``fnmatch``, several, or a predicate. Others, and the step, stay as
+            they are.
+        rename: ids of variables by the file's names: a mapping (others keep their name), or a function that returns
+            None for tensors to leave out.
+        cast: True to cast values of other dtypes to the variable's, or the dtypes of the file that may be: floats are
+            rounded to nearest even, all other casts must be exact, and no value may leave the range.
+        reshard: axes by pattern of ids, or a function of the id that returns an axis or None: the groups' rows are
+            shards along that axis, in the order of the groups; they are joined and cut into as many as the program has.
+        regroup: "replicas", as above, or "order": rows belong to groups in their order, whatever replicas these have.
+        dry_run: change nothing; the diff that is returned also says what does not fit. Data is read where it decides.
+    Returns:
+        What was done, or would be, of each variable.
     Raises:
-        KeyError: the file lacks a variable.
+        KeyError: the file lacks a variable, or ``only`` or ``rename`` name nothing.
         ShapeError: a tensor of another shape, such as one replica's where there are several groups.
-        DTypeError: a tensor of another dtype.
-        ReplicaError: a variable had another number of groups when it was saved.
+        DTypeError: a tensor of another dtype, or a value that the variable's dtype does not have.
+        ReplicaError: the file's groups do not give each group of the program one value.
+        OutOfRangeError: a tensor has no such axis.
         CheckpointError: the file is damaged, contradicts itself, exceeds a limit, or is not a checkpoint.
         SessionError: the session is running.
         OSError: it cannot be read.
@@ -54,76 +83,41 @@ def reset_host_weights(
     """
     if not isinstance(session, HostState):
         raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
+    options = LoadOptions.read(_WHERE, only, rename, cast, reshard, regroup)
+    is_dry = read_flag(f"{_WHERE}: dry_run", dry_run)
     with together(session._ranks, _WHERE):
-        _reset(session, read_path(_WHERE, path), ignore_missing)
+        return _reset(session, read_path(_WHERE, path), options, ignore_missing, is_dry)
 
 
-def _reset(session: HostState, target: Path, ignore_missing: bool) -> None:
+def _reset(
+    session: HostState, target: Path, options: LoadOptions, ignore_missing: bool, is_dry: bool
+) -> LoadDiff:
     with session._held(_WHERE):
         pass  # a running one is refused before the file is read
-    variables = list(session._variables)
-    is_safetensors = target.suffix == ".safetensors"
-    with (open_safetensors if is_safetensors else open_onnx)(_WHERE, target) as stored:
-        found = {variable: variable.id for variable in variables if variable.id in stored.tensors}
-        if len(found) < len(variables) and not ignore_missing:
-            _refuse_missing(session, stored)
-        for variable, name in found.items():
-            _refuse_misfit(variable, stored, stored.tensors[name])
-        arrays = stored.arrays(found.values())
+    with open_checkpoint(_WHERE, target) as stored:
+        plan = LoadPlan(_WHERE, stored, session._variables, options, ignore_missing)
+        if is_dry:
+            plan.try_data()
+            return plan.diff(is_dry=True)
+        plan.require()
+        arrays = stored.arrays(each.tensor.name for each in plan.steps)
+    rows = plan.apply(arrays)
     if session._ranks is not None:
-        session._ranks.agree(_WHERE, [("ignore_missing", str(ignore_missing)), *_items(stored, arrays)])
+        _agree(session._ranks, stored, rows, ignore_missing)
     # The file is closed and its digests were right: nothing of it can fail any more.
-    session._restore(
-        {variable: arrays[name].view(variable.dtype.as_numpy()) for variable, name in found.items()},
-        stored.step,
-    )
+    session._restore(rows, stored.step if options.chosen is None else None)
+    return plan.diff(is_dry=False)
 
 
-def _items(stored: StoredFile, arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+def _agree(ranks: Ranks, stored: StoredFile, rows: Mapping[Variable, Array], ignore_missing: bool) -> None:
+    ranks.agree(_WHERE, [("ignore_missing", str(ignore_missing)), *_items(stored, rows)])
+
+
+def _items(stored: StoredFile, rows: Mapping[Variable, Array]) -> Iterator[tuple[str, str]]:
     """Facts of a file that all ranks must see; their paths may differ."""
     yield "the step in the file", str(stored.step)
-    yield "the variables in the file", ", ".join(arrays)
-    for name, array in arrays.items():
+    yield "the variables in the file", ", ".join(variable.id for variable in rows)
+    for variable, array in rows.items():
         digest = Digest()
         digest.update(bytes_of(array))
-        yield f"the data of {shown_name(name)} in the file", digest.text()
-
-
-def _refuse_missing(session: HostState, stored: StoredFile) -> None:
-    missing = [variable.id for variable in session._variables if variable.id not in stored.tensors]
-    close = close_names(missing[0], stored.tensors)
-    hint = f", did you mean {', '.join(close)}" if close else ""
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    raise UnknownNameError(
-        f"{_WHERE}: {shown_path(stored.file.path)} lacks variables, got no {shown_name(missing[0])}{more}{hint}, "
-        f"expected "
-        f"all {len(list(session._variables))} (or ignore_missing=True)"
-    )
-
-
-def _refuse_misfit(variable: Variable, stored: StoredFile, tensor: StoredTensor) -> None:
-    name, expected, replication = shown_name(variable.id), variable.shape_on_host, stored.replication
-    grouping = variable.replica_grouping
-    groups = grouping.num_groups
-    dtype = stored.known_dtype(tensor)
-    if dtype != variable.dtype.as_ml_dtypes():
-        raise DTypeError(
-            f"{_WHERE}: dtypes differ for {name}, got {dtype.name}, expected {variable.dtype.name}"
-        )
-    saved = groups if tensor.settings is None else tensor.settings.groups
-    if saved != groups:
-        raise ReplicaError(
-            f"{_WHERE}: groups of {name} cannot be mapped, got {saved} of {replication} replicas in the file, "
-            f"expected {groups} as of the program's {grouping.num_replicas} replicas"
-        )
-    if tensor.shape == expected:
-        return
-    hint = ""
-    if groups > 1 and tensor.shape == variable.shape:
-        hint = (
-            f": this is the shape of one replica, but each of the {groups} groups is initialised individually, "
-            "by a row of an outer dimension"
-        )
-    raise ShapeError(
-        f"{_WHERE}: shapes differ for {name}, got {shown_shape(tensor.shape)}, expected {shown_shape(expected)}{hint}"
-    )
+        yield f"the data of {shown_name(variable.id)} in the file", digest.text()

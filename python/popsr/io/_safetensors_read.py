@@ -21,6 +21,8 @@ from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
+from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL
+from popsr.io._load.options import Only, Rename, loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import (
@@ -59,7 +61,7 @@ _CHANGED = (
 )
 
 
-def load_safetensors(path: str | os.PathLike[str]) -> Checkpoint:
+def load_safetensors(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
     """All tensors of a safetensors file, and what it says of replicas.
 
     As :func:`popsr.io.load_onnx`: the structure is checked before memory is taken for data, the digest before data is
@@ -67,6 +69,8 @@ def load_safetensors(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: the file, popsr's or another writer's.
+        only: names to load, as they are after ``rename``: a pattern of ``fnmatch``, several, or a predicate.
+        rename: new names by the file's: a mapping, or a function that returns None for tensors to leave out.
     Returns:
         Arrays by name, with ``replication_factor``, ``settings`` and ``step`` where the file has them.
     Raises:
@@ -75,7 +79,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> Checkpoint:
         NotImplementedError: a tensor of a dtype without arrays.
     """
     with open_safetensors("load_safetensors", read_path("load_safetensors", path)) as stored:
-        return Checkpoint(stored)
+        return Checkpoint(stored, loaded_names("load_safetensors", only, rename, stored.tensors))
 
 
 @contextmanager
@@ -225,6 +229,9 @@ class _Header:
         if slash and kind in SETTINGS_PLACES:
             self._add_setting(name.encode(errors="surrogatepass"), kind, value)
             return
+        if slash and kind in HASH_OF_KEY:
+            self._add_hash(name, kind, value)
+            return
         self._budget.add_entry(key, value)
         if key in self.texts:
             raise self._twice(key)
@@ -249,6 +256,18 @@ class _Header:
             self._budget.take_memory(_NAMED_BYTES)
             self._more[texts, key, value] = more
         self._settings[name] = more
+
+    def _add_hash(self, name: str, key: str, value: str) -> None:
+        if not HEXADECIMAL.fullmatch(value):
+            raise self._file.bad(
+                f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits"
+            )
+        # Each tensor has its own, so they do not count as texts do.
+        self._budget.take_memory(HASH_BYTES + len(name))
+        found = self._stored.hashes.setdefault(name, {})
+        if HASH_OF_KEY[key] in found:
+            raise self._twice(f"{name}/{key}")
+        found[HASH_OF_KEY[key]] = value
 
     def _twice(self, key: str) -> CheckpointError:
         return self._file.bad(f"has metadata of one key, got {shown_name(key)} twice")

@@ -13,6 +13,7 @@ from popsr._host.files import shown_name
 from popsr._session.state import HostState
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.io._digest import Digest
+from popsr.io._hashes import HASH_BYTES, Hashes, hash_texts, read_hashes
 from popsr.io._new_file import remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
@@ -23,7 +24,7 @@ from popsr.tensor import Variable
 __all__ = ["save_safetensors"]
 
 
-def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
+def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as a safetensors file, one row a group.
 
     As :func:`popsr.io.save_onnx`, but the replication factor, groups and retrieval modes are always in the metadata:
@@ -32,6 +33,8 @@ def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> No
     Args:
         source: a session (the newest values), or an Ir (the initial data).
         path: the file.
+        hashes: ``"sha256"`` or ``"blake2b"``: also a hash of each tensor's bytes, as metadata ``NAME/popsr.sha256``,
+            with which others can check them by ``hashlib``. They are computed before the file is written.
     Raises:
         TypeError: ``source`` is neither, or there is a variable of a dtype that the format lacks.
         ValueError: a variable has the name of the metadata.
@@ -41,13 +44,16 @@ def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> No
             its place.
     """
     where = "save_safetensors"
+    algorithm = read_hashes(where, hashes)
     with saved_program(where, source, path) as program:
         target = program.path
         # The widest elements first: so all are aligned.
         ordered = sorted(program.variables, key=lambda variable: -variable.dtype.as_numpy().itemsize)
-        header = _header(program, ordered)
+        header = _header(program, ordered, hash_texts(algorithm, program))
         budget = budget_of_save(where, target, len(header) + sum(map(program.nbytes, ordered)))
         budget.check_header(len(header))
+        if algorithm is not None:
+            budget.take_memory(sum(HASH_BYTES + len(variable.id) for variable in ordered))
         program.check(budget, with_settings=True)
         if program.is_writer:
             remove_leftovers(where, target)
@@ -64,7 +70,7 @@ def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str]) -> No
             file.commit()
 
 
-def _header(program: Program, variables: list[Variable]) -> bytes:
+def _header(program: Program, variables: list[Variable], hashes: dict[str, str]) -> bytes:
     """The header, padded, with zeros for the digest."""
     entries: dict[str, Any] = {
         METADATA: {
@@ -76,6 +82,7 @@ def _header(program: Program, variables: list[Variable]) -> bytes:
                 for variable in variables
                 for key, text in program.settings(variable).items()
             },
+            **hashes,
         }
     }
     end = 0

@@ -143,6 +143,8 @@ class StoredFile:
     seal: Seal | None = None
     read_external: Callable[[list[StoredTensor], Make], None] | None = None
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
+    hashes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By name, hexadecimal digits by the name of the hash."""
 
     def add(self, tensor: StoredTensor) -> None:
         """Append a tensor.

@@ -1,0 +1,106 @@
+"""Findings of an audit, and the report that prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from popsr._text.one_line import one_line
+from popsr._text.summary import Summarised, Summary, line
+
+__all__ = ["AuditReport", "Drift"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One parameter at one step, whose ranks of a declared group do not hold equal bits.
+
+    Attributes:
+        step: of the job; None where the files have none.
+        name: of the parameter.
+        declared: ranks that should be equal, in set notation, as ``{0,1}{2,3}``.
+        found: ranks that are, likewise.
+        ranks: two of a group that differ.
+        element: index of the first element in which they differ; None where only hashes are known, or a shape differs.
+        values: both, as ``0x3f800000 (1.0)``; of hashes the hashes.
+    """
+
+    step: int | None
+    name: str
+    declared: str
+    found: str
+    ranks: tuple[int, int]
+    element: tuple[int, ...] | None
+    values: tuple[str, str]
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f"step {self.step}: "
+        place = "" if self.element is None else f" at element {list(self.element)}"
+        return one_line(
+            f"{step}'{self.name}' is declared equal on {self.declared} and is on {self.found}: ranks "
+            f"{self.ranks[0]} and {self.ranks[1]} differ{place}, {self.values[0]} and {self.values[1]}",
+            400,
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class AuditReport(Summarised):
+    """What an audit found; ``print`` shows the first drift, then a table.
+
+    Attributes:
+        steps: that were compared, in order; ``(None,)`` for files without a step.
+        ranks: number of ranks.
+        parameters: number of names that were compared.
+        nbytes: bytes of tensors that were read.
+        drifts: of each parameter the first step at which it differs, in the order of steps.
+        notes: ranks without a file, steps that some ranks lack, parameters that some lack, and names without groups.
+    """
+
+    steps: tuple[int | None, ...]
+    ranks: int
+    parameters: int
+    nbytes: int
+    drifts: tuple[Drift, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing differs that should not, and nothing was missing."""
+        return not self.drifts and not self.notes
+
+    @property
+    def first(self) -> Drift | None:
+        """The first drift."""
+        return self.drifts[0] if self.drifts else None
+
+    def __repr__(self) -> str:
+        return line(f"AuditReport[{self._verdict()}]")
+
+    def _verdict(self) -> str:
+        found = (
+            f"{len(self.drifts)} parameter{'' if len(self.drifts) == 1 else 's'} drift"
+            if self.drifts
+            else "no drift"
+        )
+        return (
+            f"{found}: {self.parameters} parameters of {self.ranks} ranks at {len(self.steps)} "
+            f"step{'' if len(self.steps) == 1 else 's'}{f', {len(self.notes)} notes' if self.notes else ''}"
+        )
+
+    def _summary(self) -> Summary:
+        rows = (
+            (
+                "" if d.step is None else d.step,
+                d.name,
+                d.declared,
+                d.found,
+                "" if d.element is None else list(d.element),
+                *d.values,
+            )
+            for d in self.drifts
+        )
+        header = ("step", "parameter", "declared", "equal", "element", f"rank {'a'}", f"rank {'b'}")
+        return Summary(self._verdict(), header, rows, len(self.drifts))
+
+    def __str__(self) -> str:
+        first = [] if self.first is None else [f"first: {self.first}"]
+        return "\n".join([self._summary().text(), *first, *(f"note: {each}" for each in self.notes)])

@@ -1,0 +1,204 @@
+"""Logs of hashes: a line of JSON for each tensor of each rank and step, written by the training loop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from popsr._host.arguments import read_int, read_items, read_path
+from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
+from popsr._session.rows import Array
+from popsr._text.shown import shown
+from popsr.bridge.audit._findings import AuditReport, Drift
+from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
+from popsr.errors import ArgumentTypeError, CheckpointError
+from popsr.io._torch.read import array_of_tensor
+from popsr.replicas import Partition
+
+__all__ = ["audit_log", "log_hashes"]
+
+_LOG, _AUDIT = "log_hashes", "audit_log"
+_MAX_LINE = 1 << 16
+
+
+def log_hashes(state: Mapping[str, Any], file: str | os.PathLike[str], *, step: int, rank: int) -> None:
+    """Append a line of JSON for each tensor to a log: step, rank, name, and SHA-256 of dtype, shape and bytes.
+
+    Called by each rank in the training loop, with a file of its own. Nested mappings are joined by dots.
+
+    Args:
+        state: a state dict: tensors of PyTorch, or arrays of NumPy or JAX, by name; what is no array is left out.
+        file: the log of this rank.
+        step: number of the step.
+        rank: number of the rank.
+    Raises:
+        ArgumentTypeError: ``state`` is not a mapping.
+        OSError: the file cannot be written.
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(
+            f"{_LOG}: state is not a mapping, got {shown(state)}, expected tensors by name"
+        )
+    path = read_path(_LOG, file)
+    where = {"step": read_int(f"{_LOG}: step", step, 0), "rank": read_int(f"{_LOG}: rank", rank, 0)}
+    lines = [
+        json.dumps({**where, "name": name, "hash": _hash(array)}, ensure_ascii=False) + "\n"
+        for name, array in _arrays(state, "")
+    ]
+    with file_errors(_LOG, "write", path), path.open("a", encoding="utf-8") as out:
+        out.writelines(lines)
+
+
+def _arrays(state: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Array]]:
+    torch = sys.modules.get("torch")
+    for key, value in state.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _arrays(value, f"{name}.")
+        elif torch is not None and isinstance(value, torch.Tensor):
+            local = value.to_local() if hasattr(value, "to_local") else value
+            yield name, array_of_tensor(torch, local.detach().cpu())
+        elif isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
+            yield name, np.asarray(value)
+
+
+def _hash(array: Array) -> str:
+    found = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
+    found.update(bytes_of(array))
+    return f"sha256:{found.hexdigest()}"
+
+
+def audit_log(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    groups: Any = "all",
+    *,
+    ranks: int | None = None,
+) -> AuditReport:
+    """Compare hashes that ranks logged with the groups that should hold equal bits.
+
+    A line is ``{"step": 3, "rank": 0, "name": "w", "hash": "..."}``, whatever the hash; lines may come in any order.
+
+    Args:
+        files: the logs of all ranks, or a folder of files that end in ``.jsonl``.
+        groups: which ranks should be equal, see ``DeclaredGroups``.
+        ranks: number of ranks. Default: one more than the largest that is found.
+    Raises:
+        FileError: a file cannot be read.
+        CheckpointError: a line is not such an object, or two of one rank, step and name contradict each other.
+        ReplicaError: the groups are of another number of ranks.
+    """
+    declared = groups if isinstance(groups, DeclaredGroups) else DeclaredGroups(groups)
+    table: dict[int, dict[str, dict[int, str]]] = {}
+    for path in _files(files):
+        for step, rank, name, text in _lines(path):
+            held = table.setdefault(step, {}).setdefault(name, {})
+            if held.setdefault(rank, text) != text:
+                raise CheckpointError(
+                    f"{_AUDIT}: {shown_path(path)} contradicts another line, got two hashes of {shown_name(name)} of "
+                    f"rank {rank} at step {step}, expected one"
+                )
+    known = max((rank for names in table.values() for held in names.values() for rank in held), default=0) + 1
+    count = known if ranks is None else read_int(f"{_AUDIT}: ranks", ranks, known)
+    return _compare(declared, table, count)
+
+
+def _compare(
+    declared: DeclaredGroups, table: dict[int, dict[str, dict[int, str]]], ranks: int
+) -> AuditReport:
+    drifts: dict[str, Drift] = {}
+    notes: dict[str, None] = {}
+    names: set[str] = set()
+    for step in sorted(table):
+        present = {rank for held in table[step].values() for rank in held}
+        absent = [rank for rank in range(ranks) if rank not in present]
+        if absent:
+            notes[f"step {step}: no lines of rank {', '.join(map(str, absent[:8]))}"] = None
+        for name, held in table[step].items():
+            partition = declared.partition(name, ranks)
+            if partition is None:
+                notes[f"no groups are declared for {shown_name(name)}"] = None
+                continue
+            names.add(name)
+            lacking = sorted(_lacking(partition, held, present))
+            if lacking:
+                notes[
+                    f"step {step}: rank {lacking[0]} lacks {shown_name(name)}, which others of its group have"
+                ] = None
+            if name not in drifts:
+                found = _drift(step, name, partition, held)
+                if found is not None:
+                    drifts[name] = found
+    return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts.values()), tuple(notes))
+
+
+def _lacking(declared: Partition, held: Mapping[int, str], present: set[int]) -> set[int]:
+    return {
+        rank
+        for block in declared.blocks
+        if any(each in held for each in block)
+        for rank in block
+        if rank in present and rank not in held
+    }
+
+
+def _drift(step: int, name: str, declared: Partition, held: Mapping[int, str]) -> Drift | None:
+    for block in declared.blocks:
+        members = [rank for rank in block if rank in held]
+        other = next((rank for rank in members if held[rank] != held[members[0]]), None)
+        if other is not None:
+            labels = [
+                (declared.labels[r], held[r]) if r in held else (-1 - r, "")
+                for r in range(declared.num_replicas)
+            ]
+            order = list(dict.fromkeys(labels))
+            equal = Partition.from_labels([order.index(each) for each in labels])
+            values = (held[members[0]][:40], held[other][:40])
+            return Drift(
+                step,
+                name,
+                shown_partition(declared),
+                shown_partition(equal),
+                (members[0], other),
+                None,
+                values,
+            )
+    return None
+
+
+def _files(files: Any) -> list[Path]:
+    if isinstance(files, (str, os.PathLike)):
+        path = read_path(_AUDIT, files)
+        return sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    return [read_path(_AUDIT, each) for each in read_items(_AUDIT, "files", files, kind="paths")]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, str, str]]:
+    with file_errors(_AUDIT, "read", path), path.open(encoding="utf-8", errors="replace") as file:
+        number = 0
+        while text := file.readline(_MAX_LINE):
+            number += 1
+            if not text.strip():
+                continue
+            try:
+                entry = json.loads(text)
+                step, rank, name, found = (entry[key] for key in ("step", "rank", "name", "hash"))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                step = rank = name = found = None
+            is_right = isinstance(name, str) and isinstance(found, str)
+            if not is_right or not _is_index(step) or not _is_index(rank):
+                raise CheckpointError(
+                    f"{_AUDIT}: {shown_path(path)} has a wrong line {number}, got {shown_name(text.strip())}, expected "
+                    "an object of step, rank, name and hash"
+                )
+            yield step, rank, name, found
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 24

@@ -1,0 +1,54 @@
+"""The command line of audits: ``python -m popsr audit``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from popsr.bridge.audit._compare import audit
+from popsr.bridge.audit._hashes import audit_log
+from popsr.errors import Error
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compare, and print what was found.
+
+    Returns:
+        0 when all is equal that should be; 1 when a parameter drifts; 2 when files are missing or wrong.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m popsr audit",
+        description="Compare checkpoints or hash logs of all ranks of a job.",
+    )
+    parser.add_argument(
+        "source", help="a folder, a pattern with {rank} and {step}, or logs that end in .jsonl", nargs="+"
+    )
+    parser.add_argument(
+        "--groups",
+        default="all",
+        help="'all', 'none', sets as '{0,1}{2,3}', or a JSON or YAML file of patterns",
+    )
+    parser.add_argument("--ranks", type=int, help="number of ranks, if some have no files")
+    args = parser.parse_args(list(argv))
+    try:
+        is_log = all(_is_log(Path(each)) for each in args.source)
+        if not is_log and len(args.source) > 1:
+            parser.error("one folder or pattern at a time, or logs that end in .jsonl")
+        files = args.source if len(args.source) > 1 else args.source[0]
+        compare = audit_log if is_log else audit
+        report = compare(files, args.groups, ranks=args.ranks)
+    except Error as error:
+        print(f"popsr: {error}", file=sys.stderr)
+        return 2
+    print(report)
+    if report.drifts:
+        return 1
+    return 0 if report.ok else 2
+
+
+def _is_log(path: Path) -> bool:
+    return path.suffix == ".jsonl" or (path.is_dir() and any(path.rglob("*.jsonl")))

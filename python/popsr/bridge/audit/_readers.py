@@ -1,0 +1,65 @@
+"""Tensors of the files of jobs, mapped into memory: no data is read until it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from popsr._host.files import file_errors
+from popsr._host.frameworks import framework
+from popsr._session.rows import Array
+from popsr.io._safetensors_read import open_safetensors
+from popsr.io._torch.read import array_of_tensor, open_torch
+
+__all__ = ["Held", "hold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor of one rank: its dtype by name, its shape, and its bytes, mapped from the file."""
+
+    kind: str
+    shape: tuple[int, ...]
+    data: Array
+    itemsize: int
+    dtype: np.dtype[Any] | None
+
+
+@contextmanager
+def hold(where: str, path: Path) -> Iterator[dict[str, Held]]:
+    """The tensors of a file by name; valid inside the block.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds more than weights.
+        FileError: it cannot be read.
+    """
+    if path.suffix == ".safetensors":
+        yield _of_safetensors(where, path)
+        return
+    torch = framework(where, "torch")
+    with open_torch(where, path) as stored:
+        found = {}
+        for name, tensor in stored.tensors.items():
+            array = array_of_tensor(torch, stored.found[name])
+            data = array.reshape(-1).view(np.uint8)
+            found[name] = Held(tensor.type_name, tensor.shape, data, array.itemsize, tensor.dtype)
+        yield found
+
+
+def _of_safetensors(where: str, path: Path) -> dict[str, Held]:
+    with open_safetensors(where, path) as stored:  # checks the header
+        size, tensors = stored.file.size, dict(stored.tensors)
+    with file_errors(where, "read", path):
+        whole = np.memmap(path, np.uint8, "r", shape=(size,))
+    found = {}
+    for name, each in tensors.items():
+        data = whole[each.begin : each.begin + each.length]
+        count = int(np.prod(each.shape, dtype=np.int64))
+        itemsize = each.dtype.itemsize if each.dtype is not None else max(1, len(data) // max(1, count))
+        found[name] = Held(each.type_name, each.shape, data, itemsize, each.dtype)
+    return found

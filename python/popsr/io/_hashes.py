@@ -1,0 +1,52 @@
+"""Hashes of tensors in checkpoints, with which others can check the data by ``hashlib`` alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+from popsr._host.arguments import read_choice
+from popsr._host.files import bytes_of
+from popsr.io._program import Program
+from popsr.tensor import Variable
+
+__all__ = ["HASH_BYTES", "HASH_OF_KEY", "HEXADECIMAL", "Hashes", "hash_texts", "hash_texts_of", "read_hashes"]
+
+Hashes = Literal["sha256", "blake2b"] | None
+"""A hash of ``hashlib`` for each tensor; None for none, as they take longer than the rest of a save."""
+
+HASH_OF_KEY = {"popsr.sha256": "sha256", "popsr.blake2b": "blake2b"}
+HASH_BYTES = 600
+"""Of the objects that stand for the hash of a tensor, besides the tensor's name."""
+
+HEXADECIMAL = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
+_KEY_OF_HASH = {name: key for key, name in HASH_OF_KEY.items()}
+
+
+def read_hashes(where: str, hashes: Hashes) -> str | None:
+    """The name of a hash, or None.
+
+    Raises:
+        AttributeValueError: it is another one.
+    """
+    return None if hashes is None else read_choice(where, "hashes", hashes, tuple(_KEY_OF_HASH))
+
+
+def hash_texts_of(algorithm: str | None, program: Program, variable: Variable) -> dict[str, str]:
+    """Metadata of one tensor: a hash of its bytes as they are in the file."""
+    if algorithm is None:
+        return {}
+    found = hashlib.new(algorithm)
+    for part in program.parts(variable):
+        found.update(bytes_of(part))
+    return {_KEY_OF_HASH[algorithm]: found.hexdigest()}
+
+
+def hash_texts(algorithm: str | None, program: Program) -> dict[str, str]:
+    """Metadata of all tensors, each key with the tensor's name before it."""
+    return {
+        f"{variable.id}/{key}": text
+        for variable in program.variables
+        for key, text in hash_texts_of(algorithm, program, variable).items()
+    }

@@ -1,0 +1,1 @@
+"""Checkpoints as files of ``torch.save``, read with weights only."""
