@@ -15,6 +15,9 @@ commands:
   plan script.py --ranks N [--bandwidth B] [--latency S]
                           print the messages that the program's session would move between N ranks of MPI in a run,
                           and the least time that they take; nothing of the session runs
+  report script.py [-o FILE] [--text] [--static] [ARGS]
+                          run a program and write a report of each of its sessions: lints, variables, memory,
+                          collectives, time, graph; with --static before anything of the session runs
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
@@ -28,6 +31,7 @@ _LISTINGS = {
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
     "plan": "popsr.compat._plan",
+    "report": "popsr.compat._report",
 }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from popsr._core import Partition, ReplicaGrouping
 
 __all__ = [
+    "ArenaValue",
     "AttributeSchema",
     "Connection",
     "ContextInfo",
@@ -26,6 +27,8 @@ __all__ = [
     "GradGraph",
     "InputSchema",
     "LintInfo",
+    "MemoryStep",
+    "MemoryTimeline",
     "NewTensor",
     "OpSchema",
     "Outlined",
@@ -313,6 +316,33 @@ class SessionStats(TypedDict):
     runs: int
     kernel_calls: dict[str, int]
     blocks: dict[str, int]
+
+
+class MemoryStep(NamedTuple):
+    """A step of a plan: its op, the bytes of the arena that hold values, and the end of the last of them."""
+
+    op: int | None
+    live: int
+    extent: int
+
+
+class ArenaValue(NamedTuple):
+    """A value in the arena, from step ``first`` to step ``last``, by the first tensor that lives there."""
+
+    tensor: int
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+class MemoryTimeline(NamedTuple):
+    """Steps of a plan, the values in its arena, its size, and bytes that instructions keep besides."""
+
+    steps: list[MemoryStep]
+    values: list[ArenaValue]
+    arena: int
+    temporaries: int
 
 
 class SessionMemory(TypedDict):

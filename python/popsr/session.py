@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 import numpy as np
 
 from popsr import _core
-from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping
+from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping, read_path
 from popsr._lazy import LazyModule, names_only
 from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
 from popsr._program.gaps import unsupported_ops
@@ -20,6 +21,7 @@ from popsr._program.location import add_place, noted
 from popsr._program.popart_names import with_popart_names
 from popsr._program.transaction import keep_attribute, transactional
 from popsr._records import SessionMemory, SessionStats
+from popsr._report.source import Source
 from popsr._session.devices import DeviceInfo
 from popsr._session.host_data import (
     check_keys,
@@ -56,10 +58,13 @@ from popsr.utils import HostScalarTensor
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from popsr._report import page as _report
+    from popsr._report.page import Report
     from popsr.io import _reset
     from popsr.io._load.diff import LoadDiff
     from popsr.io._load.options import Cast, Only, Rename, Reshard
 else:
+    _report = LazyModule("popsr._report.page")
     _reset = LazyModule("popsr.io._reset")
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
@@ -600,6 +605,64 @@ class Session(Summarised, HostState):
             )
         with self._state.lock:
             return Profile._of(self._ir._core, self._core.stats()["runs"], self._core.profile())
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
+        """All that is known of the program and its runs: lints, variables, memory, collectives, time, graph.
+
+        Before a run it tells what is proved, what is allocated and what will be exchanged; with ``profile=True`` the
+        time of runs so far. See ``docs/report.md``.
+
+        Args:
+            path: a file to write: text when it ends in ``.txt``, else one HTML page that needs nothing else. It is
+                replaced completely or not at all. Of several ranks, which all make this call, rank 0 writes it.
+        Returns:
+            The report: ``str`` is the text, ``html`` the page; of several ranks the memory and time of this one.
+        Raises:
+            TypeError: ``path`` is not a path.
+            FileError: the file cannot be written.
+            GraphError: the program changed since the session was made.
+            SessionError: the session runs in another thread.
+        """
+        where = None if path is None else read_path("report: path", path)
+        with self._held("report"):
+            report = _report.report_of(self._report_source())
+        if where is not None:
+            with self._one_writer("report", where) as is_writer:
+                if is_writer:
+                    _report.write_report(report, where)
+        return report
+
+    def _report_source(self) -> Source:
+        ranks, core = self._state.ranks, self._core
+        facts = self.facts
+        facts._refresh_seeds()
+        core.facts.check_fresh()
+        profile = None
+        if self._is_profiled:
+            profile = self.profile(), core.profile()[1]
+        settings = self._plan_settings
+        named = {
+            "dedup=False": not settings.dedup,
+            f"check={settings.check:g}": settings.check,
+            "optimise=False": not settings.optimise,
+            "profile=True": self._is_profiled,
+        }
+        return Source(
+            title=os.path.basename(sys.argv[0] if sys.argv else "") or "program",
+            ir=self._ir,
+            facts=facts,
+            core=core,
+            rank=None if ranks is None else (ranks.rank, ranks.size),
+            replicas=self.local_replicas,
+            settings=[name for name, is_set in named.items() if is_set],
+            runs=core.stats()["runs"],
+            memory=core.memory(),
+            timeline=core.memory_timeline(),
+            storage=[core.storage(v._id) for v in self._ir.main_graph.variables],
+            communication=self.plan.communication(ranks=self._ir.replication_factor),
+            traffic=self.traffic(),
+            profile=profile,
+        )
 
     def get_cycle_count(self, id: str = "") -> int:
         """PopART's count of a device's cycles, which a simulator does not have.

@@ -17,6 +17,7 @@
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/plan/memory_timeline.h"
 #include "popsr/runtime/session/session.h"
 
 namespace popsr::bindings {
@@ -320,6 +321,21 @@ Keyed<"SessionMemory"> memory_of(SessionHandle& self) {
                   "activations"_a = memory.activations, "streams"_a = memory.streams);
 }
 
+Record<"MemoryTimeline"> memory_timeline_of(SessionHandle& self) {
+  const MemoryTimeline timeline = memory_timeline(self.session().plan());
+  std::vector<Record<"MemoryStep">> steps;
+  for (const MemoryStep& each : timeline.steps) {
+    const auto op = each.op == kNone ? std::nullopt : std::optional(each.op);
+    steps.push_back(Record<"MemoryStep">::of(op, each.live, each.extent));
+  }
+  std::vector<Record<"ArenaValue">> values;
+  for (const ArenaValue& each : timeline.values) {
+    values.push_back(Record<"ArenaValue">::of(each.tensor, each.offset, each.bytes, each.first, each.last));
+  }
+  return Record<"MemoryTimeline">::of(std::move(steps), std::move(values), timeline.arena,
+                                      timeline.temporaries);
+}
+
 }  // namespace
 
 void bind_session(py::module_& m) {
@@ -383,6 +399,7 @@ void bind_session(py::module_& m) {
           py::arg("id"))
       .def("stats", &stats_of)
       .def("memory", &memory_of)
+      .def("memory_timeline", &memory_timeline_of)
       .def("profile", &profile_of)
       .def("traffic", &traffic_of)
       .def("plan", [](SessionHandle& self) { return self.session().plan().to_string(); });

@@ -16,7 +16,7 @@ from popsr.op import Op
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
 
-__all__ = ["Called", "Group", "Leaf", "graph_tree", "graphs_run_by", "scope_of"]
+__all__ = ["Called", "Group", "Leaf", "graph_tree", "graphs_run_by", "scope_of", "scopes_of_ops"]
 
 _MAX_SCOPES = 8  # deeper ones are one group
 _MAX_CALLS = 8  # graphs inside graphs; deeper ones are named only
@@ -107,7 +107,7 @@ class _Builder:
         ops = graph.ops
         root = Group("")
         open_groups = [root]
-        for op, scope in zip(ops, _scopes(ops), strict=True):
+        for op, scope in zip(ops, scopes_of_ops(ops), strict=True):
             path = [group.name for group in open_groups[1:]]
             same = _common(path, scope)
             del open_groups[same + 1 :]
@@ -150,7 +150,7 @@ class _Builder:
         return list(dict.fromkeys(each for each in found if each is not None))
 
 
-def _scopes(ops: Sequence[Op]) -> list[list[str]]:
+def scopes_of_ops(ops: Sequence[Op]) -> list[list[str]]:
     """Name scopes of each op, outermost first: those that its first output was named in.
 
     An op without outputs has no name. It stands in the scopes that the ops around it have in common.

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <new>
 #include <queue>
@@ -20,68 +19,10 @@
 #include "popsr/base/error.h"
 #include "popsr/base/no_memory.h"
 #include "popsr/ir/op_def.h"
+#include "popsr/runtime/plan/liveness.h"
 
 namespace popsr {
 namespace {
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + Slab::kAlignment - 1) / Slab::kAlignment * Slab::kAlignment;
-}
-
-/// Instructions (numbered in program text) between which a buffer holds a value.
-struct Lifetime {
-  std::size_t first = std::numeric_limits<std::size_t>::max();
-  std::size_t last = 0;
-  bool used() const { return first <= last; }
-};
-
-class Liveness {
- public:
-  explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
-
-  IdVector<BufferId, Lifetime> lifetimes;
-
- private:
-  void touch(BufferId id) {
-    lifetimes[id].first = std::min(lifetimes[id].first, clock_);
-    lifetimes[id].last = std::max(lifetimes[id].last, clock_);
-  }
-
-  void touch_operands(const LoweredOp& op) {
-    for_each_operand(op, [this](BufferId id, bool) { touch(id); });
-  }
-
-  void walk(const std::vector<LoweredOp>& ops) {
-    for (const LoweredOp& op : ops) {
-      ++clock_;
-      touch_operands(op);
-      if (op.is<lowered::Merged>() || op.is<lowered::Sliced>()) {
-        for_each_body(op, [this](const std::vector<LoweredOp>& parts) {
-          std::ranges::for_each(parts, [this](const LoweredOp& part) { touch_operands(part); });
-        });
-        continue;
-      }
-      const std::size_t begin = clock_;
-      for_each_body(op, [this](const std::vector<LoweredOp>& body) { walk(body); });
-      for (const BufferId id : op.out) touch(id);  // a conditional's claims hold at its end
-      const auto* const loop = op.as<lowered::Loop>();
-      if (loop == nullptr) continue;
-      const std::size_t end = ++clock_;
-      extend_over_loop(loop->body, begin, end);
-    }
-  }
-
-  /// Buffers that the body uses but does not define live through every iteration.
-  void extend_over_loop(const std::vector<LoweredOp>& body, std::size_t begin, std::size_t end) {
-    for_each_op(body, [&](const LoweredOp& op) {
-      for_each_operand(op, [&](BufferId id, bool) {
-        if (lifetimes[id].first <= begin) lifetimes[id].last = std::max(lifetimes[id].last, end);
-      });
-    });
-  }
-
-  std::size_t clock_ = 0;
-};
 
 /// First fit: each buffer gets the lowest addresses that no other one has while it lives. In the order of
 /// their lives, with a cost that hardly depends on how many live at once.
@@ -169,12 +110,6 @@ class Arena {
   std::size_t size_ = 0;
 };
 
-std::size_t slab_bytes(const LocalBlocks& blocks, const Buffer& buffer) {
-  return static_cast<std::size_t>((blocks.num_blocks(buffer.storage) + buffer.halo) *
-                                  num_elements(buffer.type.shape)) *
-         size_of(buffer.type.dtype);
-}
-
 /// The slab of a buffer, or of several of which it is the largest.
 Slab make_slab(const Ir& ir, const LocalBlocks& at, const Buffer& buffer, std::size_t bytes,
                std::string_view kind) {
@@ -225,14 +160,13 @@ void place_activations(const Ir& ir, const LocalBlocks& blocks, const LoweredPro
   std::vector<BufferId> order;
   for (const BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
-    if (buffer.kind == BufferKind::kActivation && !buffer.in_slices && liveness.lifetimes[id].used())
-      order.push_back(id);
+    if (is_in_arena(buffer) && liveness.lifetimes[id].used()) order.push_back(id);
   }
   std::ranges::stable_sort(order, {}, [&liveness](BufferId id) { return liveness.lifetimes[id].first; });
   Arena arena;
   IdVector<BufferId, std::size_t> offsets(program.buffers.size(), 0);
   for (const BufferId id : order) {
-    offsets[id] = arena.add(liveness.lifetimes[id], aligned(slab_bytes(blocks, program.buffers[id])));
+    offsets[id] = arena.add(liveness.lifetimes[id], arena_bytes(blocks, program.buffers[id]));
   }
   memory.activations = arena.size();
   if (order.empty()) return;

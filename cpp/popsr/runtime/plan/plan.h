@@ -29,6 +29,8 @@ class Plan {
   std::vector<Instruction>& instructions() { return instructions_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   bool stochastic() const { return stochastic_; }
+  /// Of Memory::activations without temporaries of instructions.
+  std::size_t arena_bytes() const { return arena_; }
 
   /// The buffer of a variable, or of the shard or remote entry that it lives in.
   BufferId variable(TensorId id) const;

@@ -1,0 +1,55 @@
+"""The things that a report is made of: a program, its facts, and what a session knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from popsr import _core
+    from popsr._records import MemoryTimeline, ProfiledInstruction, SessionMemory
+    from popsr._session.profile import Profile
+    from popsr.analysis import Communication, PartitionAnalysis, Traffic
+    from popsr.ir import Ir
+    from popsr.op import Op
+    from popsr.replicas import Partition
+
+__all__ = ["Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a session gives.
+
+    Attributes:
+        title: name of the program.
+        ir: the program.
+        facts: of the session.
+        core: the compiled session.
+        rank: this rank and the number of all; None without others.
+        replicas: those that this process runs.
+        settings: arguments of the session in words.
+        runs: number of runs that ended.
+        memory: bytes by kind.
+        timeline: bytes over time.
+        storage: replicas that share a stored copy of each variable, in the order of ``ir.main_graph.variables``.
+        communication: messages between ranks of one replica each.
+        traffic: bytes and messages that this rank moved.
+        profile: cost of all runs, and as recorded with the ids of ops; None without profile.
+    """
+
+    title: str
+    ir: Ir
+    facts: PartitionAnalysis
+    core: _core.Session
+    rank: tuple[int, int] | None
+    replicas: range
+    settings: Sequence[str]
+    runs: int
+    memory: SessionMemory
+    timeline: MemoryTimeline
+    storage: Sequence[Partition]
+    communication: Communication
+    traffic: Mapping[Op, Traffic]
+    profile: tuple[Profile, Sequence[ProfiledInstruction]] | None

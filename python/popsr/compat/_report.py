@@ -1,0 +1,108 @@
+"""``python -m popsr report``: the reports of a program's sessions, after it ran or as its sessions are made."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from popsr.compat._run import prepare, run_program
+from popsr.errors import Error
+from popsr.session import Session
+
+__all__ = ["main"]
+
+
+class _Made(BaseException):
+    """Ends a program whose session is reported as it is made."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the program and write the reports; returns the exit status."""
+    options = _parse(argv)
+    sessions: list[Session] = []
+    failed: BaseException | None = None
+    try:
+        prepare(options.program, options.is_module, options.force)
+        with mock.patch.object(Session, "__init__", _noting(options, sessions)):
+            run_program((), options.program[0], options.is_module)
+    except _Made:
+        pass
+    except Error as error:
+        failed = error
+        print(f"popsr: {error}", file=sys.stderr)
+    except SystemExit as error:
+        failed = error if error.code not in (None, 0) else None
+    if not sessions:
+        if failed is None:
+            print("popsr: report: the program made 0 sessions, expected 1 or more", file=sys.stderr)
+        return 2
+    try:
+        for number, session in enumerate(sessions, 1):
+            _write(options, session, number)
+    except Error as error:
+        print(f"popsr: {error}", file=sys.stderr)
+        return 2
+    return 0 if failed is None else 2
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m popsr report",
+        description="Run a program, then write what is known of each session that it made: lints, variables, memory, "
+        "collectives, time, graph. One HTML file for each session; it needs no server and no network.",
+    )
+    parser.add_argument(
+        "-o",
+        dest="output",
+        default="report.html",
+        metavar="FILE",
+        help="the file (report.html), of the second session report-2.html; text if it ends in .txt",
+    )
+    parser.add_argument("--text", action="store_true", help="print the reports as text in place of a file")
+    parser.add_argument(
+        "--static", action="store_true", help="report the first session as it is made, and run nothing of it"
+    )
+    parser.add_argument("--profile", action="store_true", help="measure times, as Session(..., profile=True)")
+    parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
+    parser.add_argument(
+        "program", help="script.py, or the module; further arguments, and all behind --, are its own"
+    )
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    own, more = list(argv[:end]), list(argv[end + 1 :])
+    options, others = parser.parse_known_args(own)
+    options.program = [options.program, *others, *more]
+    return options
+
+
+def _noting(options: argparse.Namespace, sessions: list[Session]) -> Callable[..., None]:
+    """The constructor of sessions that also keeps them."""
+    construct = Session.__init__
+
+    @functools.wraps(construct)
+    def make(self: Session, *args: Any, **kwargs: Any) -> None:
+        if options.profile:
+            kwargs["profile"] = True
+        construct(self, *args, **kwargs)
+        sessions.append(self)
+        if options.static:
+            raise _Made
+
+    return make
+
+
+def _write(options: argparse.Namespace, session: Session, number: int) -> None:
+    if options.text:
+        print(session.report(), end="")
+        return
+    path = Path(options.output)
+    if number > 1:
+        path = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    session.report(path)
+    if session._ranks is None or session._ranks.rank == 0:
+        print(f"popsr: report of session {number}: {path}")
