@@ -68,7 +68,7 @@ def used(capsule: Any) -> bool:
 
 
 def facts(capsule: Any) -> dict[str, Any]:
-    """What a capsule says, read apart from popsr."""
+    """The contents of a capsule, read apart from popsr."""
     kind: Any = Versioned if _is_valid(capsule, Versioned.NAME) else Unversioned
     managed = kind.from_address(_pointer(capsule, kind.NAME))
     tensor = managed.tensor

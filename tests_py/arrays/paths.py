@@ -49,7 +49,7 @@ def sample(name: str) -> Array:
 
 
 def expected_result(name: str) -> Array:
-    """What ``sr_result`` makes of the sample: doubled where that is arithmetic."""
+    """The result of ``sr_result`` for the sample: doubled where that is arithmetic."""
     x = sample(name)
     return x if name in CARRIERS else (x.astype(np.float32) * 2).astype(x.dtype)
 
@@ -58,7 +58,7 @@ def sr_result(x: Any, name: str, **options: Any) -> Any:
     """``x + x``; a carrier goes to float32 and back, and its arithmetic is refused."""
     if name not in CARRIERS:
         return sr.add(x, x, key=KEY, **options)
-    with pytest.raises(popsr.errors.DTypeError, match="no arithmetic.*popsr.sr.cast"):
+    with pytest.raises(popsr.errors.DTypeError, match=r"no arithmetic.*popsr\.sr\.cast"):
         sr.add(x, x, key=KEY)
     return sr.cast(sr.cast(x, np.float32, key=KEY), name, key=KEY, mode="rn")
 
@@ -117,19 +117,24 @@ def _jax(name: str, _: Path) -> None:
     check_program(x, sample(name))
 
 
+def view_of(array: Any) -> memoryview:
+    """The buffer of an array."""
+    return memoryview(array)
+
+
 def _buffer(name: str, _: Path) -> None:
     """Bits as a memoryview, with the dtype told."""
     x = sample(name)
     if name in CARRIERS:
         told = popsr.dtype.as_dtype(name)
-        ir, variable = program_of(memoryview(bits_of(x)), "v", told)
+        ir, variable = program_of(view_of(bits_of(x)), "v", told)
         with popsr.Session(ir) as session:
             check(session.get_tensor_data(variable), x)
     elif hasattr(ml_dtypes, name):
-        got = sr.add(memoryview(bits_of(x)), memoryview(bits_of(x)), key=KEY, dtype=name)
+        got = sr.add(view_of(bits_of(x)), view_of(bits_of(x)), key=KEY, dtype=name)
         check(np.asarray(got).view(x.dtype), expected_result(name))
     else:
-        check(sr_result(memoryview(x), name), expected_result(name))
+        check(sr_result(view_of(x), name), expected_result(name))
 
 
 class DLPackOnly:

@@ -1,7 +1,8 @@
-"""OCP's scales and 4-bit floats: stored, moved and cast to and from float32, exactly as specified; never computed with."""
+"""OCP's scales and 4-bit floats: stored, moved and cast to and from float32, never computed with."""
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,8 @@ MAGNITUDES = [Fraction(each) for each in (0, 0.5, 1, 1.5, 2, 3, 4, 6)]
 def floats() -> Array:
     """float32 values: the neighbours of all values of both carriers, of the middles, and all kinds of specials."""
     powers = [2.0**exponent for exponent in range(-149, 128)]
-    middles = [1.5 * power for power in powers[:-1]] + [
-        (float(a + b) / 2) for a, b in zip(MAGNITUDES, MAGNITUDES[1:], strict=False)
-    ]
+    middles = [1.5 * power for power in powers[:-1]]
+    middles += [float(a + b) / 2 for a, b in itertools.pairwise(MAGNITUDES)]
     exact = np.array([*powers, *middles, *map(float, MAGNITUDES), 1.5 * 2.0**127], np.float32)
     near = np.concatenate([np.nextafter(exact, np.float32(sign * np.inf)) for sign in (1, -1)])
     random = np.random.default_rng(0).integers(0, 2**32, 2000, np.uint32).view(np.float32)
@@ -59,7 +59,7 @@ def decoded(code: int, name: str) -> float:
 
 
 def cast(x: Array, to: popsr.dtype, **options: Any) -> Array:
-    """What a program makes of the data."""
+    """The data as a program casts it."""
     ir = popsr.Ir()
     for option, value in options.items():
         setattr(ir.options, option, value)
@@ -254,7 +254,7 @@ def test_files_hold_two_float4_a_byte(tmp_path: Path, count: int) -> None:
     assert got.dtype == x.dtype
     np.testing.assert_array_equal(bits_of(got), bits_of(x))
     if count % 2:
-        with pytest.raises(errors.ShapeError, match="^save_safetensors: the format has whole bytes, got"):
+        with pytest.raises(errors.ShapeError, match=r"^save_safetensors: the format has whole bytes, got"):
             io.save_safetensors(ir, tmp_path / "w.safetensors")
         return
     io.save_safetensors(ir, tmp_path / "w.safetensors")

@@ -25,7 +25,11 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = FLOATS + INTS
 NUMBERS_AND_BOOL = (*NUMBERS, "bool")  # of what ops read values; others are only moved
-FLOAT8 = tuple(name for name in popsr.dtypes.__all__ if name.startswith("float8"))
+FLOAT8 = tuple(
+    name
+    for name in popsr.dtypes.__all__
+    if name.startswith("float8") and not popsr.dtype.from_name(name)._is_carrier
+)
 ALL_DTYPES = (*NUMBERS_AND_BOOL, *FLOAT8)
 
 

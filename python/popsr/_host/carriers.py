@@ -28,8 +28,9 @@ def encode_carrier(values: Array, to: dtypes.dtype) -> Array:
     """float32 values as a carrier, as ml_dtypes casts them.
 
     To ``float8_e8m0fnu``: the nearest power of two, the greater one of two and between 2**-127 and 2**-126; positive
-    values below become 2**-127; 0, negative values, NaN, infinities and what rounds to 2**128 become NaN. To ``float4_e2m1fn``: to nearest even;
-    beyond 6, and infinities, 6 of their sign; NaN has no code and becomes a zero of the other sign.
+    values below become 2**-127; 0, negative values, NaN, infinities and what rounds to 2**128 become NaN. To
+    ``float4_e2m1fn``: to nearest even; beyond 6, and infinities, 6 of their sign; NaN has no code and becomes a zero
+    of the other sign.
     """
     with np.errstate(all="ignore"):
         return values.astype(to.as_numpy())

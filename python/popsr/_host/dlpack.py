@@ -9,6 +9,7 @@ import numpy as np
 
 from popsr import _core, dtypes
 from popsr._host.carriers import FLOAT4, pack, packed_bytes, unpack
+from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, UnsupportedError
 
@@ -43,7 +44,7 @@ _CODE_OF = {numpy_type: code for code, numpy_type in _CODES.items()}
 
 
 class _Facts(NamedTuple):
-    """What a capsule says of its memory."""
+    """The contents of a capsule."""
 
     version: tuple[int, int] | None
     flags: int
@@ -75,7 +76,7 @@ def from_dlpack(x: Any) -> Array:
         UnsupportedError: the memory is not the CPU's.
     Example:
         >>> popsr.from_dlpack(popsr.to_dlpack(np.array([1, 2], popsr.float8_e5m2.as_numpy())))
-        array([1, 2], dtype=float8_e5m2)
+        array([1, 2], dtype='float8_e5m2')
     """
     return read_dlpack("from_dlpack", "x", x)
 
@@ -168,13 +169,14 @@ class _Import:
 
     def _take(self, numpy_type: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
         facts, size = self._facts, numpy_type.itemsize
-        if math.prod(shape) == 0:
+        count = math.prod(shape)
+        if count == 0:
             # No element is read, whatever the strides.
             strides = (0,) * len(shape)
         reach = sum(abs(stride) * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
-        if max(reach + 1, math.prod(shape)) * size + facts.byte_offset + facts.address > _MAX_BYTES:
+        if max(reach + 1, count) * size + facts.byte_offset + facts.address > _MAX_BYTES:
             raise self._bad(f"more bytes than there are addresses, got shape {shape} and strides {strides}")
-        if facts.address == 0 and math.prod(shape):
+        if facts.address == 0 and count:
             raise self._bad(f"no memory, got a null pointer for shape {shape}")
         writable = facts.version is not None and not facts.flags & _READ_ONLY
         carrier = numpy_type if numpy_type.isbuiltin == 1 else np.dtype(f"u{size}")
@@ -245,7 +247,7 @@ def to_dlpack(array: Array, *, lanes: int = 1) -> DLPackArray:
         >>> popsr.to_dlpack(np.ones(3, popsr.bfloat16.as_numpy()))
         DLPackArray[bfloat16[3]]
     """
-    if not isinstance(array, np.ndarray):
+    if not issubclass(type(array), np.ndarray):
         raise ArgumentTypeError(f"to_dlpack: not an array, got {shown(array)}, expected an array of NumPy")
     kind = dtypes.dtype._of_numpy(array.dtype)
     numpy_type = None if kind is None else kind.as_ml_dtypes()
@@ -308,7 +310,9 @@ class DLPackArray:
         array, bits = self._codes(), _CODE_OF[self._dtype]
         reason = self._copied_because(array, versioned)
         if copy is False and reason:
-            raise UnsupportedError(f"{where}: a copy is needed, got copy=False for {reason}")
+            raise UnsupportedError(
+                f"{where}: a copy is needed, got copy=False for {reason}, expected copy=None"
+            )
         copied = bool(copy) or bool(reason)
         if copied:
             array = np.array(array, order="C", copy=True)
@@ -339,3 +343,6 @@ class DLPackArray:
         return _core.make_dlpack(
             packed, *_CODE_OF[FLOAT4], 1, _COPIED if versioned else None, shape=list(shape)
         )
+
+
+add_entry_points(__name__)

@@ -19,7 +19,8 @@ _INTRODUCTION = """# The ops
 `python -m popsr ops` prints a table of all ops, `python -m popsr ops --markdown` this page with the table.
 
 - dtypes: of all operands, or of each. *floats* are float16, bfloat16, float32 and float64, *ints* 8 to 64 bits wide,
-  with and without sign, *numbers* both, *float8* the floats of 8 bits, *all* these and bool.
+  with and without sign, *numbers* both, *float8* the floats of 8 bits, *carriers* float8_e8m0fnu and
+  float4_e2m1fn, *all* these and bool.
 - gradient: *yes*; *zeros*; *none*: the op passes no gradient on, which is an error if one is required there;
   *error*: differentiating a graph that passes a gradient through it is an error.
 - replicas agree on it: where the output is bitwise the same. *Meet of inputs*: on replicas that agree on all of them.
@@ -92,15 +93,17 @@ def _kinds(names: Iterable[str]) -> str:
 
 def _groups() -> list[tuple[str, set[str]]]:
     known = dtypes.dtype._all
-    float8 = {name for name in known if name.startswith("float8")}
-    floats = {name for name, kind in known.items() if kind.is_floating_point} - float8
+    carriers = {name for name, kind in known.items() if kind._is_carrier}
+    float8 = {name for name in known if name.startswith("float8")} - carriers
+    floats = {name for name, kind in known.items() if kind.is_floating_point} - float8 - carriers
     ints = {name for name, kind in known.items() if kind.is_int}
     return [
-        ("all", floats | ints | float8 | {"bool"}),
+        ("all", floats | ints | float8 | carriers | {"bool"}),
         ("numbers", floats | ints),
         ("floats", floats),
         ("ints", ints),
         ("float8", float8),
+        ("carriers", carriers),
     ]
 
 

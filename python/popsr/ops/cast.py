@@ -14,7 +14,8 @@ __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
 def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert to another element type.
 
-    Floats become integers by truncation; values out of range saturate and NaN becomes 0.
+    Floats become integers by truncation; values out of range saturate and NaN becomes 0. The carriers
+    ``float8_e8m0fnu`` and ``float4_e2m1fn`` are cast to and from float32 alone, as ml_dtypes does, never stochastically.
 
     Args:
         t: the operand, of any type but float8.
@@ -22,7 +23,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     Returns:
         Tensor of the shape of ``t``.
     Facts:
-        dtypes: numbers, bool
+        dtypes: numbers, carriers, bool
         gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on

@@ -1,4 +1,4 @@
-// DLPack capsules, read and made. What is in them is judged in popsr/_host/dlpack.py; here they are consumed
+// DLPack capsules, read and made. Their contents are judged in popsr/_host/dlpack.py; here they are consumed
 // once, and each deleter is called once.
 #include <pybind11/numpy.h>
 
@@ -87,7 +87,7 @@ class Capsule {
                : consume(*managed_, kName, kUsedName, dtype, shape, strides, writable);
   }
 
-  py::dict facts() const {
+  py::typing::Dict<py::str, py::object> facts() const {
     py::object version = py::none();
     py::object strides = py::none();
     if (versioned_ != nullptr) version = py::make_tuple(version_.major, version_.minor);
@@ -108,7 +108,7 @@ class Capsule {
     }
     const auto rank = static_cast<std::size_t>(tensor.ndim);
     if (rank != 0 && tensor.shape == nullptr) {
-      raise<ShapeError>("dlpack: no shape, got a null pointer for {} axes", rank);
+      raise<ShapeError>("dlpack: no shape, got a null pointer for {} axes, expected extents", rank);
     }
     if (rank != 0) shape_.assign(tensor.shape, tensor.shape + rank);
     has_strides_ = tensor.strides != nullptr;
@@ -120,7 +120,7 @@ class Capsule {
                     const std::vector<py::ssize_t>& shape, const std::vector<py::ssize_t>& strides,
                     bool writable) {
     if (PyCapsule_IsValid(capsule_.ptr(), name) == 0) {
-      raise<DTypeError>("dlpack: the capsule was consumed before, got a used one");
+      raise<DTypeError>("dlpack: the capsule was consumed before, got a used one, expected a new one");
     }
     auto owner = std::make_unique<Owner<M>>(&managed);
     Owner<M>* const owned = owner.get();
@@ -151,7 +151,7 @@ class Capsule {
 
 // Writing
 
-/// What a capsule of popsr holds: the struct, what it points to, and the array.
+/// Contents of a capsule of popsr: the struct, the memory that it points to, and the array.
 template <class M>
 struct Exported {
   M managed = {};

@@ -40,14 +40,14 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-/// What capsules named "dltensor" hold.
+/// Contents of capsules named "dltensor".
 struct Managed {
   Tensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
 
-/// What capsules named "dltensor_versioned" hold.
+/// Contents of capsules named "dltensor_versioned".
 struct ManagedVersioned {
   Version version;
   void* context;

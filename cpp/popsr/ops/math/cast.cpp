@@ -1,7 +1,7 @@
-// Conversion between dtypes, rounded once: cast between any two but float8, of which carriers meet float32 alone, and casts from and to float8,
-// whose values are scaled by a power of two that is known at run time. The scaled value is exact in the
-// compute type, except where it is so small that every format rounds it to 0 (under stochastic rounding: but
-// for a chance below 2^-64).
+// Conversion between dtypes, rounded once: cast between any two but float8, of which carriers meet float32
+// alone, and casts from and to float8, whose values are scaled by a power of two that is known at run time.
+// The scaled value is exact in the compute type, except where it is so small that every format rounds it to
+// 0 (under stochastic rounding: but for a chance below 2^-64).
 #include <string>
 
 #include "popsr/base/error.h"
