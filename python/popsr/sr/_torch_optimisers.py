@@ -52,7 +52,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                     if p.grad is not None:
                         state = self.state[p]
                         state["step"] = state.get("step", 0) + 1
-                        self._step_one(p, -p.grad if group["maximize"] else p.grad, state, group, key)
+                        grad = -_wide(p.grad) if group["maximize"] else p.grad
+                        self._step_one(p, grad, state, group, key)
         return loss
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
@@ -219,8 +220,8 @@ class Adafactor(Optimiser):
         params: as in torch.
         lr: upper limit of the relative step.
         beta2_decay: exponent of the decay of the second moments.
-        eps: smallest root of a second moment (default: that of the gradient's format, at least fp32's) and smallest
-            scale of a parameter.
+        eps: smallest root of a second moment (default: the spacing of fp32 at 1) and smallest scale of a
+            parameter.
         d: threshold of the clipping of updates.
         weight_decay: decoupled decay.
         maximize: ascends.

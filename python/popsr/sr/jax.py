@@ -43,8 +43,8 @@ class Key:
     """A key whose parts may be traced, or mapped by ``vmap``; a pytree of integers.
 
     Args:
-        root: a ``popsr.sr.Key``, an integer from 0 to 2**64 - 1 as for that, or a key of ``jax.random``, whose two words
-            are the seed, the first one high.
+        root: a ``popsr.sr.Key``, an integer from 0 to 2**64 - 1 as for that, or a key of ``jax.random``, whose two
+            words are the seed, the first one high.
     Raises:
         TypeError: something else.
     """
