@@ -125,7 +125,7 @@ def test_mapped_operands_are_numbered_as_one_array(what: str) -> None:
 
 def test_torch_checks_the_operator() -> None:
     x, y, _ = operands()
-    arguments = ("add", x, y, None, None, st.key_tensor(KEY), torch.bfloat16, [], "sr", "ieee", 0)
+    arguments: Any = ("add", x, y, None, None, st.key_tensor(KEY), torch.bfloat16, [], "sr", "ieee", 0)
     torch.library.opcheck(torch.ops.popsr_sr.apply.default, arguments)
 
 

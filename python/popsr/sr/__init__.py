@@ -47,7 +47,11 @@ __all__ = [
     "uniform_bits",
 ]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from popsr.sr import jax as jax
+    from popsr.sr import optax as optax
+    from popsr.sr import torch as torch
+else:
     __getattr__ = entry_point(
         lazy_attributes(__name__, ("jax", "optax", "torch"), {}, unknown_attribute(__name__, __all__))
     )

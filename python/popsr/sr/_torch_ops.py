@@ -86,9 +86,7 @@ def at(key: torch.Tensor, step: int | torch.Tensor) -> torch.Tensor:
         step: an integer, or a tensor with one, for which nothing is compiled again.
     """
     _check_key("at", key)
-    return (
-        _derive_tensor_op(key, step, True) if isinstance(step, torch.Tensor) else _derive_op(key, step, True)
-    )
+    return _derived(key, step, True)
 
 
 def fold_in(key: torch.Tensor, data: int | str | torch.Tensor) -> torch.Tensor:
@@ -99,13 +97,18 @@ def fold_in(key: torch.Tensor, data: int | str | torch.Tensor) -> torch.Tensor:
         data: a text, an integer, or a tensor with one.
     """
     _check_key("fold_in", key)
-    if isinstance(data, str):
-        return _derive_text_op(key, data)
-    return (
-        _derive_tensor_op(key, data, False)
-        if isinstance(data, torch.Tensor)
-        else _derive_op(key, data, False)
-    )
+    return _derived(key, data, False)
+
+
+def _derived(key: torch.Tensor, data: Any, step: bool) -> torch.Tensor:
+    result: torch.Tensor
+    if isinstance(data, str) and not step:
+        result = _derive_text_op(key, data)
+    elif isinstance(data, torch.Tensor):
+        result = _derive_tensor_op(key, data, step)
+    else:
+        result = _derive_op(key, data, step)
+    return result
 
 
 def _check_key(op: str, key: Any) -> None:
@@ -138,27 +141,28 @@ def _apply_op(
     offset: int,
 ) -> torch.Tensor:
     options: dict[str, Any] = {"key": _eager_key(key), "mode": mode, "overflow": overflow, "offset": offset}
+    operands: list[Any] = [each for each in (x, y, z) if each is not None]
+    result: torch.Tensor
     if op == "cast":
-        return _cast.cast(x, dtype, **options)
-    if op == "sum":
-        return _sum.sum(x, dtype, axis=tuple(axes), **options)
-    if op == "axpy":
-        return _sums.axpy(0.0 if alpha is None else alpha, x, y, **options)
-    operands = [each for each in (x, y, z, alpha) if each is not None]
-    result: torch.Tensor = _EAGER[op](*operands, **options)
+        result = _cast.cast(x, dtype, **options)
+    elif op == "sum":
+        result = _sum.sum(x, dtype, axis=tuple(axes), **options)
+    elif op == "axpy":
+        result = _sums.axpy(alpha or 0.0, *operands, **options)
+    else:
+        result = _EAGER[op](*operands, *([] if alpha is None else [alpha]), **options)
     return result
 
 
 @_apply_op.register_fake
-def _fake(
-    op: str, x: Any, y: Any, z: Any, alpha: Any, key: Any, dtype: Any, axes: Any, *_: Any
-) -> torch.Tensor:
-    shape = torch.broadcast_shapes(*(each.shape for each in (x, y, z) if each is not None))
+def _fake(_op: str, x: Any, y: Any, z: Any, _alpha: Any, _key: Any, dtype: Any, axes: Any, *_: Any) -> Any:
+    broadcast: Any = torch.broadcast_shapes
+    shape = broadcast(*(each.shape for each in (x, y, z) if each is not None))
     return x.new_empty([extent for k, extent in enumerate(shape) if k not in axes], dtype=dtype)
 
 
 def _map(
-    info: Any,
+    _info: Any,
     in_dims: Any,
     op: str,
     x: Any,
@@ -187,6 +191,7 @@ _apply_op.register_vmap(_map)
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    del output
     ctx.op, x, y, z, ctx.alpha, _, _, ctx.axes, *_ = inputs
     ctx.count = len(inputs)
     ctx.save_for_backward(*(each for each in (x, y, z) if each is not None))
@@ -207,16 +212,17 @@ def _of_sum(g: Any, _: Any, axes: Any, x: Any) -> Any:
     return (g.expand_as(x),)
 
 
+# From the gradient, alpha, axes and operands.
 _GRADIENTS: dict[str, Any] = {
-    "add": lambda g, a, _, x, y: (g, g),
-    "sub": lambda g, a, _, x, y: (g, -g),
-    "mul": lambda g, a, _, x, y: (g * y, g * x),
-    "fma": lambda g, a, _, x, y, z: (g * y, g * x, g),
-    "axpy": lambda g, a, _, x, y: (a * g, g),
-    "lerp": lambda g, a, _, x, y, t: (g * (1 - t), g * t, g * (y - x)),
-    "addcmul": lambda g, a, _, x, s, t: (g, a * g * t, a * g * s),
-    "addcdiv": lambda g, a, _, x, s, t: (g, a * g / t, -a * g * s / (t * t)),
-    "cast": lambda g, a, _, x: (g,),
+    "add": lambda g, *_: (g, g),
+    "sub": lambda g, *_: (g, -g),
+    "mul": lambda g, _a, _k, x, y: (g * y, g * x),
+    "fma": lambda g, _a, _k, x, y, _z: (g * y, g * x, g),
+    "axpy": lambda g, a, *_: (a * g, g),
+    "lerp": lambda g, _a, _k, x, y, t: (g * (1 - t), g * t, g * (y - x)),
+    "addcmul": lambda g, a, _k, _x, s, t: (g, a * g * t, a * g * s),
+    "addcdiv": lambda g, a, _k, _x, s, t: (g, a * g / t, -a * g * s / (t * t)),
+    "cast": lambda g, *_: (g,),
     "sum": _of_sum,
 }
 _apply_op.register_autograd(_backward, setup_context=_setup)
@@ -245,7 +251,8 @@ def _apply(
     aligned = [x.reshape((1,) * (rank - x.dim()) + tuple(x.shape)) for x in tensors]
     form = operands[0].dtype if dtype is None else dtype
     x, y, z = (*aligned, None, None)[:3]
-    return _apply_op(op, x, y, z, alpha, key, form, list(axes), mode, overflow, offset)
+    result: torch.Tensor = _apply_op(op, x, y, z, alpha, key, form, list(axes), mode, overflow, offset)
+    return result
 
 
 def add(
@@ -253,8 +260,8 @@ def add(
 ) -> torch.Tensor:
     """``popsr.sr.add``, also in ``torch.compile``, with gradients, and under ``vmap``.
 
-    The gradients are straight-through: those of the sum before rounding, in fp32 (fp64 if an operand is). Under ``vmap``
-    the mapped axis is the first one of the array that is rounded, whose element i draws number i.
+    The gradients are straight-through: those of the sum before rounding, in fp32 (fp64 if an operand is). Under
+    ``vmap`` the mapped axis is the first one of the array that is rounded, whose element i draws number i.
 
     Args:
         x: tensor on the CPU; the result has its format.

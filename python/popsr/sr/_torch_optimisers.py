@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from popsr._host.arguments import read_number
+from popsr._host.arguments import is_a, read_number
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
@@ -244,7 +245,7 @@ class Adafactor(Optimiser):
         maximize: bool = False,
         seed: int | None = None,
     ) -> None:
-        if not isinstance(eps, (tuple, list)) or len(eps) != 2:
+        if not is_a(eps, (tuple, list)) or len(eps) != 2:
             raise ArgumentTypeError(f"Adafactor: eps is not a pair of numbers, got {shown(eps)}")
         numbers = {
             "lr": lr,
@@ -285,4 +286,5 @@ class Adafactor(Optimiser):
 
 
 def _root_mean_square(x: Any) -> float:
-    return float(x.norm(2)) / max(1, x.numel()) ** 0.5
+    size: int = max(1, x.numel())
+    return float(x.norm(2)) / math.sqrt(size)
