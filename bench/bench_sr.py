@@ -285,3 +285,58 @@ def test_call_overhead(benchmark, name, what):
 def test_call_overhead_of_an_adder(benchmark):
     x, adder = np.ones(8, np.float32), popsr.StochasticAdder("float32", seed=1)
     report_call("StochasticAdder.add_biased(x, y), float32", benchmark, lambda: adder.add_biased(x, x))
+
+
+# Where people train: compiled calls beside eager ones, optimisers beside torch's
+
+
+@pytest.mark.parametrize("n", [8, 1 << 20])
+def test_jit_beside_eager(benchmark, n):
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    x, u = jnp.ones(n, jnp.bfloat16), jnp.full(n, 1e-3, jnp.float32)
+    compiled = jax.jit(lambda x, u, step: sr.jax.add(x, u, key=sr.jax.Key(KEY).at(step)))
+    sides = {
+        "jit": lambda: compiled(x, u, 3).block_until_ready(),
+        "eager": lambda: sr.add(x, u, key=KEY.at(3)),
+    }
+    report("jax, add bf16 + fp32, jit / eager", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+
+
+@pytest.mark.parametrize("n", [8, 1 << 20])
+def test_torch_operator_beside_eager(benchmark, n):
+    torch = pytest.importorskip("torch")
+    x, u = torch.ones(n, dtype=torch.bfloat16), torch.full((n,), 1e-3)
+    key = sr.torch.key_tensor(KEY)
+    sides = {"operator": lambda: sr.torch.add(x, u, key=key), "eager": lambda: sr.add(x, u, key=KEY)}
+    report("torch, add bf16 + fp32, operator / eager", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+
+
+OPTIMISERS = {
+    "SGD": {"lr": 1e-3},
+    "SGD momentum": {"lr": 1e-3, "momentum": 0.9},
+    "AdamW": {"lr": 1e-3},
+    "Adafactor": {"lr": 1e-3},
+}
+
+
+@pytest.mark.parametrize(("count", "size"), [(8, (512, 512)), (100, (32, 32))])
+@pytest.mark.parametrize("against", ["float32", "bfloat16"])
+@pytest.mark.parametrize("what", OPTIMISERS)
+def test_optimiser_beside_torch(benchmark, what, against, count, size):
+    """Weights of popsr are bf16."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(popsr.num_threads())
+
+    def parameters(dtype):
+        made = [torch.nn.Parameter(torch.randn(size).to(dtype)) for _ in range(count)]
+        for p in made:
+            p.grad = torch.randn(size).to(dtype)
+        return made
+
+    name = what.partition(" ")[0]
+    ours = getattr(sr.torch, name)(parameters(torch.bfloat16), seed=1, **OPTIMISERS[what])
+    theirs = getattr(torch.optim, name)(parameters(getattr(torch, against)), foreach=True, **OPTIMISERS[what])
+    sides = {"popsr": ours.step, "torch foreach": theirs.step}
+    n = count * size[0] * size[1]
+    report(f"{what}, {count} tensors / torch {against}", n, by_turns(benchmark, sides, 15), "-", "-")

@@ -45,7 +45,8 @@ SECTIONS = (
     ("popsr", "Programs: `popsr`"),
 )
 ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
-NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "torch"}  # modules that import an optional package
+# Modules that import an optional package.
+NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "torch"}
 
 
 INDEX = """# Reference

@@ -2,7 +2,8 @@
 
 ``key = Key(seed).fold_in("layer3.w").at(step)`` says which random numbers are drawn; there is no hidden state. Element
 i of a result draws number i of its key, whatever the operation, format, layout or number of threads, so a decision can
-be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`` holds an optimiser.
+be checked from outside with ``uniform_bits`` and ``bracket``. ``popsr.sr.torch`` holds optimisers and
+operations for compiled graphs, ``popsr.sr.jax`` operations for ``jit``, and ``popsr.sr.optax`` roundings of optimisers.
 """
 
 from typing import TYPE_CHECKING
@@ -46,7 +47,11 @@ __all__ = [
     "uniform_bits",
 ]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from popsr.sr import jax as jax
+    from popsr.sr import optax as optax
+    from popsr.sr import torch as torch
+else:
     __getattr__ = entry_point(
         lazy_attributes(__name__, ("jax", "optax", "torch"), {}, unknown_attribute(__name__, __all__))
     )

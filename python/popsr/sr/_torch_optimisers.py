@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from popsr._host.arguments import read_number
+from popsr._host.arguments import is_a, read_number
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
@@ -52,7 +53,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                     if p.grad is not None:
                         state = self.state[p]
                         state["step"] = state.get("step", 0) + 1
-                        self._step_one(p, -p.grad if group["maximize"] else p.grad, state, group, key)
+                        grad = -_wide(p.grad) if group["maximize"] else p.grad
+                        self._step_one(p, grad, state, group, key)
         return loss
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
@@ -219,8 +221,8 @@ class Adafactor(Optimiser):
         params: as in torch.
         lr: upper limit of the relative step.
         beta2_decay: exponent of the decay of the second moments.
-        eps: smallest root of a second moment (default: that of the gradient's format, at least fp32's) and smallest
-            scale of a parameter.
+        eps: smallest root of a second moment (default: the spacing of fp32 at 1) and smallest scale of a
+            parameter.
         d: threshold of the clipping of updates.
         weight_decay: decoupled decay.
         maximize: ascends.
@@ -243,7 +245,7 @@ class Adafactor(Optimiser):
         maximize: bool = False,
         seed: int | None = None,
     ) -> None:
-        if not isinstance(eps, (tuple, list)) or len(eps) != 2:
+        if not is_a(eps, (tuple, list)) or len(eps) != 2:
             raise ArgumentTypeError(f"Adafactor: eps is not a pair of numbers, got {shown(eps)}")
         numbers = {
             "lr": lr,
@@ -284,4 +286,5 @@ class Adafactor(Optimiser):
 
 
 def _root_mean_square(x: Any) -> float:
-    return float(x.norm(2)) / max(1, x.numel()) ** 0.5
+    size: int = max(1, x.numel())
+    return float(x.norm(2)) / math.sqrt(size)

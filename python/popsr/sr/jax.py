@@ -20,20 +20,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from popsr import sr
 from popsr._host.arguments import integer_of, read_int, read_number
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
+from popsr.sr import _cast, _products, _sum, _sums
 from popsr.sr._call import REQUIRED, _key, read_options
+from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
-from popsr.sr._sum import _read_axes
 from popsr.sr._types import Mode, Overflow
 
 __all__ = ["Key", "add", "addcdiv", "addcmul", "axpy", "cast", "fma", "lerp", "mul", "sub", "sum"]
 
 _WORD = 2**32 - 1
+_EAGER: dict[str, Any] = {
+    "add": _sums.add,
+    "sub": _sums.sub,
+    "lerp": _sums.lerp,
+    "mul": _products.mul,
+    "fma": _products.fma,
+    "addcmul": _products.addcmul,
+    "addcdiv": _products.addcdiv,
+    "axpy": _sums.axpy,
+    "cast": _cast.cast,
+    "sum": _sum.sum,
+}
 # Axes of the leaf that a link of a key's chain has: two words of a number, a traced integer, or none for a text.
 _CORE = {"words": 1, "seed": 1, "pair": 1, "traced": 0}
 
@@ -43,8 +55,8 @@ class Key:
     """A key whose parts may be traced, or mapped by ``vmap``; a pytree of integers.
 
     Args:
-        root: a ``popsr.sr.Key``, an integer from 0 to 2**64 - 1 as for that, or a key of ``jax.random``, whose two words
-            are the seed, the first one high.
+        root: a ``popsr.sr.Key``, an integer from 0 to 2**64 - 1 as for that, or a key of ``jax.random``, whose two
+            words are the seed, the first one high.
     Raises:
         TypeError: something else.
     """
@@ -61,7 +73,7 @@ class Key:
         if isinstance(root, jax.Array):
             self._chain, self._leaves = (("root", "seed", None),), (_words_of_jax(root),)
             return
-        known = root if isinstance(root, sr.Key) else sr.Key(root)
+        known = root if isinstance(root, EagerKey) else EagerKey(root)
         words = np.array([w >> s & _WORD for w in known.words for s in (0, 32)], np.uint32)
         self._chain, self._leaves = (("root", "words", None),), (words,)
 
@@ -125,13 +137,13 @@ def _cores(key: Key) -> list[int]:
     return [_CORE[kind] for _, kind, _ in key._chain if kind != "text"]
 
 
-def _eager_key(chain: Any, leaves: Sequence[np.ndarray[Any, Any]]) -> sr.Key:
+def _eager_key(chain: Any, leaves: Sequence[np.ndarray[Any, Any]]) -> EagerKey:
     """The key of ``popsr.sr`` that a chain makes."""
     values = iter(leaves)
     (_, kind, _), *rest = chain
     words = [int(word) for word in next(values).reshape(-1)]
     if kind == "seed":
-        key = sr.Key(words[0] << 32 | words[1])
+        key = EagerKey(words[0] << 32 | words[1])
     else:
         key = _key(words[0] | words[1] << 32, words[2] | words[3] << 32, "popsr.sr.jax.Key(...)")
     for call, kind, text in rest:
@@ -160,17 +172,17 @@ class _Call(NamedTuple):
         rest = iter(arrays)
         return [next(rest) if value is None else value for value in self.constants]
 
-    def eager(self, arrays: Sequence[Any], key: sr.Key, batched: int) -> Any:
+    def eager(self, arrays: Sequence[Any], key: EagerKey, batched: int) -> Any:
         """The call of ``popsr.sr``, with axes of ``vmap`` in front."""
         given, options = self.fill(arrays), dict(self.options)
         if self.op == "cast":
-            return sr.cast(*given, self.dtype, key=key, **options)
+            return _EAGER["cast"](*given, self.dtype, key=key, **options)
         if self.op == "sum":
             axes = tuple(axis + batched for axis in self.axes)
-            return sr.sum(*given, self.dtype, axis=axes, key=key, **options)
+            return _EAGER["sum"](*given, self.dtype, axis=axes, key=key, **options)
         if self.op == "axpy":
-            return sr.axpy(*self.alpha, *given, key=key, **options)
-        return getattr(sr, self.op)(*given, *self.alpha, key=key, **options)
+            return _EAGER["axpy"](*self.alpha, *given, key=key, **options)
+        return _EAGER[self.op](*given, *self.alpha, key=key, **options)
 
 
 def _run(call: _Call, key: Key, *arrays: Any) -> np.ndarray[Any, Any]:
@@ -204,7 +216,8 @@ def _part(x: np.ndarray[Any, Any], index: tuple[int, ...], mapped: tuple[int, ..
 def _rounded(call: _Call, key: Key, *arrays: Any) -> Any:
     if not any(isinstance(x, jax.core.Tracer) for x in (*key._leaves, *arrays)):
         return jnp.asarray(_run(call, key, *arrays))
-    result = jax.ShapeDtypeStruct(call.shape, call.dtype)
+    make: Any = jax.ShapeDtypeStruct
+    result = make(call.shape, call.dtype)
     return jax.pure_callback(functools.partial(_run, call), result, key, *arrays, vmap_method="expand_dims")
 
 
@@ -259,13 +272,13 @@ def _apply(
     alpha: tuple[float, ...] = (),
     dtype: Any = None,
     axis: Any = REQUIRED,
-) -> Any:
-    if not isinstance(key, (Key, sr.Key)):
+) -> jax.Array:
+    if not isinstance(key, (Key, EagerKey)):
         got = "none" if key is REQUIRED or key is None else type_name(key)
         raise ArgumentTypeError(
             f"{op}: key is missing or of the wrong type, got {got}, expected popsr.sr.jax.Key(seed)"
         )
-    read_options(op, sr.Key(0), mode, overflow, offset, None)
+    read_options(op, EagerKey(0), mode, overflow, offset, None)
     if type(operands[0]) in (int, float):
         raise ArgumentTypeError(
             f"{op}: the first operand is a number, got {operands[0]!r}, expected an array"
@@ -279,15 +292,17 @@ def _apply(
         raise ShapeError(
             f"{op}: shapes do not broadcast, got {text}, expected extents that are equal or 1"
         ) from None
-    rank, axes = len(shape), ()
+    rank = len(shape)
+    axes: tuple[int, ...] = ()
     aligned = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
     if axis is not REQUIRED:
-        axes = _read_axes(axis, rank)
+        axes = _sum._read_axes(axis, rank)
         shape = tuple(extent for k, extent in enumerate(shape) if k not in axes)
     form = np.dtype(arrays[0].dtype) if dtype is None else read_format(op, dtype).numpy
     options = (("mode", mode), ("overflow", overflow), ("offset", int(offset)))
     call = _Call(op, constants, alpha, axes, shape, rank, form, options)
-    return _rounded(call, Key(key), *aligned)
+    result: jax.Array = _rounded(call, Key(key), *aligned)
+    return result
 
 
 def add(

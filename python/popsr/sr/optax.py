@@ -1,4 +1,4 @@
-"""Optimisers of optax for weights in bfloat16 or float8: updates are in fp32, and new weights rounded stochastically."""
+"""Optimisers of optax for weights in bfloat16 or float8: updates in fp32, and new weights rounded stochastically."""
 
 from __future__ import annotations
 

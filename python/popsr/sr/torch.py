@@ -1,4 +1,8 @@
-"""Optimisers for torch whose weights may be bfloat16, or float8: every update is rounded stochastically."""
+"""Optimisers for torch whose weights may be bfloat16, or float8, and operations that ``torch.compile`` keeps.
+
+Every update is rounded stochastically. The operations have gradients and work under ``vmap``; torch itself refuses
+``torch.func.grad`` of custom operators.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,42 @@ from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr.sr._adamw import adamw_
 from popsr.sr._call import Key
+from popsr.sr._torch_ops import (
+    add,
+    addcdiv,
+    addcmul,
+    at,
+    axpy,
+    cast,
+    fma,
+    fold_in,
+    key_tensor,
+    lerp,
+    mul,
+    sub,
+    sum,
+)
 from popsr.sr._torch_optimisers import SGD, Adafactor, Lion, Optimiser
 
-__all__ = ["SGD", "Adafactor", "AdamW", "Lion"]
+__all__ = [
+    "SGD",
+    "Adafactor",
+    "AdamW",
+    "Lion",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "at",
+    "axpy",
+    "cast",
+    "fma",
+    "fold_in",
+    "key_tensor",
+    "lerp",
+    "mul",
+    "sub",
+    "sum",
+]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 

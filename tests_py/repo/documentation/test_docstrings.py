@@ -30,7 +30,8 @@ def modules() -> Iterator[str]:
     """Modules of the package, without those that import other libraries."""
     yield "popsr"
     for module in pkgutil.walk_packages(popsr.__path__, "popsr."):
-        if not module.name.startswith(SKIPPED) and not module.name.endswith(("__main__", "sr.jax", "sr.optax", "sr.torch")):
+        libraries = ("sr.jax", "sr.optax", "sr.torch", "sr._torch_ops", "sr._torch_optimisers")
+        if not module.name.startswith(SKIPPED) and not module.name.endswith(("__main__", *libraries)):
             yield module.name
 
 
