@@ -15,6 +15,9 @@ commands:
   plan script.py --ranks N [--bandwidth B] [--latency S]
                           print the messages that the program's session would move between N ranks of MPI in a run,
                           and the least time that they take; nothing of the session runs
+  audit PATH [--groups FILE]
+                          compare checkpoints or hash logs of all ranks of a job with the groups that should hold equal
+                          bits; exits with 1 when a parameter drifts
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
@@ -24,6 +27,7 @@ commands:
 """
 
 _LISTINGS = {
+    "audit": "popsr.bridge.audit._main",
     "check": "popsr.compat._check",
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",

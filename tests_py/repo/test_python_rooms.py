@@ -179,6 +179,7 @@ OPTIONAL = {
     "torch",
     "tqdm",
     "treescope",
+    "yaml",
 }
 
 
