@@ -44,7 +44,7 @@ class Drift:
 
 @dataclass(frozen=True, repr=False)
 class AuditReport(Summarised):
-    """What an audit found; ``print`` shows the first drift, then a table.
+    """Findings of an audit; ``print`` shows the first drift, then a table.
 
     Attributes:
         steps: that were compared, in order; ``(None,)`` for files without a step.
