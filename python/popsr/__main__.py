@@ -18,6 +18,9 @@ commands:
   report script.py [-o FILE] [--text] [--static] [ARGS]
                           run a program and write a report of each of its sessions: lints, variables, memory,
                           collectives, time, graph; with --static before anything of the session runs
+  audit PATH [--groups FILE]
+                          compare checkpoints or hash logs of all ranks of a job with the groups that should hold equal
+                          bits; exits with 1 when a parameter drifts
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
@@ -27,6 +30,7 @@ commands:
 """
 
 _LISTINGS = {
+    "audit": "popsr.bridge.audit._main",
     "check": "popsr.compat._check",
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",

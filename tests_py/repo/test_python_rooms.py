@@ -180,6 +180,7 @@ OPTIONAL = {
     "torch",
     "tqdm",
     "treescope",
+    "yaml",
 }
 
 

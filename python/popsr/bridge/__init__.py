@@ -41,7 +41,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     __getattr__ = entry_point(
-        lazy_attributes(__name__, ("jax", "onnx", "torch"), {}, unknown_attribute(__name__, __all__))
+        lazy_attributes(__name__, ("audit", "jax", "onnx", "torch"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)

@@ -11,11 +11,10 @@ import numpy as np
 
 from popsr._host.arguments import read_int, read_path
 from popsr._host.files import shown_name
-from popsr._session.rows import Array
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
 from popsr.bridge.audit._places import Place, find_places
-from popsr.bridge.audit._readers import Held, hold
+from popsr.bridge.audit._readers import Array, Held, hold
 from popsr.errors import CheckpointError
 from popsr.replicas import Partition
 

@@ -44,7 +44,7 @@ class Drift:
 
 @dataclass(frozen=True, repr=False)
 class AuditReport(Summarised):
-    """What an audit found; ``print`` shows the first drift, then a table.
+    """Findings of an audit; ``print`` shows the first drift, then a table.
 
     Attributes:
         steps: that were compared, in order; ``(None,)`` for files without a step.
@@ -76,31 +76,24 @@ class AuditReport(Summarised):
         return line(f"AuditReport[{self._verdict()}]")
 
     def _verdict(self) -> str:
-        found = (
-            f"{len(self.drifts)} parameter{'' if len(self.drifts) == 1 else 's'} drift"
-            if self.drifts
-            else "no drift"
-        )
+        count = len(self.drifts)
+        found = f"{count} parameter{' drifts' if count == 1 else 's drift'}" if count else "no drift"
         return (
             f"{found}: {self.parameters} parameters of {self.ranks} ranks at {len(self.steps)} "
             f"step{'' if len(self.steps) == 1 else 's'}{f', {len(self.notes)} notes' if self.notes else ''}"
         )
 
     def _summary(self) -> Summary:
-        rows = (
-            (
-                "" if d.step is None else d.step,
-                d.name,
-                d.declared,
-                d.found,
-                "" if d.element is None else list(d.element),
-                *d.values,
-            )
-            for d in self.drifts
-        )
-        header = ("step", "parameter", "declared", "equal", "element", f"rank {'a'}", f"rank {'b'}")
+        rows = ((*_places(each), *each.values) for each in self.drifts)
+        header = ("step", "parameter", "declared", "equal", "ranks", "element", "first", "other")
         return Summary(self._verdict(), header, rows, len(self.drifts))
 
     def __str__(self) -> str:
         first = [] if self.first is None else [f"first: {self.first}"]
         return "\n".join([self._summary().text(), *first, *(f"note: {each}" for each in self.notes)])
+
+
+def _places(drift: Drift) -> tuple[object, ...]:
+    step = "" if drift.step is None else drift.step
+    element = "" if drift.element is None else list(drift.element)
+    return step, drift.name, drift.declared, drift.found, "{} and {}".format(*drift.ranks), element

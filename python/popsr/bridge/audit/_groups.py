@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -92,7 +91,9 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(text)
-        return importlib.import_module("yaml").safe_load(text)
+        import yaml
+
+        return yaml.safe_load(text)
     except ImportError:
         raise MissingPackageError(
             "audit: YAML files need PyYAML, expected `pip install pyyaml`, or JSON"

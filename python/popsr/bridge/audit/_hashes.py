@@ -14,10 +14,10 @@ import numpy as np
 
 from popsr._host.arguments import read_int, read_items, read_path
 from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
-from popsr._session.rows import Array
 from popsr._text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
+from popsr.bridge.audit._readers import Array
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
 from popsr.replicas import Partition
@@ -34,7 +34,7 @@ def log_hashes(state: Mapping[str, Any], file: str | os.PathLike[str], *, step: 
     Called by each rank in the training loop, with a file of its own. Nested mappings are joined by dots.
 
     Args:
-        state: a state dict: tensors of PyTorch, or arrays of NumPy or JAX, by name; what is no array is left out.
+        state: a state dict: tensors of PyTorch, or arrays of NumPy or JAX, by name; other values are left out.
         file: the log of this rank.
         step: number of the step.
         rank: number of the rank.

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
         description="Compare checkpoints or hash logs of all ranks of a job.",
     )
     parser.add_argument(
-        "source", help="a folder, a pattern with {rank} and {step}, or logs that end in .jsonl", nargs="+"
+        "source", help="a folder, a pattern with {rank}, or logs that end in .jsonl", nargs="+"
     )
     parser.add_argument(
         "--groups",

@@ -29,7 +29,7 @@ class Place:
 
 
 def find_places(where: str, source: Path) -> list[Place]:
-    """Files of a folder, whose ranks and steps are words of their paths, or of a pattern with ``{rank}`` and ``{step}``.
+    """Files of a folder, whose ranks and steps are in their paths, or of a pattern with ``{rank}``.
 
     Raises:
         AttributeValueError: a pattern without ``{rank}``; two files of one rank and step with one name.

@@ -12,11 +12,12 @@ import numpy as np
 
 from popsr._host.files import file_errors
 from popsr._host.frameworks import framework
-from popsr._session.rows import Array
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._torch.read import array_of_tensor, open_torch
 
-__all__ = ["Held", "hold"]
+__all__ = ["Array", "Held", "hold"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class LoadEntry:
 
 @dataclass(frozen=True, repr=False)
 class LoadDiff(Summarised):
-    """What ``reset_host_weights`` did, or with ``dry_run=True`` would do; ``print`` shows a table.
+    """The result of ``reset_host_weights``, or with ``dry_run=True`` its plan; ``print`` shows a table.
 
     Attributes:
         path: the file.

@@ -63,7 +63,7 @@ class _Step:
 
 
 class LoadPlan:
-    """What a file and options mean for a program.
+    """The meaning of a file and options for a program.
 
     Args:
         where: the call, for messages.

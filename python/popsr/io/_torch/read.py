@@ -62,7 +62,7 @@ def load_torch(path: str | os.PathLike[str], *, only: Only = None, rename: Renam
         CheckpointError: the file is damaged, holds more than weights, or is not a file of PyTorch.
         OSError: it cannot be read.
         ImportError: torch is not installed.
-        NotImplementedError: a tensor that is no array, such as a sparse or quantised one.
+        NotImplementedError: a tensor that is not a dense array, such as a sparse or quantised one.
     """
     where = "load_torch"
     with open_torch(where, read_path(where, path)) as stored:
@@ -173,7 +173,7 @@ def array_of_tensor(torch: Any, tensor: Any) -> Array:
 
 
 def _add_texts(stored: TorchFile, metadata: Any) -> None:
-    """What popsr wrote of replicas, groups and hashes."""
+    """Add replicas, groups and hashes, where popsr wrote the file."""
     texts = metadata.get(METADATA) if isinstance(metadata, Mapping) else None
     if texts is None:
         return
