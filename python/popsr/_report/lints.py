@@ -66,7 +66,7 @@ def _cause_table(facts: PartitionAnalysis, drifts: Sequence[DriftingVariable]) -
     pair = _pair_apart(first.declared, first.partition)
     if pair is not None:
         rows += _path(facts.explain(first.variable, *pair))
-    rows.append(("helps", "", first.suggestion, ""))
+    rows.append(("helps", "", _short(first.suggestion, first.location, first.cause_location), ""))
     for drift in drifts:
         name = drift.variable.name
         written = Cell(short_place(drift.location), more=drift.location)
@@ -94,7 +94,14 @@ def _path(why: Explanation) -> list[tuple[Cell | str, ...]]:
 def _lint_row(lint: Lint) -> tuple[Cell | str, ...]:
     op = Cell("") if lint.op is None else Cell(lint.op.kind, op=lint.op.id)
     place = Cell(short_place(lint.location), more=lint.location)
-    return Cell(lint.code, is_root=True), place, op, lint.text, lint.help
+    return Cell(lint.code, is_root=True), place, op, _short(lint.text, lint.location), lint.help
+
+
+def _short(text: str, *locations: str) -> str:
+    """The text with these places without their folders."""
+    for location in filter(None, locations):
+        text = text.replace(location, short_place(location))
+    return text
 
 
 def _agree(partition: Partition) -> Cell:

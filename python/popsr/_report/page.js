@@ -138,6 +138,7 @@
   };
   const scrollTo = item => {
     const at = list.findIndex(each => each[0] === item);
+    space.style.height = `${list.length * HEIGHT}px`;  // else it cannot be scrolled so far
     box.scrollTop = Math.max(at * HEIGHT - box.clientHeight / 3, 0);
     draw();
   };

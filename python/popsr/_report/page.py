@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 
 
 class Report:
-    """What is known of a program and its runs; see ``Session.report``.
+    """A program and its runs, as far as they are known; see ``Session.report``.
 
     ``str`` is the whole as text; long tables lack their end there.
 

@@ -20,7 +20,7 @@ __all__ = ["Source"]
 
 @dataclass(frozen=True)
 class Source:
-    """What a session gives.
+    """A program with the facts and counts of its session.
 
     Attributes:
         title: name of the program.

@@ -11,7 +11,6 @@ from popsr.replicas import Partition
 __all__ = ["Strips"]
 
 _WIDTH, _HEIGHT = 120, 12
-_SHADES = 6
 _MAX_SEGMENTS = 120  # more cannot be told apart: then the first replica of each shows
 _MAX_LABEL = 200
 
@@ -45,7 +44,7 @@ class Strips:
 
 
 def _drawing(groups: Partition) -> str:
-    """A rectangle for each run of replicas of one block; blocks take turns with a few neutral shades."""
+    """A rectangle for each run of replicas of one block, each block in a colour of its own, none of them red."""
     labels = groups.labels
     step = max(1, -(-len(labels) // _MAX_SEGMENTS))
     shown = labels[::step]
@@ -55,8 +54,13 @@ def _drawing(groups: Partition) -> str:
     for label, run in itertools.groupby(shown):
         end = begin + len(list(run))
         parts.append(
-            f'<rect class="shade{label % _SHADES}" x="{begin * across:.4g}" '
+            f'<rect fill="{_colour(label, groups.num_blocks)}" x="{begin * across:.4g}" '
             f'width="{(end - begin) * across - gap:.4g}" height="{_HEIGHT}"/>'
         )
         begin = end
     return "".join(parts)
+
+
+def _colour(label: int, blocks: int) -> str:
+    """From green over blue to violet, neighbours of unlike lightness: readable on light and dark pages."""
+    return f"hsl({160 + 150 * label / max(blocks, 4):.4g} 32% {(46, 66)[label % 2]}%)"

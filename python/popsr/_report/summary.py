@@ -40,7 +40,7 @@ def summary_section(source: Source, ops: int) -> Section:
 
 
 def _drift(source: Source) -> tuple[Cell | str, ...]:
-    """How many variables drift, and the cause of most."""
+    """The number of variables that drift, and the cause of most."""
     causes = drift_causes(source.facts)
     if not causes:
         return ("none: every variable stays equal in its groups",)
