@@ -287,7 +287,7 @@ def test_call_overhead_of_an_adder(benchmark):
     report_call("StochasticAdder.add_biased(x, y), float32", benchmark, lambda: adder.add_biased(x, x))
 
 
-# Where people train: compiled calls beside eager ones, optimisers beside torch's
+# Training: compiled calls beside eager ones, optimisers beside torch's
 
 
 @pytest.mark.parametrize("n", [8, 1 << 20])
