@@ -180,7 +180,7 @@ def _add_texts(stored: TorchFile, metadata: Any) -> None:
     if not isinstance(texts, Mapping) or not all(
         isinstance(each, str) for pair in texts.items() for each in pair
     ):
-        raise stored.file.bad(f"has wrong metadata under {METADATA!r}, expected texts by name")
+        raise stored.file.bad(f"has wrong metadata under '{METADATA}', expected texts by name")
     check_version(stored.file, texts.get(VERSION, ""))
     stored.replication, stored.step = read_program(stored.file, texts)
     settings: dict[str, list[str | None]] = {}
