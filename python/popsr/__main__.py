@@ -16,6 +16,7 @@ commands:
                           print the messages that the program's session would move between N ranks of MPI in a run,
                           and the least time that they take; nothing of the session runs
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
+  diff a.rec b.rec        name the first difference between two recordings of popsr.record, and its cause
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   options [--markdown]    print the table of session options: values, defaults, effects
@@ -25,6 +26,7 @@ commands:
 
 _LISTINGS = {
     "check": "popsr.compat._check",
+    "diff": "popsr._record.command",
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
     "plan": "popsr.compat._plan",
