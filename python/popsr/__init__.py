@@ -92,6 +92,8 @@ from popsr.tensorlocation import (
 if TYPE_CHECKING:
     from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
     from popsr._host.dlpack import from_dlpack, to_dlpack
+    from popsr._record.compare import diff
+    from popsr._record.recording import record
     from popsr.bridge._prove import prove
     from popsr.session import Session
     from popsr.stochastic_adder import StochasticAdder
@@ -133,6 +135,7 @@ __all__ = [
     "constant",
     "create_seeds",
     "d2h_stream",
+    "diff",
     "double",
     "dtype",
     "dtypes",
@@ -172,6 +175,7 @@ __all__ = [
     "num_threads",
     "ops",
     "prove",
+    "record",
     "remote_buffer",
     "remote_replica_sharded_variable",
     "remote_variable",
@@ -203,7 +207,9 @@ if not TYPE_CHECKING:
                 "StochasticAdder": "popsr.stochastic_adder",
                 "from_dlpack": "popsr._host.dlpack",
                 "to_dlpack": "popsr._host.dlpack",
+                "diff": "popsr._record.compare",
                 "prove": "popsr.bridge._prove",
+                "record": "popsr._record.recording",
             },
             unknown_attribute(__name__, __all__),
         )

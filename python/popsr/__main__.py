@@ -22,6 +22,7 @@ commands:
                           compare checkpoints or hash logs of all ranks of a job with the groups that should hold equal
                           bits; exits with 1 when a parameter drifts
   check PATH ...          list what scripts and folders use of popxl and its kin and popsr lacks; runs nothing
+  diff a.rec b.rec        name the first difference between two recordings of popsr.record, and its cause
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   options [--markdown]    print the table of session options: values, defaults, effects
@@ -32,6 +33,7 @@ commands:
 _LISTINGS = {
     "audit": "popsr.bridge.audit._main",
     "check": "popsr.compat._check",
+    "diff": "popsr._record.command",
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
     "plan": "popsr.compat._plan",

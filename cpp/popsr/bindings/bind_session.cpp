@@ -11,6 +11,7 @@
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
+#include "popsr/bindings/observe.h"
 #include "popsr/bindings/records.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
@@ -83,6 +84,7 @@ class SessionHandle {
   }
 
   Session& session() { return session_; }
+  Observation& observation() { return observation_; }
 
   std::vector<StreamId> used_streams() const {
     std::vector<StreamId> ids;
@@ -182,6 +184,7 @@ class SessionHandle {
   }
 
   Session session_;
+  Observation observation_;
   bool checks_;
   std::int64_t transfers_ = 1;
   std::vector<UsedStream> streams_;
@@ -397,6 +400,18 @@ void bind_session(py::module_& m) {
             return Partition(ir.partition_table(), self.session().storage(checked_tensor(ir, id)));
           },
           py::arg("id"))
+      .def(
+          "record",
+          [](SessionHandle& self, const As<"collections.abc.Callable[[bytes], object]">& sink) {
+            self.observation().record(self.session(), sink);
+          },
+          py::arg("sink"))
+      .def(
+          "trace",
+          [](SessionHandle& self, std::size_t limit) { self.observation().trace(self.session(), limit); },
+          py::arg("limit"))
+      .def("end_observation", [](SessionHandle& self) { self.observation().end(self.session()); })
+      .def("trace_events", [](SessionHandle& self) { return self.observation().events(); })
       .def("stats", &stats_of)
       .def("memory", &memory_of)
       .def("memory_timeline", &memory_timeline_of)

@@ -69,6 +69,7 @@ class SessionState:
         popped: of these left by ``_was_attached_stack.pop``.
         stale: the device has newer values than the host.
         running: a run is in progress.
+        observer: "record" or "trace" while the session is recorded or traced.
         ranks: the other ranks; None without any.
     """
 
@@ -82,6 +83,7 @@ class SessionState:
         self.depth = self.popped = 0
         self.stale = False
         self.running = False
+        self.observer: str | None = None
         self._seeds_at = ir._seeds_at
 
     def restore_seeds(self) -> None:

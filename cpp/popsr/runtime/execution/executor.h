@@ -21,6 +21,8 @@
 
 namespace popsr {
 
+class RunObserver;
+
 class Executor {
  public:
   /// `check`: the share of instructions whose claims are compared after they ran. `profile`: times each
@@ -32,6 +34,8 @@ class Executor {
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
   /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  /// Tells `observer` of the instructions of further runs; null ends that.
+  void observe(RunObserver* observer) { observer_ = observer; }
   bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
   /// Before a run: an earlier stop() does not end it.
   void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
@@ -89,6 +93,7 @@ class Executor {
 
  private:
   void run_one(Instruction& instruction);
+  void run_watched(Instruction& instruction);
   void run_timed(Instruction& instruction);
   [[noreturn]] void raise_stopped() const;
   void exchange_with_ranks(BlockExchange& exchange);
@@ -104,6 +109,7 @@ class Executor {
   RankLink* link_;
   Sampler check_;
   bool profile_;
+  RunObserver* observer_ = nullptr;
   ClaimRanks claim_ranks_;
   IdVector<PathId, kernels::NoiseKey> path_keys_;
   IdVector<PathId, std::uint64_t> iterations_;  ///< Of iteration nodes.

@@ -36,6 +36,7 @@ struct Claim {
   BufferId buffer = kNone;
   std::size_t output = 0;
   PartitionId fact = {};
+  const StridedView* view = nullptr;  ///< The output as a view of the buffer; null when it is all of it.
 };
 
 /// Comparisons after an instruction.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 
 #include "popsr/base/deep_stack.h"
@@ -85,6 +86,8 @@ Plan::Plan(const PartitionAnalysis& facts, const PlanOptions& options)
 }
 
 void Plan::build() {
+  static std::atomic<std::uint64_t> builds{0};
+  build_id_ = ++builds;
   PlanBuilder builder(*ir_, kernels::kernel_table(), options_, *this);
   instructions_ = builder.build(program_.ops);
   builder.finish();

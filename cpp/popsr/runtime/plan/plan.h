@@ -51,6 +51,8 @@ class Plan {
   /// Of one run: passes of the loops that are in no other loop and no branch; of a program without any, how
   /// often the stream moves on that does so most. 0 when there is neither.
   std::int64_t iterations() const { return iterations_; }
+  /// Another number whenever instructions are made, in all plans of the process.
+  std::uint64_t build_id() const { return build_id_; }
   /// One line an instruction: outputs, op, partition, blocks, bytes.
   std::string to_string() const;
 
@@ -69,6 +71,7 @@ class Plan {
   std::vector<Instruction> instructions_;
   bool stochastic_ = false, is_outdated_ = false;
   std::int64_t iterations_ = 0;
+  std::uint64_t build_id_ = 0;
 };
 
 }  // namespace popsr

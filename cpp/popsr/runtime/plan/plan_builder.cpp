@@ -54,8 +54,10 @@ Instruction PlanBuilder::build(const LoweredOp& op) {
       op.form);
   if (options_.check_floats) instruction.checks.finite = FiniteCheck::of(ir_, plan_, op);
   for (std::size_t k = 0; k < op.out.size(); ++k) {
-    if (!plan_.program_.buffers[op.out[k]].in_slices)
-      instruction.checks.claims.push_back({op.out[k], k, op.facts[k]});
+    if (plan_.program_.buffers[op.out[k]].in_slices) continue;
+    const auto* const plain = op.as<lowered::Plain>();
+    const bool is_view = plain != nullptr && k == 0 && plain->writes;
+    instruction.checks.claims.push_back({op.out[k], k, op.facts[k], is_view ? &*plain->writes : nullptr});
   }
   return instruction;
 }

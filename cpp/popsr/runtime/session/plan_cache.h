@@ -74,6 +74,7 @@ class PlanCache {
             std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key,
             RankLink* link);
 
+  ThreadPool& pool() { return pool_; }
   CompiledPlan& current() const { return *plans_.front(); }
   /// True if the current plan is for these: see PlanKey.
   bool is_for(const std::vector<PartitionId>& rows, const std::vector<PartitionId>& start,

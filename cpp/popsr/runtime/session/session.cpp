@@ -13,6 +13,7 @@
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/observe/run_observer.h"
 #include "popsr/runtime/session/session_state.h"
 
 namespace popsr {
@@ -22,7 +23,8 @@ Session::Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
     : ir_(std::move(ir)),
       link_(std::move(link)),
       strict_labels_(options.strict_labels),
-      profile_(options.profile) {
+      profile_(options.profile),
+      dedup_(options.dedup && options.check == 0) {
   with_deep_stack([&] { start(options, std::move(facts)); });
 }
 
@@ -242,7 +244,16 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   state_->variables.is_whole = false;
   {
     const RunTimer timer(profile_ ? &state_->time : nullptr);
-    current().executor.run(state_->seed, step_, io, watcher);
+    Executor& executor = current().executor;
+    executor.observe(observer_);
+    if (observer_ != nullptr) tell_observer(buffers);
+    try {
+      executor.run(state_->seed, step_, io, watcher);
+    } catch (...) {
+      if (observer_ != nullptr) observer_->run_ends();
+      throw;
+    }
+    if (observer_ != nullptr) observer_->run_ends();
   }
   state_->variables.is_whole = true;
   for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
@@ -256,6 +267,17 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   std::erase_if(state_->variables.pieces, [](const auto& each) { return each.second.empty(); });
   ++step_;
   ++state_->runs;
+}
+
+void Session::observe(RunObserver* observer, PartTimes* parts) {
+  observer_ = observer;
+  state_->plans->pool().keep_times(parts);
+}
+
+void Session::tell_observer(std::span<const StreamBuffer> buffers) const {
+  const std::vector<StreamId> streams = used_streams();
+  observer_->run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,
+                         state_->streams.rows, state_->plans->pool()});
 }
 
 void Session::stop() { current().executor.stop(); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/ir.h"
@@ -43,6 +44,7 @@ struct SessionMemory {
   std::size_t variables = 0, constants = 0, activations = 0, streams = 0;
 };
 
+class RunObserver;
 struct CompiledPlan;
 struct PrintRequest;
 struct StrayLabel;
@@ -112,6 +114,9 @@ class Session {
   /// The op that the last run failed at; kNone when it did not, or at none.
   OpId failed_op() const;
 
+  /// Tells an observer of the runs; null ends that. `parts`: times of the threads' parts; null: none.
+  void observe(RunObserver* observer, PartTimes* parts = nullptr);
+
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
 
@@ -142,6 +147,7 @@ class Session {
   void begin_run(std::span<const StreamBuffer> buffers) const;
   void check_run(std::span<const StreamBuffer> buffers) const;
   void check_equal_streams();
+  void tell_observer(std::span<const StreamBuffer> buffers) const;
   void compare_large();
   bool is_known(std::size_t state, PartitionId equal) const;
   std::vector<PartitionId> equal_rows_of_all(std::span<const VariableRows> rows) const;
@@ -156,7 +162,8 @@ class Session {
   std::shared_ptr<RankLink> link_;
   std::unique_ptr<State> state_;
   bool strict_labels_ = false;
-  bool profile_ = false;
+  bool profile_ = false, dedup_ = true;
+  RunObserver* observer_ = nullptr;
   std::uint64_t step_ = 0;
 };
 

@@ -1,0 +1,61 @@
+// Hashes of what runs compute, as a stream of little-endian words: see python/popsr/_record/file_format.py.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "popsr/runtime/observe/run_observer.h"
+
+namespace popsr {
+
+class Recorder final : public RunObserver {
+ public:
+  /// `sink` takes the stream piece by piece, during runs and at their ends.
+  explicit Recorder(std::function<void(std::string_view)> sink) : sink_(std::move(sink)) {}
+
+  void run_begins(const ObservedRun& run) override;
+  void run_ends() override;
+  void instruction_begins(const Instruction&) override {}
+  void instruction_ends(const Instruction&) override {}
+  void iteration_begins(PathId, std::uint64_t) override {}
+  void outputs_hold(const Instruction& instruction, ActiveReplicas active,
+                    const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
+
+ private:
+  struct Output {
+    TensorType type;
+    const StridedView* view = nullptr;
+    std::vector<const std::byte*> blocks = {};
+    std::vector<Replica> replicas = {};  ///< Smallest of each block.
+  };
+  struct Slot {
+    std::uint32_t id = 0;
+    std::vector<PathId> loops = {};  ///< Iterations around it, outermost first.
+    std::vector<Output> outputs = {};
+  };
+
+  const Slot* slot_of(const Instruction& instruction);
+  Slot make_slot(const Instruction& instruction);
+  std::vector<Output> outputs_of(const Instruction& instruction, std::string& text) const;
+  void add_variables(const ObservedRun& run, ThreadPool& pool);
+  void add_streams(const ObservedRun& run, ThreadPool& pool);
+  void add_blocks(std::span<const std::uint32_t> labels, std::string& text) const;
+  void flush();
+
+  std::function<void(std::string_view)> sink_;
+  std::string pending_ = {};
+  const Ir* ir_ = nullptr;
+  const Plan* plan_ = nullptr;
+  bool dedup_ = true;
+  std::map<std::string, std::uint32_t> ids_ = {};  ///< Slots that the stream has, by their words.
+  std::map<std::uint64_t, std::unordered_map<const Instruction*, Slot>> plans_ = {};  ///< By Plan::build_id.
+  std::unordered_map<const Instruction*, Slot>* slots_ = nullptr;
+  std::vector<std::uint64_t> hashes_ = {};
+};
+
+}  // namespace popsr

@@ -1,0 +1,1 @@
+"""Recordings of runs, their comparison, and traces."""
