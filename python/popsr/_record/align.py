@@ -80,7 +80,7 @@ class Program:
 
     def near(self, op: Op) -> Hashable:
         """The op with its attributes, its types and what it reads of variables and constants."""
-        return (*self.loose(op), *sorted(op["attributes"].items()), *map(self.leaf, op["inputs"]))
+        return (self.loose(op), *sorted(op["attributes"].items()), *map(self.leaf, op["inputs"]))
 
     def loose(self, op: Op) -> Hashable:
         """Kind, scope, name without numbers, and the variables that it reads."""

@@ -159,7 +159,8 @@ class _Parser:
         while self._at < len(self._data):
             (tag,) = self._words(1)
             if tag == 1:
-                run = Run(*self._hashes(2))
+                step, seed = self._hashes(2)
+                run = Run(step, seed)
             elif tag == 2:
                 self._slot()
             elif run is None:
@@ -178,10 +179,11 @@ class _Parser:
         number, op, nodes = self._words(3)
         path = self._words(2 * nodes)
         covered = self._list()
-        outputs = []
+        outputs: list[tuple[int, tuple[int, ...], int]] = []
         for _ in range(self._words(1)[0]):
             (index,) = self._words(1)
-            outputs.append((index, self._list(), *self._words(1)))
+            labels = self._list()
+            outputs.append((index, labels, self._words(1)[0]))
         slot = Slot(op, path[::2].count(_ITERATION), covered, tuple(outputs))
         self._slots[number] = slot
         blocks = tuple(count for _, _, count in outputs)
