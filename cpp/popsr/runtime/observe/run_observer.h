@@ -1,4 +1,4 @@
-// Watching the instructions of runs: recordings of values, and traces of times.
+// Watching the instructions of runs: recordings of values.
 #pragma once
 
 #include <cstdint>
