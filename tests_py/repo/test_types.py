@@ -34,7 +34,7 @@ WITHOUT_TYPES = re.compile(r"\b(popxl\w*|popart|poptorch|popdist)\b")
 CONFIG = """\
 [mypy]
 strict = True
-[mypy-sklearn.*,matplotlib.*,safetensors.*,onnx.*]
+[mypy-sklearn.*,matplotlib.*,safetensors.*,onnx.*,optax.*]
 ignore_missing_imports = True
 """
 # Cells of notebooks are short of annotations, as cells are.

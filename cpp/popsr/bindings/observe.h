@@ -9,7 +9,7 @@
 
 namespace popsr::bindings {
 
-/// What watches the runs of a session.
+/// The recording of a session's runs.
 class Observation {
  public:
   /// `sink`: called with the bytes of the recording, piece by piece.

@@ -9,6 +9,7 @@ import numpy.typing
 import popsr._host.choices
 import popsr._records
 import typing
+import typing_extensions
 from . import sr
 __all__: list[str] = ['CommGroup', 'CommGroupType', 'DLPackCapsule', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'make_dlpack', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
@@ -703,7 +704,7 @@ class Session:
     def step(self, arg1: int) -> None:
         ...
 class DLPackCapsule:
-    def __init__(self, capsule: typing.Any) -> None:
+    def __init__(self, capsule: typing_extensions.CapsuleType) -> None:
         ...
     def facts(self) -> dict[str, typing.Any]:
         ...

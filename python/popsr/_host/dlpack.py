@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr import _core, dtypes
 from popsr._host.carriers import FLOAT4, pack, packed_bytes, unpack
-from popsr._text.entry_points import add_entry_points
+from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, UnsupportedError
 
@@ -61,6 +61,7 @@ class _Facts(NamedTuple):
 # In
 
 
+@entry_point
 def from_dlpack(x: Any) -> Array:
     """An array of NumPy on the memory of an object with ``__dlpack__``, of every dtype of popsr.
 
@@ -84,6 +85,11 @@ def from_dlpack(x: Any) -> Array:
 def read_dlpack(where: str, name: str, x: Any) -> Array:
     """``from_dlpack`` of the argument ``name`` of the caller ``where``, for messages."""
     capsule = x if type(x).__name__ == "PyCapsule" else _capsule_of(where, name, x)
+    if type(capsule).__name__ != "PyCapsule":
+        raise ArgumentTypeError(
+            f"{where}: {name} is not an array, got {type_name(x)}, whose __dlpack__ gives {type_name(capsule)}, not a "
+            "DLPack capsule"
+        )
     try:
         core = _core.DLPackCapsule(capsule)
         facts = _Facts(**core.facts())
@@ -225,6 +231,7 @@ def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 # Out
 
 
+@entry_point
 def to_dlpack(array: Array, *, lanes: int = 1) -> DLPackArray:
     """An object with ``__dlpack__`` on the memory of an array of NumPy, of every dtype of popsr.
 
@@ -343,6 +350,3 @@ class DLPackArray:
         return _core.make_dlpack(
             packed, *_CODE_OF[FLOAT4], 1, _COPIED if versioned else None, shape=list(shape)
         )
-
-
-add_entry_points(__name__)

@@ -1,1 +1,1 @@
-"""Recordings of runs, their comparison, and traces."""
+"""Recordings of runs and their comparison."""

@@ -45,7 +45,7 @@ class Program:
         self._deep: dict[int, str] = {}
 
     def leaf(self, tensor: int | None) -> str:
-        """What a value is that no op makes: "variable 'w'"; else its type."""
+        """A value that no op makes, as "variable 'w'"; else its type."""
         if tensor is None:
             return "-"
         row = self.tensors[tensor]
@@ -102,7 +102,7 @@ class Alignment:
         self.to_b[a], self.to_a[b] = b, a
 
     def changes(self, a: int) -> list[str]:
-        """What an op of both has else in b: attributes."""
+        """Attributes of an op of both programs that differ."""
         one, two = self.a.ops[a]["attributes"], self.b.ops[self.to_b[a]]["attributes"]
         return [
             f"{name} is {one.get(name, 'absent')} in a, {two.get(name, 'absent')} in b"

@@ -12,6 +12,7 @@ from popsr._program.location import short_place
 from popsr._record.align import Alignment, Program, align
 from popsr._record.reading import Input, Row, Run, open_record
 from popsr._record.replica_sets import replicas_text
+from popsr._text.entry_points import entry_point
 from popsr._text.summary import Summarised, Summary
 
 __all__ = ["Difference", "diff"]
@@ -73,6 +74,7 @@ class Difference(Summarised):
         return f"Difference[{self._title()}]"
 
 
+@entry_point
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     """The first difference between the runs that two files of ``popsr.record`` hold.
 

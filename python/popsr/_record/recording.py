@@ -12,6 +12,7 @@ from typing import Any, Self
 from popsr._host.arguments import is_a, read_path
 from popsr._record.program_table import program_table
 from popsr._session.state import HostState
+from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, SessionError, UnsupportedError
 from popsr.io._new_file import NewFile
@@ -86,6 +87,7 @@ class Recording:
         self.close()
 
 
+@entry_point
 def record(session: Any, path: str | os.PathLike[str]) -> Recording:
     """Record a hash of every value that the runs of a session compute, for ``popsr.diff``.
 
@@ -102,7 +104,7 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
         path: the file, which is replaced.
     Raises:
         TypeError: not a session, or not a path.
-        SessionError: the session is running, or is recorded or traced already.
+        SessionError: the session is running, or is recorded already.
         FileError: the file cannot be written.
         UnsupportedError: the session has several ranks.
     """
@@ -110,7 +112,7 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
 
 
 def require_unobserved(where: str, state: Any) -> None:
-    """Refuse a second recording or trace at once."""
+    """Refuse a second recording at once."""
     if state.observer is not None:
         raise SessionError(
             f"{where}: the session is watched already, got a {state.observer} in progress, "

@@ -15,8 +15,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert to another element type.
 
     Floats become integers by truncation; values out of range saturate and NaN becomes 0. The carriers
-    ``float8_e8m0fnu`` and ``float4_e2m1fn`` are cast to and from float32 alone, as ml_dtypes does, and never
-    stochastically.
+    ``float8_e8m0fnu`` and ``float4_e2m1fn`` are cast to and from float32 alone, as ml_dtypes does, to nearest.
 
     Args:
         t: the operand, of any type but float8.

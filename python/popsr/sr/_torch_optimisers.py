@@ -151,7 +151,8 @@ class SGD(Optimiser):
             check_range("SGD", name, value)
         if nesterov and (momentum == 0 or dampening != 0):
             raise AttributeValueError(
-                f"SGD: nesterov needs momentum and no dampening, got momentum {momentum} and dampening {dampening}"
+                f"SGD: nesterov does not fit, got momentum {momentum} and dampening {dampening}, "
+                "expected some momentum and no dampening"
             )
         super().__init__(params, {**given, "nesterov": nesterov, "maximize": maximize}, seed, moments)
 

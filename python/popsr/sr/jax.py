@@ -281,7 +281,7 @@ def _apply(
     read_options(op, EagerKey(0), mode, overflow, offset, None)
     if type(operands[0]) in (int, float):
         raise ArgumentTypeError(
-            f"{op}: the first operand is a number, got {operands[0]!r}, expected an array"
+            f"{op}: the first operand is a number, got {shown(operands[0])}, expected an array"
         )
     constants = tuple(float(x) if type(x) in (int, float) else None for x in operands)
     arrays = [_array(op, x) for x, number in zip(operands, constants, strict=True) if number is None]

@@ -62,7 +62,7 @@ struct Owner {
 /// A capsule that was not consumed yet, and a copy of what it says.
 class Capsule {
  public:
-  explicit Capsule(py::object capsule) : capsule_(std::move(capsule)) {
+  explicit Capsule(py::capsule capsule) : capsule_(std::move(capsule)) {
     if (PyCapsule_IsValid(capsule_.ptr(), kVersionedName) != 0) {
       versioned_ =
           static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule_.ptr(), kVersionedName));
@@ -138,7 +138,7 @@ class Capsule {
     return array;
   }
 
-  py::object capsule_;
+  py::capsule capsule_;
   dlpack::ManagedVersioned* versioned_ = nullptr;
   dlpack::Managed* managed_ = nullptr;
   dlpack::Version version_ = {};
@@ -226,7 +226,7 @@ py::object make_dlpack(const py::array& array, std::uint8_t code, std::uint8_t b
 
 void bind_dlpack(py::module_& m) {
   py::class_<Capsule>(m, "DLPackCapsule")
-      .def(py::init<py::object>(), "capsule"_a)
+      .def(py::init<py::capsule>(), "capsule"_a)
       .def("facts", &Capsule::facts)
       .def("take", &Capsule::take, "dtype"_a, "shape"_a, "strides"_a, "writable"_a);
   m.def("make_dlpack", &make_dlpack, "array"_a, "code"_a, "bits"_a, "lanes"_a, "flags"_a,

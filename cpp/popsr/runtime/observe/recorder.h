@@ -20,9 +20,6 @@ class Recorder final : public RunObserver {
 
   void run_begins(const ObservedRun& run) override;
   void run_ends() override;
-  void instruction_begins(const Instruction&) override {}
-  void instruction_ends(const Instruction&) override {}
-  void iteration_begins(PathId, std::uint64_t) override {}
   void outputs_hold(const Instruction& instruction, ActiveReplicas active,
                     const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
 

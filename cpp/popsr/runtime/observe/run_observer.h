@@ -31,10 +31,6 @@ class RunObserver {
   virtual void run_begins(const ObservedRun& run) = 0;
   /// Also of a run that ends in an error.
   virtual void run_ends() = 0;
-  virtual void instruction_begins(const Instruction& instruction) = 0;
-  virtual void instruction_ends(const Instruction& instruction) = 0;
-  /// Iteration `i` of the loop whose iterations are at `path`.
-  virtual void iteration_begins(PathId path, std::uint64_t i) = 0;
   /// The outputs of an instruction, or of a part of a merged or sliced one, hold their values.
   virtual void outputs_hold(const Instruction& instruction, ActiveReplicas active,
                             const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) = 0;
