@@ -13,8 +13,8 @@ import pytest
 import popsr
 from popsr._record.reading import open_record
 from popsr._record.recording import TRAILER
-from tests_py.session.recorded_program import LINES, step
 from tests_py.support.helpers import Array
+from tests_py.support.recorded_program import LINES, step
 
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.errors.ReplicaWarning")
 
