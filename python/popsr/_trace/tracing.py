@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,10 @@ _ONE_CLOCK = 60_000_000_000  # nanoseconds between first events; clocks of other
 
 
 class Trace:
-    """A trace in progress; ``close``, or the end of ``with``, writes the file. See :meth:`popsr.Session.trace`."""
+    """A trace in progress; ``close``, or the end of ``with``, writes the file. See :meth:`popsr.Session.trace`.
+
+    After an error that leaves ``with``, the file has what was seen before; of several ranks there is none.
+    """
 
     def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
         """Watch the runs from now on."""
@@ -35,7 +38,7 @@ class Trace:
             self._state.require_idle("trace")
             self._state.require_unobserved("trace")
             is_first = ranks is None or ranks.rank == 0
-            self._file: NewFile | NoFile = NewFile("trace", self._path) if is_first else NoFile()
+            self._file = (NewFile if is_first else NoFile)("trace", self._path)
             self._file.__enter__()
             self._state.core.trace(EVENTS)
         self._state.observer = "trace"
@@ -51,31 +54,35 @@ class Trace:
         if not self._is_open:
             return
         self._state.require_idle("trace")
-        self._is_open = False
         ranks: Ranks | None = self._session._ranks
         try:
             traced = Traced(self._session.ir._core, self._state.core)
             with together(ranks, "trace"):
                 self._write(traced, ranks)
         finally:
-            self._state.core.end_observation()
-            self._state.observer = None
-            self._file.__exit__()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_open = False
+        self._state.core.end_observation()
+        self._state.observer = None
+        self._file.__exit__()
 
     def _write(self, traced: Traced, ranks: Ranks | None) -> None:
         rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         begin = _origin(traced.begin, ranks)
-        text = _text_of(traced, rank, begin, MAX_BYTES // size - 1000)
-        texts = [text] if ranks is None else ranks.collect(text.encode())
+        text = _text_of(traced, rank, begin, MAX_BYTES // size - 1000).encode()
+        texts = [text] if ranks is None else ranks.collect(text)
         if not texts:
             return
         write = _writer(self._file, self._path)
         write(
-            f'{{"displayTimeUnit":"ns","otherData":{{"popsr":{json.dumps(_core.__version__)}}},"traceEvents":[\n'
+            f'{{"displayTimeUnit":"ns","otherData":{{"popsr":{json.dumps(_core.__version__)}}},'
+            f'"traceEvents":[\n'.encode()
         )
         for i, each in enumerate(texts):
-            write((",\n" if i else "") + (each if isinstance(each, str) else each.decode()))
-        write("\n]}\n")
+            write((b",\n" if i else b"") + each)
+        write(b"\n]}\n")
         write(None)
         self._file.commit()
 
@@ -85,7 +92,10 @@ class Trace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is not None and self._session._ranks is not None:
+            self._end()  # the other ranks may not come
+        else:
+            self.close()
 
 
 def _origin(begin: int, ranks: Ranks | None) -> int:
@@ -147,14 +157,14 @@ def _counters(counted: Iterable[tuple[int, int, int, int]], rank: int) -> list[s
     ]  # fmt: skip
 
 
-def _writer(file: NewFile | NoFile, path: Path) -> Any:
+def _writer(file: NewFile, path: Path) -> Callable[[bytes | None], None]:
     """Writes text, compressed where the name ends in ``.gz``; None ends it."""
     packer = zlib.compressobj(6, zlib.DEFLATED, 31) if path.suffix == ".gz" else None
 
-    def write(text: str | None) -> None:
-        data = b"" if text is None else text.encode()
-        if packer is not None:
-            data = packer.compress(data) + (packer.flush() if text is None else b"")
-        file.write(data)
+    def write(data: bytes | None) -> None:
+        if packer is None:
+            file.write(data or b"")
+        else:
+            file.write(packer.flush() if data is None else packer.compress(data))
 
     return write
