@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import popsr
 from popsr import ops
 from popsr._text.replica_sets import set_text, strip_text
-from popsr._text.strip import strip_svg
+from popsr._text.strip import strip_parts, strip_svg
 from popsr.replicas import Partition, ReplicaGrouping
+from tests_py import ROOT
 
 partitions = st.integers(1, 128).flatmap(
     lambda n: st.lists(st.integers(0, n - 1), min_size=n, max_size=n).map(Partition.from_labels)
@@ -153,3 +154,34 @@ def test_objects_show_strips() -> None:
     objects: list[Any] = [ir, w, groups, facts.partition(w), popsr.Session(ir)]
     for each in objects:
         assert 'class="strip"' in each._repr_html_()
+
+
+PICTURE = ROOT / "docs" / "_static" / "strips.svg"
+SHOWN = [(8, 1, 8), (8, 1, 2), (8, 2, 4), (8, 4, 2), (8, 1, 1), (4096, 1, 2), (4096, 512, 8)]
+
+
+def picture_of_docs() -> str:
+    """Strips below each other, with their texts beside them; ``python -m tests_py.program.test_strips`` writes it."""
+    rows = []
+    for i, stride in enumerate(SHOWN):
+        partition = ReplicaGrouping.from_stride(*stride).partition
+        rows.append(
+            f'<g transform="translate(0 {22 * i + 4})">{strip_parts(partition, 240)}'
+            f'<text x="256" y="11">{strip_text(partition)}</text></g>\n'
+        )
+    height = 22 * len(SHOWN)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {height}" width="920" height="{height}" '
+        'role="img" aria-label="Strips of seven partitions, with their texts">\n'
+        "<style>svg { color: #1f2328; font: 12px ui-monospace, monospace; fill: currentColor; }\n"
+        "@media (prefers-color-scheme: dark) { svg { color: #e6edf3; } }</style>\n"
+        f"{''.join(rows)}</svg>\n"
+    )
+
+
+def test_the_picture_of_the_docs_is_what_is_drawn() -> None:
+    assert PICTURE.read_text() == picture_of_docs()
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture_of_docs())

@@ -18,7 +18,7 @@ from popsr._text.replica_sets import Axis, axes_of, partition_of, set_text, stri
 if TYPE_CHECKING:
     from popsr._core import Partition, ReplicaGrouping
 
-__all__ = ["STRIP_HEIGHT", "strip_parts", "strip_svg"]
+__all__ = ["STRIP_HEIGHT", "block_fill", "strip_parts", "strip_svg"]
 
 STRIP_HEIGHT = 12
 _RUNS = 160  # rectangles; of an irregular partition with more runs, stretches of replicas are drawn
@@ -167,12 +167,14 @@ class _Drawing:
         return f"M{_number(first * self._across)} 0h{wide}v{STRIP_HEIGHT}h-{wide}z"
 
     def _fill(self, label: int) -> str:
-        if self._comb:
-            return _GREY
-        if self._blocks == 1:
-            return 'fill="hsl(215 30% 58%)"'
-        hue = 215 - 180 * label / (self._blocks - 1)
-        return f'fill="hsl({hue:.0f} 45% {(50, 62)[label % 2]}%)"'
+        return _GREY if self._comb else block_fill(label, self._blocks)
+
+
+def block_fill(block: int, blocks: int) -> str:
+    """The attribute of a block's colour: neighbours have unlike lightness."""
+    if blocks == 1:
+        return 'fill="hsl(215 30% 58%)"'
+    return f'fill="hsl({215 - 180 * block / (blocks - 1):.0f} 45% {(50, 62)[block % 2]}%)"'
 
 
 def _ranks(ranks: Sequence[int], replicas: int, width: float) -> Iterator[str]:
