@@ -60,12 +60,15 @@ if TYPE_CHECKING:
 
     from popsr._report import page as _report
     from popsr._report.page import Report
+    from popsr._trace import tracing as _trace
+    from popsr._trace.tracing import Trace
     from popsr.io import _reset
     from popsr.io._load.diff import LoadDiff
     from popsr.io._load.options import Cast, Only, Rename, Reshard
 else:
     _report = LazyModule("popsr._report.page")
     _reset = LazyModule("popsr.io._reset")
+    _trace = LazyModule("popsr._trace.tracing")
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -605,6 +608,28 @@ class Session(Summarised, HostState):
             )
         with self._state.lock:
             return Profile._of(self._ir._core, self._core.stats()["runs"], self._core.profile())
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Times of the instructions of the runs that follow, as a file that Perfetto and ``chrome://tracing`` open.
+
+        The file has a track for each thread, and of several ranks those of all of them: runs, loops, iterations,
+        instructions, and the parts of instructions that workers take. Arguments are the op's number, name scope and
+        line, its bytes and blocks. It is written when the trace ends, and has at most 50 MB (before it is compressed):
+        later instructions are counted in 1,000 intervals::
+
+            with session.trace("run.json.gz"):
+                session.run(inputs)
+
+        Args:
+            path: a file, which is replaced; compressed where it ends in ``.gz``. All ranks make this call, and end the
+                trace; rank 0 writes the file.
+        Raises:
+            TypeError: ``path`` is not a path.
+            SessionError: the session is running, or is recorded or traced already.
+            FileError: the file cannot be written.
+        """
+        with self._state.lock:
+            return _trace.Trace(self, path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """All that is known of the program and its runs: lints, variables, memory, collectives, time, graph.

@@ -67,3 +67,8 @@ BAD: list[tuple[Any, Any, type[Exception], str]] = [
 def test_bad_arguments(value: Any, grid: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         visualize_sharding(value, grid=grid)
+
+
+def test_pictures_are_made_by_the_function() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="cannot be constructed"):
+        popsr.analysis.ShardingPicture()

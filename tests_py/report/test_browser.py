@@ -11,7 +11,7 @@ import pytest
 
 import popsr
 from tests_py.report import programs
-from tests_py.report.browser import Page, browser
+from tests_py.support.browser import Page, browser
 
 LAYERS = {300: 37, 10_000: 1250}  # by number of ops
 LIMITS = {300: 1_000_000, 10_000: 5_000_000}  # bytes

@@ -74,6 +74,7 @@ struct ThreadPool::State {
   Erased body = nullptr;
   const void* context = nullptr;
   int parts = 0;
+  PartTimes* times = nullptr;
   std::atomic<bool> failed{false};
   std::exception_ptr failure = nullptr;  ///< Of the first part that threw.
   pid_t owner = getpid();
@@ -91,6 +92,16 @@ struct ThreadPool::State {
     } catch (...) {  // memory ran out
       if (!failed.exchange(true, std::memory_order_acq_rel)) failure = std::current_exception();
     }
+  }
+
+  void time_part(int index) {
+    const auto now = [] {
+      return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+    };
+    const std::int64_t begin = now();
+    run_part(index);
+    std::vector<PartTimes::Span>& spans = times->threads[static_cast<std::size_t>(index)];
+    if (spans.size() < times->limit) spans.push_back({begin, now()});
   }
 
   /// A worker that was woken on the caller's processor runs when the caller waits, and the caller when the
@@ -117,7 +128,7 @@ struct ThreadPool::State {
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
       leave_caller(jobs_beside);
-      if (index < parts) run_part(index);
+      if (index < parts) times == nullptr ? run_part(index) : time_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
@@ -156,6 +167,7 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   state.body = body;
   state.context = context;
   state.parts = parts;
+  state.times = times_;
   state.caller_cpu.store(sched_getcpu(), std::memory_order_relaxed);
   state.pending.store(threads_ - 1, std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_acq_rel);
@@ -173,6 +185,11 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
 void ThreadPool::expect_work(bool more) {
   expects_work_ = more;
   if (state_) state_->expects_work.store(more, std::memory_order_relaxed);
+}
+
+void ThreadPool::keep_times(PartTimes* times) {
+  times_ = times;
+  if (times != nullptr) times->threads.resize(static_cast<std::size_t>(threads_));
 }
 
 int default_threads() {

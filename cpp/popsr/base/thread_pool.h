@@ -3,10 +3,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace popsr {
+
+/// Times at which threads other than the caller began and ended parts of the work, at most `limit` for each.
+struct PartTimes {
+  struct Span {
+    std::int64_t begin = 0, end = 0;  ///< Nanoseconds of the steady clock.
+  };
+  explicit PartTimes(std::size_t most) : limit(most) {}
+  std::size_t limit;
+  std::vector<std::vector<Span>> threads = {};  ///< By thread, the caller's first and empty.
+};
 
 class ThreadPool {
  public:
@@ -21,6 +33,9 @@ class ThreadPool {
   /// Says that more calls of run() follow soon, or that none do: workers wait for them awake for some
   /// milliseconds.
   void expect_work(bool more);
+
+  /// Adds the times of further parts to `times`; null ends that.
+  void keep_times(PartTimes* times);
 
   /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for all.
   /// `body` must not throw. Not reentrant: a body must not call run().
@@ -41,6 +56,7 @@ class ThreadPool {
   struct State;
   int threads_;
   bool expects_work_ = false;
+  PartTimes* times_ = nullptr;
   std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
 };
 

@@ -406,6 +406,11 @@ void bind_session(py::module_& m) {
             self.observation().record(self.session(), sink);
           },
           py::arg("sink"))
+      .def(
+          "trace",
+          [](SessionHandle& self, std::size_t limit) { self.observation().trace(self.session(), limit); },
+          py::arg("limit"))
+      .def("trace_events", [](SessionHandle& self) { return self.observation().events(); })
       .def("end_observation", [](SessionHandle& self) { self.observation().end(self.session()); })
       .def("stats", &stats_of)
       .def("memory", &memory_of)

@@ -1,23 +1,42 @@
-// Recordings of a session, for Python.
+// Recordings and traces of a session, for Python.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "popsr/bindings/bindings.h"
+#include "popsr/bindings/records.h"
 #include "popsr/runtime/observe/recorder.h"
+#include "popsr/runtime/observe/tracer.h"
 #include "popsr/runtime/session/session.h"
 
 namespace popsr::bindings {
 
-/// The recording of a session's runs.
+/// Name, op, words of the path, bytes, blocks, and whether it has a body.
+using TracedInstruction =
+    std::tuple<std::string, std::uint32_t, std::vector<std::uint32_t>, std::uint64_t, std::uint64_t, bool>;
+/// Begin and end in nanoseconds, instructions, nanoseconds in them, bytes.
+using CountedInterval = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+
+/// What watches the runs of a session.
 class Observation {
  public:
   /// `sink`: called with the bytes of the recording, piece by piece.
   void record(Session& session, const py::object& sink);
+  /// Keeps so many events.
+  void trace(Session& session, std::size_t limit);
   void end(Session& session);
+
+  /// TraceEvents, as bytes; instructions; intervals; PartTimes::Spans of each thread, as bytes.
+  std::tuple<py::bytes, std::vector<TracedInstruction>, std::vector<CountedInterval>, std::vector<py::bytes>>
+  events() const;
 
  private:
   std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<Tracer> tracer_;
 };
 
 }  // namespace popsr::bindings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -120,11 +121,13 @@ class Alignment:
             return []
         if len(pairs) == 2 and all(self._same(pairs[i][1][0], pairs[1 - i][1][1]) for i in (0, 1)):
             return ["its operands are swapped"]
-        return [
-            f"operand {i} is {self._named(self.a, s)} in a, {self._named(self.b, t)} in b"
-            for i, (s, t) in pairs
-            if not self._same(s, t)
-        ]
+        return [self._change(i, s, t) for i, (s, t) in pairs if not self._same(s, t)]
+
+    def _change(self, index: int, s: int | None, t: int | None) -> str:
+        one, two = self._named(self.a, s), self._named(self.b, t)
+        if one == two and one.startswith("constant"):
+            return f"operand {index}, {one}, has another value"
+        return f"operand {index} is {one} in a, {two} in b"
 
     def _named(self, program: Program, tensor: int | None) -> str:
         if tensor is None:
@@ -168,11 +171,11 @@ def _align_graphs(result: Alignment, s: int, t: int) -> list[tuple[int, int]]:
     one = [op for op in a.graphs[s]["ops"] if op not in result.to_b]
     two = [op for op in b.graphs[t]["ops"] if op not in result.to_a]
     deep = (
-        dict(zip(a.graphs[s]["ops"], a.deep(s), strict=True)),
-        dict(zip(b.graphs[t]["ops"], b.deep(t), strict=True)),
+        _once(dict(zip(a.graphs[s]["ops"], a.deep(s), strict=True))),
+        _once(dict(zip(b.graphs[t]["ops"], b.deep(t), strict=True))),
     )
     keys: list[tuple[Callable[[int], Hashable], Callable[[int], Hashable]]] = [
-        (lambda i: deep[0][i], lambda i: deep[1][i]),
+        (lambda i: deep[0].get(i, (0, i)), lambda i: deep[1].get(i, (1, i))),
         (lambda i: a.near(a.ops[i]), lambda i: b.near(b.ops[i])),
         (lambda i: a.loose(a.ops[i]), lambda i: b.loose(b.ops[i])),
         (lambda i: (a.ops[i]["kind"], a.ops[i]["scope"]), lambda i: (b.ops[i]["kind"], b.ops[i]["scope"])),
@@ -191,3 +194,9 @@ def _align_graphs(result: Alignment, s: int, t: int) -> list[tuple[int, int]]:
                 i, j = x + size, y + size
         gaps = [(left, right) for left, right in rest if left and right]
     return found
+
+
+def _once(digests: dict[int, str]) -> dict[int, str]:
+    """Those that no other op has: only these tell where an op of one program stands in the other."""
+    counts = Counter(digests.values())
+    return {op: digest for op, digest in digests.items() if counts[digest] == 1}

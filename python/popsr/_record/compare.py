@@ -225,7 +225,7 @@ class _Comparison:
             return Difference(
                 "seed", step=s.step, replicas=seen.replicas, notes=(f"{s.seed} in a, {t.seed} in b", where)
             )
-        skipped = [op for op in both if op != seen.row.op]
+        skipped = [op for op in both if op != seen.row.op and not a.ops[op]["graphs"]]
         notes = ("its operands are equal, its results differ",)
         if skipped:
             names = ", ".join(self._op_text(a, op) for op in skipped[:4])

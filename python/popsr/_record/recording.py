@@ -14,7 +14,7 @@ from popsr._record.program_table import program_table
 from popsr._session.state import HostState
 from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, SessionError, UnsupportedError
+from popsr.errors import ArgumentTypeError, UnsupportedError
 from popsr.io._new_file import NewFile
 
 __all__ = ["MAGIC", "TRAILER", "VERSION", "Recording", "record"]
@@ -39,7 +39,7 @@ class Recording:
             )
         state = session._state
         state.require_idle("record")
-        require_unobserved("record", state)
+        state.require_unobserved("record")
         header = json.dumps(program_table(session.ir)).encode()
         self._state, self._digest = state, hashlib.blake2b(digest_size=16)
         self._file: NewFile | None = NewFile("record", target).__enter__()
@@ -104,17 +104,8 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
         path: the file, which is replaced.
     Raises:
         TypeError: not a session, or not a path.
-        SessionError: the session is running, or is recorded already.
+        SessionError: the session is running, or is recorded or traced already.
         FileError: the file cannot be written.
         UnsupportedError: the session has several ranks.
     """
     return Recording(session, path)
-
-
-def require_unobserved(where: str, state: Any) -> None:
-    """Refuse a second recording at once."""
-    if state.observer is not None:
-        raise SessionError(
-            f"{where}: the session is watched already, got a {state.observer} in progress, "
-            "expected a call after its end"
-        )

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
 from popsr import _core
 from popsr._host import message_sizes
 from popsr._host.arguments import read_number
@@ -153,6 +155,23 @@ class Ranks:
             begin += nbytes
         if sends or receives:
             self._exchange(sends, receives)
+
+    def numbers(self, mine: int) -> list[int]:
+        """A number of each rank, on all of them."""
+        all_ = bytearray(8 * self.size)
+        self._gather(memoryview(mine.to_bytes(8, "little", signed=True)), memoryview(all_))
+        return [int.from_bytes(all_[8 * i : 8 * i + 8], "little", signed=True) for i in range(self.size)]
+
+    def collect(self, mine: bytes) -> list[bytes]:
+        """Bytes of each rank, on rank 0; on others an empty list."""
+        sizes = self.numbers(len(mine))
+        room = np.empty(sum(sizes) if self.rank == 0 else 0, np.uint8)
+        data = np.frombuffer(mine, np.uint8)
+        self.send_to_first([(rank, size, data) for rank, size in enumerate(sizes)], room)
+        if self.rank:
+            return []
+        ends = np.cumsum(sizes).tolist()
+        return [room[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)]
 
     @contextlib.contextmanager
     def together(self, call: str) -> Iterator[None]:

@@ -105,3 +105,11 @@ class SessionState:
         """Refuse calls from what ``print_tensor`` writes to, in the middle of a run."""
         if self.running:
             raise SessionError(f"{where}: the session is running, expected a call after the run")
+
+    def require_unobserved(self, where: str) -> None:
+        """Refuse a second recording or trace at once."""
+        if self.observer is not None:
+            raise SessionError(
+                f"{where}: the session is watched already, got a {self.observer} in progress, "
+                "expected a call after its end"
+            )

@@ -8,7 +8,7 @@ from html import escape
 from popsr._host.arguments import read_a, read_int, read_items
 from popsr._text.replica_sets import partition_of, set_text, strip_text
 from popsr._text.strip import block_fill, strip_svg
-from popsr.errors import ReplicaError
+from popsr.errors import ArgumentTypeError, ReplicaError
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.tensor import Variable
 
@@ -25,8 +25,23 @@ class ShardingPicture:
     ``str()`` draws them with characters; notebooks show them in the colours of the strip.
     """
 
-    def __init__(self, title: str, groups: Partition, grid: tuple[int, int]) -> None:
+    _title: str
+    _groups: Partition
+    _grid: tuple[int, int]
+    _shown: tuple[int, int]
+    _boxes: list[list[int]]
+    _texts: list[list[str]]
+
+    def __init__(self) -> None:
+        """Refused: pictures are made by ``visualize_sharding``."""
+        raise ArgumentTypeError(
+            "ShardingPicture: cannot be constructed, expected popsr.analysis.visualize_sharding(value)"
+        )
+
+    @classmethod
+    def _of(cls, title: str, groups: Partition, grid: tuple[int, int]) -> ShardingPicture:
         """Of blocks in rows."""
+        self = cls.__new__(cls)
         self._title, self._groups, self._grid = title, groups, grid
         columns = min(grid[1], _MAX_COLUMNS)
         rows = min(grid[0], _MAX_BOXES // columns)
@@ -34,6 +49,7 @@ class ShardingPicture:
         blocks = groups.blocks
         self._boxes = [[i * grid[1] + j for j in range(columns)] for i in range(rows)]
         self._texts = [[set_text(blocks[block], _CELL) for block in row] for row in self._boxes]
+        return self
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -118,7 +134,7 @@ def visualize_sharding(
             f"visualize_sharding: grid does not hold the groups, got {sides[0]} × {sides[1]} boxes, "
             f"expected {groups.num_blocks}"
         )
-    return ShardingPicture(_title(value, groups), groups, sides)
+    return ShardingPicture._of(_title(value, groups), groups, sides)
 
 
 def _grid(grid: object) -> tuple[int, int]:

@@ -116,12 +116,13 @@ void Executor::raise_stopped() const {
 
 void Executor::run(std::vector<Instruction>& instructions) {
   const Instruction* current = nullptr;
+  const bool is_watched = profile_ || observer_ != nullptr;
   try {
     for (Instruction& instruction : instructions) {
       current = &instruction;
       ++executed_;
       poll(instruction.bytes);
-      profile_ ? run_timed(instruction) : run_one(instruction);
+      is_watched ? run_watched(instruction) : run_one(instruction);
     }
   } catch (const StoppedError&) {  // between two ops
     throw;
@@ -137,6 +138,12 @@ void Executor::run_one(Instruction& instruction) {
   execute(instruction, *this);
   finish(instruction);
   report(instruction);
+}
+
+void Executor::run_watched(Instruction& instruction) {
+  if (observer_ != nullptr) observer_->instruction_begins(instruction);
+  profile_ ? run_timed(instruction) : run_one(instruction);
+  if (observer_ != nullptr) observer_->instruction_ends(instruction);
 }
 
 void Executor::run_timed(Instruction& instruction) {
@@ -184,6 +191,7 @@ void Executor::finish(Instruction& instruction) {
 
 void Executor::start_iteration(PathId path, PathId end, std::uint64_t i) {
   iterations_[path] = i;
+  if (observer_ != nullptr) observer_->iteration_begins(path, i);
   derive_paths(path, end);
 }
 

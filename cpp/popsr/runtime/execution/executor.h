@@ -93,6 +93,7 @@ class Executor {
 
  private:
   void run_one(Instruction& instruction);
+  void run_watched(Instruction& instruction);
   void run_timed(Instruction& instruction);
   [[noreturn]] void raise_stopped() const;
   void exchange_with_ranks(BlockExchange& exchange);

@@ -1,4 +1,4 @@
-// Watching the instructions of runs: recordings of values.
+// Watching the instructions of runs: recordings of values, and traces of times.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,14 @@ class RunObserver {
   virtual void run_begins(const ObservedRun& run) = 0;
   /// Also of a run that ends in an error.
   virtual void run_ends() = 0;
+  virtual void instruction_begins(const Instruction&) {}
+  /// Not after an error.
+  virtual void instruction_ends(const Instruction&) {}
+  /// Iteration `i` of the loop whose iterations are at `path`.
+  virtual void iteration_begins(PathId /*path*/, std::uint64_t /*i*/) {}
   /// The outputs of an instruction, or of a part of a merged or sliced one, hold their values.
-  virtual void outputs_hold(const Instruction& instruction, ActiveReplicas active,
-                            const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) = 0;
+  virtual void outputs_hold(const Instruction& /*instruction*/, ActiveReplicas /*active*/,
+                            const IdVector<PathId, std::uint64_t>& /*iterations*/, ThreadPool& /*pool*/) {}
 };
 
 }  // namespace popsr

@@ -269,6 +269,11 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   ++state_->runs;
 }
 
+void Session::observe(RunObserver* observer, PartTimes* parts) {
+  observer_ = observer;
+  state_->plans->pool().keep_times(parts);
+}
+
 void Session::tell_observer(std::span<const StreamBuffer> buffers) const {
   const std::vector<StreamId> streams = used_streams();
   observer_->run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/stray_labels.h"
 #include "popsr/ir/ir.h"
@@ -113,8 +114,8 @@ class Session {
   /// The op that the last run failed at; kNone when it did not, or at none.
   OpId failed_op() const;
 
-  /// Tells an observer of the runs; null ends that.
-  void observe(RunObserver* observer) { observer_ = observer; }
+  /// Tells an observer of the runs; null ends that. `parts`: times of the threads' parts; null: none.
+  void observe(RunObserver* observer, PartTimes* parts = nullptr);
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
