@@ -16,7 +16,7 @@ from popsr.context import Context
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
-from popsr.replicas import Partition, ReplicaGrouping
+from popsr.replicas import Partition, ReplicaGrouping, VariableSettings
 from popsr.tensor import Tensor, Variable
 
 __all__ = ["add_late_members"]
@@ -60,7 +60,7 @@ class _LateMember:
 
 
 # Summaries, of these classes and of those that notebooks show in another way.
-_SUMMARISED = (Ir, Tensor, Partition, ReplicaGrouping)
+_SUMMARISED = (Ir, Tensor, Partition, ReplicaGrouping, VariableSettings)
 
 
 def add_late_members() -> None:

@@ -43,7 +43,7 @@ from popsr._show.dot import write_dot_checks
 from popsr._text.entry_points import add_entry_points
 from popsr._text.html import describe_groups
 from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._text.summary import Groups, Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis, Traffic
 from popsr.analysis._communication import PlanSettings
 from popsr.errors import ArgumentTypeError, Error, SessionError, StateError, UnsupportedError
@@ -795,14 +795,18 @@ class Session(Summarised, HostState):
                 v.name,
                 v.dtype.name,
                 v.shape,
-                describe_groups(v.replica_grouping.partition),
-                describe_groups(self._core.storage(v._id)),
+                _groups(v.replica_grouping.partition),
+                _groups(self._core.storage(v._id)),
             )
             for v in variables
         )
         return Summary(
             repr(self), ("variable", "dtype", "shape", "groups", "stored once for"), rows, len(variables)
         )
+
+
+def _groups(groups: Partition) -> Groups:
+    return Groups(describe_groups(groups), groups)
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:

@@ -263,7 +263,28 @@ def test_html_has_a_row_for_each_step() -> None:
         assert html == found._repr_html_()
         assert html.count("<tr class") == len(found.steps)
         assert ("suggestion:" in html) == (not found.equal)
+        assert html.find("root:") < html.find("<table")
+        assert html.count('class="strip"') > len(found.steps)
         assert "<script" not in html
+
+
+def test_long_paths_open_on_a_click_and_all_rows_can_be_reached() -> None:
+    ir, t = chain(750)
+    found = analyze(ir).explain(t, 0, 1)
+    html = found.to_html()
+    assert html.count("<tr class") == 751
+    assert "<details><summary>727 more steps</summary>" in html
+    cell = found._repr_html_()
+    assert len(cell.encode()) < 20_000
+    assert "… 727 more steps, all in explanation.to_html() and explanation.steps" in cell
+
+
+def test_html_shows_the_line_of_the_cause_and_paths_on_hover() -> None:
+    ir, t = chain(3)
+    html = analyze(ir).explain(t, 0, 1).to_html()
+    assert "<code>t = ops.host_load(popsr.h2d_stream((2,), F32))</code>" in html
+    assert f'<td title="{__file__}:' in html
+    assert ">test_explain.py:" in html
 
 
 def test_html_escapes_names() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from popsr._text.html import describe_groups
-from popsr._text.summary import Summary
+from popsr._text.replica_sets import set_text
+from popsr._text.summary import Groups, Summary
 from popsr.graph import Graph
 from popsr.ir import Ir
-from popsr.replicas import Partition, ReplicaGrouping
+from popsr.replicas import Partition, ReplicaGrouping, VariableSettings
 from popsr.tensor import Tensor, Variable
 
 __all__ = ["html_of", "summary_of", "text_of", "treescope_of"]
@@ -40,9 +41,12 @@ def treescope_of(value: Any, path: str | None, subtree_renderer: Any) -> Any:
     return summary_of(value).treescope(value, path, subtree_renderer)
 
 
-def groups_of(tensor: Tensor) -> str:
+def groups_of(tensor: Tensor) -> Groups | str:
     """The groups of a variable's values; of other tensors nothing."""
-    return describe_groups(tensor.replica_grouping.partition) if isinstance(tensor, Variable) else ""
+    if not isinstance(tensor, Variable):
+        return ""
+    groups = tensor.replica_grouping.partition
+    return Groups(describe_groups(groups), groups)
 
 
 def made_at(tensor: Tensor) -> str:
@@ -54,7 +58,7 @@ def made_at(tensor: Tensor) -> str:
     return "" if producer is None else core.location_of(producer)
 
 
-def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
+def _tensor_row(tensor: Tensor) -> tuple[object, ...]:
     return (tensor.name, tensor.dtype.name, str(tensor.shape), groups_of(tensor), made_at(tensor))
 
 
@@ -80,17 +84,30 @@ def _(tensor: Tensor) -> Summary:
 @summary_of.register
 def _(partition: Partition) -> Summary:
     return Summary(
-        repr(partition), ("block", "size", "replicas"), _members(partition.blocks), partition.num_blocks
+        repr(partition),
+        ("block", "size", "replicas"),
+        _members(partition.blocks),
+        partition.num_blocks,
+        partition,
     )
 
 
 @summary_of.register
 def _(grouping: ReplicaGrouping) -> Summary:
     return Summary(
-        repr(grouping), ("group", "size", "replicas"), _members(grouping.groups), grouping.num_groups
+        repr(grouping),
+        ("group", "size", "replicas"),
+        _members(grouping.groups),
+        grouping.num_groups,
+        grouping.partition,
     )
+
+
+@summary_of.register
+def _(settings: VariableSettings) -> Summary:
+    return Summary(repr(settings))
 
 
 def _members(groups: Iterable[tuple[int, ...]]) -> Iterator[tuple[object, ...]]:
     for i, members in enumerate(groups):
-        yield i, len(members), "{" + ",".join(map(str, members)) + "}"
+        yield i, len(members), set_text(members)

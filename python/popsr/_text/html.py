@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from popsr._text.strip import strip_svg
+
 if TYPE_CHECKING:
     from popsr._core import Partition
 
 __all__ = ["Colours", "Row", "describe", "describe_all", "describe_groups", "page", "render", "table"]
 
 _COLUMNS = ("line", "op", "replicas that agree")
-_EQUAL, _NOWHERE = "46,160,67", "218,54,51"
+_EQUAL, _NOWHERE = "46,160,67", "128,128,128"  # differing is normal: red is for lints
 _GROUPS = (
     "210,153,34",
     "56,139,253",
@@ -28,7 +30,7 @@ _GROUPS = (
     "188,110,60",
     "90,110,200",
 )
-_OTHERS = "128,128,128"
+_OTHERS = "70,140,160"
 _STYLE = (
     ".popsr{font:13px/1.5 ui-monospace,monospace;color:inherit}"
     ".popsr table{border-collapse:collapse;margin:2px 0;border:0;font:inherit;color:inherit;"
@@ -38,13 +40,15 @@ _STYLE = (
     ".popsr table :is(td,th):first-child{width:13em}"
     ".popsr table :is(td,th):last-child{width:16em}"
     ".popsr p{margin:2px 8px}"
+    ".popsr .root{margin:4px 8px;padding:2px 0;border-left:3px solid rgba(128,128,128,.7)}"
+    ".popsr code{font:inherit;opacity:.75}"
     ".popsr summary{cursor:pointer;padding:1px 8px}"
     ".popsr details>div{margin-left:1.2em;padding-left:.4em;border-left:1px solid rgba(128,128,128,.4)}"
     ".popsr .key{display:inline-block;padding:0 8px;margin:2px 4px 2px 0}"
     ".popsr .mixed{outline:1px dashed rgba(128,128,128,.7);outline-offset:-1px}"
     ".popsr .picture{overflow:auto;max-height:40em}"  # wide ones are scrolled: smaller letters could not be read
-    ".popsr svg{display:block}"
-    ".popsr svg text{fill:currentColor;font:12px ui-monospace,monospace;text-anchor:middle}"
+    ".popsr .picture svg{display:block}"
+    ".popsr .picture svg text{fill:currentColor;font:12px ui-monospace,monospace;text-anchor:middle}"
     # Without specificity: the style sheet of a later output in a notebook does not undo an earlier one's colours.
     ":where(.popsr svg .box){stroke:currentColor;stroke-opacity:.5;fill:none}"
     ".popsr svg .box.mixed{stroke-dasharray:4 3}"
@@ -54,12 +58,17 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table; ``partition`` gives its colour."""
+    """One line of a table; ``partition`` gives its colour, and with ``strip`` is drawn.
+
+    ``place`` is the whole of a location that is shown without its folder.
+    """
 
     location: str
     text: str
     partition: Partition | None
     note: str = ""
+    place: str = ""
+    strip: bool = False
 
 
 class Colours:
@@ -103,10 +112,15 @@ class Colours:
     def legend(self) -> str:
         """The partitions in use, each in its colour."""
         keys = "".join(
-            f'<span class="key {name}">{escape(describe(partition))}</span>'
+            f'<span class="key {name}">{_strip(partition)}{escape(describe(partition))}</span>'
             for partition, name in self._classes.items()
         )
         return f'<p class="legend">replicas that agree: {keys}</p>' if keys else ""
+
+
+def _strip(partition: Partition) -> str:
+    """A small one and a space; a single replica has nothing to draw."""
+    return f"{strip_svg(partition, width=96)} " if partition.num_replicas > 1 else ""
 
 
 def describe(partition: Partition) -> str:
@@ -155,5 +169,9 @@ def table(rows: Sequence[Row], colours: Colours, *, head: bool = False) -> str:
 
 def _row(row: Row, colours: Colours) -> str:
     agree = row.note if row.partition is None else f"{describe(row.partition)} {row.note}".strip()
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.location, row.text, agree))
-    return f'<tr class="{colours.of(row.partition)}">{cells}</tr>'
+    drawn = _strip(row.partition) if row.strip and row.partition is not None else ""
+    place = f' title="{escape(row.place)}"' if row.place else ""
+    return (
+        f'<tr class="{colours.of(row.partition)}"><td{place}>{escape(row.location)}</td>'
+        f"<td>{escape(row.text)}</td><td>{drawn}{escape(agree)}</td></tr>"
+    )

@@ -9,11 +9,16 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popsr._text.one_line import one_line
+from popsr._text.replica_sets import strip_text
+from popsr._text.strip import strip_svg
 
-__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Summarised", "Summary", "line", "line_of_items"]
+if TYPE_CHECKING:
+    from popsr._core import Partition
+
+__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Groups", "Summarised", "Summary", "line", "line_of_items"]
 
 MAX_LINE = 200  # characters of a repr
 MAX_ROWS = 40  # of a table as text
@@ -50,17 +55,30 @@ def line_of_items(start: str, items: Iterable[str], total: int, end: str) -> str
     return line(f"{text}{', ' if shown else ''}… {total - shown} more{end}")
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A cell of replicas that agree: a strip before the text where there is HTML."""
+
+    text: str
+    partition: Partition
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True)
 class Summary:
     """A title, and a row for each part of the object.
 
     ``rows`` may be long or lazy; as much of it is read as is shown. ``total`` is the number of rows.
+    ``strip`` is drawn below the title.
     """
 
     title: str
     header: Sequence[str] = ()
     rows: Iterable[Sequence[object]] = ()
     total: int = 0
+    strip: Partition | None = None
 
     def text(self) -> str:
         """Lines of a table with aligned columns; after ``MAX_ROWS`` rows the number of the others."""
@@ -76,12 +94,14 @@ class Summary:
         """A table that stands alone, of at most ``MAX_HTML`` bytes."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
         start = f'<div class="popsr"><style>{_STYLE}</style><p><b>{escape(line(self.title))}</b></p>'
+        if self.strip is not None:
+            start += f"<p>{strip_svg(self.strip)} {escape(strip_text(self.strip))}</p>"
         if not self.header:
             return f"{start}</div>"
         left = MAX_HTML - len(start.encode()) - len(head.encode()) - 200
         shown: list[str] = []
-        for cells in self._rows():
-            row = "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        for cells in self.rows:
+            row = "<tr>" + "".join(f"<td>{_cell_html(cell)}</td>" for cell in cells) + "</tr>"
             left -= len(row.encode())
             if left < 0:
                 break
@@ -107,10 +127,21 @@ class Summary:
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for row in self.rows:
-            yield tuple(one_line(str(cell), _MAX_CELL) for cell in row)
+            yield tuple(map(_cell, row))
 
     def _cells(self, limit: int) -> list[tuple[str, ...]]:
         return list(itertools.islice(self._rows(), limit))
+
+
+def _cell(cell: object) -> str:
+    return one_line(str(cell), _MAX_CELL)
+
+
+def _cell_html(cell: object) -> str:
+    text = escape(_cell(cell))
+    if not isinstance(cell, Groups) or cell.partition.num_replicas == 1:
+        return text
+    return f"{strip_svg(cell.partition, width=96)} {text}"
 
 
 class Summarised:

@@ -14,6 +14,7 @@ from popsr.analysis._partition import (
     analyze,
 )
 from popsr.analysis._popart_mode import PopartAnalysis
+from popsr.analysis._sharding import ShardingPicture, visualize_sharding
 
 __all__ = [
     "CallContext",
@@ -26,9 +27,11 @@ __all__ = [
     "Lint",
     "PartitionAnalysis",
     "PopartAnalysis",
+    "ShardingPicture",
     "Traffic",
     "analyze",
     "communication",
+    "visualize_sharding",
 ]
 
 if not TYPE_CHECKING:

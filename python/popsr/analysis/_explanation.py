@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from popsr import _core
 from popsr._records import StepKind
-from popsr._text.html import Row, render
+from popsr._text.html import Row
+from popsr.analysis._explanation_html import explanation_html
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
 
@@ -141,7 +142,17 @@ class Explanation:
         )
 
     def to_html(self) -> str:
-        """The path as an HTML table, a row a step."""
+        """The cause of the difference, and the path to it as an HTML table, a row a step.
+
+        The middle of a long path opens on a click.
+        """
+        return self._html(whole=True)
+
+    def _repr_html_(self) -> str:
+        """``to_html``, without the middle of paths of hundreds of steps."""
+        return self._html(whole=False)
+
+    def _html(self, *, whole: bool) -> str:
         rows = [
             Row(
                 step.location,
@@ -152,13 +163,8 @@ class Explanation:
             for step in self.steps
         ]
         title, *_ = self._text.split("\n", 1)
-        if self.root is None:
-            return render(title, rows)
-        notes = [f"root: {self.root.location}: {self.root.text}", f"suggestion: {self.suggestion}"]
-        return render(title, rows, notes)
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
+        root = None if self.root is None else (self.root.location, self.root.text)
+        return explanation_html(title, root, self.suggestion, rows, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_item
 from popsr._program.transaction import transactional
 from popsr._text.html import describe, describe_groups
 from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary
+from popsr._text.summary import Groups, Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr.analysis._explanation import (
     Explanation,
@@ -26,7 +26,7 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import HostToDeviceStream
-from popsr.tensor import Tensor
+from popsr.tensor import Tensor, Variable
 
 __all__ = ["CallContext", "PartitionAnalysis", "analyze"]
 
@@ -288,10 +288,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
     def _summary(self) -> Summary:
         """The variables, with the replicas that keep their values equal."""
         variables = self._ir.main_graph.variables
-        rows = (
-            (v.name, describe_groups(v.replica_grouping.partition), describe(self.partition(v)))
-            for v in variables
-        )
+        rows = ((v.name, _declared(v), _kept(self.partition(v))) for v in variables)
         return Summary(repr(self), ("variable", "declared", "kept by a run"), rows, len(variables))
 
     def _drift_title(self) -> str:
@@ -343,6 +340,15 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         for op in calls:
             self._op("context", op, "an item")
         return self._explainer.context_at(tensor, [op.id for op in calls])
+
+
+def _declared(variable: Variable) -> Groups:
+    groups = variable.replica_grouping.partition
+    return Groups(describe_groups(groups), groups)
+
+
+def _kept(partition: Partition) -> Groups:
+    return Groups(describe(partition), partition)
 
 
 def _count(number: int, what: str) -> str:

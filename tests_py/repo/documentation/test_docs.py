@@ -24,6 +24,8 @@ def test_programs_print_what_is_shown(program: Any, shown: Any, tmp_path: Path) 
     for package in ("torch", "jax", "onnx"):
         if f"import {package}" in program:
             pytest.importorskip(package)
+    if "visualize_array_sharding" in program:
+        pytest.importorskip("rich")
     if "from mpi4py" in program:
         pytest.importorskip("mpi4py")
     (tmp_path / "program.py").write_text(program)
