@@ -209,7 +209,12 @@ def test_groups_schedulers_and_closures() -> None:
 REFUSED: dict[str, Any] = {
     "negative rate": ("SGD", {"lr": -1.0}, errors.AttributeValueError, "SGD: lr is out of range, got -1.0"),
     "textual rate": ("Lion", {"lr": "a"}, errors.ArgumentTypeError, "Lion: lr is not a number"),
-    "nesterov": ("SGD", {"nesterov": True}, errors.AttributeValueError, "SGD: nesterov needs momentum"),
+    "nesterov": (
+        "SGD",
+        {"nesterov": True},
+        errors.AttributeValueError,
+        "SGD: nesterov does not fit, got momentum 0",
+    ),
     "beta": (
         "Lion",
         {"betas": (0.9, 1.0)},

@@ -30,7 +30,8 @@ FLOAT8 = tuple(
     for name in popsr.dtypes.__all__
     if name.startswith("float8") and not popsr.dtype.from_name(name)._is_carrier
 )
-ALL_DTYPES = (*NUMBERS_AND_BOOL, *FLOAT8)
+CARRIERS = tuple(name for name, each in popsr.dtype._all.items() if each._is_carrier)
+ALL_DTYPES = (*NUMBERS_AND_BOOL, *FLOAT8, *CARRIERS)
 
 
 def dtype(name: str) -> Any:

@@ -21,7 +21,7 @@ using TracedInstruction =
 /// Begin and end in nanoseconds, instructions, nanoseconds in them, bytes.
 using CountedInterval = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
-/// What watches the runs of a session.
+/// The recording or trace of a session.
 class Observation {
  public:
   /// `sink`: called with the bytes of the recording, piece by piece.

@@ -42,7 +42,7 @@ class Slot:
 
 
 class Traced:
-    """What the core has seen of the runs of a session."""
+    """Events of the runs of a session, as the core has seen them."""
 
     def __init__(self, ir: _core.Ir, core: _core.Session) -> None:
         """Take it from the core."""

@@ -9,7 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from tests_py.ops.rows.refusals.refusal import Refusal
-from tests_py.support.helpers import ALL_DTYPES, FLOAT8, FLOATS, INTS, SCHEMAS, Array, dtype, np_dtype
+from tests_py.support.helpers import (
+    ALL_DTYPES,
+    CARRIERS,
+    FLOAT8,
+    FLOATS,
+    INTS,
+    SCHEMAS,
+    Array,
+    dtype,
+    np_dtype,
+)
 from tests_py.support.oracles import ops as oracles
 
 Draw = Callable[[np.random.Generator, str], list[Array]]
@@ -48,8 +58,9 @@ def specials(name: str) -> Array:
     if name in INTS:
         info = np.iinfo(name)
         return np.array([info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, 3, 7], name)
-    if name in FLOAT8:
-        return np.arange(256, dtype=np.uint8).view(np_dtype(name))
+    if name in (*FLOAT8, *CARRIERS):
+        codes = 16 if name.startswith("float4") else 256
+        return np.arange(codes, dtype=np.uint8).view(np_dtype(name))
     precision, place = oracles.PRECISION[name], oracles.LEAST_PLACE[name]
     least, normal_least = np.ldexp(1.0, place), np.ldexp(1.0, place + precision - 1)
     largest = float((2 - 2.0 ** (1 - precision)) * float(oracles._top_power(name)))

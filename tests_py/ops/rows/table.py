@@ -43,7 +43,16 @@ from tests_py.ops.rows.refusals.table import refusals_by_op
 from tests_py.ops.rows.resampling import resampling_rows
 from tests_py.ops.rows.updates import update_rows
 from tests_py.ops.rows.views import view_rows
-from tests_py.support.helpers import ALL_DTYPES, FLOATS, INTS, NUMBERS, NUMBERS_AND_BOOL, Array
+from tests_py.support.helpers import (
+    ALL_DTYPES,
+    CARRIERS,
+    FLOATS,
+    INTS,
+    NUMBERS,
+    NUMBERS_AND_BOOL,
+    Array,
+    np_dtype,
+)
 from tests_py.support.oracles import ops as oracles
 
 
@@ -242,8 +251,22 @@ def _shapes() -> dict[str, Row]:
             ),
             grad="finite",
         ),
-        "cast": _row(*(case for target in NUMBERS_AND_BOOL for case in _casts(target)), grad="finite"),
+        "cast": _row(
+            *(case for target in NUMBERS_AND_BOOL for case in _casts(target)),
+            *(
+                Case(draw, _by_ml_dtypes, {"data_type": to}, f"{label}-to-{to}", ("float32",))
+                for to in CARRIERS
+                for label, draw in {"special": special(1), "normal": normal((3, 40))}.items()
+            ),
+            Case(special(1), _by_ml_dtypes, {"data_type": "float32"}, "of-carriers", CARRIERS),
+            grad="finite",
+        ),
     }
+
+
+def _by_ml_dtypes(t: Array, data_type: str) -> Array:
+    with np.errstate(all="ignore"):
+        return t.astype(np_dtype(data_type))
 
 
 def _casts(target: str) -> list[Case]:

@@ -209,4 +209,10 @@ def cast(t: Tensor, dtype: dtypes.dtype) -> Tensor:
     """A tensor of another element type; numbers become bool by comparing with zero."""
     if t.dtype == dtype:
         return t
+    if dtype == dtypes.float8_e8m0fnu:
+        raise NotSupportedError("casts to float8e8m0, which round up")
+    # Carriers are cast from and to float32, which holds them and the shorter floats exactly.
+    is_short = t.dtype in (dtypes.float16, dtypes.bfloat16)
+    if (t.dtype._is_carrier and dtype != dtypes.float32) or (dtype._is_carrier and is_short):
+        t = ops.cast(t, dtypes.float32)
     return ops.cast(t, dtype)

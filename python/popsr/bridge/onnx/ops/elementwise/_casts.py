@@ -25,7 +25,7 @@ def converted(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
         return cast(_from_float8(node, t), kind)
     if kind == dtypes.bool:
         return ops.not_equal(t, node.like(0, t))
-    return ops.cast(t, kind)
+    return cast(t, kind)
 
 
 def _zero(node: Node) -> Tensor:
