@@ -1,4 +1,4 @@
-"""What recordings and traces cost: `nox -s bench -- bench/bench_record.py`.
+"""Times of recordings and traces: `nox -s bench -- bench/bench_record.py`.
 
 Each step runs by turns plainly, with ``popsr.record`` and with ``Session.trace``, in one process; the files go to a
 temporary folder. The GPT-like step is that of bench_compilers.py, the network that of bench_forms.py.

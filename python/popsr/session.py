@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
@@ -14,7 +13,7 @@ import numpy as np
 from popsr import _core
 from popsr._host.arguments import is_a, read_choice, read_flag, read_int, read_mapping, read_path
 from popsr._lazy import LazyModule, names_only
-from popsr._popart.session import AttachStack, PopartSession, SessionDevice, read_device
+from popsr._popart.session import AttachedByHand
 from popsr._program.gaps import unsupported_ops
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.location import add_place, noted
@@ -46,7 +45,7 @@ from popsr._text.shown import shown
 from popsr._text.summary import Groups, Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis, Traffic
 from popsr.analysis._communication import PlanSettings
-from popsr.errors import ArgumentTypeError, Error, SessionError, StateError, UnsupportedError
+from popsr.errors import ArgumentTypeError, Error, SessionError, StateError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.op import Op
@@ -78,7 +77,7 @@ StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
 @with_popart_names
-class Session(Summarised, HostState):
+class Session(Summarised, HostState, AttachedByHand):
     """A compiled program with its host copy of the variables.
 
     The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
@@ -662,44 +661,16 @@ class Session(Summarised, HostState):
         facts = self.facts
         facts._refresh_seeds()
         core.facts.check_fresh()
-        profile = None
-        if self._is_profiled:
-            profile = self.profile(), core.profile()[1]
-        settings = self._plan_settings
-        named = {
-            "dedup=False": not settings.dedup,
-            f"check={settings.check:g}": settings.check,
-            "optimise=False": not settings.optimise,
-            "profile=True": self._is_profiled,
-        }
-        return Source(
-            title=os.path.basename(sys.argv[0] if sys.argv else "") or "program",
-            ir=self._ir,
-            facts=facts,
-            core=core,
+        return Source.of_core(
+            self._ir,
+            core,
+            facts,
             rank=None if ranks is None else (ranks.rank, ranks.size),
             replicas=self.local_replicas,
-            settings=[name for name, is_set in named.items() if is_set],
-            runs=core.stats()["runs"],
-            memory=core.memory(),
-            timeline=core.memory_timeline(),
-            storage=[core.storage(v._id) for v in self._ir.main_graph.variables],
+            settings=self._plan_settings,
             communication=self.plan.communication(ranks=self._ir.replication_factor),
             traffic=self.traffic(),
-            profile=profile,
-        )
-
-    def get_cycle_count(self, id: str = "") -> int:
-        """PopART's count of a device's cycles, which a simulator does not have.
-
-        Args:
-            id: the counter.
-        Raises:
-            UnsupportedError: always; ``stats`` counts the calls of kernels.
-        """
-        raise UnsupportedError(
-            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
-            "calls and computed blocks of each op"
+            profile=self.profile() if self._is_profiled else None,
         )
 
     def __enter__(self) -> Session:
@@ -733,21 +704,6 @@ class Session(Summarised, HostState):
                 self._state.depth -= 1
 
     # Attached by hand, as programs for PopXL do it
-
-    @property
-    def _device(self) -> SessionDevice:
-        return SessionDevice(self)
-
-    @property
-    def _pb_session(self) -> PopartSession:
-        return PopartSession(self)
-
-    @property
-    def _was_attached_stack(self) -> AttachStack:
-        return AttachStack(self)
-
-    def _set_device(self, device: Any) -> None:
-        read_device(device)
 
     @property
     def _depth(self) -> int:

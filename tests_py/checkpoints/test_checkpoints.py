@@ -18,6 +18,7 @@ from popsr.replicas import VariableRetrievalMode
 from tests_py.checkpoints.cases import (
     FORMATS,
     ONNX,
+    SAFETENSORS,
     Format,
     Program,
     assert_same_arrays,
@@ -52,6 +53,8 @@ def test_every_dtype_and_shape_comes_back(tmp_path: Path, format: Format, name: 
         "matrix": (5, 3),
         "deep": (1, 2, 1, 3, 2),
     }
+    if format is SAFETENSORS and name == "float4_e2m1fn":  # which has whole bytes of these
+        shapes = {"empty": (0, 3), "one_byte": (2,), "matrix": (5, 4), "deep": (1, 2, 1, 3, 2)}
     for key, shape in shapes.items():
         program.add(key, random_array(rng, shape, name))
     for key, shape in shapes.items():
@@ -183,7 +186,10 @@ def test_any_program_comes_back(tmp_path: Path, format: Format, data: st.DataObj
     program = Program(4, embed=data.draw(st.booleans()))
     for name in data.draw(st.lists(names, max_size=4)):
         shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=3)))
-        program.add(name, random_array(rng, shape, data.draw(st.sampled_from(ALL_DTYPES))))
+        kind = data.draw(st.sampled_from(ALL_DTYPES))
+        if format is SAFETENSORS and kind == "float4_e2m1fn":  # which has whole bytes of these
+            shape = (*shape, 2)
+        program.add(name, random_array(rng, shape, kind))
     session = program.session()
     expect = weights(session)
     path = saved(tmp_path, format, session)

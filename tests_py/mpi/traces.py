@@ -19,6 +19,8 @@ def main(folder: str) -> None:
     data = np.random.default_rng(0).normal(size=(4, 8, 16)).astype(np.float32)
     path = Path(folder) / "run.json.gz"
     with popsr.Session(ir, comm=comm, num_threads=2) as session:
+        own = data[list(session.local_replicas)]
+        data = own[0] if len(own) == 1 else own
         with session.trace(path):
             for _ in range(2):
                 session.run({stream: data})

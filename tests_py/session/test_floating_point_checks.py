@@ -369,7 +369,7 @@ def _cases() -> Iterator[Any]:
 
 def _finite(array: Array) -> bool:
     array = plain(np.asarray(array))
-    is_float = array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat16", "float8"))
+    is_float = array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat16", "float8", "float4"))
     return not is_float or bool(np.all(np.isfinite(array.astype(np.float64))))
 
 

@@ -7,11 +7,13 @@ from typing import Any, Protocol, overload
 
 from popsr._host.arguments import read_a, read_bool, read_choice, read_index
 from popsr._popart.base import PopartObject
-from popsr.errors import OutOfRangeError
+from popsr._text.shown import shown
+from popsr.errors import OutOfRangeError, UnsupportedError
 
 __all__ = [
     "AttachStack",
     "Attachable",
+    "AttachedByHand",
     "PopartSession",
     "SessionDevice",
     "read_device",
@@ -169,6 +171,38 @@ class PopartSession(PopartObject):
     def get_engine_is_loaded(self) -> bool:
         """True while the session is attached."""
         return self._session.is_attached
+
+
+class AttachedByHand(Attachable, Protocol):
+    """The members of a session that programs for PopXL attach and detach it by, and PopART's name of a counter."""
+
+    @property
+    def _device(self) -> SessionDevice:
+        return SessionDevice(self)
+
+    @property
+    def _pb_session(self) -> PopartSession:
+        return PopartSession(self)
+
+    @property
+    def _was_attached_stack(self) -> AttachStack:
+        return AttachStack(self)
+
+    def _set_device(self, device: Any) -> None:
+        read_device(device)
+
+    def get_cycle_count(self, id: str = "") -> int:
+        """PopART's count of a device's cycles, which a simulator does not have.
+
+        Args:
+            id: the counter.
+        Raises:
+            UnsupportedError: always; ``stats`` counts the calls of kernels.
+        """
+        raise UnsupportedError(
+            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
+            "calls and computed blocks of each op"
+        )
 
 
 def read_device(device: Any) -> None:

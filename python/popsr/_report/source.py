@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from popsr._records import MemoryTimeline, ProfiledInstruction, SessionMemory
     from popsr._session.profile import Profile
     from popsr.analysis import Communication, PartitionAnalysis, Traffic
+    from popsr.analysis._communication import PlanSettings
     from popsr.ir import Ir
     from popsr.op import Op
     from popsr.replicas import Partition
@@ -53,3 +56,41 @@ class Source:
     communication: Communication
     traffic: Mapping[Op, Traffic]
     profile: tuple[Profile, Sequence[ProfiledInstruction]] | None
+
+    @classmethod
+    def of_core(
+        cls,
+        ir: Ir,
+        core: _core.Session,
+        facts: PartitionAnalysis,
+        *,
+        rank: tuple[int, int] | None,
+        replicas: range,
+        settings: PlanSettings,
+        communication: Communication,
+        traffic: Mapping[Op, Traffic],
+        profile: Profile | None,
+    ) -> Source:
+        """The same of a compiled session, named after the script that runs."""
+        named = {
+            "dedup=False": not settings.dedup,
+            f"check={settings.check:g}": settings.check,
+            "optimise=False": not settings.optimise,
+            "profile=True": profile is not None,
+        }
+        return cls(
+            title=os.path.basename(sys.argv[0] if sys.argv else "") or "program",
+            ir=ir,
+            facts=facts,
+            core=core,
+            rank=rank,
+            replicas=replicas,
+            settings=[name for name, is_set in named.items() if is_set],
+            runs=core.stats()["runs"],
+            memory=core.memory(),
+            timeline=core.memory_timeline(),
+            storage=[core.storage(v._id) for v in ir.main_graph.variables],
+            communication=communication,
+            traffic=traffic,
+            profile=None if profile is None else (profile, core.profile()[1]),
+        )

@@ -165,13 +165,13 @@ class Ranks:
     def collect(self, mine: bytes) -> list[bytes]:
         """Bytes of each rank, on rank 0; on others an empty list."""
         sizes = self.numbers(len(mine))
-        room = np.empty(sum(sizes) if self.rank == 0 else 0, np.uint8)
+        room = np.empty(sum(sizes[1:]) if self.rank == 0 else 0, np.uint8)
         data = np.frombuffer(mine, np.uint8)
-        self.send_to_first([(rank, size, data) for rank, size in enumerate(sizes)], room)
+        self.send_to_first([(rank, size, data) for rank, size in enumerate(sizes) if rank > 0], room)
         if self.rank:
             return []
-        ends = np.cumsum(sizes).tolist()
-        return [room[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)]
+        others = np.split(room, np.cumsum(sizes[1:])[:-1])
+        return [mine, *(each.tobytes() for each in others)]
 
     @contextlib.contextmanager
     def together(self, call: str) -> Iterator[None]:
