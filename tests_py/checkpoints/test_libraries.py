@@ -155,7 +155,8 @@ def test_safetensors_reads_our_files(tmp_path: Path) -> None:
         assert sorted(file.keys()) == sorted(program.variables)
         found = {name: file.get_slice(name) for name in unknown}
         assert all(each.get_shape() == [2, 3] for each in found.values())
-        names = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3"}  # the others have ml_dtypes' names
+        names = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e8m0fnu": "F8_E8M0"}
+        names["float4_e2m1fn"] = "F4"  # the others have ml_dtypes' names
         for name, each in found.items():
             foreign = np_dtype(name).name
             assert each.get_dtype() == names.get(foreign, foreign.replace("float8", "F8").upper())

@@ -94,6 +94,14 @@ constexpr std::size_t size_of(DType dtype) { return info(dtype).size; }
 constexpr bool is_float(DType dtype) { return info(dtype).format.has_value(); }
 /// The format of a floating dtype.
 constexpr FloatFormat format_of(DType dtype) { return info(dtype).format.value(); }
+/// The code that is the one NaN of a dtype without infinities or signs of NaN.
+constexpr std::optional<std::uint8_t> only_nan(DType dtype) {
+  if (dtype == DType::kFloat8E8M0FNU) return std::uint8_t{0xff};
+  if (!is_float(dtype) || info(format_of(dtype)).negative_zero) return std::nullopt;
+  return static_cast<std::uint8_t>(info(format_of(dtype)).nan_code);
+}
+/// True for dtypes with values that are not finite.
+constexpr bool has_nan(DType dtype) { return is_float(dtype) || only_nan(dtype).has_value(); }
 /// True for floats that are widened to float32, computed, and narrowed once per op.
 constexpr bool is_narrow_float(DType dtype) { return is_float(dtype) && info(dtype).compute != dtype; }
 

@@ -15,8 +15,9 @@ inline std::uint64_t bits_of(const std::byte* element, std::size_t size) {
   return bits;
 }
 
-/// True for the bits of a NaN of a floating dtype.
+/// True for the bits of a NaN.
 inline bool is_nan(std::uint64_t bits, DType dtype) {
+  if (const auto nan = only_nan(dtype)) return bits == *nan;
   return is_float(dtype) && is_nan(format_of(dtype), bits);
 }
 

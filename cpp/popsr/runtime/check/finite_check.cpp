@@ -99,13 +99,13 @@ bool makes_values(const Ir& ir, const LoweredOp& op) {
 }  // namespace
 
 std::optional<std::int64_t> first_not_finite(const std::byte* data, DType dtype, std::int64_t n) {
-  if (!is_float(dtype)) return std::nullopt;
-  const FloatFormatInfo& format = info(format_of(dtype));
-  if (!format.negative_zero) {  // its one NaN has the bits of -0
+  if (const auto nan = only_nan(dtype)) {
     const auto* const end = data + n;
-    const auto* const found = std::find(data, end, static_cast<std::byte>(format.nan_code));
+    const auto* const found = std::find(data, end, std::byte{*nan});
     return found == end ? std::nullopt : std::optional<std::int64_t>(found - data);
   }
+  if (!is_float(dtype)) return std::nullopt;
+  const FloatFormatInfo& format = info(format_of(dtype));
   switch (format.size) {
     case 1:
       return first_above<std::int8_t>(data, n, format);
@@ -122,7 +122,7 @@ void FiniteCheck::add(const Ir& ir, const Plan& plan, const LoweredOp& op, Buffe
                       std::vector<Operand>& to) {
   if (id == kNone) return;
   const TensorType& type = plan.program().buffers[id].type;
-  if (!is_float(type.dtype)) return;
+  if (!has_nan(type.dtype)) return;
   Operand operand{id, type.dtype, num_elements(type.shape)};
   const Placement& placement = plan.memory().placements[id];
   for (const std::uint32_t label :
