@@ -14,7 +14,7 @@ from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, wri
 from popsr.sr._overlap import check_out_overlap
 from popsr.sr._types import M, Memory, Operand, W
 
-__all__ = ["adamw_"]
+__all__ = ["adamw_", "read_scalars"]
 
 
 class AdamWOptions(TypedDict, total=False):
@@ -85,7 +85,7 @@ def adamw_(
     op = "adamw_"
     options = read_options(op, key, "sr", "ieee", offset, num_threads)
     step = read_int(f"{op}: step", step, 1, 2**53)
-    scalars = _read_scalars(op, lr, betas, eps, weight_decay)
+    scalars = read_scalars(op, lr, betas, eps, weight_decay)
     named = (("w", w), ("g", g), ("m", m), ("v", v))
     sources = tuple(read_source(op, name, value, None) for name, value in named)
     shape = sources[0].array.shape
@@ -105,7 +105,7 @@ def adamw_(
     return w
 
 
-def _read_scalars(
+def read_scalars(
     op: str, lr: Any, betas: Any, eps: Any, weight_decay: Any
 ) -> tuple[float, float, float, float, float]:
     try:

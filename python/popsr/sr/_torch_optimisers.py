@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
-from popsr._host.arguments import is_a, read_number
+from popsr import _core
+from popsr._host.arguments import is_a, read_bool, read_number
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
 from popsr.sr._sums import add_
+from popsr.sr._torch_steps import Row, Weight, row_of, tell_written
 
 __all__ = ["SGD", "Adafactor", "Lion", "Optimiser", "check_range", "read_betas"]
 
@@ -32,6 +34,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     ) -> None:
         """Options are defaults of the groups."""
         seed = secrets.randbits(64) if seed is None else seed
+        if "foreach" in options:
+            read_bool(f"{type(self).__name__}: foreach", options["foreach"])
         super().__init__(params, {**options, "seed": seed})
         self.moments = moments
 
@@ -48,17 +52,56 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         index = 0
         with torch.no_grad():
             for group in self.param_groups:
-                for p in group["params"]:
-                    key, index = Key(group["seed"]).fold_in(index), index + 1
-                    if p.grad is not None:
-                        state = self.state[p]
-                        state["step"] = state.get("step", 0) + 1
-                        grad = -_wide(p.grad) if group["maximize"] else p.grad
-                        self._step_one(p, grad, state, group, key)
+                params = enumerate(group["params"], index)
+                weights = [Weight(k, p, p.grad, self.state[p]) for k, p in params if p.grad is not None]
+                index += len(group["params"])
+                calls = [weights] if group.get("foreach", True) else [[weight] for weight in weights]
+                for each in calls:
+                    if not self._step_all(each, group):
+                        self._step_generally(each, group)
         return loss
+
+    def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
+        """With torch's arithmetic, and one call per weight."""
+        for number, p, grad, state in weights:
+            state["step"] = state.get("step", 0) + 1
+            grad = -_wide(grad) if group["maximize"] else grad
+            self._step_one(p, grad, state, group, Key(group["seed"]).fold_in(number))
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError
+
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        """One call of the core; False where some go the general way, and nothing is written.
+
+        The weights are those of ``_step_generally``, and so are the moments but for the payload of NaNs.
+        """
+        del weights, group
+        return False
+
+    def _add_all(self, weights: list[Weight], name: str, step: Callable[[list[Row]], bool]) -> bool:
+        """``_step_all`` in float32 with at most one moment of that name, also in float32."""
+        rows, moments = [], []
+        for weight in weights:
+            moment: Any = weight.state.get(name)
+            is_first = moment is None
+            if name:
+                if is_first:
+                    moment = torch.empty_like(weight.p, dtype=self.moments, requires_grad=False)
+                if moment.dtype is not torch.float32:
+                    return False
+                moments.append(moment)
+            row = row_of(weight, is_first, moments[-1:])
+            if row is None or torch.float64 in (weight.p.dtype, weight.grad.dtype):
+                return False
+            rows.append(row)
+        if not step(rows):
+            return False
+        if name:
+            for weight, moment in zip(weights, moments, strict=True):
+                weight.state[name] = moment
+        tell_written(weights, moments)
+        return True
 
     def _moment(self, state: dict[str, Any], name: str, like: Any) -> Any:
         """The moment, in fp32 or wider; zeros at first."""
@@ -127,6 +170,7 @@ class SGD(Optimiser):
         weight_decay: added to the gradient, as L2.
         nesterov: looks ahead.
         maximize: ascends.
+        foreach: as in :class:`AdamW`.
         seed: of the rounding, as in :class:`AdamW`.
         moments: dtype of the momentum; a narrow one is rounded stochastically.
     Raises:
@@ -143,6 +187,7 @@ class SGD(Optimiser):
         *,
         nesterov: bool = False,
         maximize: bool = False,
+        foreach: bool = True,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
@@ -154,7 +199,17 @@ class SGD(Optimiser):
                 f"SGD: nesterov does not fit, got momentum {momentum} and dampening {dampening}, "
                 "expected some momentum and no dampening"
             )
-        super().__init__(params, {**given, "nesterov": nesterov, "maximize": maximize}, seed, moments)
+        super().__init__(
+            params,
+            {
+                **given,
+                "nesterov": nesterov,
+                "maximize": maximize,
+                "foreach": foreach,
+            },
+            seed,
+            moments,
+        )
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
         momentum, direction = group["momentum"], grad
@@ -168,6 +223,18 @@ class SGD(Optimiser):
             direction = wide + momentum * kept if group["nesterov"] else kept
         add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]))
 
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        lr, momentum = float(group["lr"]), float(group["momentum"])
+        scalars = lr, momentum, float(group["dampening"]), float(group["weight_decay"])
+        options = group["nesterov"], group["maximize"], 0
+        if lr == 1:  # a difference, by another kernel
+            return False
+        return self._add_all(
+            weights,
+            "momentum" if momentum else "",
+            lambda rows: _core.sr.sgd_step(group["seed"], rows, scalars, *options),
+        )
+
 
 class Lion(Optimiser):
     """Lion for weights of any format on the CPU: a step of one size, in the direction of a sign.
@@ -180,6 +247,7 @@ class Lion(Optimiser):
         betas: of the direction, and of the momentum.
         weight_decay: decoupled decay.
         maximize: ascends.
+        foreach: as in :class:`AdamW`.
         seed: of the rounding, as in :class:`AdamW`.
         moments: dtype of the momentum; a narrow one is rounded stochastically.
     Raises:
@@ -196,13 +264,20 @@ class Lion(Optimiser):
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
+        foreach: bool = True,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
         check_range("Lion", "lr", lr)
         check_range("Lion", "weight_decay", weight_decay)
         read_betas("Lion", betas)
-        options = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+        }
         super().__init__(params, options, seed, moments)
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
@@ -213,6 +288,17 @@ class Lion(Optimiser):
             direction = direction + group["weight_decay"] * _wide(p)
         self._keep(state, "exp_avg", beta2 * kept + (1 - beta2) * wide, key)
         add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]))
+
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
+        scalars = lr, beta1, beta2, float(group["weight_decay"])
+        if lr == 1:  # a difference, by another kernel
+            return False
+        return self._add_all(
+            weights,
+            "exp_avg",
+            lambda rows: _core.sr.lion_step(group["seed"], rows, scalars, group["maximize"], 0),
+        )
 
 
 class Adafactor(Optimiser):

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from popsr import _core
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
-from popsr.sr._adamw import adamw_
+from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
 from popsr.sr._torch_ops import (
     add,
@@ -31,6 +32,7 @@ from popsr.sr._torch_ops import (
     sum,
 )
 from popsr.sr._torch_optimisers import SGD, Adafactor, Lion, Optimiser
+from popsr.sr._torch_steps import Weight, row_of, tell_written
 
 __all__ = [
     "SGD",
@@ -65,6 +67,8 @@ class AdamW(Optimiser):
         eps: added to the root.
         weight_decay: decoupled decay.
         maximize: ascends.
+        foreach: one call steps all weights of a group, where they are contiguous and share no memory; False: one
+            call for each. The bits are the same.
         seed: of the rounding; the order of the parameters and the number of their step are part of each key. Default:
             one from the OS. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
         moments: dtype of both moments.
@@ -81,19 +85,40 @@ class AdamW(Optimiser):
         weight_decay: float = 1e-2,
         *,
         maximize: bool = False,
+        foreach: bool = True,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        options |= {"maximize": maximize, "foreach": foreach}
         super().__init__(params, options, seed, moments)
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
-        if len(state) == 1:
-            for name in _MOMENTS:
-                state[name] = torch.zeros_like(p, dtype=self.moments, requires_grad=False)
+        self._make_moments(p, state)
         options = {name: group[name] for name in ("betas", "eps", "weight_decay")}
         moments = (state[name] for name in _MOMENTS)
         adamw_(p, grad, *moments, key=key, step=state["step"], lr=float(group["lr"]), **options)
+
+    def _make_moments(self, p: Any, state: dict[str, Any]) -> None:
+        if _MOMENTS[0] not in state:
+            for name in _MOMENTS:
+                state[name] = torch.zeros_like(p, dtype=self.moments, requires_grad=False)
+
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))
+        rows, written = [], []
+        for weight in weights:
+            self._make_moments(weight.p, weight.state)
+            moments = [weight.state[name] for name in _MOMENTS]
+            row = row_of(weight, False, moments)
+            if row is None or (group["maximize"] and weight.grad.dtype is torch.float64):
+                return False
+            rows.append(row)
+            written += moments
+        if not _core.sr.adamw_step(group["seed"], rows, scalars, group["maximize"], 0):
+            return False
+        tell_written(weights, written)
+        return True
 
 
 __dir__ = names_only(__all__)

@@ -17,5 +17,6 @@ kernels::SrShape shape_of(const py::array& array);
 kernels::NoiseKey value_key(const SrKey& key);
 
 void bind_sr_fast_calls(py::module_& m);
+void bind_sr_steps(py::module_& m);
 
 }  // namespace popsr::bindings

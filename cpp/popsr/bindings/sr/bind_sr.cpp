@@ -1,6 +1,5 @@
 // popsr._core.sr: stochastic rounding of NumPy arrays. The Python package has checked what users may get
 // wrong; here are the checks that memory needs.
-#include <cmath>
 #include <optional>
 
 #include "popsr/base/error.h"
@@ -9,6 +8,7 @@
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/sr/sum.h"
+#include "popsr/sr/updates.h"
 
 namespace popsr::bindings {
 namespace {
@@ -110,23 +110,6 @@ void sum(const py::array& out, int out_format, const py::array& x, int x_format,
   sr_run_sum(rounding, shape, to, from, axes, threads);
 }
 
-kernels::SrAdamw adamw_step(const SrKey& key, std::uint64_t step, const std::array<double, 5>& scalars) {
-  const auto [lr, beta1, beta2, eps, weight_decay] = scalars;
-  kernels::SrAdamw out;
-  out.beta1 = beta1;
-  out.one_less_beta1 = 1 - beta1;
-  out.beta2 = beta2;
-  out.one_less_beta2 = 1 - beta2;
-  out.decay = -lr * weight_decay;
-  out.step_size = -lr / (1 - std::pow(beta1, static_cast<double>(step)));
-  out.root_scale = 1 / std::sqrt(1 - std::pow(beta2, static_cast<double>(step)));
-  out.eps = eps;
-  out.keys[0] = key.words();
-  out.keys[1] = key.moment(1).words();
-  out.keys[2] = key.moment(2).words();
-  return out;
-}
-
 void adamw(const py::array& w, int w_format, const py::array& g, int g_format, const py::array& m,
            int m_format, const py::array& v, int v_format, const SrKey& key, std::uint64_t step,
            const std::array<double, 5>& scalars, std::uint64_t offset, int threads) {
@@ -135,7 +118,11 @@ void adamw(const py::array& w, int w_format, const py::array& g, int g_format, c
   const std::vector<SrArray> arrays = {sr_array(w, w_format, true), sr_array(g, g_format, false),
                                        sr_array(m, m_format, true), sr_array(v, v_format, true)};
   const kernels::FloatEnvironment environment;
-  kernels::SrAdamw call = adamw_step(key, step, scalars);
+  const auto [lr, beta1, beta2, eps, weight_decay] = scalars;
+  kernels::SrAdamw call = kernels::adamw_step({lr, beta1, beta2, eps, weight_decay}, step);
+  call.keys[0] = key.words();
+  call.keys[1] = key.moment(1).words();
+  call.keys[2] = key.moment(2).words();
   call.first = offset;
   const WithoutGil released;
   sr_run_adamw(call, shape, arrays, threads);
@@ -215,6 +202,7 @@ void bind_sr(py::module_& m) {
   sr.attr("OPS") = py::tuple(ops);
   bind_sr_key(sr);
   bind_sr_fast_calls(sr);
+  bind_sr_steps(sr);
   sr.def("check_mode", [](const std::string& mode) {
     SrRounding rounding;
     set_mode(rounding, mode);
