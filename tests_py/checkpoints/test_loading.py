@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, io
-from tests_py.checkpoints.cases import FORMATS, SAFETENSORS, Format, Program, saved, weights
+from tests_py.checkpoints.cases import FORMATS, ONNX, SAFETENSORS, Format, Program, saved, weights
 from tests_py.support.helpers import Array, assert_same_bits, np_dtype
 from tests_py.support.unchecked import unchecked
 
@@ -533,7 +533,7 @@ def test_faults_of_torch_files(
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "blake2b"])
-@pytest.mark.parametrize("format", [SAFETENSORS, TORCH], ids=str)
+@pytest.mark.parametrize("format", [ONNX, SAFETENSORS, TORCH], ids=str)
 def test_hashes_are_those_of_hashlib(tmp_path: Path, format: Format, algorithm: Any) -> None:
     import hashlib
 
@@ -559,6 +559,39 @@ def test_others_check_a_file_by_hashlib(tmp_path: Path) -> None:
             assert (
                 hashlib.sha256(file.get_tensor(name).tobytes()).hexdigest() == texts[f"{name}/popsr.sha256"]
             )
+
+
+def test_others_check_an_onnx_model_by_hashlib(tmp_path: Path) -> None:
+    import hashlib
+
+    onnx = pytest.importorskip("onnx")
+    io.save_onnx(two_layers(5).session(), tmp_path / "w.onnx", hashes="blake2b")
+    for tensor in onnx.load(tmp_path / "w.onnx").graph.initializer:
+        texts = {each.key: each.value for each in tensor.metadata_props}
+        assert hashlib.blake2b(tensor.raw_data).hexdigest() == texts["popsr.blake2b"]
+
+
+def _of_hash(*texts: str) -> Any:
+    import onnx
+
+    tensor = onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")
+    for text in texts:
+        tensor.metadata_props.add(key="popsr.sha256", value=text)
+    return onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor]))
+
+
+@pytest.mark.parametrize(
+    ("texts", "match"),
+    [
+        (("no",), "has a wrong popsr.sha256, got 'no', expected hexadecimal digits"),
+        (("0" * 64, "1" * 64), "has metadata of one key, got 'popsr.sha256' twice"),
+    ],
+)
+def test_wrong_hashes_of_onnx_models(tmp_path: Path, texts: tuple[str, ...], match: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    onnx.save(_of_hash(*texts), tmp_path / "w.onnx")
+    with pytest.raises(errors.CheckpointError, match=match):
+        io.load_onnx(tmp_path / "w.onnx")
 
 
 def test_loading_checks_the_hashes_of_torch_files(tmp_path: Path) -> None:

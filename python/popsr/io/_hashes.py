@@ -7,11 +7,16 @@ import re
 from typing import Literal
 
 from popsr._host.arguments import read_choice
-from popsr._host.files import bytes_of
+from popsr._host.files import bytes_of, shown_name
+from popsr.errors import CheckpointError
+from popsr.io._open_file import OpenFile
 from popsr.io._program import Program
 from popsr.tensor import Variable
 
-__all__ = ["HASH_BYTES", "HASH_OF_KEY", "HEXADECIMAL", "Hashes", "hash_texts", "hash_texts_of", "read_hashes"]
+__all__ = [
+    *("HASH_BYTES", "HASH_OF_KEY", "HEXADECIMAL", "Hashes"),
+    *("hash_texts", "hash_texts_of", "read_hashes", "wrong_hash"),
+]
 
 Hashes = Literal["sha256", "blake2b"] | None
 """A hash of ``hashlib`` for each tensor; None for none, as they take longer than the rest of a save."""
@@ -31,6 +36,11 @@ def read_hashes(where: str, hashes: Hashes) -> str | None:
         AttributeValueError: it is another one.
     """
     return None if hashes is None else read_choice(where, "hashes", hashes, tuple(_KEY_OF_HASH))
+
+
+def wrong_hash(file: OpenFile, key: str, value: str) -> CheckpointError:
+    """The error for metadata that is no hash."""
+    return file.bad(f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits")
 
 
 def hash_texts_of(algorithm: str | None, program: Program, variable: Variable) -> dict[str, str]:

@@ -184,7 +184,7 @@ def _add_tensors(onnx: Any, stored: StoredFile, model: Model, graph: Cursor, ext
     """The initializers."""
     file, budget = stored.file, stored.budget
     settings = SettingsReader(file, budget, stored.replication)
-    reader = TensorReader(onnx, file, budget, model.entries, settings, external)
+    reader = TensorReader(onnx, file, budget, model.entries, settings, external, stored.hashes)
     numbers = onnx.GraphProto
     for number, kind, length in graph.fields(model.graph[1]):
         if number == numbers.SPARSE_INITIALIZER_FIELD_NUMBER:

@@ -10,6 +10,7 @@ from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData
+from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL, wrong_hash
 from popsr.io._onnx_format import ONNX_TYPES, field_names, type_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader
@@ -39,7 +40,7 @@ _DATA_FIELDS = {"raw_data", "string_data", "int32_data", "int64_data", "uint64_d
 class _Message:
     """The fields of a TensorProto that were read so far."""
 
-    __slots__ = ("code", "data", "dims", "is_external", "keys", "name", "places", "settings")
+    __slots__ = ("code", "data", "dims", "hashes", "is_external", "keys", "name", "places", "settings")
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -49,6 +50,7 @@ class _Message:
         self.data: tuple[str, int, int] | None = None  # field, where it begins, and its length
         self.places: dict[str, str] = {}
         self.settings = NO_SETTINGS
+        self.hashes: dict[str, str] = {}
         self.keys: set[str] | None = None  # of other metadata
 
 
@@ -62,6 +64,7 @@ class TensorReader:
         entries: reads their metadata.
         settings: understands it.
         external: where the place of data in other files is noted.
+        hashes: where those of tensors are noted.
     """
 
     def __init__(
@@ -72,8 +75,9 @@ class TensorReader:
         entries: Entries,
         settings: SettingsReader,
         external: ExternalData,
+        hashes: dict[str, dict[str, str]],
     ) -> None:
-        self._file, self._budget, self._entries = file, budget, entries
+        self._file, self._budget, self._entries, self._hashes = file, budget, entries, hashes
         self._settings, self._external = settings, external
         self._fields = field_names(onnx.TensorProto)
         self._types = type_names(onnx)
@@ -131,6 +135,12 @@ class TensorReader:
                 raise self._entries.twice(key)
             message.settings = (*message.settings[:place], value, *message.settings[place + 1 :])
             return
+        if key in HASH_OF_KEY:
+            if not HEXADECIMAL.fullmatch(value):
+                raise wrong_hash(self._file, key, value)
+            if message.hashes.setdefault(HASH_OF_KEY[key], value) is not value:
+                raise self._entries.twice(key)
+            return
         if message.keys is None:
             message.keys = set()
         if key in message.keys:
@@ -175,6 +185,8 @@ class TensorReader:
         signed = (dim - (1 << 64) if dim >> 63 else dim for dim in dims)
         shape = self._budget.add_tensor(name, signed)
         settings = self._settings.read(name, shape, message.settings)
+        if message.hashes:
+            self._hashes[name] = message.hashes
         type_name = self._types.get(message.code or 0, f"data_type {message.code}")
         dtype = ONNX_TYPES.get(type_name)
         if message.is_external and message.data is not None:
@@ -250,7 +262,9 @@ class Entries:
         entry = self._known.get(data)
         if entry is None:
             key, value = entry = self.parse(data)
-            if key in SETTINGS_PLACES:
+            if key in HASH_OF_KEY:  # each tensor has its own, so they do not count as texts do
+                self._budget.take_memory(HASH_BYTES)
+            elif key in SETTINGS_PLACES:
                 entry = key, self._budget.add_text(value)
                 self._budget.take_memory(_ENTRY_BYTES)
                 self._known[data] = entry

@@ -18,6 +18,7 @@ from popsr._session.state import HostState
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
+from popsr.io._hashes import HASH_BYTES, Hashes, hash_texts_of, read_hashes
 from popsr.io._new_file import NewFile
 from popsr.io._onnx_format import (
     DATA_BYTES,
@@ -43,7 +44,7 @@ _ALIGNMENT = 4096  # of tensors in a data file, so that readers may map them
 _IR_VERSION, _OPSET = 10, 21  # the first with metadata of tensors
 
 
-def save_onnx(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
+def save_onnx(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as initializers of an ONNX model, one row a group.
 
     A variable of one group has its shape on a replica, others have a leading dimension of ``num_groups`` (their
@@ -58,8 +59,11 @@ def save_onnx(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
     Args:
         source: a session (the newest values; downloads first when the device has them), or an Ir (the initial data).
         path: the file.
+        hashes: ``"sha256"`` or ``"blake2b"``: also a hash of each tensor's bytes, as ``popsr.sha256`` in the tensor's
+            ``metadata_props``, with which others can check them by ``hashlib``.
     Raises:
         TypeError: ``source`` is neither, or there is a variable of a dtype that ONNX lacks.
+        ValueError: ``hashes`` is another name.
         CheckpointError: the file would exceed a limit of ``load_onnx``, or a variable has no name.
         SessionError: the session is running.
         ImportError: onnx is not installed.
@@ -67,12 +71,16 @@ def save_onnx(source: HostState | Ir, path: str | os.PathLike[str]) -> None:
             its place.
     """
     where = "save_onnx"
+    algorithm = read_hashes(where, hashes)
     with saved_program(where, source, path) as program, ExitStack() as files:
         onnx, target = require_onnx(where), program.path
         old = OldData.of(where, onnx, target) if program.is_writer else OldData()
-        model = _Model(onnx, program, [_tensor(onnx, program, variable) for variable in program.variables])
+        tensors = [_tensor(onnx, program, variable, algorithm) for variable in program.variables]
+        model = _Model(onnx, program, tensors)
         is_large = model.size() > _MAX_FILE
         budget = budget_of_save(where, target, 0 if is_large else model.size())
+        if algorithm is not None:
+            budget.take_memory(sum(HASH_BYTES + len(variable.id) for variable in program.variables))
         program.check(budget, with_settings=program.is_embedded)
         data = None
         if is_large:
@@ -120,7 +128,7 @@ class _Tensor:
         return bool(self.message.data_location != onnx.TensorProto.EXTERNAL)
 
 
-def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
+def _tensor(onnx: Any, program: Program, variable: Variable, algorithm: str | None) -> _Tensor:
     if not variable.id:
         raise CheckpointError(
             "save_onnx: a variable has no name, got '', expected one for each ONNX initializer"
@@ -137,6 +145,7 @@ def _tensor(onnx: Any, program: Program, variable: Variable) -> _Tensor:
     )
     if program.is_embedded:
         message.metadata_props.extend(metadata(onnx, program.settings(variable)))
+    message.metadata_props.extend(metadata(onnx, hash_texts_of(algorithm, program, variable)))
     return _Tensor(variable, message, program.nbytes(variable))
 
 

@@ -21,7 +21,7 @@ from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL
+from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL, wrong_hash
 from popsr.io._load.options import Only, Rename, loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
@@ -259,9 +259,7 @@ class _Header:
 
     def _add_hash(self, name: str, key: str, value: str) -> None:
         if not HEXADECIMAL.fullmatch(value):
-            raise self._file.bad(
-                f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits"
-            )
+            raise wrong_hash(self._file, key, value)
         # Each tensor has its own, so they do not count as texts do.
         self._budget.take_memory(HASH_BYTES + len(name))
         found = self._stored.hashes.setdefault(name, {})
