@@ -33,6 +33,39 @@ def test_a_variable() -> None:
     assert repr(picture) == "ShardingPicture[w: 2 parts of float32[3] on 4 replicas: 1 × 2 boxes]"
 
 
+@pytest.mark.parametrize(
+    ("stride", "size", "shards", "expect"),
+    [
+        (1, 4, 4, ["{0} {1} {2} {3}", "{4} {5} {6} {7}"]),
+        (1, 4, 2, ["{0,2} {1,3}", "{4,6} {5,7}"]),
+        (2, 4, 4, ["{0} {2} {4} {6}", "{1} {3} {5} {7}"]),
+        (1, 8, 8, ["{0} {1} {2} {3} {4} {5} {6} {7}"]),
+    ],
+)
+def test_shards_are_columns(stride: int, size: int, shards: int, expect: list[str]) -> None:
+    """Each replica's shard is the part of the value that its column says."""
+    ir = popsr.Ir(replication=8)
+    groups = ir.replica_grouping(stride=stride, group_size=size)
+    data = np.arange(len(expect) * 16, dtype=np.float32).reshape(groups.num_groups, 16)
+    with ir.main_graph:
+        value = data if len(expect) > 1 else data[0]
+        w, shard = popsr.replica_sharded_variable(
+            value, popsr.float32, "w", replica_grouping=groups, shard_over=shards
+        )
+        out = popsr.d2h_stream(shard.shape, popsr.float32, "out")
+        popsr.ops.host_store(out, shard)
+    lines = str(visualize_sharding(w)).splitlines()
+    count = f"{len(expect)} group{'' if len(expect) == 1 else 's'}"
+    assert lines[0] == f"w: {count} × {shards} shards of float32[16] on 8 replicas"
+    assert [" ".join(line.strip("│").replace("│", " ").split()) for line in lines[2::2]] == expect
+    with popsr.Session(ir) as session:
+        held = session.run()[out]
+    for row, texts in enumerate(expect):
+        for column, text in enumerate(texts.split()):
+            for replica in read_set(text):
+                assert np.array_equal(held[replica], data[row].reshape(shards, -1)[column])
+
+
 def test_a_grid() -> None:
     picture = visualize_sharding(ReplicaGrouping.from_stride(4, 1, 1), grid=(2, 2))
     assert picture.grid == (2, 2)

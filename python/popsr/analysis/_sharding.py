@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 from popsr._host.arguments import read_a, read_int, read_items
@@ -39,15 +40,17 @@ class ShardingPicture:
         )
 
     @classmethod
-    def _of(cls, title: str, groups: Partition, grid: tuple[int, int]) -> ShardingPicture:
-        """Of blocks in rows."""
+    def _of(
+        cls, title: str, groups: Partition, order: Sequence[int], grid: tuple[int, int]
+    ) -> ShardingPicture:
+        """Of blocks in rows, in that order."""
         self = cls.__new__(cls)
         self._title, self._groups, self._grid = title, groups, grid
         columns = min(grid[1], _MAX_COLUMNS)
         rows = min(grid[0], _MAX_BOXES // columns)
         self._shown = rows, columns
         blocks = groups.blocks
-        self._boxes = [[i * grid[1] + j for j in range(columns)] for i in range(rows)]
+        self._boxes = [[order[i * grid[1] + j] for j in range(columns)] for i in range(rows)]
         self._texts = [[set_text(blocks[block], _CELL) for block in row] for row in self._boxes]
         return self
 
@@ -92,7 +95,9 @@ class ShardingPicture:
 
     def _box(self, i: int, j: int, block: int) -> str:
         members = self._groups.blocks[block]
-        name = f"part {block}: {set_text(members, 3 * _CELL)}, {len(members)} replica{'' if len(members) == 1 else 's'}"
+        number = i * self._grid[1] + j
+        count = f"{len(members)} replica{'' if len(members) == 1 else 's'}"
+        name = f"part {number}: {set_text(members, 3 * _CELL)}, {count}"
         x, y = j * _WIDTH, i * _HEIGHT
         return (
             f'<g><title>{name}</title><rect x="{x}" y="{y}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" '
@@ -116,25 +121,45 @@ def visualize_sharding(
     """Draw the parts of a variable, with the replicas that hold each of them.
 
     As ``jax.debug.visualize_array_sharding`` draws an array: a box for each part. Each row of a variable's data is a
-    part, held by one group of replicas.
+    part, held by one group of replicas. Of a replica-sharded variable each group is a row of boxes, one for each shard.
 
     Args:
         value: a variable; or groups, or replicas that agree.
         grid: rows and columns of boxes, which the groups fill row by row, for variables that hold parts of two axes of
-            an array. Default: a row of boxes.
+            an array. Default: a row of boxes, or groups by shards.
     Raises:
         ArgumentTypeError: ``value`` is none of these, or ``grid`` is not two ints.
         ReplicaError: ``grid`` has more or fewer boxes than there are groups.
     """
     read_a("visualize_sharding: value", value, (Variable, ReplicaGrouping, Partition))
     groups = partition_of(value.replica_grouping if isinstance(value, Variable) else value)
-    sides = (1, groups.num_blocks) if grid is None else _grid(grid)
+    shards = _shards(value) if isinstance(value, Variable) else 1
+    title = _title(value, groups, shards)
+    rows = groups.num_blocks if shards > 1 else 1
+    groups, order = _split(groups, shards)
+    sides = (rows, len(order) // rows) if grid is None else _grid(grid)
     if math.prod(sides) != groups.num_blocks:
         raise ReplicaError(
             f"visualize_sharding: grid does not hold the groups, got {sides[0]} × {sides[1]} boxes, "
             f"expected {groups.num_blocks}"
         )
-    return ShardingPicture._of(_title(value, groups), groups, sides)
+    return ShardingPicture._of(title, groups, order, sides)
+
+
+def _shards(variable: Variable) -> int:
+    home = variable._ir._core.home(variable._id)
+    return 1 if home is None else home.shard_over
+
+
+def _split(groups: Partition, shards: int) -> tuple[Partition, list[int]]:
+    """The replicas that hold each shard of each group, whose members take shards in turn; the blocks by part."""
+    parts = [block[shard::shards] for block in groups.blocks for shard in range(shards)]
+    labels = [0] * groups.num_replicas
+    for number, part in enumerate(parts):
+        for replica in part:
+            labels[replica] = number
+    found = Partition.from_labels(labels)
+    return found, [found.labels[part[0]] for part in parts]
 
 
 def _grid(grid: object) -> tuple[int, int]:
@@ -145,8 +170,10 @@ def _grid(grid: object) -> tuple[int, int]:
     return rows, columns
 
 
-def _title(value: Variable | ReplicaGrouping | Partition, groups: Partition) -> str:
+def _title(value: Variable | ReplicaGrouping | Partition, groups: Partition, shards: int) -> str:
     parts = f"{groups.num_blocks} part{'' if groups.num_blocks == 1 else 's'}"
+    if shards > 1:
+        parts = f"{groups.num_blocks} group{'' if groups.num_blocks == 1 else 's'} × {shards} shards"
     if isinstance(value, Variable):
         return (
             f"{value.name}: {parts} of {value.dtype.name}{[*value.shape]} on {groups.num_replicas} replicas"
