@@ -53,7 +53,7 @@ class PieceHash {
   std::size_t size_ = 0;
 };
 
-/// True if some element is above the greatest code that is not a NaN.
+/// True if some element is above the greatest code that is not a NaN, as signed words, which SSE2 compares.
 template <class Word>
 bool has_nan(const std::byte* data, std::size_t size, Word mask, Word greatest) {
   Word found = 0;
@@ -117,13 +117,13 @@ class Elements {
     if (format_ == nullptr) return data;
     switch (size_) {
       case 1:
-        return one_nan<std::uint8_t>(*format_, data, size, room);
+        return one_nan<std::int8_t>(*format_, data, size, room);
       case 2:
-        return one_nan<std::uint16_t>(*format_, data, size, room);
+        return one_nan<std::int16_t>(*format_, data, size, room);
       case 4:
-        return one_nan<std::uint32_t>(*format_, data, size, room);
+        return one_nan<std::int32_t>(*format_, data, size, room);
       default:
-        return one_nan<std::uint64_t>(*format_, data, size, room);
+        return one_nan<std::int64_t>(*format_, data, size, room);
     }
   }
 
