@@ -29,7 +29,7 @@ from tests_py.support.programs.bit_judge import quiet
 from tests_py.support.recorded_program import step
 
 COMM = MPI.COMM_WORLD
-PROGRAMS = range(24)
+PROGRAMS = range(16)
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"optimise": False}, {"optimise": False, "dedup": False})
 Inputs = Callable[[int], dict[Any, Array]]
 

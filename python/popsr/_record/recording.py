@@ -137,9 +137,8 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
             session.run(inputs)
 
     Args:
-        session: the session. On several ranks of MPI all make the call, and end the recording together: the file has
-            the values of all of them, and is the one of one process, but for values that only one of them stores. Each
-            rank keeps its records in memory until then; rank 0 writes them.
+        session: the session. On several ranks of MPI all make the call, and end the recording together. Each rank keeps
+            its records in memory until then; rank 0 writes the values of all replicas.
         path: the file, which is replaced.
     Raises:
         TypeError: not a session, or not a path.
