@@ -40,7 +40,7 @@ from popsr._session.variables import VariableMirror
 from popsr._session.weights_io import PyWeightsIO
 from popsr._show.dot import write_dot_checks
 from popsr._text.entry_points import add_entry_points
-from popsr._text.html import describe_groups
+from popsr._text.replica_sets import groups_text
 from popsr._text.shown import shown
 from popsr._text.summary import Groups, Summarised, Summary, line
 from popsr.analysis import Lint, PartitionAnalysis, Traffic
@@ -762,7 +762,7 @@ class Session(Summarised, HostState, AttachedByHand):
 
 
 def _groups(groups: Partition) -> Groups:
-    return Groups(describe_groups(groups), groups)
+    return Groups(groups_text(groups), groups)
 
 
 def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:

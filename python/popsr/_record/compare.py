@@ -11,11 +11,13 @@ from typing import Any
 from popsr._program.location import short_place
 from popsr._record.align import Alignment, Program, align
 from popsr._record.reading import Input, Row, Run, open_record
-from popsr._record.replica_sets import replicas_text
 from popsr._text.entry_points import entry_point
+from popsr._text.replica_sets import set_text
 from popsr._text.summary import Summarised, Summary
 
 __all__ = ["Difference", "diff"]
+
+_SET = 80  # characters of a set of replicas
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Difference(Summarised):
             word = "transfer" if self.kind == "stream" else "iteration"
             parts.append(f"{word} {', '.join(map(str, self.iterations))}")
         if self.replicas:
-            parts.append(f"on replicas {replicas_text(self.replicas)}")
+            parts.append(f"on replicas {set_text(self.replicas, _SET)}")
         return " ".join(parts)
 
     def _summary(self) -> Summary:
@@ -253,7 +255,7 @@ class _Comparison:
         text = self._op_text(self._a, seen.row.op)
         if seen.is_missing:
             return f"first seen at {text}, which only one recording has so often"
-        return f"first seen at {text} on replicas {replicas_text(seen.replicas)}"
+        return f"first seen at {text} on replicas {set_text(seen.replicas, _SET)}"
 
     def _op_text(self, program: Program, op: int) -> str:
         row = program.ops[op]

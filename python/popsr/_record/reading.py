@@ -1,20 +1,4 @@
-"""Files of recordings: version 1.
-
-``popsrREC``, the version and the bytes of the header as u32, the header (JSON, see ``program_table``), a stream of
-records, ``popsrEND`` and the BLAKE2b digest (16 bytes) of all before it. Numbers are little-endian. A record is its tag
-as u32 and
-
-1. run: step u64, seed u64
-2. slot: an instruction. number, op, nodes of its path (count, then kind and component of each), ops that it does
-   (count, numbers), outputs (count, then of each: index, blocks by replica (count, labels), number of blocks), all u32
-3. variable: tensor, labels, 1, blocks, all u32; a u64 hash of each block
-4. stream: number, rows by replica, transfers, rows, all u32; a u64 hash of each row of each transfer
-5. row: an instruction has run. slot u32, u32 number of each iteration around it, u64 hash of each output's blocks; 0
-   where the block's replicas did not take part
-6. end of a run
-
-The hash is specified in ``cpp/popsr/runtime/observe/value_hash.h``.
-"""
+"""Recordings as they are read: runs with their inputs and rows."""
 
 from __future__ import annotations
 
@@ -29,21 +13,22 @@ from typing import Any, NoReturn
 
 from popsr._host.arguments import read_path
 from popsr._host.files import file_errors, shown_path
-from popsr._record.recording import MAGIC, TRAILER, VERSION
+from popsr._record.file_format import MAGIC, TRAILER, VERSION, Tag
 from popsr.errors import FileError
 
-__all__ = ["Input", "RecordFile", "Row", "Run", "open_record"]
+__all__ = ["Input", "Parser", "RecordFile", "Row", "Run", "Slot", "open_record"]
 
 _ITERATION = 3  # PathNode::Kind
-_ABSENT = 0xFFFFFFFF
 _END = len(TRAILER) + 16
 
 
 @dataclass(frozen=True)
 class Slot:
-    """An instruction; ``outputs``: index, labels and number of blocks."""
+    """An instruction; ``path``: words of its nodes; ``outputs``: index, labels and number of blocks."""
 
+    number: int
     op: int
+    path: tuple[int, ...]
     loops: int
     covered: tuple[int, ...]
     outputs: tuple[tuple[int, tuple[int, ...], int], ...]
@@ -62,17 +47,18 @@ class Row:
     def outputs(self) -> dict[int, list[int | None]]:
         """By output the hash of each replica."""
         return {
-            index: [None if label == _ABSENT else hashes[label] or None for label in labels]
-            for (index, labels, _), hashes in zip(self.slot.outputs, self.hashes, strict=True)
+            index: [hashes[label] or None if label < blocks else None for label in labels]
+            for (index, labels, blocks), hashes in zip(self.slot.outputs, self.hashes, strict=True)
         }
 
 
 @dataclass(frozen=True)
 class Input:
-    """A variable or stream when a run begins: of each transfer the hash of each replica."""
+    """A variable or stream when a run begins: the block of each replica, and of each transfer its hash."""
 
     is_stream: bool
     id: int
+    labels: tuple[int, ...]
     values: tuple[tuple[int | None, ...], ...]
 
 
@@ -98,7 +84,7 @@ class RecordFile:
     def runs(self) -> Iterator[Run]:
         """The runs in order."""
         try:
-            yield from _Parser(self.data).runs()
+            yield from Parser(self.data).runs()
         except (IndexError, KeyError, struct.error, ValueError) as error:
             _refuse(self.path, f"a record that does not fit ({type(error).__name__})", "whole records")
 
@@ -133,11 +119,16 @@ def _refuse(path: Path, got: str, expected: str, where: str = "diff") -> NoRetur
     )
 
 
-class _Parser:
-    """Reads the records one after another."""
+class Parser:
+    """Reads the records one after another.
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+    Args:
+        data: the records.
+        keeps_all: runs have also the rows without outputs.
+    """
+
+    def __init__(self, data: bytes, *, keeps_all: bool = False) -> None:
+        self._data, self._at, self._keeps_all = data, 0, keeps_all
         self._slots: dict[int, Slot] = {}
         self._formats: dict[int, tuple[struct.Struct, tuple[int, ...]]] = {}
 
@@ -155,21 +146,22 @@ class _Parser:
         return found
 
     def runs(self) -> Iterator[Run]:
+        """The runs in order."""
         run: Run | None = None
         while self._at < len(self._data):
             (tag,) = self._words(1)
-            if tag == 1:
+            if tag == Tag.RUN:
                 step, seed = self._hashes(2)
                 run = Run(step, seed)
-            elif tag == 2:
+            elif tag == Tag.SLOT:
                 self._slot()
             elif run is None:
                 raise ValueError(tag)
-            elif tag in (3, 4):
-                run.inputs.append(self._input(tag == 4))
-            elif tag == 5:
+            elif tag in (Tag.VARIABLE, Tag.STREAM):
+                run.inputs.append(self._input(tag == Tag.STREAM))
+            elif tag == Tag.ROW:
                 self._row(run)
-            elif tag == 6:
+            elif tag == Tag.END:
                 yield run
                 run = None
             else:
@@ -184,7 +176,7 @@ class _Parser:
             (index,) = self._words(1)
             labels = self._list()
             outputs.append((index, labels, self._words(1)[0]))
-        slot = Slot(op, path[::2].count(_ITERATION), covered, tuple(outputs))
+        slot = Slot(number, op, path, path[::2].count(_ITERATION), covered, tuple(outputs))
         self._slots[number] = slot
         blocks = tuple(count for _, _, count in outputs)
         self._formats[number] = struct.Struct(f"<{slot.loops}I{sum(blocks)}Q"), blocks
@@ -195,10 +187,10 @@ class _Parser:
         times, blocks = self._words(2)
         hashes = self._hashes(times * blocks)
         values = tuple(
-            tuple(None if label == _ABSENT else hashes[t * blocks + label] for label in labels)
+            tuple(hashes[t * blocks + label] if label < blocks else None for label in labels)
             for t in range(times)
         )
-        return Input(is_stream, id_, values)
+        return Input(is_stream, id_, labels, values)
 
     def _row(self, run: Run) -> None:
         (number,) = self._words(1)
@@ -212,5 +204,5 @@ class _Parser:
         for count in blocks:
             hashes.append(words[at : at + count])
             at += count
-        if hashes:
+        if hashes or self._keeps_all:
             run.rows.append(Row(slot.op, run.counts[slot.op] - 1, words[: slot.loops], slot, tuple(hashes)))

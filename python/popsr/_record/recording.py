@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,73 +11,106 @@ from types import TracebackType
 from typing import Any, Self
 
 from popsr._host.arguments import is_a, read_path
+from popsr._program.launcher import share
+from popsr._record.file_format import MAGIC, TRAILER, VERSION
+from popsr._record.merging import merged
 from popsr._record.program_table import program_table
+from popsr._session.rank_rows import one_writer
+from popsr._session.ranks import Ranks, together
 from popsr._session.state import HostState
 from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, UnsupportedError
-from popsr.io._new_file import NewFile
+from popsr.errors import ArgumentTypeError
+from popsr.io._new_file import NewFile, NoFile
+from popsr.replica_grouping import ReplicaGrouping
 
-__all__ = ["MAGIC", "TRAILER", "VERSION", "Recording", "record"]
-
-MAGIC, TRAILER, VERSION = b"popsrREC", b"popsrEND", 1
+__all__ = ["Recording", "record"]
 
 
 class Recording:
     """A recording in progress; ``close``, or the end of ``with``, writes the file.
 
-    An error that leaves ``with`` is recorded up to where it came: the file is written, too.
+    An error that leaves ``with`` is recorded up to where it came: the file is written, too; of several ranks there is
+    none.
     """
 
     def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
         """See :func:`popsr.record`."""
         if not is_a(session, HostState):
             raise ArgumentTypeError(f"record: not a session, got {shown(session)}, expected a popsr.Session")
-        target = read_path("record", path)
-        if session._ranks is not None:
-            raise UnsupportedError(
-                "record: the session has several ranks, got a communicator, expected a session of one process"
-            )
-        state = session._state
-        state.require_idle("record")
-        state.require_unobserved("record")
-        header = json.dumps(program_table(session.ir)).encode()
-        self._state, self._digest = state, hashlib.blake2b(digest_size=16)
-        self._file: NewFile | None = NewFile("record", target).__enter__()
+        self._path = read_path("record", path)
+        self._ir, self._state = session.ir, session._state
+        self._ranks: Ranks | None = session._ranks
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._records = bytearray()  # of this rank, if there are others
+        self._file: NewFile = NoFile("record", self._path)
         try:
-            self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
-            state.core.record(self._write)
+            with together(self._ranks, "record"):
+                self._state.require_idle("record")
+                self._state.require_unobserved("record")
+                with self._one_writer() as is_writer:
+                    if is_writer:
+                        self._file = NewFile("record", self._path).__enter__()
+                    header = json.dumps(program_table(self._ir)).encode()
+                    self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
+                self._state.core.record(self._write if self._ranks is None else self._keep)
         except BaseException:
             self._file.__exit__()
             raise
-        state.observer = "record"
+        self._state.observer = "record"
+        self._is_open = True
+
+    def _one_writer(self) -> contextlib.AbstractContextManager[bool]:
+        return one_writer(self._ranks, "record", self._path, self._state.core.step)
 
     def _write(self, data: bytes) -> None:
-        if self._file is not None:
-            self._digest.update(data)
-            self._file.write(data)
+        self._digest.update(data)
+        self._file.write(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._records += data
 
     def close(self) -> None:
-        """Write the file; a second call does nothing.
+        """Write the file; a second call does nothing. All ranks call it.
 
         Raises:
             SessionError: inside a run.
             FileError: the file cannot be written.
+            RankError: ranks have recorded other runs, or in other files.
         """
-        if self._file is None:
+        if not self._is_open:
             return
         self._state.require_idle("record")
-        self._end()
-        file, self._file = self._file, None
         try:
-            file.write(TRAILER + self._digest.digest())
-            file.commit()
+            with together(self._ranks, "record"), self._one_writer() as is_writer:
+                if self._ranks is not None:
+                    self._collect(self._ranks)
+                if is_writer:
+                    self._file.write(TRAILER + self._digest.digest())
+                    self._file.commit()
         finally:
-            file.__exit__()
+            self._end()
+
+    def _collect(self, ranks: Ranks) -> None:
+        """Write the records of all ranks, on the rank that has the file."""
+        texts = ranks.collect(bytes(self._records))
+        if texts:
+            shares = [share(self._ir.replication_factor, ranks.size, rank) for rank in range(ranks.size)]
+            for records in merged(texts, shares, self._row_of):
+                self._write(records)
+
+    def _row_of(self, stream: int, replica: int) -> int:
+        """The row of the host's data that a replica loads."""
+        mode = self._ir._stream_cache[stream].replicated_stream_mode
+        if isinstance(mode, ReplicaGrouping):
+            return mode.assignment[replica]
+        return 0 if mode == "broadcast" else replica
 
     def _end(self) -> None:
+        self._is_open = False
         self._state.core.end_observation()
         self._state.observer = None
+        self._file.__exit__()
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +118,10 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is not None and self._ranks is not None:
+            self._end()  # the other ranks may not come
+        else:
+            self.close()
 
 
 @entry_point
@@ -100,12 +137,13 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
             session.run(inputs)
 
     Args:
-        session: the session, with one process.
+        session: the session. On several ranks of MPI all make the call, and end the recording together. Each rank keeps
+            its records in memory until then; rank 0 writes the values of all replicas.
         path: the file, which is replaced.
     Raises:
         TypeError: not a session, or not a path.
         SessionError: the session is running, or is recorded or traced already.
         FileError: the file cannot be written.
-        UnsupportedError: the session has several ranks.
+        RankError: ranks make other calls, or record in other files.
     """
     return Recording(session, path)

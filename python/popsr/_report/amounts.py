@@ -1,12 +1,8 @@
-"""Numbers and names as the sections of a report write them."""
+"""Numbers as the sections of a report write them."""
 
 from __future__ import annotations
 
-from popsr.replicas import Partition
-
-__all__ = ["groups_text", "plural", "size_text"]
-
-_MAX_GROUPS = 40
+__all__ = ["plural", "size_text"]
 
 
 def plural(count: int, what: str, form: str = "") -> str:
@@ -20,15 +16,3 @@ def size_text(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
     return f"{count} B"
-
-
-def groups_text(groups: Partition) -> str:
-    """Replicas that agree, in a few words."""
-    if groups.num_replicas == 1:
-        return "one replica"
-    if groups.num_blocks == 1:
-        return f"all {groups.num_replicas}"
-    if groups.num_blocks == groups.num_replicas:
-        return "each its own"
-    text = str(groups)
-    return text if len(text) <= _MAX_GROUPS else f"{groups.num_blocks} blocks"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr._program.location import short_place
-from popsr._report.amounts import groups_text, plural, size_text
+from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.replica_sets import short_groups_text
 from popsr.analysis import Exchange
 
 __all__ = ["exchanges_section"]
@@ -43,7 +44,7 @@ def _row(line: list[Exchange]) -> tuple[Cell | str, ...]:
     groups = None if first.group is None else first.group.partition
     return (
         Cell(first.op.kind, op=first.op.id),
-        Cell("by rows or conditions" if groups is None else groups_text(groups), groups=groups),
+        Cell("by rows or conditions" if groups is None else short_groups_text(groups), groups=groups),
         size_text(first.value_bytes),
         first.algorithm,
         f"{bound}{times:,}",

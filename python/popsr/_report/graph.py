@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr._program.location import short_place
-from popsr._report.amounts import groups_text, plural
+from popsr._report.amounts import plural
 from popsr._report.model import Section, Table
 from popsr._report.source import Source
 from popsr._report.strips import Strips
 from popsr._show.graph_tree import scopes_of_ops
+from popsr._text.replica_sets import short_groups_text
 from popsr.graph import Graph
 from popsr.op import Op
 from popsr.replicas import Partition
@@ -138,7 +139,7 @@ class _Builder:
         found = _meet([facts.partition(output, after=op) for output in op.outputs])
         key = str(found.labels) if found.num_replicas <= 64 else str(found)
         if key not in self._agree:
-            self._agree[key] = [groups_text(found), self._strips.number(found)]
+            self._agree[key] = [short_groups_text(found), self._strips.number(found)]
             self._numbers[key] = len(self._numbers)
         return self._numbers[key]
 

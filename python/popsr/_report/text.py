@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from popsr._report.amounts import groups_text
 from popsr._report.model import Cell, Section, Table
 from popsr._text.one_line import one_line
+from popsr._text.replica_sets import short_groups_text
 
 __all__ = ["section_text"]
 
@@ -50,7 +50,7 @@ def _cell(cell: Cell | str) -> str:
         return one_line(cell, _MAX_CELL)
     text = cell.text
     if cell.groups is not None and not text:
-        text = groups_text(cell.groups)
+        text = short_groups_text(cell.groups)
     if cell.op is not None:
         text = f"{text} op-{cell.op}"
     return one_line(text, _MAX_CELL)

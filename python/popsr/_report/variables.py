@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from popsr._report.amounts import groups_text, plural, size_text
+from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.replica_sets import short_groups_text
 from popsr.replicas import Partition
 from popsr.tensor import Variable
 
@@ -100,8 +101,8 @@ def _row(source: Source, name: str, variable: Variable, storage: Partition) -> t
     return (
         Cell(name, more=variable.name),
         f"{variable.dtype.name}[{shape}]",
-        Cell(groups_text(declared), groups=declared),
-        Cell(groups_text(kept), groups=kept),
+        Cell(short_groups_text(declared), groups=declared),
+        Cell(short_groups_text(kept), groups=kept),
         size_text(_bytes(variable)),
         Cell(_stored_text(source, variable, storage), groups=storage),
     )

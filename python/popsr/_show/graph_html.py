@@ -8,7 +8,8 @@ from html import escape
 from popsr._show.graph_picture import graph_picture
 from popsr._show.graph_tree import Called, Group, Leaf, graph_tree
 from popsr._show.summaries import html_of
-from popsr._text.html import Colours, Row, describe_all, page, table
+from popsr._text.html import Colours, Row, page, table
+from popsr._text.replica_sets import agreements_text
 from popsr._text.summary import MAX_HTML
 from popsr.graph import Graph
 
@@ -105,7 +106,7 @@ class _Body:
         partitions = group.partitions()
         text = _count(sum(1 for _ in group.leaves()), "op")
         if partitions:
-            text += f", replicas that agree: {describe_all(partitions)}"
+            text += f", replicas that agree: {agreements_text(partitions)}"
         head = f"<b>{escape(name)}</b> {escape(text)}"
         return (
             f'<details><summary class="{self._colours.of_all(partitions)}">{head}</summary>'

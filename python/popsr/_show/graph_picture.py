@@ -13,7 +13,8 @@ from html import escape
 from typing import Any
 
 from popsr._show.graph_tree import Group, Leaf, scope_of
-from popsr._text.html import Colours, describe, describe_all
+from popsr._text.html import Colours
+from popsr._text.replica_sets import agreement_text, agreements_text
 from popsr.graph import Graph
 from popsr.tensor import Tensor
 
@@ -120,11 +121,11 @@ def _box(item: Leaf | Group, colours: Colours) -> _Node:
         agree = (
             ""
             if row.partition is None
-            else f"\nreplicas that agree: {describe(row.partition)} {row.note}".rstrip()
+            else f"\nreplicas that agree: {agreement_text(row.partition)} {row.note}".rstrip()
         )
         return _Node(item.op.kind, colours.of(row.partition), f"{row.text}\n{row.location}{agree}")
     partitions = item.partitions()
-    text = f"{item.name}/ of {sum(1 for _ in item.leaves())} ops\nreplicas that agree: {describe_all(partitions)}"
+    text = f"{item.name}/ of {sum(1 for _ in item.leaves())} ops\nreplicas that agree: {agreements_text(partitions)}"
     return _Node(f"{item.name}/", colours.of_all(partitions), text)
 
 

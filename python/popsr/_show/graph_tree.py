@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from popsr._text.html import Row, describe
+from popsr._text.html import Row
+from popsr._text.replica_sets import agreement_text
 from popsr.analysis import PartitionAnalysis, analyze
 from popsr.errors import Error
 from popsr.graph import Graph
@@ -140,7 +141,7 @@ class _Builder:
             partition &= self._facts.partition(output, after=op)
         seeds = op.seed_partition
         notes = [] if seeds is None else [f"seeds {seeds}"]
-        notes += [f"pending {describe(each)}" for each in self._pending(outputs)]
+        notes += [f"pending {agreement_text(each)}" for each in self._pending(outputs)]
         return Row(place, text, partition, ", ".join(notes))
 
     def _pending(self, outputs: Sequence[Tensor]) -> list[Partition]:

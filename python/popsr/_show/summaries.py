@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from popsr._text.html import describe_groups
-from popsr._text.replica_sets import set_text
+from popsr._text.replica_sets import groups_text, set_text
 from popsr._text.summary import Groups, Summary
 from popsr.graph import Graph
 from popsr.ir import Ir
@@ -46,7 +45,7 @@ def groups_of(tensor: Tensor) -> Groups | str:
     if not isinstance(tensor, Variable):
         return ""
     groups = tensor.replica_grouping.partition
-    return Groups(describe_groups(groups), groups)
+    return Groups(groups_text(groups), groups)
 
 
 def made_at(tensor: Tensor) -> str:

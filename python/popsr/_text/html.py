@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from popsr._text.replica_sets import agreement_text
 from popsr._text.strip import strip_svg
 
 if TYPE_CHECKING:
     from popsr._core import Partition
 
-__all__ = ["Colours", "Row", "describe", "describe_all", "describe_groups", "page", "render", "table"]
+__all__ = ["Colours", "Row", "page", "render", "table"]
 
 _COLUMNS = ("line", "op", "replicas that agree")
 _EQUAL, _NOWHERE = "46,160,67", "128,128,128"  # differing is normal: red is for lints
@@ -112,7 +113,7 @@ class Colours:
     def legend(self) -> str:
         """The partitions in use, each in its colour."""
         keys = "".join(
-            f'<span class="key {name}">{_strip(partition)}{escape(describe(partition))}</span>'
+            f'<span class="key {name}">{_strip(partition)}{escape(agreement_text(partition))}</span>'
             for partition, name in self._classes.items()
         )
         return f'<p class="legend">replicas that agree: {keys}</p>' if keys else ""
@@ -121,27 +122,6 @@ class Colours:
 def _strip(partition: Partition) -> str:
     """A small one and a space; a single replica has nothing to draw."""
     return f"{strip_svg(partition, width=96)} " if partition.num_replicas > 1 else ""
-
-
-def describe(partition: Partition) -> str:
-    """A partition in a few words: all blocks, or how many there are."""
-    if partition.num_blocks == 1:
-        return "all"
-    if partition.num_blocks == partition.num_replicas:
-        return "none"
-    text = str(partition)
-    return text if len(text) <= 80 else f"{partition.num_blocks} blocks"
-
-
-def describe_groups(groups: Partition) -> str:
-    """Groups of replicas in a few words."""
-    alone = groups.num_blocks == groups.num_replicas > 1
-    return "each replica" if alone else describe(groups)
-
-
-def describe_all(partitions: Sequence[Partition]) -> str:
-    """Several in a few words."""
-    return ", ".join(map(describe, partitions)) if len(partitions) <= 3 else f"{len(partitions)} partitions"
 
 
 def render(title: str, rows: Sequence[Row], notes: Iterable[str] = ()) -> str:
@@ -168,7 +148,7 @@ def table(rows: Sequence[Row], colours: Colours, *, head: bool = False) -> str:
 
 
 def _row(row: Row, colours: Colours) -> str:
-    agree = row.note if row.partition is None else f"{describe(row.partition)} {row.note}".strip()
+    agree = row.note if row.partition is None else f"{agreement_text(row.partition)} {row.note}".strip()
     drawn = _strip(row.partition) if row.strip and row.partition is not None else ""
     place = f' title="{escape(row.place)}"' if row.place else ""
     return (

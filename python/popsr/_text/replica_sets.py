@@ -1,4 +1,4 @@
-"""Sets of replicas and partitions as short exact texts.
+"""Sets of replicas, groups and partitions as short texts: all that Python shows of them.
 
 A partition is *regular* where the replicas are the points of a mesh and its blocks are the planes of some of the
 mesh's axes: groups of a constant stride, all replicas, single replicas. Such a partition is a few numbers for any
@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from popsr._core import Partition, ReplicaGrouping
 
-__all__ = ["Axis", "axes_of", "partition_of", "set_text", "strip_text"]
+__all__ = [
+    "Axis",
+    "agreement_text",
+    "agreements_text",
+    "axes_of",
+    "groups_text",
+    "partition_of",
+    "set_text",
+    "short_groups_text",
+    "strip_text",
+]
 
 _SHORT = 60  # characters of a partition that is written in full
+_CELL, _SHORT_CELL = 80, 40  # also, where it stands in a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,40 @@ def set_text(members: Sequence[int], limit: int | None = None) -> str:
         return text
     cut = text[: limit - 2]
     return f"{cut[: cut.rfind(',') + 1].removesuffix('…,')}…}}"
+
+
+def agreement_text(partition: Partition) -> str:
+    """Replicas that agree, in a few words: all of them, none, or the blocks."""
+    return _in_words(partition, "all", "none", _CELL)
+
+
+def agreements_text(partitions: Sequence[Partition]) -> str:
+    """Several in a few words."""
+    if len(partitions) > 3:
+        return f"{len(partitions)} partitions"
+    return ", ".join(map(agreement_text, partitions))
+
+
+def groups_text(groups: Partition) -> str:
+    """Groups of replicas in a few words."""
+    return _in_words(groups, "all", "each replica", _CELL)
+
+
+def short_groups_text(groups: Partition) -> str:
+    """Groups of replicas, or those that agree, in fewer words and with their number, as reports write them."""
+    if groups.num_replicas == 1:
+        return "one replica"
+    return _in_words(groups, f"all {groups.num_replicas}", "each its own", _SHORT_CELL)
+
+
+def _in_words(partition: Partition, equal: str, different: str, limit: int) -> str:
+    """One of the words, the blocks, or if these are too long their number."""
+    if partition.num_blocks == 1:
+        return equal
+    if partition.num_blocks == partition.num_replicas:
+        return different
+    text = str(partition)
+    return text if len(text) <= limit else f"{partition.num_blocks} blocks"
 
 
 def strip_text(groups: Partition | ReplicaGrouping, *, limit: int = 200) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, overload
 from popsr import _core
 from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
 from popsr._program.transaction import transactional
-from popsr._text.html import describe, describe_groups
+from popsr._text.replica_sets import agreement_text, groups_text
 from popsr._text.shown import shown
 from popsr._text.summary import Groups, Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
@@ -344,11 +344,11 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
 
 def _declared(variable: Variable) -> Groups:
     groups = variable.replica_grouping.partition
-    return Groups(describe_groups(groups), groups)
+    return Groups(groups_text(groups), groups)
 
 
 def _kept(partition: Partition) -> Groups:
-    return Groups(describe(partition), partition)
+    return Groups(agreement_text(partition), partition)
 
 
 def _count(number: int, what: str) -> str:

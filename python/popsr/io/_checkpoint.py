@@ -10,7 +10,7 @@ from typing import Any
 from popsr._host.arguments import is_a, read_a
 from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
-from popsr._text.html import describe_groups
+from popsr._text.replica_sets import groups_text
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
@@ -106,7 +106,7 @@ class Checkpoint(Summarised, Mapping[str, Array]):
             return ""
         if self.replication_factor is None:
             return repr(settings)
-        return describe_groups(settings.replica_grouping(self.replication_factor).partition)
+        return groups_text(settings.replica_grouping(self.replication_factor).partition)
 
 
 class _Settings(Mapping[str, VariableSettings]):
