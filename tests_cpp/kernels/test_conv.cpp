@@ -66,47 +66,56 @@ StreamId store(Program& p, TensorId t) {
   return stream;
 }
 
+/// With few channels; or with so many that samples of few positions are convolved together.
+void check_scaled(const std::string& op, std::int64_t channels, const Shape& extents) {
+  CAPTURE(op);
+  CAPTURE(channels);
+  Program p(2, with_scaled_ops());
+  const auto load = [&](std::string name, StreamMode mode, Shape shape, DType dtype) {
+    return cast(p, p.load(std::move(name), mode, {DType::kFloat32, std::move(shape)}), dtype);
+  };
+  const TensorId t =
+      load("t", StreamMode::kReplicate, {3, channels, extents[0], extents[1]}, DType::kFloat16);
+  const TensorId weight =
+      load("weight", StreamMode::kBroadcast, {channels, channels, 3, 3}, DType::kBFloat16);
+  const TensorId scale = load("scale", StreamMode::kReplicate, {}, DType::kInt32);
+  const test::Attrs attrs = {{"padding", std::vector<std::int64_t>{1, 0, 1, 0}},
+                             {"stride", std::vector<std::int64_t>{2, 1}}};
+  const StreamId got = store(p, p("scaled_" + op, {t, weight, scale}, {}, attrs));
+  const StreamId exact =
+      store(p, p(op, {cast(p, t, DType::kFloat32), cast(p, weight, DType::kFloat32)}, {}, attrs));
+  IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
+  IdVector<StreamId, StreamBuffer> buffers(p.ir.num_streams());
+  for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
+    const Stream& stream = p.ir.stream(id);
+    data[id].resize(static_cast<std::size_t>((stream.mode == StreamMode::kBroadcast ? 1 : 2) *
+                                             num_elements(stream.type.shape)));
+    for (std::size_t i = 0; i < data[id].size(); ++i)
+      data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;
+    buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), 1};
+  }
+  data[StreamId(2)] = {-2.0F, 3.0F};
+  buffers[StreamId(2)] = {reinterpret_cast<std::byte*>(data[StreamId(2)].data()), 1};
+  Session session({std::shared_ptr<const Ir>(), &p.ir}, {});
+  session.run(buffers, {});
+  const std::size_t half = data[got].size() / 2;
+  bool rounds = false;
+  for (std::size_t i = 0; i < data[got].size(); ++i) {
+    const float expect = data[exact][i] * (i < half ? 0.25F : 8.0F);
+    CHECK(data[got][i] == static_cast<float>(Eigen::half(expect)));
+    rounds |= data[got][i] != expect;
+  }
+  CHECK(rounds);
+  data[StreamId(2)] = {1.0F, 5.0F};
+  CHECK(test::error_of<OutOfRangeError>([&] { session.run(buffers, {}); }) ==
+        "scaled: scale is too large, got 5");
+}
+
 }  // namespace
 
 TEST_CASE("a convolution takes operands of two dtypes and multiplies before it rounds once") {
   for (const std::string op : {"conv", "conv_transpose"}) {
-    CAPTURE(op);
-    Program p(2, with_scaled_ops());
-    const auto load = [&](std::string name, StreamMode mode, Shape shape, DType dtype) {
-      return cast(p, p.load(std::move(name), mode, {DType::kFloat32, std::move(shape)}), dtype);
-    };
-    const TensorId t = load("t", StreamMode::kReplicate, {2, 4, 9, 7}, DType::kFloat16);
-    const TensorId weight = load("weight", StreamMode::kBroadcast, {4, 4, 3, 3}, DType::kBFloat16);
-    const TensorId scale = load("scale", StreamMode::kReplicate, {}, DType::kInt32);
-    const test::Attrs attrs = {{"padding", std::vector<std::int64_t>{1, 0, 1, 0}},
-                               {"stride", std::vector<std::int64_t>{2, 1}}};
-    const StreamId got = store(p, p("scaled_" + op, {t, weight, scale}, {}, attrs));
-    const StreamId exact =
-        store(p, p(op, {cast(p, t, DType::kFloat32), cast(p, weight, DType::kFloat32)}, {}, attrs));
-    IdVector<StreamId, std::vector<float>> data(p.ir.num_streams());
-    IdVector<StreamId, StreamBuffer> buffers(p.ir.num_streams());
-    for (const StreamId id : ids<StreamId>(p.ir.num_streams())) {
-      const Stream& stream = p.ir.stream(id);
-      data[id].resize(static_cast<std::size_t>((stream.mode == StreamMode::kBroadcast ? 1 : 2) *
-                                               num_elements(stream.type.shape)));
-      for (std::size_t i = 0; i < data[id].size(); ++i)
-        data[id][i] = 0.37F * static_cast<float>((i * 7 + id.index() * 3) % 23) - 3;
-      buffers[id] = {reinterpret_cast<std::byte*>(data[id].data()), 1};
-    }
-    data[StreamId(2)] = {-2.0F, 3.0F};
-    buffers[StreamId(2)] = {reinterpret_cast<std::byte*>(data[StreamId(2)].data()), 1};
-    Session session({std::shared_ptr<const Ir>(), &p.ir}, {});
-    session.run(buffers, {});
-    const std::size_t half = data[got].size() / 2;
-    bool rounds = false;
-    for (std::size_t i = 0; i < data[got].size(); ++i) {
-      const float expect = data[exact][i] * (i < half ? 0.25F : 8.0F);
-      CHECK(data[got][i] == static_cast<float>(Eigen::half(expect)));
-      rounds |= data[got][i] != expect;
-    }
-    CHECK(rounds);
-    data[StreamId(2)] = {1.0F, 5.0F};
-    CHECK(test::error_of<OutOfRangeError>([&] { session.run(buffers, {}); }) ==
-          "scaled: scale is too large, got 5");
+    check_scaled(op, 4, {9, 7});
+    check_scaled(op, 36, {5, 4});
   }
 }

@@ -81,6 +81,11 @@ ORDERS: list[tuple[tuple[int, ...], tuple[int, ...], Attrs]] = [
     ((1, 3, 40), (33, 3, 5), {"stride": (2,), "padding": (2, 2)}),
     ((1, 2, 3, 4, 5), (3, 2, 2, 2, 2), {}),
     ((1, 520, 3, 3), (2, 520, 3, 3), {"padding": (1, 1, 1, 1)}),
+    # Few positions and many rows: several samples at a time.
+    ((5, 6, 4, 4), (40, 6, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((3, 4, 7, 7), (66, 2, 3, 3), {"padding": (1, 1, 1, 1), "groups": 2, "stride": (2, 2)}),
+    ((2, 3, 3, 4, 5), (33, 3, 2, 2, 2), {"padding": (1, 0, 1, 0, 1, 0)}),
+    ((3, 520, 3, 3), (32, 520, 3, 3), {"padding": (1, 1, 1, 1)}),
 ]
 
 
@@ -104,13 +109,19 @@ def test_conv_is_one_chain_over_channels_and_kernel(
 
 
 @no_fma
-def test_conv_transpose_is_one_chain_over_channels_and_those_elements_that_meet() -> None:
+@pytest.mark.parametrize(("samples", "rows"), [(1, 7), (3, 40)])
+def test_conv_transpose_is_one_chain_over_channels_and_those_elements_that_meet(
+    samples: int, rows: int
+) -> None:
     rng = np.random.default_rng(2)
-    t, weight = random_array(rng, (1, 3, 4, 5), "float32"), random_array(rng, (3, 7, 3, 4), "float32")
+    t, weight = (
+        random_array(rng, (samples, 3, 4, 5), "float32"),
+        random_array(rng, (3, rows, 3, 4), "float32"),
+    )
     stride, dilation, begin = (2, 3), (1, 2), (1, 2)
     (got,) = evaluate(lambda x, w: ops.conv_transpose(x, w, stride, (*begin, 0, 1), dilation), [t, weight])
-    assert got.shape == (1, 7, 8, 16)
-    for at in np.ndindex(got.shape[2:]):
+    assert got.shape == (samples, rows, 8, 16)
+    for sample, at in itertools.product(range(samples), np.ndindex(got.shape[2:])):
         met, factors = [], []
         for c, k in itertools.product(range(3), np.ndindex(3, 4)):
             reach = [p + b - i * d for p, b, i, d in zip(at, begin, k, dilation, strict=True)]
@@ -118,24 +129,31 @@ def test_conv_transpose_is_one_chain_over_channels_and_those_elements_that_meet(
                 continue
             place = tuple(r // s for r, s in zip(reach, stride, strict=True))
             inside = all(0 <= p < n for p, n in zip(place, t.shape[2:], strict=True))
-            met.append(t[(0, c, *place)] if inside else np.float32(0))
+            met.append(t[(sample, c, *place)] if inside else np.float32(0))
             factors.append(weight[(c, slice(None), *k)])
-        expect = chain(np.stack(factors, 1), np.array(met)[:, None]) if met else np.zeros((7, 1), np.float32)
-        assert_same_bits(got[(0, slice(None), *at)], expect[:, 0], f"at {at}")
+        expect = (
+            chain(np.stack(factors, 1), np.array(met)[:, None]) if met else np.zeros((rows, 1), np.float32)
+        )
+        assert_same_bits(got[(sample, slice(None), *at)], expect[:, 0], f"at {at}")
 
 
 @no_fma
-@pytest.mark.parametrize("extents", [(6, 7), (23, 31)])
-def test_gradient_of_the_weight_adds_chains_over_512_positions(extents: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("extents", "inputs", "outputs"), [((6, 7), 3, 13), ((23, 31), 3, 13), ((4, 4), 70, 130)]
+)
+def test_gradient_of_the_weight_adds_chains_over_512_positions(
+    extents: tuple[int, ...], inputs: int, outputs: int
+) -> None:
     rng = np.random.default_rng(3)
     attrs = {"padding": (1, 1, 1, 1), "groups": 2}
-    t, weight = random_array(rng, (3, 6, *extents), "float32"), random_array(rng, (26, 3, 3, 3), "float32")
-    dy = random_array(rng, (3, 26, *extents), "float32")
+    t = random_array(rng, (3, 2 * inputs, *extents), "float32")
+    weight = random_array(rng, (2 * outputs, inputs, 3, 3), "float32")
+    dy = random_array(rng, (3, 2 * outputs, *extents), "float32")
     _, got = gradients(t, weight, dy, attrs)
     total: Array | None = None
     for sample, cotangent in zip(t, dy, strict=True):
-        met = windows(sample, (3, 3), attrs).reshape(2, 27, -1)
-        flat = cotangent.reshape(2, 13, -1)
+        met = windows(sample, (3, 3), attrs).reshape(2, 9 * inputs, -1)
+        flat = cotangent.reshape(2, outputs, -1)
         for first in range(0, flat.shape[2], 512):
             part = slice(first, first + 512)
             term = np.stack([chain(flat[g, :, part], met[g, :, part].T) for g in range(2)])
@@ -151,10 +169,15 @@ def test_padding_counts_as_zeros_also_against_infinity() -> None:
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_narrow_results_are_those_of_float32_rounded_once(name: str) -> None:
+@pytest.mark.parametrize(
+    "shapes",
+    [((2, 5, 30, 31), (14, 5, 3, 3), (2, 14, 15, 31)), ((5, 33, 6, 5), (40, 33, 3, 3), (5, 40, 3, 5))],
+    ids=["large", "small"],
+)
+def test_narrow_results_are_those_of_float32_rounded_once(shapes: Any, name: str) -> None:
     rng = np.random.default_rng(4)
     attrs = {"stride": (2, 1), "padding": (1, 1, 1, 1)}
-    narrow = [random_array(rng, shape, name) for shape in ((2, 5, 30, 31), (14, 5, 3, 3), (2, 14, 15, 31))]
+    narrow = [random_array(rng, shape, name) for shape in shapes]
     wide = [array.astype(np.float32) for array in narrow]
 
     def both(arrays: list[Array]) -> list[Array]:
@@ -220,9 +243,10 @@ def test_small_integers_are_exact_and_gradients_are_adjoint(program: Any, seed: 
     assert_same_bits(back, dt, "the gradient for t is the transposed convolution")
 
 
-def test_results_do_not_depend_on_what_else_is_in_the_batch() -> None:
+@pytest.mark.parametrize(("extents", "rows"), [((19, 17), 20), ((4, 4), 64), ((9, 7), 33)])
+def test_results_do_not_depend_on_what_else_is_in_the_batch(extents: tuple[int, ...], rows: int) -> None:
     rng = np.random.default_rng(5)
-    t, weight = random_array(rng, (5, 8, 19, 17), "float32"), random_array(rng, (20, 8, 3, 3), "float32")
+    t, weight = random_array(rng, (5, 8, *extents), "float32"), random_array(rng, (rows, 8, 3, 3), "float32")
 
     def run(x: Array) -> Array:
         return evaluate(lambda a, b: ops.conv(a, b, padding=(1, 1, 1, 1)), [x, weight])[0]
@@ -238,12 +262,15 @@ def large_results(**options: Any) -> list[Array]:
     """Large enough that work really is split: convolutions and gradients, wide and rounded stochastically."""
     rng = np.random.default_rng(6)
     results = []
-    for name, stride in (("float32", (1, 1)), ("bfloat16", (2, 2)), ("float64", (1, 1))):
+    large, small = ((3, 24, 34, 33), (26, 24, 3, 3)), ((7, 48, 5, 4), (50, 48, 3, 3))
+    for (name, stride), shapes in itertools.product(
+        [("float32", (1, 1)), ("bfloat16", (2, 2)), ("float64", (1, 1))], [large, small]
+    ):
         ir = popsr.Ir()
         ir.options.enable_stochastic_rounding = True
         io = Streams()
         with ir.main_graph, popsr.in_sequence():
-            t, weight = (io.feed(random_array(rng, s, name)) for s in ((3, 24, 34, 33), (26, 24, 3, 3)))
+            t, weight = (io.feed(random_array(rng, s, name)) for s in shapes)
             graph = ir.create_graph(lambda a, b, s=stride: ops.conv(a, b, s, (1, 1, 1, 1)), t, weight)
             info = transforms.autodiff(graph)
             call = ops.call_with_info(graph, t, weight)
@@ -276,11 +303,12 @@ def test_instruction_sets_agree(level: str, flag: str) -> None:
 
 
 @pytest.mark.parametrize("dedup", [True, False])
-def test_replicas_share_a_weight_or_have_their_own(dedup: bool) -> None:
+@pytest.mark.parametrize("rows", [5, 40])
+def test_replicas_share_a_weight_or_have_their_own(rows: int, dedup: bool) -> None:
     """Each replica's results equal a program's of its own."""
     rng = np.random.default_rng(7)
     data = random_array(rng, (4, 2, 3, 9, 8), "float32")
-    weights = random_array(rng, (2, 5, 3, 3, 3), "float32")
+    weights = random_array(rng, (2, rows, 3, 3, 3), "float32")
     ir = popsr.Ir(replication=4)
     io = Streams()
     with ir.main_graph, popsr.in_sequence():

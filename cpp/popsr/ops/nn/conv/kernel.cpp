@@ -7,6 +7,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ops/nn/conv/columns.h"
 #include "popsr/ops/nn/conv/image.h"
 #include "popsr/ops/nn/conv/scratch.h"
 #include "popsr/ops/nn/conv/sweep.h"
@@ -25,14 +26,16 @@ constexpr std::int64_t kPackColumns = 256;
 template <class T>
 struct Buffers {
   T* image;
+  T* columns;
   T* wide;    ///< Input of a channel, where it needs a conversion.
   T* result;  ///< Of a product.
   T* box;     ///< Results of all phases, where they need a conversion.
 };
 
-/// One tile of positions of one group of one sample.
+/// One tile of positions of one group of one sample, or of some samples.
 template <class T>
 struct Unit {
+  std::int64_t samples;
   const std::byte* in;      ///< Of the group.
   const T* weights;         ///< Of the group.
   std::int64_t weight_row;  ///< As ConvArgs::a_row.
@@ -50,6 +53,7 @@ class Conv {
   Conv(const EvalSpec& spec, ConvSweep sweep, ConvOptions options)
       : table_(spec.kernels),
         sweep_(std::move(sweep)),
+        columns_(conv_columns(sweep_, sizeof(T))),
         options_(std::move(options)),
         tiles_(table_, sweep_.rows),
         in_dtype_(spec.inputs[0]->dtype),
@@ -86,24 +90,28 @@ class Conv {
     std::int64_t steps = 1;
     for (const ConvPhase& phase : sweep_.chains.phases)
       steps = std::max<std::int64_t>(steps, std::ssize(phase.offset));
+    std::int64_t width = 1;  // most columns of a product
     for (std::size_t d = 0; d < kSpatialAxes; ++d)
-      columns_ += std::max<std::int64_t>(sweep_.tile.count[d] - 1, 0) * sweep_.image.pitch[d];
+      width += std::max<std::int64_t>(sweep_.tile.count[d] - 1, 0) * sweep_.image.pitch[d];
+    width = std::max(width, columns_.samples * product(sweep_.tile.count));
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t rows = std::min(kRowBytes / (kSize * steps), kResultBytes / (kSize * columns_));
+    const std::int64_t rows = std::min(kRowBytes / (kSize * steps), kResultBytes / (kSize * width));
     row_step_ = std::clamp<std::int64_t>(rows / table_.conv_rows, 1, std::max<std::int64_t>(tiles_.tiles, 1));
     const std::int64_t most = std::min(sweep_.rows, row_step_ * table_.conv_rows);
-    result_ = padded<T>(most * columns_);
+    result_ = padded<T>(most * width);
     box_ =
         std::min(sweep_.tile.size * sweep_.chains.out_step[sweep_.tile.axis], sweep_.out[sweep_.tile.axis]) *
         inner();
-    boxes_ = direct_ ? 0 : padded<T>(most * box_);
+    boxes_ = direct_ ? 0 : padded<T>(most * box_) * std::max<std::int64_t>(columns_.samples, 1);
     image_ = padded<T>(sweep_.image_elements());
+    dense_ = padded<T>(columns_.elements);
     wide_ = holds<T>(in_dtype_) ? 0 : padded<T>(inputs_);
   }
 
-  std::int64_t own_elements() const { return image_ + wide_ + result_ + boxes_; }
+  std::int64_t own_elements() const { return image_ + dense_ + wide_ + result_ + boxes_; }
   Buffers<T> buffers(T* own) const {
-    return {own, own + image_, own + image_ + wide_, own + image_ + wide_ + result_};
+    T* const wide = own + image_ + dense_;
+    return {own, own + image_, wide, wide + wide_, wide + wide_ + result_};
   }
 
   // Weights
@@ -172,29 +180,39 @@ class Conv {
     if (packs) pack_weights(run.pool, given, weights, weights + packed);
     const T* const used = packs ? weights : reinterpret_cast<const T*>(given);
     const std::int64_t weight_row = packs ? 0 : sweep_.weight.row;
-    const std::int64_t units = blocks * sweep_.samples * sweep_.groups * sweep_.tiles();
+    const std::int64_t together = samples_together(run, blocks);
+    const std::int64_t parts = (sweep_.samples + together - 1) / together;
+    const std::int64_t units = blocks * parts * sweep_.groups * sweep_.tiles();
     const std::int64_t work =
         blocks * sweep_.samples * sweep_.groups * group_weights() * product(sweep_.chains.phases[0].count);
     split_work(run.pool, units, work, weights + packed + wide, own_elements(),
                [&](std::int64_t begin, std::int64_t end, T* own) {
                  for (std::int64_t u = begin; u < end; ++u)
-                   run_unit(make_unit(run, block, u, used, weight_row, factors), buffers(own));
+                   run_unit(make_unit(run, block, u, together, used, weight_row, factors), buffers(own));
                });
   }
 
-  Unit<T> make_unit(const BlockRun& run, std::int64_t block, std::int64_t number, const T* weights,
-                    std::int64_t weight_row, const std::vector<double>& factors) const {
-    const std::int64_t group = number / sweep_.tiles();  // of all groups of all samples of all blocks
-    const std::int64_t in_block = group % (sweep_.samples * sweep_.groups);
-    const Block own(run, block + group / (sweep_.samples * sweep_.groups));
-    const auto bytes = [](DType dtype, std::int64_t elements) {
-      return elements * static_cast<std::int64_t>(size_of(dtype));
-    };
+  /// Samples of a unit: fewer than fit, where threads would be without.
+  std::int64_t samples_together(const BlockRun& run, std::int64_t blocks) const {
+    if (columns_.samples <= 1) return 1;
+    const std::int64_t all = blocks * sweep_.groups * sweep_.samples;
+    return std::clamp<std::int64_t>(all / run.pool.threads(), 1, columns_.samples);
+  }
+
+  Unit<T> make_unit(const BlockRun& run, std::int64_t block, std::int64_t number, std::int64_t together,
+                    const T* weights, std::int64_t weight_row, const std::vector<double>& factors) const {
+    const std::int64_t parts = (sweep_.samples + together - 1) / together;
+    const std::int64_t part = number / sweep_.tiles();  // of all groups of all samples of all blocks
+    const std::int64_t group = part % sweep_.groups;
+    const std::int64_t sample = part / sweep_.groups % parts * together;
+    const std::int64_t in_block = sample * sweep_.groups + group;
+    const Block own(run, block + part / (parts * sweep_.groups));
     const std::int64_t origin = number % sweep_.tiles() * sweep_.tile.size,
                        step = sweep_.chains.out_step[sweep_.tile.axis];
     const std::int64_t element = in_block * sweep_.rows * outputs_;
-    return {own.in(0) + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
-            weights + in_block % sweep_.groups * group_weights(),
+    return {std::min(together, sweep_.samples - sample),
+            own.in(0) + bytes(in_dtype_, in_block * sweep_.channels * inputs_),
+            weights + group * group_weights(),
             weight_row,
             own.out() + bytes(out_dtype_, element),
             origin,
@@ -203,6 +221,20 @@ class Conv {
             element,
             factors.empty() ? 1.0 : factors[static_cast<std::size_t>(own.index())],
             own.key(stochastic_)};
+  }
+
+  static std::int64_t bytes(DType dtype, std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(size_of(dtype));
+  }
+
+  /// One sample of a unit.
+  Unit<T> sample_of(Unit<T> unit, std::int64_t sample) const {
+    const std::int64_t outputs = sample * sweep_.groups * sweep_.rows * outputs_;
+    unit.in += bytes(in_dtype_, sample * sweep_.groups * sweep_.channels * inputs_);
+    unit.out += bytes(out_dtype_, outputs);
+    unit.element += outputs;
+    unit.samples = 1;
+    return unit;
   }
 
   /// The image of the unit: the input itself, or a copy.
@@ -229,62 +261,132 @@ class Conv {
   }
 
   void run_unit(const Unit<T>& unit, const Buffers<T>& at) const {
-    const T* const x = image(unit, at);
+    const bool is_dense = columns_.samples > 0;
+    const T* const x = is_dense ? columns(unit, at) : image(unit, at);
     for (std::int64_t tile = 0; tile < tiles_.tiles; tile += row_step_) {
       const std::int64_t last = std::min(tile + row_step_, tiles_.tiles);
-      const std::int64_t first_row = tiles_.first(tile);
-      const std::int64_t outputs = (unit.end - unit.begin) * inner();
-      const std::int64_t start = first_row * outputs_ + unit.begin * inner();
-      T* const to = direct_ ? reinterpret_cast<T*>(unit.out) + start : at.box;
-      for (const ConvPhase& phase : sweep_.chains.phases)
-        run_phase(unit, phase, x, tile, last, at.result, to, direct_ ? outputs_ : outputs);
-      if (!direct_) store(unit, tiles_.first(last) - first_row, start, outputs, at.box);
+      for (std::size_t phase = 0; phase < sweep_.chains.phases.size(); ++phase) {
+        if (is_dense) {
+          run_dense_phase(unit, phase, x, tile, last, at);
+        } else {
+          run_phase(unit, sweep_.chains.phases[phase], x, tile, last, at);
+        }
+      }
+      if (direct_) continue;
+      for (std::int64_t s = 0; s < unit.samples; ++s) store(sample_of(unit, s), tile, last, box(at, s));
     }
   }
 
-  /// Rows of tiles first .. last-1: to[row * row_pitch + output in the tile].
-  void run_phase(const Unit<T>& unit, const ConvPhase& phase, const T* x, std::int64_t first,
-                 std::int64_t last, T* result, T* to, std::int64_t row_pitch) const {
+  /// Results of the first tiles of rows of a sample that need a conversion.
+  T* box(const Buffers<T>& at, std::int64_t sample) const {
+    return at.box + sample * (boxes_ / std::max<std::int64_t>(columns_.samples, 1));
+  }
+
+  /// Elements between the rows of a result.
+  std::int64_t row_pitch(const Unit<T>& unit) const {
+    return direct_ ? outputs_ : (unit.end - unit.begin) * inner();
+  }
+
+  /// The place of a unit's first result of a tile of rows.
+  T* results(const Unit<T>& unit, std::int64_t tile, T* box) const {
+    if (!direct_) return box;
+    return reinterpret_cast<T*>(unit.out) + tiles_.first(tile) * outputs_ + unit.begin * inner();
+  }
+
+  /// Positions of a phase in a unit.
+  Spatial count_of(const Unit<T>& unit, const ConvPhase& phase) const {
     const std::size_t axis = sweep_.tile.axis;
     Spatial count = phase.count;
     const std::int64_t step = sweep_.chains.out_step[axis];
-    count[axis] = (unit.end - unit.begin - phase.first[axis] + step - 1) / step;
+    count[axis] = std::max<std::int64_t>((unit.end - unit.begin - phase.first[axis] + step - 1) / step, 0);
+    return count;
+  }
+
+  ConvArgs product_of(const Unit<T>& unit, const ConvPhase& phase, std::int64_t first,
+                      std::int64_t last) const {
+    return {.m = sweep_.rows,
+            .k = std::ssize(phase.offset),
+            .first_tile = first,
+            .last_tile = last,
+            .a = unit.weights + sweep_.rows * phase.weights,
+            .a_row = unit.weight_row};
+  }
+
+  /// Rows of tiles first .. last-1 of a phase, over the image `x`.
+  void run_phase(const Unit<T>& unit, const ConvPhase& phase, const T* x, std::int64_t first,
+                 std::int64_t last, const Buffers<T>& at) const {
+    const Spatial count = count_of(unit, phase);
     if (*std::ranges::min_element(count) <= 0) return;
-    ConvArgs args{.m = sweep_.rows,
-                  .k = std::ssize(phase.offset),
-                  .first_tile = first,
-                  .last_tile = last,
-                  .a = unit.weights + sweep_.rows * phase.weights,
-                  .a_row = unit.weight_row,
-                  .x = x,
-                  .offset = phase.offset.data(),
-                  .c = result};
+    T* const to = results(unit, first, at.box);
+    ConvArgs args = product_of(unit, phase, first, last);
+    args.x = x;
+    args.offset = phase.offset.data();
     args.n = 1;
     for (std::size_t d = 0; d < kSpatialAxes; ++d) args.n += (count[d] - 1) * sweep_.image.pitch[d];
     const bool dense = args.n == product(count) && sweep_.chains.phases.size() == 1;
-    args.c_row = dense ? row_pitch : args.n;
-    if (dense) args.c = to;
+    args.c_row = dense ? row_pitch(unit) : args.n;
+    args.c = dense ? to : at.result;
     convolve<T>(table_, args);
-    if (!dense)
-      scatter(phase, count, result, args.n, tiles_.first(last) - tiles_.first(first), to, row_pitch);
+    if (dense) return;
+    const std::int64_t rows = tiles_.first(last) - tiles_.first(first);
+    scatter(phase, count, at.result, sweep_.image.pitch, args.n, rows, to, row_pitch(unit));
+  }
+
+  /// The columns of a unit's samples.
+  const T* columns(const Unit<T>& unit, const Buffers<T>& at) const {
+    for (std::int64_t s = 0; s < unit.samples; ++s) {
+      const T* const x = image(sample_of(unit, s), at);
+      for (std::size_t p = 0; p < sweep_.chains.phases.size(); ++p) {
+        const ConvPhase& phase = sweep_.chains.phases[p];
+        const Spatial count = count_of(unit, phase);
+        if (columns_.offset[p].empty() || product(count) == 0) continue;
+        T* const to = at.columns + columns_.begin[p] + s * product(count);
+        fill_columns(phase, count, sweep_.image.pitch, x, columns_.pitch[p], to);
+      }
+    }
+    return at.columns;
+  }
+
+  /// Rows of tiles first .. last-1 of a phase, over the columns `x`.
+  void run_dense_phase(const Unit<T>& unit, std::size_t number, const T* x, std::int64_t first,
+                       std::int64_t last, const Buffers<T>& at) const {
+    const ConvPhase& phase = sweep_.chains.phases[number];
+    const Spatial count = count_of(unit, phase);
+    const std::int64_t positions = product(count);
+    if (positions == 0) return;
+    ConvArgs args = product_of(unit, phase, first, last);
+    args.x = x + columns_.begin[number];
+    args.offset = columns_.offset[number].data();
+    args.n = unit.samples * positions;
+    args.c = at.result;
+    args.c_row = args.n;
+    convolve<T>(table_, args);
+    const Spatial pitch = {count[1] * count[2], count[2], 1};
+    const std::int64_t rows = tiles_.first(last) - tiles_.first(first);
+    for (std::int64_t s = 0; s < unit.samples; ++s) {
+      T* const to = results(sample_of(unit, s), first, box(at, s));
+      scatter(phase, count, at.result + s * positions, pitch, args.n, rows, to, row_pitch(unit));
+    }
   }
 
   /// Moves the results of a phase to their places, without those between lines.
-  void scatter(const ConvPhase& phase, const Spatial& count, const T* result, std::int64_t columns,
-               std::int64_t rows, T* to, std::int64_t row_pitch) const {
+  void scatter(const ConvPhase& phase, const Spatial& count, const T* result, const Spatial& pitch,
+               std::int64_t columns, std::int64_t rows, T* to, std::int64_t row_pitch) const {
     const Spatial &step = sweep_.chains.out_step, &first = phase.first;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t x = 0; x < count[0]; ++x)
         for (std::int64_t y = 0; y < count[1]; ++y) {
           const std::int64_t line = (x * step[0] + first[0]) * sweep_.out[1] + y * step[1] + first[1];
           scatter_strided(to + r * row_pitch + line * sweep_.out[2] + first[2], step[2],
-                          result + r * columns + x * sweep_.image.pitch[0] + y * sweep_.image.pitch[1],
-                          count[2]);
+                          result + r * columns + x * pitch[0] + y * pitch[1], count[2]);
         }
   }
 
-  /// Rounds rows of a tile, once.
-  void store(const Unit<T>& unit, std::int64_t rows, std::int64_t start, std::int64_t outputs, T* box) const {
+  /// Rounds rows of tiles first .. last-1, once.
+  void store(const Unit<T>& unit, std::int64_t first, std::int64_t last, T* box) const {
+    const std::int64_t rows = tiles_.first(last) - tiles_.first(first);
+    const std::int64_t outputs = (unit.end - unit.begin) * inner();
+    const std::int64_t start = tiles_.first(first) * outputs_ + unit.begin * inner();
     const T factor = static_cast<T>(unit.factor);
     if (options_.factor) std::for_each(box, box + rows * outputs, [factor](T& x) { x *= factor; });
     const auto size = static_cast<std::int64_t>(size_of(out_dtype_));
@@ -297,16 +399,16 @@ class Conv {
 
   const kernels::KernelTable& table_;
   ConvSweep sweep_;
+  ConvColumns columns_;
   ConvOptions options_;
   RowTiles tiles_;
   DType in_dtype_, weight_dtype_, out_dtype_;
   bool stochastic_;
-  bool direct_;                                                 ///< Results need no conversion.
-  std::int64_t inputs_, outputs_;                               ///< Positions of one channel.
-  std::int64_t columns_ = 1;                                    ///< Most columns of a product.
-  std::int64_t row_step_ = 1;                                   ///< Tiles of rows at a time.
-  std::int64_t box_ = 0;                                        ///< Most outputs of a tile.
-  std::int64_t image_ = 0, wide_ = 0, result_ = 0, boxes_ = 0;  ///< Elements of scratch.
+  bool direct_;                                                             ///< Results need no conversion.
+  std::int64_t inputs_, outputs_;                                           ///< Positions of one channel.
+  std::int64_t row_step_ = 1;                                               ///< Tiles of rows at a time.
+  std::int64_t box_ = 0;                                                    ///< Most outputs of a tile.
+  std::int64_t image_ = 0, dense_ = 0, wide_ = 0, result_ = 0, boxes_ = 0;  ///< Elements of scratch.
 };
 
 template <class T>

@@ -19,6 +19,9 @@ namespace {
 
 /// Bytes of images and cotangents that are packed before products run. Decides speed only.
 constexpr std::int64_t kPackedBytes = std::int64_t{1} << 22;
+/// Sums that are added to over all samples before the next ones: bytes, most tiles of rows, and least lanes. Decide
+/// speed only.
+constexpr std::int64_t kSumBytes = std::int64_t{1} << 17, kSumTiles = 8, kSumLanes = 64;
 
 template <class T>
 class WeightGradient {
@@ -177,31 +180,46 @@ class WeightGradient {
     const std::int64_t units = s_.groups * num_taps() * tiles_.tiles;
     const std::int64_t work = n * outputs_ * s_.groups * s_.out_channels * s_.in_channels * kernel_;
     split_work(pool, units, work, sum, 0, [&](std::int64_t begin, std::int64_t end, T*) {
-      for (std::int64_t i = 0; i < n; ++i)
-        for (std::int64_t at = 0; at < outputs_; at += kWeightBlock)
-          for (std::int64_t u = begin; u < end;) {
-            const std::int64_t next = std::min(end, (u / tiles_.tiles + 1) * tiles_.tiles);
-            multiply_tap(packed + i * (images() + cotangents()), at, u / tiles_.tiles, u % tiles_.tiles,
-                         next - u, !first || i > 0 || at > 0, sum);
-            u = next;
-          }
+      for (std::int64_t u = begin; u < end;) {
+        const std::int64_t next = std::min({end, (u / tiles_.tiles + 1) * tiles_.tiles, u + kSumTiles});
+        Part part{u / tiles_.tiles, u % tiles_.tiles, next - u, 0, 0};
+        const std::int64_t fits =
+            kSumBytes / static_cast<std::int64_t>(sizeof(T)) / table_.conv_rows / (next - u);
+        const std::int64_t width = std::max(fits / kSumLanes * kSumLanes, kSumLanes);
+        for (; part.lane < lanes(); part.lane += part.lanes) {
+          part.lanes = std::min(width, lanes() - part.lane);
+          multiply_part(packed, n, part, first, sum);
+        }
+        u = next;
+      }
     });
   }
 
-  /// A block of positions, for some tiles of rows of one group and tap.
-  void multiply_tap(const T* sample, std::int64_t at, std::int64_t group_and_tap, std::int64_t tile,
-                    std::int64_t tiles, bool add, T* sum) const {
-    const std::int64_t g = group_and_tap / num_taps();
-    const std::int64_t tap = taps_[static_cast<std::size_t>(group_and_tap % num_taps())];
+  /// Some tiles of rows and some lanes of one group and tap: sums that stay in a cache over the samples.
+  struct Part {
+    std::int64_t group_and_tap, tile, tiles, lane, lanes;
+  };
+
+  void multiply_part(const T* packed, std::int64_t n, const Part& part, bool first, T* sum) const {
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t at = 0; at < outputs_; at += kWeightBlock)
+        multiply_tap(packed + i * (images() + cotangents()), at, part, !first || i > 0 || at > 0, sum);
+  }
+
+  /// A block of positions.
+  void multiply_tap(const T* sample, std::int64_t at, const Part& part, bool add, T* sum) const {
+    const std::int64_t g = part.group_and_tap / num_taps();
+    const std::int64_t tap = taps_[static_cast<std::size_t>(part.group_and_tap % num_taps())];
+    const std::int64_t row = part.group_and_tap * s_.out_channels + tiles_.first(part.tile);
     convolve<T>(table_, {.m = s_.out_channels,
-                         .n = lanes(),
+                         .n = part.lanes,
                          .k = std::min(kWeightBlock, outputs_ - at),
-                         .first_tile = tile,
-                         .last_tile = tile + tiles,
+                         .first_tile = part.tile,
+                         .last_tile = part.tile + part.tiles,
                          .a = sample + images() + (g * outputs_ + at) * s_.out_channels,
-                         .x = sample + g * image_ + tap,
+                         .x = sample + g * image_ + tap + part.lane,
                          .offset = positions_.data() + at,
-                         .c = sum + (group_and_tap * s_.out_channels + tiles_.first(tile)) * lanes(),
+                         .c = sum + row * lanes() + part.lane,
                          .c_row = lanes(),
                          .add = add});
   }

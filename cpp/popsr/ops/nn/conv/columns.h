@@ -1,0 +1,68 @@
+// Few positions: the steps of a convolution as rows of dense columns, one for each output position of several samples.
+//
+// Images need no copy per step, but where lines are short, vectors meet as many positions between lines as in
+// them, and a sample fills no panel of the product. There each step's positions are copied, which costs as much
+// as a product with a few more rows. The chains are the same.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "popsr/ops/nn/conv/sweep.h"
+
+namespace popsr {
+
+/// Where columns lie: of each phase a matrix [step][sample][position].
+struct ConvColumns {
+  std::int64_t samples = 0;                       ///< At a time; 0: images are swept as they are.
+  std::vector<std::int64_t> begin, pitch;         ///< Of the matrix of each phase,
+  std::vector<std::vector<std::int64_t>> offset;  ///< and of its steps in the matrix.
+  std::int64_t elements = 0;                      ///< Of all phases.
+};
+
+/// Columns, where they pay.
+ConvColumns conv_columns(const ConvSweep& sweep, std::int64_t element_size);
+
+/// to[i] = from[i] for i < n, in registers where n is small.
+template <class T>
+void copy_run(T* to, const T* from, std::int64_t n) {
+  switch (n) {
+    case 1:
+      *to = *from;
+      return;
+    case 2:
+      std::memcpy(to, from, 2 * sizeof(T));
+      return;
+    case 4:
+      std::memcpy(to, from, 4 * sizeof(T));
+      return;
+    case 7:
+      std::memcpy(to, from, 7 * sizeof(T));
+      return;
+    case 8:
+      std::memcpy(to, from, 8 * sizeof(T));
+      return;
+    case 16:
+      std::memcpy(to, from, 16 * sizeof(T));
+      return;
+    default:
+      std::copy_n(from, n, to);
+  }
+}
+
+/// Copies the columns of one sample: to[step * pitch + position], from its image.
+template <class T>
+void fill_columns(const ConvPhase& phase, const Spatial& count, const Spatial& image_pitch, const T* image,
+                  std::int64_t pitch, T* to) {
+  for (const std::int64_t offset : phase.offset) {
+    const T* const from = image + offset;
+    T* at = to;
+    for (std::int64_t x = 0; x < count[0]; ++x)
+      for (std::int64_t y = 0; y < count[1]; ++y, at += count[2])
+        copy_run(at, from + x * image_pitch[0] + y * image_pitch[1], count[2]);
+    to += pitch;
+  }
+}
+
+}  // namespace popsr
