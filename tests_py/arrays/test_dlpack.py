@@ -371,7 +371,13 @@ def test_exports_that_are_refused(options: Any, text: str) -> None:
         (np.ones(2, complex), {}, errors.DTypeError, "no supported dtype, got complex128"),
         (np.ones(2, ">f4"), {}, errors.DTypeError, "no supported dtype, got >f4"),
         (np.ones(2, np.float32), {"lanes": 2}, errors.AttributeValueError, "wrong lanes, got 2"),
-        (np.ones(2, np.float32), {"lanes": 3}, errors.AttributeValueError, "wrong lanes, got 3"),
+        (
+            np.ones(2, np.float32),
+            {"lanes": 3},
+            errors.AttributeValueError,
+            "lanes: got 3, expected an int from 1 to 2",
+        ),
+        (np.ones(2, np.float32), {"lanes": [1]}, errors.ArgumentTypeError, "lanes"),
         (np.ones(3, numpy_of("float4_e2m1fn")), {"lanes": 2}, errors.ShapeError, "odd last extent"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import _core, dtypes
+from popsr._host.arguments import read_int
 from popsr._host.carriers import FLOAT4, pack, packed_bytes, unpack
 from popsr._text.entry_points import entry_point
 from popsr._text.shown import shown, type_name
@@ -261,7 +262,8 @@ def to_dlpack(array: Array, *, lanes: int = 1) -> DLPackArray:
     if numpy_type is None or numpy_type not in _CODE_OF or not array.dtype.isnative:
         expected = ", ".join(each.name for each in _CODE_OF)
         raise DTypeError(f"to_dlpack: no supported dtype, got {array.dtype}, expected one of {expected}")
-    if lanes not in _LANES or isinstance(lanes, bool) or (lanes != 1 and numpy_type != FLOAT4):
+    lanes = read_int("to_dlpack: lanes", lanes, 1, 2)
+    if lanes != 1 and numpy_type != FLOAT4:
         raise AttributeValueError(
             f"to_dlpack: wrong lanes, got {shown(lanes)} for {numpy_type}, expected 1, or 2 for {FLOAT4}"
         )
