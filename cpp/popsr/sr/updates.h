@@ -1,5 +1,5 @@
-// Steps of optimisers over many tensors: one call, and threads share the elements of all of them. The bits are
-// those of one call per tensor.
+// Steps of optimisers over many tensors: one call, and threads share the elements of all of them. The bits
+// are those of one call per tensor.
 #pragma once
 
 #include <cstddef>

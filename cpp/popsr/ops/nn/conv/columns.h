@@ -1,8 +1,9 @@
-// Few positions: the steps of a convolution as rows of dense columns, one for each output position of several samples.
+// Few positions: the steps of a convolution as rows of dense columns, one for each output position of
+// several samples.
 //
-// Images need no copy per step, but where lines are short, vectors meet as many positions between lines as in
-// them, and a sample fills no panel of the product. There each step's positions are copied, which costs as much
-// as a product with a few more rows. The chains are the same.
+// Images need no copy per step, but where lines are short, vectors meet as many positions between lines as
+// in them, and a sample fills no panel of the product. There each step's positions are copied, which costs
+// as much as a product with a few more rows. The chains are the same.
 #pragma once
 
 #include <algorithm>

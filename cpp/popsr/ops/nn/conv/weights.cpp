@@ -19,8 +19,8 @@ namespace {
 
 /// Bytes of images and cotangents that are packed before products run. Decides speed only.
 constexpr std::int64_t kPackedBytes = std::int64_t{1} << 22;
-/// Sums that are added to over all samples before the next ones: bytes, most tiles of rows, and least lanes. Decide
-/// speed only.
+/// Sums that are added to over all samples before the next ones: bytes, most tiles of rows, and least lanes.
+/// Decide speed only.
 constexpr std::int64_t kSumBytes = std::int64_t{1} << 17, kSumTiles = 8, kSumLanes = 64;
 
 template <class T>
