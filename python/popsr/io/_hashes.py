@@ -39,7 +39,7 @@ def read_hashes(where: str, hashes: Hashes) -> str | None:
 
 
 def wrong_hash(file: OpenFile, key: str, value: str) -> CheckpointError:
-    """The error for metadata that is no hash."""
+    """A CheckpointError about metadata that should be a hash."""
     return file.bad(f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits")
 
 

@@ -14,7 +14,7 @@
 
 namespace popsr {
 
-/// Where columns lie: of each phase a matrix [step][sample][position].
+/// Matrices [step][sample][position], one for each phase.
 struct ConvColumns {
   std::int64_t samples = 0;                       ///< At a time; 0: images are swept as they are.
   std::vector<std::int64_t> begin, pitch;         ///< Of the matrix of each phase,
