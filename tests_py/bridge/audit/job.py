@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
 from popsr.bridge.audit import log_hashes
 
 
 def main(folder: Path, rank: int, port: str, drift: bool) -> None:
     from safetensors.torch import save_file
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -43,12 +44,12 @@ def main(folder: Path, rank: int, port: str, drift: bool) -> None:
             (folder / kind / f"step_{step}").mkdir(parents=True, exist_ok=True)
         torch.save(state, folder / "pt" / f"step_{step}" / f"rank_{rank}.pt")
         save_file(state, folder / "safetensors" / f"step_{step}" / f"rank_{rank}.safetensors")
-        dcp.save(state, checkpoint_id=folder / "dcp" / f"step_{step}" / f"rank_{rank}", no_dist=True)
+        save(state, checkpoint_id=folder / "dcp" / f"step_{step}" / f"rank_{rank}", no_dist=True)
         shard = distribute_tensor(torch.arange(10.0).reshape(5, 2), mesh, [Shard(0)])
-        dcp.save(state | {"shard": shard}, checkpoint_id=folder / "shared" / f"step_{step}")
-        dcp.save(
+        save(state | {"shard": shard}, checkpoint_id=folder / "shared" / f"step_{step}")
+        save(
             state,
-            storage_writer=dcp.FileSystemWriter(folder / "alone" / f"step_{step}"),
+            storage_writer=FileSystemWriter(folder / "alone" / f"step_{step}"),
             use_collectives=False,
         )
         log_hashes(state, folder / f"rank{rank}.jsonl", step=step, rank=rank)

@@ -98,7 +98,10 @@ def test_objects_are_compared_where_they_are_numbers(tmp_path: Path) -> None:
     assert found["lr"][2] == np.float64(0.5).tobytes()
 
 
-def shards(path: Path, cuts: list[tuple[tuple[int, ...], tuple[int, ...]]], w: Any) -> Path:
+Cut = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def shards(path: Path, cuts: list[Cut], w: Any) -> Path:
     """A tensor as its writers store it: a file for each chunk."""
     path.mkdir(parents=True)
     chunks, stored = [], {}
@@ -116,7 +119,7 @@ def shards(path: Path, cuts: list[tuple[tuple[int, ...], tuple[int, ...]]], w: A
     return path / ".metadata"
 
 
-CUTS = {
+CUTS: dict[str, list[Cut]] = {
     "rows": [((0, 0), (2, 6)), ((2, 0), (2, 6)), ((4, 0), (1, 6))],
     "columns": [((0, 3), (5, 3)), ((0, 0), (5, 3))],
     "grid": [((0, 0), (3, 2)), ((0, 2), (3, 4)), ((3, 0), (2, 2)), ((3, 2), (2, 4))],
@@ -140,7 +143,7 @@ def test_chunks_are_assembled(tmp_path: Path, name: str, cuts: Any) -> None:
     assert first.element == (4, 5)
 
 
-CUT_FAULTS = {
+CUT_FAULTS: dict[str, tuple[list[Cut], str]] = {
     "hole": ([((0, 0), (4, 6))], "got 24 elements, expected all 30"),
     "overlap": ([((0, 0), (3, 6)), ((2, 0), (2, 6))], "got overlapping ones"),
     "none": ([], "got 0 bytes|got 0 elements"),
@@ -259,6 +262,7 @@ def test_other_readers_refuse_the_folder(tmp_path: Path) -> None:
     with ir.main_graph:
         ops.relu(popsr.variable(np.zeros(2, np.float32), name="w"))
     text = r"got a folder of torch\.distributed\.checkpoint, expected a file \(dcp_to_torch_save"
-    for read in (io.load_torch, io.load_safetensors, io.load_onnx, partial(io.reset_host_weights, ir)):
+    session = popsr.Session(ir)
+    for read in (io.load_torch, io.load_safetensors, io.load_onnx, partial(io.reset_host_weights, session)):
         with pytest.raises(errors.FileError, match=text):
             read(tmp_path)

@@ -92,8 +92,8 @@ class _Reader:
             return None
         try:
             value = self._load(stored)
-            types = {bool: np.bool_, int: np.int64, float: np.float64}
-            array = np.array(value, types[type(value)])
+            types: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
+            array: Array = np.array(value, types[type(value)])
         except (CheckpointError, OSError):
             raise
         except Exception:  # of its own kinds: the object is not plain

@@ -141,7 +141,7 @@ class _Parser:
         try:
             # An index of the memo beyond the file would take memory that the file does not have.
             for opcode, argument, _ in pickletools.genops(data):
-                if opcode.name.endswith("PUT") and argument > len(data):
+                if opcode.name.endswith("PUT") and (argument or 0) > len(data):
                     raise pickle.UnpicklingError(f"index {argument}")
             return Restricted(io.BytesIO(data)).load()
         except CheckpointError:
