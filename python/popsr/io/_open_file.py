@@ -45,7 +45,7 @@ class OpenFile:
         self._block, self._start = b"", 0
         if not stat.S_ISREG(self._found.st_mode):
             self.close()
-            raise FileError(f"{where}: cannot read {shown_path(path)}, got something else, expected a file")
+            raise FileError(f"{where}: cannot read {shown_path(path)}, {_not_a_file(path)}")
 
     def __enter__(self) -> OpenFile:
         return self
@@ -119,6 +119,15 @@ class OpenFile:
             now = os.fstat(self._file)
         if (now.st_size, now.st_mtime_ns) != (self._found.st_size, self._found.st_mtime_ns):
             raise self.bad("was changed while it was read")
+
+
+def _not_a_file(path: Path) -> str:
+    if (path / ".metadata").is_file():
+        return (
+            "got a folder of torch.distributed.checkpoint, expected a file (dcp_to_torch_save of "
+            "torch.distributed.checkpoint.format_utils writes one)"
+        )
+    return "got something else, expected a file"
 
 
 class Pass:

@@ -17,8 +17,13 @@ from popsr.bridge.audit import log_hashes
 
 def main(folder: Path, rank: int, port: str, drift: bool) -> None:
     from safetensors.torch import save_file
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(0)
     model: Any = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)).to(torch.bfloat16)
     generator = torch.Generator().manual_seed(rank)
@@ -39,6 +44,14 @@ def main(folder: Path, rank: int, port: str, drift: bool) -> None:
             (folder / kind / f"step_{step}").mkdir(parents=True, exist_ok=True)
         torch.save(state, folder / "pt" / f"step_{step}" / f"rank_{rank}.pt")
         save_file(state, folder / "safetensors" / f"step_{step}" / f"rank_{rank}.safetensors")
+        save(state, checkpoint_id=folder / "dcp" / f"step_{step}" / f"rank_{rank}", no_dist=True)
+        shard = distribute_tensor(torch.arange(10.0).reshape(5, 2), mesh, [Shard(0)])
+        save(state | {"shard": shard}, checkpoint_id=folder / "shared" / f"step_{step}")
+        save(
+            state,
+            storage_writer=FileSystemWriter(folder / "alone" / f"step_{step}"),
+            use_collectives=False,
+        )
         log_hashes(state, folder / f"rank{rank}.jsonl", step=step, rank=rank)
     dist.destroy_process_group()
 

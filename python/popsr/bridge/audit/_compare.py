@@ -13,8 +13,9 @@ from popsr._host.arguments import read_int, read_path
 from popsr._host.files import shown_name
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
+from popsr.bridge.audit._held import Array, Held
 from popsr.bridge.audit._places import Place, find_places
-from popsr.bridge.audit._readers import Array, Held, hold
+from popsr.bridge.audit._readers import hold
 from popsr.errors import CheckpointError
 from popsr.replicas import Partition
 
@@ -27,14 +28,16 @@ _CHUNK = 4 << 20
 def audit(source: str | os.PathLike[str], groups: Any = "all", *, ranks: int | None = None) -> AuditReport:
     """Compare the checkpoints of all ranks of a job with the groups that should hold equal bits.
 
-    The files are mapped and compared in chunks, so memory is bounded whatever their size. Of each parameter the first
+    The files are mapped and compared in chunks, so memory is bounded whatever their size; tensors of
+    torch.distributed.checkpoint are read whole, two at a time. Of each parameter the first
     step at which it differs is reported.
 
     Args:
         source: a folder, whose files say their rank and step in their path, as ``step_10/rank_3.safetensors``; or a
             pattern with ``{rank}`` and maybe ``{step}``, as ``"run/{step}/model-{rank}.pt"``. Files of safetensors and
             popsr end in ``.safetensors``, those of PyTorch, which are opened with weights only, in ``.pt``, ``.pth`` or
-            ``.bin``.
+            ``.bin``; of torch.distributed.checkpoint each rank has a folder with ``.metadata``, or its own
+            ``__3.metadata`` in one.
         groups: which ranks should be equal, see ``DeclaredGroups``. Default: all, of all parameters.
         ranks: number of ranks. Default: one more than the largest that is found.
     Returns:
@@ -109,7 +112,7 @@ class _Job:
         ]
         if lacking:
             self._note(f"{at}rank {lacking[0]} lacks {shown_name(name)}, which others of its group have")
-        self._nbytes += sum(each.data.nbytes for each in tensors.values())
+        self._nbytes += sum(each.nbytes for each in tensors.values())
         if name in self._drifts:
             return
         found = differing_ranks(declared, tensors)
@@ -135,11 +138,15 @@ def differing_ranks(declared: Partition, tensors: Mapping[int, Held]) -> tuple[i
     """Two ranks of a group that differ, and the first byte in which they do; None when no group differs."""
     for block in declared.blocks:
         members = [rank for rank in block if rank in tensors]
+        if len(members) < 2:
+            continue
+        a = tensors[members[0]]
+        data = a.read()
         for other in members[1:]:
-            a, b = tensors[members[0]], tensors[other]
+            b = tensors[other]
             if (a.kind, a.shape) != (b.kind, b.shape):
                 return members[0], other, None
-            byte = _first_byte(a.data, b.data)
+            byte = _first_byte(data, b.read())
             if byte is not None:
                 return members[0], other, byte
     return None
@@ -199,10 +206,10 @@ def _equal_ranks(declared: Partition, tensors: Mapping[int, Held]) -> Partition:
 
 
 def _same(a: Held, b: Held) -> bool:
-    return (a.kind, a.shape) == (b.kind, b.shape) and _first_byte(a.data, b.data) is None
+    return (a.kind, a.shape) == (b.kind, b.shape) and _first_byte(a.read(), b.read()) is None
 
 
 def _shown_value(held: Held, element: int) -> str:
-    data = np.array(held.data[element * held.itemsize : (element + 1) * held.itemsize])
+    data = np.array(held.read()[element * held.itemsize : (element + 1) * held.itemsize])
     bits = f"0x{data[::-1].tobytes().hex()}"
     return bits if held.dtype is None else f"{bits} ({data.view(held.dtype)[0]})"

@@ -17,7 +17,7 @@ from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
 from popsr._text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
-from popsr.bridge.audit._readers import Array
+from popsr.bridge.audit._held import Array
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
 from popsr.replicas import Partition

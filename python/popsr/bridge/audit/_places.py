@@ -8,12 +8,14 @@ from pathlib import Path
 
 from popsr._host.files import file_errors, shown_path
 from popsr._text.shown import shown
+from popsr.bridge.audit._dcp_metadata import is_metadata
 from popsr.errors import AttributeValueError, FileError
 
 __all__ = ["Place", "find_places"]
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 _RANK = re.compile(r"(?:^|[^a-z])(?:rank|dp|replica|worker|process)[-_=.]?(\d+)", re.IGNORECASE)
+_WRITER = re.compile(r"^__(\d+)\.metadata$")
 _STEP = re.compile(
     r"(?:^|[^a-z])(?:step|iter|iteration|checkpoint|global_step|epoch)[-_=.]?(\d+)", re.IGNORECASE
 )
@@ -21,7 +23,7 @@ _STEP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file of one rank at one step."""
+    """A file of one rank at one step; of a checkpoint of torch.distributed.checkpoint its metadata."""
 
     rank: int
     step: int | None
@@ -43,14 +45,28 @@ def find_places(where: str, source: Path) -> list[Place]:
             raise FileError(
                 f"{where}: cannot read {shown_path(source)}, got no folder, expected one of files by rank"
             )
-        files = sorted(each for each in source.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
+        files = _files(source)
     found = []
     for each in files:
         relative = str(each.relative_to(source))
-        ranks, steps = _RANK.findall(relative), _STEP.findall(relative)
+        ranks, steps = _WRITER.findall(each.name) or _RANK.findall(relative), _STEP.findall(relative)
         if ranks:
             found.append(Place(int(ranks[-1]), int(steps[-1]) if steps else None, each))
+    if not found and any(is_metadata(each) for each in files):
+        raise FileError(
+            f"{where}: no rank has a checkpoint of its own in {shown_path(source)}, got one of all ranks by "
+            "torch.distributed.checkpoint, which keeps one copy of what ranks hold in common, expected one of each "
+            "rank (no_dist=True, into rank_0, rank_1 ...) or logs of log_hashes"
+        )
     return _sorted(where, source, found)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(
+        each
+        for each in folder.rglob("*")
+        if (each.suffix in _SUFFIXES or is_metadata(each)) and each.is_file()
+    )
 
 
 def _of_pattern(where: str, text: str) -> list[Place]:
@@ -78,7 +94,7 @@ def _of_pattern(where: str, text: str) -> list[Place]:
         if match is None:
             continue
         step = int(match["step"]) if "{step}" in seen else None
-        inside = [each] if each.is_file() else sorted(f for f in each.rglob("*") if f.suffix in _SUFFIXES)
+        inside = [each] if each.is_file() else _files(each)
         found += [Place(int(match["rank"]), step, file) for file in inside]
     return _sorted(where, Path(text), found)
 
@@ -87,6 +103,6 @@ def _sorted(where: str, source: Path, found: list[Place]) -> list[Place]:
     if not found:
         raise FileError(
             f"{where}: no files of ranks in {shown_path(source)}, expected names with rank0, rank1 ... that end in "
-            f"{', '.join(_SUFFIXES)}, or a pattern with {{rank}}"
+            f"{', '.join(_SUFFIXES)}, folders of torch.distributed.checkpoint, or a pattern with {{rank}}"
         )
     return sorted(found, key=lambda each: (-1 if each.step is None else each.step, each.rank, str(each.path)))

@@ -1,10 +1,9 @@
-"""Tensors of the files of jobs, mapped into memory: no data is read until it is compared."""
+"""Tensors of the files of jobs: no data is read until it is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,13 @@ import numpy as np
 
 from popsr._host.files import file_errors
 from popsr._host.frameworks import framework
+from popsr.bridge.audit._dcp import read_distributed
+from popsr.bridge.audit._dcp_metadata import is_metadata
+from popsr.bridge.audit._held import Array, Held
 from popsr.io._safetensors_read import open_safetensors
 from popsr.io._torch.read import array_of_tensor, open_torch
 
-__all__ = ["Array", "Held", "hold"]
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A tensor of one rank: its dtype by name, its shape, and its bytes, mapped from the file."""
-
-    kind: str
-    shape: tuple[int, ...]
-    data: Array
-    itemsize: int
-    dtype: np.dtype[Any] | None
+__all__ = ["hold"]
 
 
 @contextmanager
@@ -43,12 +32,15 @@ def hold(where: str, path: Path) -> Iterator[dict[str, Held]]:
         yield _of_safetensors(where, path)
         return
     torch = framework(where, "torch")
+    if is_metadata(path):
+        yield read_distributed(torch, where, path)
+        return
     with open_torch(where, path) as stored:
         found = {}
         for name, tensor in stored.tensors.items():
             array = array_of_tensor(torch, stored.found[name])
             data = array.reshape(-1).view(np.uint8)
-            found[name] = Held(tensor.type_name, tensor.shape, data, array.itemsize, tensor.dtype)
+            found[name] = _mapped(tensor.type_name, tensor.shape, data, array.itemsize, tensor.dtype)
         yield found
 
 
@@ -62,5 +54,11 @@ def _of_safetensors(where: str, path: Path) -> dict[str, Held]:
         data = whole[each.begin : each.begin + each.length]
         count = int(np.prod(each.shape, dtype=np.int64))
         itemsize = each.dtype.itemsize if each.dtype is not None else max(1, len(data) // max(1, count))
-        found[name] = Held(each.type_name, each.shape, data, itemsize, each.dtype)
+        found[name] = _mapped(each.type_name, each.shape, data, itemsize, each.dtype)
     return found
+
+
+def _mapped(
+    kind: str, shape: tuple[int, ...], data: Array, itemsize: int, dtype: np.dtype[Any] | None
+) -> Held:
+    return Held(kind, shape, lambda: data, data.nbytes, itemsize, dtype)

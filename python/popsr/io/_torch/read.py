@@ -35,7 +35,15 @@ from popsr.io._settings import (
 )
 from popsr.io._stored import StoredFile, StoredTensor
 
-__all__ = ["TORCH_SUFFIXES", "TorchFile", "array_of_tensor", "load_torch", "named_tensors", "open_torch"]
+__all__ = [
+    "TORCH_SUFFIXES",
+    "TorchFile",
+    "array_of_tensor",
+    "dtype_of_name",
+    "load_torch",
+    "named_tensors",
+    "open_torch",
+]
 
 TORCH_SUFFIXES = (".pt", ".pth")
 METADATA = "popsr"
@@ -149,10 +157,15 @@ def _stored_tensor(torch: Any, stored: TorchFile, name: str, tensor: Any) -> Sto
             f"{stored.file.where}: {shown_name(name)} in {shown_path(stored.file.path)} is not a dense array, got "
             f"{kind} of layout {tensor.layout}, expected a strided tensor"
         )
-    known = dtypes.dtype._all.get(kind) or _popsr_dtype(kind)
-    dtype = None if known is None else known.as_ml_dtypes()
+    dtype = dtype_of_name(kind)
     nbytes = tensor.numel() * tensor.element_size()
     return StoredTensor(name, kind, dtype, shape, None, 0, nbytes)
+
+
+def dtype_of_name(kind: str) -> np.dtype[Any] | None:
+    """The dtype of PyTorch's name, as ``bfloat16``; None where NumPy has none."""
+    known = dtypes.dtype._all.get(kind) or _popsr_dtype(kind)
+    return None if known is None else known.as_ml_dtypes()
 
 
 def _popsr_dtype(kind: str) -> dtypes.dtype | None:
