@@ -59,17 +59,17 @@ def _derive(key: torch.Tensor, data: int, step: bool) -> torch.Tensor:
     return key_tensor(_eager_key(key).at(data) if step else _eager_key(key).fold_in(data))
 
 
-@torch.library.custom_op("popsr_sr::derive", mutates_args=())
+@torch.library.custom_op("popsr_sr::derive", mutates_args=())  # type: ignore[untyped-decorator, unused-ignore]
 def _derive_op(key: torch.Tensor, data: int, step: bool) -> torch.Tensor:
     return _derive(key, data, step)
 
 
-@torch.library.custom_op("popsr_sr::derive_tensor", mutates_args=())
+@torch.library.custom_op("popsr_sr::derive_tensor", mutates_args=())  # type: ignore[untyped-decorator, unused-ignore]
 def _derive_tensor_op(key: torch.Tensor, data: torch.Tensor, step: bool) -> torch.Tensor:
     return _derive(key, int(data), step)
 
 
-@torch.library.custom_op("popsr_sr::derive_text", mutates_args=())
+@torch.library.custom_op("popsr_sr::derive_text", mutates_args=())  # type: ignore[untyped-decorator, unused-ignore]
 def _derive_text_op(key: torch.Tensor, text: str) -> torch.Tensor:
     return key_tensor(_eager_key(key).fold_in(text))
 
@@ -126,7 +126,7 @@ def _check_key(op: str, key: Any) -> None:
 # The operator
 
 
-@torch.library.custom_op("popsr_sr::apply", mutates_args=())
+@torch.library.custom_op("popsr_sr::apply", mutates_args=())  # type: ignore[untyped-decorator, unused-ignore]
 def _apply_op(
     op: str,
     x: torch.Tensor,
@@ -154,7 +154,7 @@ def _apply_op(
     return result
 
 
-@_apply_op.register_fake
+@_apply_op.register_fake  # type: ignore[untyped-decorator, unused-ignore]
 def _fake(_op: str, x: Any, y: Any, z: Any, _alpha: Any, _key: Any, dtype: Any, axes: Any, *_: Any) -> Any:
     broadcast: Any = torch.broadcast_shapes
     shape = broadcast(*(each.shape for each in (x, y, z) if each is not None))

@@ -221,7 +221,7 @@ def _rounded(call: _Call, key: Key, *arrays: Any) -> Any:
     return jax.pure_callback(functools.partial(_run, call), result, key, *arrays, vmap_method="expand_dims")
 
 
-@_rounded.defjvp
+@_rounded.defjvp  # type: ignore[untyped-decorator, unused-ignore]  # Any where the framework is missing
 def _rounded_jvp(call: _Call, primals: Any, tangents: Any) -> Any:
     unrounded = functools.partial(_unrounded, call)
     _, tangent = jax.jvp(unrounded, primals[1:], tangents[1:])

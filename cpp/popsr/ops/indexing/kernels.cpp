@@ -144,7 +144,9 @@ class Scatter {
         options_(options),
         dtype_(spec.outputs[0].dtype),
         compute_(compute_of(dtype_)),
-        combine_(spec.kernels.elementwise(kernel_of(options.reduction), compute_)),
+        combine_(options.reduction == IndexReduction::kLast
+                     ? nullptr
+                     : spec.kernels.elementwise(kernel_of(options.reduction), compute_)),
         widens_(is_narrow_float(dtype_) && options.reduction != IndexReduction::kLast),
         stochastic_(spec.stochastic && is_narrow_float(dtype_)),
         size_(static_cast<std::int64_t>(size_of(dtype_))),
