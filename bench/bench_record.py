@@ -25,8 +25,9 @@ Step = tuple[popsr.Ir, Inputs]
 
 def gpt() -> Step:
     program = gpt_step(GPT, 2, popsr.float32, "op")
-    batch = [each.reshape(2, -1, *each.shape[1:]) for each in GPT.batch()]
-    return program.ir, dict(zip((program.tokens, program.labels), batch, strict=True))
+    streams = program.tokens, program.labels
+    batch = zip(streams, GPT.batch(), strict=True)
+    return program.ir, {stream: each.reshape(2, *stream.shape) for stream, each in batch}
 
 
 def network() -> Step:
