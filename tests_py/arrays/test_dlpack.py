@@ -55,7 +55,6 @@ def test_views_in(view: Views, which: int, versioned: bool) -> None:
     assert got.flags.writeable == versioned
     assert producer.deleted == 0
     del got
-    gc.collect()
     assert producer.deleted == 1
 
 
