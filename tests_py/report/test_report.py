@@ -68,6 +68,20 @@ def test_copies_and_bytes_of_variables() -> None:
     assert "2 variables in 6 MB, 24 MB if each replica had its own: saved 18 MB." in text
 
 
+def test_shards_are_not_copies() -> None:
+    ir = popsr.Ir(replication=8)
+    with ir.main_graph:
+        _, shard = popsr.replica_sharded_variable(np.ones((16, 16), np.float32), name="w")
+        ops.scaled_add_(shard, shard, b=0.5)
+    with popsr.Session(ir) as session:
+        text = str(session.report())
+        assert session.memory()["variables"] == 8 * 128
+    assert "1 variable in 1.02 kB." in text
+    row = next(line for line in text.splitlines() if "float32[16,16]" in line)
+    assert row.split("  ")[-1].strip() == "8 shards of 128 B"
+    assert "in shards" in row
+
+
 def test_the_cause_of_drift_comes_first_and_alone_is_red() -> None:
     with pytest.warns(popsr.ReplicaWarning):
         session = popsr.Session(programs.layers(16, drifting=True))

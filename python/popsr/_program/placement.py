@@ -11,7 +11,14 @@ from popsr._text.shown import shown
 from popsr.errors import GraphError, UndefinedValue
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
 
-__all__ = ["check_tensor_ipu_and_tile_set", "find_place", "ipu_copy_attributes", "location_of", "place_of"]
+__all__ = [
+    "check_tensor_ipu_and_tile_set",
+    "find_place",
+    "ipu_copy_attributes",
+    "location_of",
+    "place_of",
+    "shards_of",
+]
 
 
 def find_place(tensor: TensorHandle) -> DevicePlacement | None:
@@ -71,10 +78,17 @@ def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[st
 def location_of(tensor: TensorHandle) -> TensorLocation:
     """Location of a tensor's value: memory, and sharding over replicas."""
     core = tensor._ir._core
-    home, shards = core.home(tensor._id) or (tensor._id, 1)
+    home, _ = core.home(tensor._id) or (tensor._id, 1)
+    shards = shards_of(tensor)
     kind = core.tensor(home).kind
     sharded = kind == "shard" or shards > 1 or bool(tensor._meta_shape)
     return TensorLocation(
         TensorStorage.OffChip if kind == "remote" else TensorStorage.OnChip,
         ReplicatedTensorSharding.On if sharded else ReplicatedTensorSharding.Off,
     )
+
+
+def shards_of(tensor: TensorHandle) -> int:
+    """The number of parts of a variable, of which each replica holds one; 1: it holds all of it."""
+    home = tensor._ir._core.home(tensor._id)
+    return 1 if home is None else home.shard_over

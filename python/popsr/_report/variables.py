@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from popsr._program.placement import shards_of
 from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
@@ -89,20 +90,23 @@ def _tables(source: Source, scope: _Scope, is_open: bool) -> list[Table]:
 def saved_bytes(source: Source) -> int:
     """Bytes of copies that are not stored, as replicas share them."""
     return sum(
-        _bytes(variable) * len(source.replicas) - _stored(source, variable, storage)
+        _held(variable) * len(source.replicas) - _stored(source, variable, storage)
         for variable, storage in zip(source.ir.main_graph.variables, source.storage, strict=True)
     )
 
 
 def _row(source: Source, name: str, variable: Variable, storage: Partition) -> tuple[Cell | str, ...]:
     declared = variable.replica_grouping.partition
-    kept = source.facts.partition(variable)
+    kept = Cell("in shards")
+    if shards_of(variable) == 1:
+        facts = source.facts.partition(variable)
+        kept = Cell(short_groups_text(facts), groups=facts)
     shape = ",".join(map(str, variable.shape))
     return (
         Cell(name, more=variable.name),
         f"{variable.dtype.name}[{shape}]",
         Cell(short_groups_text(declared), groups=declared),
-        Cell(short_groups_text(kept), groups=kept),
+        kept,
         size_text(_bytes(variable)),
         Cell(_stored_text(source, variable, storage), groups=storage),
     )
@@ -110,9 +114,11 @@ def _row(source: Source, name: str, variable: Variable, storage: Partition) -> t
 
 def _stored_text(source: Source, variable: Variable, storage: Partition) -> str:
     copies, replicas = _copies(source, storage), len(source.replicas)
+    if shards_of(variable) > 1:
+        return f"{copies} shards of {size_text(_held(variable))}"
     if copies == replicas:
         return "once" if replicas == 1 else f"{copies} copies"
-    saved = size_text((replicas - copies) * _bytes(variable))
+    saved = size_text((replicas - copies) * _held(variable))
     times = "once" if copies == 1 else f"{copies} times"
     return f"stored {times} for {replicas} replicas: saved {saved}"
 
@@ -123,7 +129,13 @@ def _copies(source: Source, storage: Partition) -> int:
 
 
 def _stored(source: Source, variable: Variable, storage: Partition) -> int:
-    return _copies(source, storage) * _bytes(variable)
+    return _copies(source, storage) * _held(variable)
+
+
+def _held(variable: Variable) -> int:
+    """Bytes that a replica holds of it."""
+    shards = shards_of(variable)
+    return -(-prod(variable.shape) // shards) * variable.dtype.as_numpy().itemsize
 
 
 def _bytes(variable: Variable) -> int:

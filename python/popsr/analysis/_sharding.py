@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from popsr._host.arguments import read_a, read_int, read_items
+from popsr._program.placement import shards_of
 from popsr._text.replica_sets import partition_of, set_text, strip_text
 from popsr._text.strip import block_fill, strip_svg
 from popsr.errors import ArgumentTypeError, ReplicaError
@@ -133,7 +134,7 @@ def visualize_sharding(
     """
     read_a("visualize_sharding: value", value, (Variable, ReplicaGrouping, Partition))
     groups = partition_of(value.replica_grouping if isinstance(value, Variable) else value)
-    shards = _shards(value) if isinstance(value, Variable) else 1
+    shards = shards_of(value) if isinstance(value, Variable) else 1
     title = _title(value, groups, shards)
     rows = groups.num_blocks if shards > 1 else 1
     groups, order = _split(groups, shards)
@@ -144,11 +145,6 @@ def visualize_sharding(
             f"expected {groups.num_blocks}"
         )
     return ShardingPicture._of(title, groups, order, sides)
-
-
-def _shards(variable: Variable) -> int:
-    home = variable._ir._core.home(variable._id)
-    return 1 if home is None else home.shard_over
 
 
 def _split(groups: Partition, shards: int) -> tuple[Partition, list[int]]:
