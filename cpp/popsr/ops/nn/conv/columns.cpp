@@ -19,14 +19,6 @@ std::int64_t positions(const ConvSweep& sweep, const ConvPhase& phase) {
   return product(count);
 }
 
-/// Positions of a tile that products over the image compute.
-std::int64_t swept(const ConvSweep& sweep) {
-  std::int64_t n = 1;
-  for (std::size_t d = 0; d < kSpatialAxes; ++d)
-    n += std::max<std::int64_t>(sweep.tile.count[d] - 1, 0) * sweep.image.pitch[d];
-  return n;
-}
-
 }  // namespace
 
 ConvColumns conv_columns(const ConvSweep& sweep, std::int64_t element_size) {
@@ -40,7 +32,8 @@ ConvColumns conv_columns(const ConvSweep& sweep, std::int64_t element_size) {
   const std::int64_t fits = std::max<std::int64_t>(kColumnBytes / (steps * element_size), 1);
   const std::int64_t samples = sweep.tiles() > 1 ? 1 : std::min(sweep.samples, fits);
   const std::int64_t panel = kPanelBytes / element_size;
-  const std::int64_t as_images = samples * rounded_up(swept(sweep), panel);
+  const std::int64_t as_images =
+      samples * rounded_up(swept_positions(sweep.tile.count, sweep.image.pitch), panel);
   if (10 * as_images < 11 * rounded_up(samples * most, panel)) return columns;
   columns.samples = samples;
   for (const ConvPhase& phase : sweep.chains.phases) {

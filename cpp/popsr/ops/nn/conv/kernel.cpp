@@ -90,10 +90,9 @@ class Conv {
     std::int64_t steps = 1;
     for (const ConvPhase& phase : sweep_.chains.phases)
       steps = std::max<std::int64_t>(steps, std::ssize(phase.offset));
-    std::int64_t width = 1;  // most columns of a product
-    for (std::size_t d = 0; d < kSpatialAxes; ++d)
-      width += std::max<std::int64_t>(sweep_.tile.count[d] - 1, 0) * sweep_.image.pitch[d];
-    width = std::max(width, columns_.samples * product(sweep_.tile.count));
+    // Most columns of a product.
+    const std::int64_t width = std::max(swept_positions(sweep_.tile.count, sweep_.image.pitch),
+                                        columns_.samples * product(sweep_.tile.count));
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t rows = std::min(kRowBytes / (kSize * steps), kResultBytes / (kSize * width));
     row_step_ = std::clamp<std::int64_t>(rows / table_.conv_rows, 1, std::max<std::int64_t>(tiles_.tiles, 1));
@@ -321,8 +320,7 @@ class Conv {
     ConvArgs args = product_of(unit, phase, first, last);
     args.x = x;
     args.offset = phase.offset.data();
-    args.n = 1;
-    for (std::size_t d = 0; d < kSpatialAxes; ++d) args.n += (count[d] - 1) * sweep_.image.pitch[d];
+    args.n = swept_positions(count, sweep_.image.pitch);
     const bool dense = args.n == product(count) && sweep_.chains.phases.size() == 1;
     args.c_row = dense ? row_pitch(unit) : args.n;
     args.c = dense ? to : at.result;

@@ -169,6 +169,12 @@ ConvSweep make_sweep(const ConvShape& shape, bool transposed, bool in_place, std
 
 }  // namespace
 
+std::int64_t swept_positions(const Spatial& count, const Spatial& pitch) {
+  std::int64_t n = 1;
+  for (std::size_t d = 0; d < kSpatialAxes; ++d) n += std::max<std::int64_t>(count[d] - 1, 0) * pitch[d];
+  return n;
+}
+
 ConvSweep conv_sweep(const ConvShape& shape, bool in_place, std::int64_t element_size) {
   return make_sweep(shape, false, in_place, element_size);
 }

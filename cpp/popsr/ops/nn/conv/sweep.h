@@ -72,6 +72,9 @@ struct ConvSweep {
   std::int64_t weight_elements() const { return groups * rows * channels * weight.kernel; }
 };
 
+/// Positions that a product over an image computes for so many outputs, with those between lines; 1 for none.
+std::int64_t swept_positions(const Spatial& count, const Spatial& pitch);
+
 /// `in_place`: the input is of the compute type.
 ConvSweep conv_sweep(const ConvShape& shape, bool in_place, std::int64_t element_size);
 ConvSweep conv_transpose_sweep(const ConvShape& shape, bool in_place, std::int64_t element_size);
