@@ -95,13 +95,10 @@ struct ThreadPool::State {
   }
 
   void time_part(int index) {
-    const auto now = [] {
-      return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-    };
-    const std::int64_t begin = now();
+    const std::int64_t begin = PartTimes::now();
     run_part(index);
     std::vector<PartTimes::Span>& spans = times->threads[static_cast<std::size_t>(index)];
-    if (spans.size() < times->limit) spans.push_back({begin, now()});
+    if (spans.size() < times->limit) spans.push_back({begin, PartTimes::now()});
   }
 
   /// A worker that was woken on the caller's processor runs when the caller waits, and the caller when the
@@ -133,6 +130,10 @@ struct ThreadPool::State {
     }
   }
 };
+
+std::int64_t PartTimes::now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {
   if (threads < 1) raise<AttributeValueError>("num_threads: too few, got {}, expected at least 1", threads);

@@ -16,6 +16,7 @@ struct PartTimes {
     std::int64_t begin = 0, end = 0;  ///< Nanoseconds of the steady clock.
   };
   explicit PartTimes(std::size_t most) : limit(most) {}
+  static std::int64_t now();
   std::size_t limit;
   std::vector<std::vector<Span>> threads = {};  ///< By thread, the caller's first and empty.
 };

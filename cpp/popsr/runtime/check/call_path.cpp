@@ -10,14 +10,6 @@
 namespace popsr {
 namespace {
 
-/// Nodes of a path that stand for calls and loops, outermost first.
-std::vector<PathId> calls_on(const Plan& plan, PathId path) {
-  std::vector<PathId> calls;
-  for (PathId at = path; at != kRootPath; at = plan.program().paths[at].parent) calls.push_back(at);
-  std::ranges::reverse(calls);
-  return calls;
-}
-
 /// The op of that OpCall::index in the frame's graph.
 const Op& call_of_index(const Dataflow& flow, FrameId frame, std::uint64_t index) {
   const std::vector<OpId>& ops = flow.graph(frame).ops;
@@ -34,7 +26,7 @@ std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathI
   FrameId frame = {};
   const Op* conditional = nullptr;  // the next node says which branch it is
   std::string text;
-  for (const PathId at : calls_on(plan, path)) {
+  for (const PathId at : nodes_to(plan.program(), path)) {
     const PathNode& node = plan.program().paths[at];
     if (node.kind == PathNode::Kind::kIteration) {
       text += fmt::format(", iteration {}", iterations[at]);

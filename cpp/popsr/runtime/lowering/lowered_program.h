@@ -160,6 +160,14 @@ struct LoweredProgram {
   std::vector<LoweredOp> ops;
 };
 
+/// The nodes on the way to a path, outermost first, without the root.
+inline std::vector<PathId> nodes_to(const LoweredProgram& program, PathId path) {
+  std::vector<PathId> nodes;
+  for (PathId at = path; at != kRootPath; at = program.paths[at].parent) nodes.push_back(at);
+  std::ranges::reverse(nodes);
+  return nodes;
+}
+
 /// Calls visit(ops) for each body of a loop, merged or sliced op, or conditional.
 template <class Lowered, class Visit>
 void for_each_body(Lowered& op, const Visit& visit) {

@@ -1,6 +1,5 @@
 #include "popsr/runtime/observe/recorder.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -130,10 +129,7 @@ Recorder::Slot Recorder::make_slot(const Instruction& instruction) {
   Slot slot;
   std::string text;
   put32(text, instruction.op->id.value);
-  std::vector<PathId> path;
-  for (PathId at = instruction.path; at != kRootPath; at = plan_->program().paths[at].parent)
-    path.push_back(at);
-  std::ranges::reverse(path);
+  const std::vector<PathId> path = nodes_to(plan_->program(), instruction.path);
   put32(text, path.size());
   for (const PathId at : path) {
     const PathNode& node = plan_->program().paths[at];

@@ -1,6 +1,5 @@
 #include "popsr/runtime/observe/tracer.h"
 
-#include <algorithm>
 
 namespace popsr {
 namespace {
@@ -15,10 +14,6 @@ bool has_body(const Instruction& instruction) {
 
 }  // namespace
 
-std::int64_t Tracer::now() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void Tracer::run_begins(const ObservedRun& run) {
   ir_ = &run.ir;
   plan_ = &run.plan;
@@ -27,11 +22,11 @@ void Tracer::run_begins(const ObservedRun& run) {
   open_.clear();
   open_.push_back(events_.size() < limit_ ? events_.size() : kCounted);
   if (open_.back() != kCounted)
-    events_.push_back({now(), 0, TraceEvent::kRun, static_cast<std::uint32_t>(run.step)});
+    events_.push_back({PartTimes::now(), 0, TraceEvent::kRun, static_cast<std::uint32_t>(run.step)});
 }
 
 void Tracer::run_ends() {
-  const std::int64_t end = now();
+  const std::int64_t end = PartTimes::now();
   for (; !open_.empty(); open_.pop_back()) {  // more than the run's own when it ended in an error
     if (open_.back() != kCounted && open_.back() < events_.size()) events_[open_.back()].end = end;
   }
@@ -45,10 +40,10 @@ std::uint32_t Tracer::slot_of(const Instruction& instruction) {
                  .bytes = instruction.bytes,
                  .blocks = static_cast<std::uint64_t>(instruction.blocks),
                  .has_body = has_body(instruction)};
-  for (PathId at = instruction.path; at != kRootPath; at = plan_->program().paths[at].parent) {
+  for (const PathId at : nodes_to(plan_->program(), instruction.path)) {
     const PathNode& node = plan_->program().paths[at];
-    slot.path.insert(slot.path.begin(), {static_cast<std::uint32_t>(node.kind),
-                                         static_cast<std::uint32_t>(node.component), at.value});
+    slot.path.insert(slot.path.end(), {static_cast<std::uint32_t>(node.kind),
+                                       static_cast<std::uint32_t>(node.component), at.value});
   }
   slots_.push_back(std::move(slot));
   return it->second;
@@ -58,7 +53,7 @@ void Tracer::instruction_begins(const Instruction& instruction) {
   const std::uint32_t slot = slot_of(instruction);
   const bool keeps = events_.size() < limit_;
   open_.push_back(keeps ? events_.size() : kCounted);
-  const std::int64_t begin = now();
+  const std::int64_t begin = PartTimes::now();
   if (keeps) {
     events_.push_back({begin, 0, slot, 0});
   } else if (!has_body(instruction)) {
@@ -67,7 +62,7 @@ void Tracer::instruction_begins(const Instruction& instruction) {
 }
 
 void Tracer::instruction_ends(const Instruction& instruction) {
-  const std::int64_t end = now();
+  const std::int64_t end = PartTimes::now();
   if (open_.back() != kCounted) {
     events_[open_.back()].end = end;
   } else if (!has_body(instruction)) {
@@ -80,7 +75,8 @@ void Tracer::instruction_ends(const Instruction& instruction) {
 
 void Tracer::iteration_begins(PathId path, std::uint64_t i) {
   if (events_.size() >= limit_) return;
-  events_.push_back({now(), 0, TraceEvent::kIteration | path.value, static_cast<std::uint32_t>(i)});
+  events_.push_back(
+      {PartTimes::now(), 0, TraceEvent::kIteration | path.value, static_cast<std::uint32_t>(i)});
 }
 
 void Tracer::count(const TraceEvent& event, std::uint64_t bytes) {

@@ -1,7 +1,6 @@
 // Times of instructions, of iterations and of the parts that threads work on.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -53,7 +52,6 @@ class Tracer final : public RunObserver {
  private:
   std::uint32_t slot_of(const Instruction& instruction);
   void count(const TraceEvent& event, std::uint64_t bytes);
-  static std::int64_t now();
 
   std::size_t limit_;
   PartTimes parts_{limit_ / 4};

@@ -4,11 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <type_traits>
+#include <optional>
 #include <vector>
 
 #include "popsr/base/cost.h"
 #include "popsr/base/digest.h"
+#include "popsr/base/loop_nest.h"
 #include "popsr/base/shape.h"
 
 namespace popsr {
@@ -86,9 +87,14 @@ const std::byte* one_nan(const FloatFormatInfo& format, const std::byte* data, s
 class Elements {
  public:
   Elements(const TensorType& type, const StridedView* view)
-      : view_(view), size_(size_of(type.dtype)), bytes_(bytes_of(type)) {
-    // A format with one NaN, which has the code of -0, needs no care.
-    if (is_float(type.dtype) && !is_single_nan(type.dtype)) format_ = &info_of(type.dtype);
+      : size_(size_of(type.dtype)), bytes_(bytes_of(type)) {
+    // A format with one NaN needs no care.
+    if (is_float(type.dtype) && !only_nan(type.dtype)) format_ = &info(format_of(type.dtype));
+    if (view == nullptr) return;
+    Shape strides = view->strides;
+    for (std::int64_t& stride : strides) stride *= static_cast<std::int64_t>(size_);
+    nest_.emplace(view->shape, std::span(&strides, 1));
+    offset_ = view->offset * static_cast<std::int64_t>(size_);
   }
 
   std::size_t bytes() const { return bytes_; }
@@ -100,8 +106,9 @@ class Elements {
     for (std::size_t at = begin; at < end; at += kStretch) {
       const std::size_t size = std::min(kStretch, end - at);
       const std::byte* data = value + at;
-      if (view_ != nullptr) {
-        gather(value, at / size_, size / size_, gathered.data());
+      if (nest_) {
+        copy_range(*nest_, gathered.data(), kContiguous, value + offset_, 0, static_cast<std::int64_t>(size_),
+                   static_cast<std::int64_t>(at / size_), static_cast<std::int64_t>(size / size_));
         data = gathered.data();
       }
       hash.add(without_nans(data, size, nans.data()), size);
@@ -110,9 +117,6 @@ class Elements {
   }
 
  private:
-  static const FloatFormatInfo& info_of(DType dtype) { return popsr::info(format_of(dtype)); }
-  static bool is_single_nan(DType dtype) { return !info_of(dtype).negative_zero; }
-
   const std::byte* without_nans(const std::byte* data, std::size_t size, std::byte* room) const {
     if (format_ == nullptr) return data;
     switch (size_) {
@@ -127,31 +131,10 @@ class Elements {
     }
   }
 
-  void gather(const std::byte* base, std::size_t first, std::size_t count, std::byte* out) const {
-    const Shape& shape = view_->shape;
-    std::vector<std::int64_t> index(shape.size());
-    auto rest = static_cast<std::int64_t>(first);
-    std::int64_t offset = view_->offset;
-    for (std::size_t d = shape.size(); d-- > 0;) {
-      index[d] = rest % shape[d];
-      rest /= shape[d];
-      offset += index[d] * view_->strides[d];
-    }
-    const auto size = static_cast<std::int64_t>(size_);
-    for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(out + i * size_, base + offset * size, size_);
-      for (std::size_t d = shape.size(); d-- > 0;) {
-        offset += view_->strides[d];
-        if (++index[d] < shape[d]) break;
-        offset -= index[d] * view_->strides[d];
-        index[d] = 0;
-      }
-    }
-  }
-
-  const StridedView* view_;
   std::size_t size_, bytes_;
   const FloatFormatInfo* format_ = nullptr;
+  std::optional<LoopNest> nest_ = std::nullopt;  ///< Of a view, in bytes,
+  std::int64_t offset_ = 0;                      ///< and its first element.
 };
 
 }  // namespace
