@@ -152,3 +152,33 @@ def test_wrong_calls(tmp_path: Path) -> None:
         popsr.record(1, tmp_path / "a.rec")
     with pytest.raises(FileError, match="cannot write"):
         popsr.record(session, tmp_path / "no" / "a.rec")
+
+
+def two_streams(path: Path, first_loaded: int, data: tuple[float, float], *, unused: bool = False) -> Path:
+    ir = popsr.Ir(replication=2)
+    with ir.main_graph, popsr.in_sequence():
+        if unused:
+            popsr.h2d_stream((3,), popsr.float32, "unused")
+        streams = [popsr.h2d_stream((3,), popsr.float32, name) for name in "ab"]
+        for stream in (streams[first_loaded], streams[1 - first_loaded]):
+            ops.negate(ops.host_load(stream))
+    with popsr.Session(ir) as session, popsr.record(session, path):
+        rows = [np.full((2, 3), value, np.float32) for value in data]
+        session.run(dict(zip(streams, rows, strict=True)))
+    return path
+
+
+@pytest.mark.parametrize(("first", "name", "other"), [(0, "a", "b"), (1, "b", "a")])
+def test_of_several_streams_the_one_that_is_seen_first_is_named(
+    tmp_path: Path, first: int, name: str, other: str
+) -> None:
+    """Streams are numbered as they are made, not as they are loaded."""
+    a = two_streams(tmp_path / "a.rec", first, (1, 2))
+    found = popsr.diff(a, two_streams(tmp_path / "b.rec", first, (3, 4)))
+    assert (found.kind, found.name) == ("stream", name)
+    assert any(note.startswith(f"also stream: {other} ") for note in found.notes)
+
+
+def test_streams_are_compared_by_name_where_a_program_has_another_one(tmp_path: Path) -> None:
+    a = two_streams(tmp_path / "a.rec", 0, (1, 2))
+    assert popsr.diff(a, two_streams(tmp_path / "b.rec", 0, (1, 2), unused=True)).kind == "equal"

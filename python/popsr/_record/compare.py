@@ -168,8 +168,7 @@ class _Comparison:
             for op in self._upstream(self._a, seen.row.op, stops=False):
                 row = self._a.ops[op]
                 used |= {self._a.tensors[t]["name"] for t in row["inputs"] if t is not None}
-                if "stream" in row["attributes"]:
-                    used.add(row["attributes"]["stream"].strip("'"))
+                used |= set(row["streams"])
             notes.append(self._first_seen(seen))
         chosen = next((each for each in inputs if each.name in used), inputs[0])
         notes += [f"also {each._title()}" for each in inputs if each is not chosen]
@@ -265,16 +264,16 @@ class _Comparison:
 
     def _upstream(self, program: Program, op: int, stops: bool = True) -> list[int]:
         """The op, and what it is made of, back to values that were found equal; the nearest first."""
-        found, todo = [op], [op]
+        found, todo = {op: None}, [op]
         while todo:
             next_ops: list[int] = []
             for id_ in todo:
                 for other in self._makers(program, id_):
                     if other not in found and not (stops and self._was_equal(program, other)):
                         next_ops.append(other)
-                        found.append(other)
+                        found[other] = None
             todo = next_ops
-        return found
+        return list(found)
 
     def _was_equal(self, program: Program, op: int) -> bool:
         return (op if program is self._a else self._all.to_a.get(op)) in self._recorded

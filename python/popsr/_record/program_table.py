@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,12 @@ __all__ = ["program_table"]
 
 Table = dict[str, Any]
 
-_GRAPHS = ("graph", "then_branch", "else_branch")
+
+@functools.cache
+def _types() -> dict[str, dict[str, str]]:
+    """Types of attributes by name, by kind of op."""
+    schemas = _core.op_schemas()
+    return {schema["name"]: {each["name"]: each["type"] for each in schema["attrs"]} for schema in schemas}
 
 
 def program_table(ir: Ir) -> Table:
@@ -49,18 +55,26 @@ def _graph(core: _core.Ir, graph: int) -> Table:
 
 
 def _op(core: _core.Ir, graph: int, op: int) -> Table:
-    attributes = core.op_attributes(op)
-    called = [attributes[name] for name in _GRAPHS if isinstance(attributes.get(name), int)]
-    shown = {name: _shown(core, name, value) for name, value in attributes.items() if name not in _GRAPHS}
+    kind = core.op_kind(op)
+    called, streams, shown = [], [], {}
+    for attribute, value in core.op_attributes(op).items():
+        match _types()[kind][attribute]:
+            case "graph":
+                called.append(value)
+            case "stream":  # its number is another one in an edited program
+                streams.append(core.stream(value).name)
+                shown[attribute] = repr(streams[-1])
+            case _:
+                shown[attribute] = repr(value)
     rule = core.op_seed_rule(op)
     if rule is not None:
         shown["stochastic rounding"] = rule
     outputs = core.op_outputs(op)
-    name = core.tensor(outputs[0]).name if outputs else core.op_kind(op)
+    name = core.tensor(outputs[0]).name if outputs else kind
     return {
         "id": op,
         "graph": graph,
-        "kind": core.op_kind(op),
+        "kind": kind,
         "scope": name.rpartition("/")[0],
         "name": name,
         "line": core.location_of(op),
@@ -68,14 +82,9 @@ def _op(core: _core.Ir, graph: int, op: int) -> Table:
         "outputs": outputs,
         "attributes": shown,
         "graphs": called,
+        "streams": streams,
         "stochastic": rule is not None,
     }
-
-
-def _shown(core: _core.Ir, name: str, value: Any) -> str:
-    if name == "stream" and isinstance(value, int):
-        return repr(core.stream(value).name)
-    return repr(value)
 
 
 def _tensor(core: _core.Ir, tensor: int) -> Table:
