@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import struct
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from popsr._host.arguments import is_a, read_path
 from popsr._program.launcher import share
 from popsr._record.file_format import MAGIC, TRAILER, VERSION
 from popsr._record.merging import merged
 from popsr._record.program_table import program_table
+from popsr._session.observation import Observation
 from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import Ranks, together
 from popsr._session.state import HostState
@@ -27,38 +27,33 @@ from popsr.replica_grouping import ReplicaGrouping
 __all__ = ["Recording", "record"]
 
 
-class Recording:
+class Recording(Observation):
     """A recording in progress; ``close``, or the end of ``with``, writes the file.
 
     An error that leaves ``with`` is recorded up to where it came: the file is written, too; of several ranks there is
     none.
     """
 
+    _kind = "record"
+
     def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
         """See :func:`popsr.record`."""
         if not is_a(session, HostState):
             raise ArgumentTypeError(f"record: not a session, got {shown(session)}, expected a popsr.Session")
         self._path = read_path("record", path)
-        self._ir, self._state = session.ir, session._state
-        self._ranks: Ranks | None = session._ranks
+        self._ir = session.ir
         self._digest = hashlib.blake2b(digest_size=16)
         self._records = bytearray()  # of this rank, if there are others
         self._file: NewFile = NoFile("record", self._path)
-        try:
-            with together(self._ranks, "record"):
-                self._state.require_idle("record")
-                self._state.require_unobserved("record")
-                with self._one_writer() as is_writer:
-                    if is_writer:
-                        self._file = NewFile("record", self._path).__enter__()
-                    header = json.dumps(program_table(self._ir)).encode()
-                    self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
-                self._state.core.record(self._write if self._ranks is None else self._keep)
-        except BaseException:
-            self._file.__exit__()
-            raise
-        self._state.observer = "record"
-        self._is_open = True
+        super().__init__(session)
+
+    def _start(self) -> None:
+        with self._one_writer() as is_writer:
+            if is_writer:
+                self._file = NewFile("record", self._path).__enter__()
+            header = json.dumps(program_table(self._ir)).encode()
+            self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
+        self._state.core.record(self._write if self._ranks is None else self._keep)
 
     def _one_writer(self) -> contextlib.AbstractContextManager[bool]:
         return one_writer(self._ranks, "record", self._path, self._state.core.step)
@@ -70,26 +65,13 @@ class Recording:
     def _keep(self, data: bytes) -> None:
         self._records += data
 
-    def close(self) -> None:
-        """Write the file; a second call does nothing. All ranks call it.
-
-        Raises:
-            SessionError: inside a run.
-            FileError: the file cannot be written.
-            RankError: ranks have recorded other runs, or in other files.
-        """
-        if not self._is_open:
-            return
-        self._state.require_idle("record")
-        try:
-            with together(self._ranks, "record"), self._one_writer() as is_writer:
-                if self._ranks is not None:
-                    self._collect(self._ranks)
-                if is_writer:
-                    self._file.write(TRAILER + self._digest.digest())
-                    self._file.commit()
-        finally:
-            self._end()
+    def _finish(self) -> None:
+        with together(self._ranks, "record"), self._one_writer() as is_writer:
+            if self._ranks is not None:
+                self._collect(self._ranks)
+            if is_writer:
+                self._file.write(TRAILER + self._digest.digest())
+                self._file.commit()
 
     def _collect(self, ranks: Ranks) -> None:
         """Write the records of all ranks, on the rank that has the file."""
@@ -105,23 +87,6 @@ class Recording:
         if isinstance(mode, ReplicaGrouping):
             return mode.assignment[replica]
         return 0 if mode == "broadcast" else replica
-
-    def _end(self) -> None:
-        self._is_open = False
-        self._state.core.end_observation()
-        self._state.observer = None
-        self._file.__exit__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None and self._ranks is not None:
-            self._end()  # the other ranks may not come
-        else:
-            self.close()
 
 
 @entry_point

@@ -7,11 +7,11 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from popsr import _core
 from popsr._host.arguments import read_path
+from popsr._session.observation import Observation
 from popsr._session.ranks import Ranks, together
 from popsr._trace.events import EVENTS, Row, Traced, rows_of
 from popsr.io._new_file import NewFile, NoFile
@@ -23,50 +23,29 @@ _INTERVALS = 1000  # that events after the last one are counted in
 _ONE_CLOCK = 60_000_000_000  # nanoseconds between first events; clocks of other machines have other origins
 
 
-class Trace:
+class Trace(Observation):
     """A trace in progress; ``close``, or the end of ``with``, writes the file. See :meth:`popsr.Session.trace`.
 
     After an error that leaves ``with``, the file has what was seen before; of several ranks there is none.
     """
 
+    _kind = "trace"
+
     def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
         """Watch the runs from now on."""
-        self._path = read_path("trace", path)
-        self._session, self._state = session, session._state
-        ranks: Ranks | None = session._ranks
-        with together(ranks, "trace"):
-            self._state.require_idle("trace")
-            self._state.require_unobserved("trace")
-            is_first = ranks is None or ranks.rank == 0
-            self._file = (NewFile if is_first else NoFile)("trace", self._path)
-            self._file.__enter__()
-            self._state.core.trace(EVENTS)
-        self._state.observer = "trace"
-        self._is_open = True
+        self._path, self._ir = read_path("trace", path), session.ir._core
+        self._file: NewFile = NoFile("trace", self._path)
+        super().__init__(session)
 
-    def close(self) -> None:
-        """Write the file; a second call does nothing. All ranks call it.
+    def _start(self) -> None:
+        if self._ranks is None or self._ranks.rank == 0:
+            self._file = NewFile("trace", self._path).__enter__()
+        self._state.core.trace(EVENTS)
 
-        Raises:
-            SessionError: inside a run.
-            FileError: the file cannot be written.
-        """
-        if not self._is_open:
-            return
-        self._state.require_idle("trace")
-        ranks: Ranks | None = self._session._ranks
-        try:
-            traced = Traced(self._session.ir._core, self._state.core)
-            with together(ranks, "trace"):
-                self._write(traced, ranks)
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        self._is_open = False
-        self._state.core.end_observation()
-        self._state.observer = None
-        self._file.__exit__()
+    def _finish(self) -> None:
+        traced = Traced(self._ir, self._state.core)
+        with together(self._ranks, "trace"):
+            self._write(traced, self._ranks)
 
     def _write(self, traced: Traced, ranks: Ranks | None) -> None:
         rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
@@ -85,17 +64,6 @@ class Trace:
         write(b"\n]}\n")
         write(None)
         self._file.commit()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None and self._session._ranks is not None:
-            self._end()  # the other ranks may not come
-        else:
-            self.close()
 
 
 def _origin(begin: int, ranks: Ranks | None) -> int:
