@@ -156,3 +156,22 @@ def describe_difference(
             row = ", ".join(hex(column[i]) for column in columns)
             return f"{wrong} of {len(got)} differ; row {i}: operands {row}, U {us[i]:#x}: got {g:#x}, expected {e:#x}"
     return ""
+
+
+def named_calls(float16: Any) -> dict[str, Any]:
+    """Calls of the operations of a module on x, y and z, with options; ``float16``: the library's dtype."""
+    return {
+        "add": lambda m, x, y, z, **o: m.add(x, y, **o),
+        "add number": lambda m, x, y, z, **o: m.add(x, 1e-3, **o),
+        "sub": lambda m, x, y, z, **o: m.sub(x, y, **o),
+        "mul": lambda m, x, y, z, **o: m.mul(x, y, **o),
+        "fma": lambda m, x, y, z, **o: m.fma(x, y, z, **o),
+        "axpy": lambda m, x, y, z, **o: m.axpy(0.3, x, y, **o),
+        "lerp": lambda m, x, y, z, **o: m.lerp(x, y, 0.7, **o),
+        "lerp array": lambda m, x, y, z, **o: m.lerp(x, y, z, **o),
+        "addcmul": lambda m, x, y, z, **o: m.addcmul(x, y, z, -1.7, **o),
+        "addcdiv": lambda m, x, y, z, **o: m.addcdiv(x, y, z, 0.1, **o),
+        "cast": lambda m, x, y, z, **o: m.cast(y, float16, **o),
+        "sum": lambda m, x, y, z, **o: m.sum(x, float16, axis=1, **o),
+        "sum all": lambda m, x, y, z, **o: m.sum(x, **o),
+    }

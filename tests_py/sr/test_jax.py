@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from popsr import errors, sr
-from tests_py.sr.cases import NAMES, np_dtype
+from tests_py.sr.cases import NAMES, named_calls, np_dtype
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -16,21 +16,7 @@ sj = pytest.importorskip("popsr.sr.jax")
 
 KEY = sr.Key(5).fold_in("w")
 OFFSETS = {"offset": 7}
-CALLS: dict[str, Any] = {
-    "add": lambda m, x, y, z, **o: m.add(x, y, **o),
-    "add number": lambda m, x, y, z, **o: m.add(x, 1e-3, **o),
-    "sub": lambda m, x, y, z, **o: m.sub(x, y, **o),
-    "mul": lambda m, x, y, z, **o: m.mul(x, y, **o),
-    "fma": lambda m, x, y, z, **o: m.fma(x, y, z, **o),
-    "axpy": lambda m, x, y, z, **o: m.axpy(0.3, x, y, **o),
-    "lerp": lambda m, x, y, z, **o: m.lerp(x, y, 0.7, **o),
-    "lerp array": lambda m, x, y, z, **o: m.lerp(x, y, z, **o),
-    "addcmul": lambda m, x, y, z, **o: m.addcmul(x, y, z, -1.7, **o),
-    "addcdiv": lambda m, x, y, z, **o: m.addcdiv(x, y, z, 0.1, **o),
-    "cast": lambda m, x, y, z, **o: m.cast(y, np.float16, **o),
-    "sum": lambda m, x, y, z, **o: m.sum(x, np.float16, axis=1, **o),
-    "sum all": lambda m, x, y, z, **o: m.sum(x, **o),
-}
+CALLS = named_calls(np.float16)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -7,26 +7,13 @@ from typing import Any
 import pytest
 
 from popsr import errors, sr
+from tests_py.sr.cases import named_calls
 
 torch = pytest.importorskip("torch")
 st = pytest.importorskip("popsr.sr.torch")
 
 KEY = sr.Key(5).fold_in("w")
-CALLS: dict[str, Any] = {
-    "add": lambda m, x, y, z, **o: m.add(x, y, **o),
-    "add number": lambda m, x, y, z, **o: m.add(x, 1e-3, **o),
-    "sub": lambda m, x, y, z, **o: m.sub(x, y, **o),
-    "mul": lambda m, x, y, z, **o: m.mul(x, y, **o),
-    "fma": lambda m, x, y, z, **o: m.fma(x, y, z, **o),
-    "axpy": lambda m, x, y, z, **o: m.axpy(0.3, x, y, **o),
-    "lerp": lambda m, x, y, z, **o: m.lerp(x, y, 0.7, **o),
-    "lerp tensor": lambda m, x, y, z, **o: m.lerp(x, y, z, **o),
-    "addcmul": lambda m, x, y, z, **o: m.addcmul(x, y, z, -1.7, **o),
-    "addcdiv": lambda m, x, y, z, **o: m.addcdiv(x, y, z, 0.1, **o),
-    "cast": lambda m, x, y, z, **o: m.cast(y, torch.float16, **o),
-    "sum": lambda m, x, y, z, **o: m.sum(x, torch.float16, axis=1, **o),
-    "sum all": lambda m, x, y, z, **o: m.sum(x, **o),
-}
+CALLS = named_calls(torch.float16)
 SMOOTH: dict[str, Any] = {
     "add": lambda x, y, z: x + y,
     "sub": lambda x, y, z: x - y,
@@ -34,7 +21,7 @@ SMOOTH: dict[str, Any] = {
     "fma": lambda x, y, z: x * y + z,
     "axpy": lambda x, y, z: 0.3 * x + y,
     "lerp": lambda x, y, z: x + 0.7 * (y - x),
-    "lerp tensor": lambda x, y, z: x + z * (y - x),
+    "lerp array": lambda x, y, z: x + z * (y - x),
     "addcmul": lambda x, y, z: x - 1.7 * y * z,
     "addcdiv": lambda x, y, z: x + 0.1 * y / z,
     "cast": lambda x, y, z: y,
@@ -64,7 +51,7 @@ def test_bits_are_those_of_the_eager_call(what: str, dtype: Any) -> None:
     assert same(at_least_1d(got), at_least_1d(CALLS[what](sr, *arrays, key=KEY.at(3), offset=2)))
 
 
-@pytest.mark.parametrize("what", ["add", "add number", "lerp tensor", "addcdiv", "sum"])
+@pytest.mark.parametrize("what", ["add", "add number", "lerp array", "addcdiv", "sum"])
 def test_the_graph_has_no_break(what: str) -> None:
     """One compilation serves all steps, as the step is a tensor."""
     torch._dynamo.reset()

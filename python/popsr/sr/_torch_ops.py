@@ -10,7 +10,8 @@ import torch
 from popsr._host.arguments import is_a, read_number
 from popsr._text.shown import type_name
 from popsr.errors import ArgumentTypeError, UnsupportedError
-from popsr.sr import _cast, _products, _sum, _sums
+from popsr.sr import _sum
+from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, Key, _key
 from popsr.sr._formats import read_format
 from popsr.sr._types import Mode, Overflow
@@ -21,15 +22,6 @@ __all__ = [
 ]
 
 _WORD = 2**64 - 1
-_EAGER: dict[str, Any] = {
-    "add": _sums.add,
-    "sub": _sums.sub,
-    "lerp": _sums.lerp,
-    "mul": _products.mul,
-    "fma": _products.fma,
-    "addcmul": _products.addcmul,
-    "addcdiv": _products.addcdiv,
-}
 
 
 # Keys
@@ -140,17 +132,10 @@ def _apply_op(
     overflow: str,
     offset: int,
 ) -> torch.Tensor:
+    operands = [each for each in (x, y, z) if each is not None]
+    factors = () if alpha is None else (alpha,)
     options: dict[str, Any] = {"key": _eager_key(key), "mode": mode, "overflow": overflow, "offset": offset}
-    operands: list[Any] = [each for each in (x, y, z) if each is not None]
-    result: torch.Tensor
-    if op == "cast":
-        result = _cast.cast(x, dtype, **options)
-    elif op == "sum":
-        result = _sum.sum(x, dtype, axis=tuple(axes), **options)
-    elif op == "axpy":
-        result = _sums.axpy(alpha or 0.0, *operands, **options)
-    else:
-        result = _EAGER[op](*operands, *([] if alpha is None else [alpha]), **options)
+    result: torch.Tensor = call_by_name(op, operands, factors, dtype, tuple(axes), **options)
     return result
 
 

@@ -14,7 +14,6 @@ __all__ = ["Row", "Weight", "row_of", "tell_written"]
 _INDEX: dict[Any, int] = {
     getattr(torch, name): form.index for name, form in FORMATS.items() if hasattr(torch, name)
 }
-_WIDE = (torch.float32, torch.float64)
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 
 Row = tuple[int, ...]

@@ -25,7 +25,8 @@ from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
-from popsr.sr import _cast, _products, _sum, _sums
+from popsr.sr import _sum
+from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, _key, read_options
 from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
@@ -34,18 +35,6 @@ from popsr.sr._types import Mode, Overflow
 __all__ = ["Key", "add", "addcdiv", "addcmul", "axpy", "cast", "fma", "lerp", "mul", "sub", "sum"]
 
 _WORD = 2**32 - 1
-_EAGER: dict[str, Any] = {
-    "add": _sums.add,
-    "sub": _sums.sub,
-    "lerp": _sums.lerp,
-    "mul": _products.mul,
-    "fma": _products.fma,
-    "addcmul": _products.addcmul,
-    "addcdiv": _products.addcdiv,
-    "axpy": _sums.axpy,
-    "cast": _cast.cast,
-    "sum": _sum.sum,
-}
 # Axes of the leaf that a link of a key's chain has: two words of a number, a traced integer, or none for a text.
 _CORE = {"words": 1, "seed": 1, "pair": 1, "traced": 0}
 
@@ -174,15 +163,10 @@ class _Call(NamedTuple):
 
     def eager(self, arrays: Sequence[Any], key: EagerKey, batched: int) -> Any:
         """The call of ``popsr.sr``, with axes of ``vmap`` in front."""
-        given, options = self.fill(arrays), dict(self.options)
-        if self.op == "cast":
-            return _EAGER["cast"](*given, self.dtype, key=key, **options)
-        if self.op == "sum":
-            axes = tuple(axis + batched for axis in self.axes)
-            return _EAGER["sum"](*given, self.dtype, axis=axes, key=key, **options)
-        if self.op == "axpy":
-            return _EAGER["axpy"](*self.alpha, *given, key=key, **options)
-        return _EAGER[self.op](*given, *self.alpha, key=key, **options)
+        axes = tuple(axis + batched for axis in self.axes)
+        return call_by_name(
+            self.op, self.fill(arrays), self.alpha, self.dtype, axes, key=key, **dict(self.options)
+        )
 
 
 def _run(call: _Call, key: Key, *arrays: Any) -> np.ndarray[Any, Any]:
