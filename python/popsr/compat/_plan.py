@@ -11,7 +11,7 @@ from unittest import mock
 
 from popsr._text.amounts import bytes_text, time_text
 from popsr.analysis import communication
-from popsr.compat._run import prepare, run_program
+from popsr.compat._run import parse_program, prepare, run_program
 from popsr.errors import Error
 from popsr.ir import Ir
 from popsr.session import Session
@@ -65,15 +65,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--latency", type=_positive(float), default=2e-6, help="seconds of a message without bytes (2e-6)"
     )
     parser.add_argument("--session", type=_positive(int), default=1, metavar="N", help="the N-th session (1)")
-    parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
-    parser.add_argument(
-        "program", help="script.py, or the module; further arguments, and all behind --, are its own"
-    )
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    own, more = list(argv[:end]), list(argv[end + 1 :])
-    options, others = parser.parse_known_args(own)
-    options.program = [options.program, *others, *more]
+    options = parse_program(parser, argv)
     options.made = 0
     return options
 

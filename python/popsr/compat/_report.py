@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from popsr.compat._run import prepare, run_program
+from popsr.compat._run import parse_program, prepare, run_program
 from popsr.errors import Error
 from popsr.session import Session
 
@@ -68,16 +68,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--static", action="store_true", help="report the first session as it is made, and run nothing of it"
     )
     parser.add_argument("--profile", action="store_true", help="measure times, as Session(..., profile=True)")
-    parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
-    parser.add_argument(
-        "program", help="script.py, or the module; further arguments, and all behind --, are its own"
-    )
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    own, more = list(argv[:end]), list(argv[end + 1 :])
-    options, others = parser.parse_known_args(own)
-    options.program = [options.program, *others, *more]
-    return options
+    return parse_program(parser, argv)
 
 
 def _noting(options: argparse.Namespace, sessions: list[Session]) -> Callable[..., None]:

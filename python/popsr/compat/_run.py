@@ -19,7 +19,7 @@ from popsr._text.shown import shown
 from popsr.compat._finder import install
 from popsr.errors import Error, FileError
 
-__all__ = ["main", "prepare", "run_program"]
+__all__ = ["main", "parse_program", "prepare", "run_program"]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,6 +57,27 @@ def main(argv: Sequence[str]) -> int:
         _end_all_ranks(error)
         raise
     return 0
+
+
+def parse_program(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Arguments of a command that runs a program: its own, and the program with those that are the program's.
+
+    Args:
+        parser: has the options of the command.
+        argv: the arguments.
+    Returns:
+        The options, with ``force``, ``is_module`` and ``program``, a list that begins with the script or module.
+    """
+    parser.add_argument("--force", action="store_true", help="also where PopXL itself is installed")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
+    parser.add_argument(
+        "program", help="script.py, or the module; further arguments, and all behind --, are its own"
+    )
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    own, more = list(argv[:end]), list(argv[end + 1 :])
+    options, others = parser.parse_known_args(own)
+    options.program = [options.program, *others, *more]
+    return options
 
 
 def run_program(entries: Sequence[str], program: str, is_module: bool) -> None:
