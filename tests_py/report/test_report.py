@@ -12,7 +12,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._report.amounts import size_text
+from popsr._text.amounts import bytes_text
 from tests_py.report import programs
 from tests_py.support.helpers import run_python
 
@@ -99,7 +99,7 @@ def test_memory_of_text_is_the_session_s() -> None:
     text, memory = str(session.report()), session.memory()
     timeline = session._core.memory_timeline()
     total = memory["variables"] + memory["constants"] + memory["activations"]
-    assert f"The session allocates {size_text(total)} for values" in text
+    assert f"The session allocates {bytes_text(total)} for values" in text
     assert (
         f"{max(step.live for step in timeline.steps):,} bytes; their arena has {timeline.arena:,} bytes"
         in text

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
 from popsr._session.profile import Profile, ProfileRow
 from popsr._show.graph_tree import scope_of
-from popsr._text.amounts import count_text, time_text
+from popsr._text.amounts import bytes_text, count_text, plural, time_text
 from popsr.op import Op
 
 __all__ = ["costs_section"]
@@ -75,7 +74,7 @@ def _cells(profile: Profile, name: str, more: str, sums: _Sums) -> tuple[Cell | 
         time_text(seconds),
         f"{seconds / profile.seconds:.1%}" if profile.seconds else "",
         f"{calls:,}",
-        size_text(count),
+        bytes_text(count),
         count_text(flops) if flops else "",
         f"{flops / seconds * 1e-9:.1f}" if flops and seconds else "",
     )

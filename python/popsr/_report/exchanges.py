@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from popsr._program.location import short_place
-from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.amounts import bytes_text, plural
 from popsr._text.replica_sets import short_groups_text
 from popsr.analysis import Exchange
 
@@ -45,11 +45,11 @@ def _row(line: list[Exchange]) -> tuple[Cell | str, ...]:
     return (
         Cell(first.op.kind, op=first.op.id),
         Cell("by rows or conditions" if groups is None else short_groups_text(groups), groups=groups),
-        size_text(first.value_bytes),
+        bytes_text(first.value_bytes),
         first.algorithm,
         f"{bound}{times:,}",
-        size_text(sent),
-        size_text(received),
+        bytes_text(sent),
+        bytes_text(received),
         f"{messages:,}",
         Cell(short_place(first.location), more=first.location),
     )
@@ -60,8 +60,8 @@ def _moved(source: Source) -> Table:
     rows = [
         (
             Cell(op.kind, op=op.id),
-            size_text(t.sent_bytes),
-            size_text(t.received_bytes),
+            bytes_text(t.sent_bytes),
+            bytes_text(t.received_bytes),
             f"{t.sent_messages:,}",
         )
         for op, t in list(source.traffic.items())[:_MAX_ROWS]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr._program.location import short_place
-from popsr._report.amounts import plural
 from popsr._report.model import Section, Table
 from popsr._report.source import Source
 from popsr._report.strips import Strips
 from popsr._show.graph_tree import scopes_of_ops
+from popsr._text.amounts import plural
 from popsr._text.replica_sets import short_groups_text
 from popsr.graph import Graph
 from popsr.op import Op

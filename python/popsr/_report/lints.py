@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from popsr._program.location import short_place
-from popsr._report.amounts import plural
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.amounts import plural
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._drift import DriftingVariable
 from popsr.replicas import Partition

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from popsr._program.location import short_place
 from popsr._records import ArenaValue
-from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.amounts import bytes_text, plural
 from popsr.op import Op
 
 __all__ = ["memory_section", "resident_memory"]
@@ -30,8 +30,8 @@ def memory_section(source: Source) -> Section:
     step = timeline.steps[peak]
     at = "a copy" if step.op is None else f"{Op(source.ir, step.op).kind} op-{step.op}"
     sentences = [
-        f"The session allocates {size_text(fixed + timeline.arena)} for values, and the streams' data of a run "
-        f"take {size_text(memory['streams'])}.",
+        f"The session allocates {bytes_text(fixed + timeline.arena)} for values, and the streams' data of a run "
+        f"take {bytes_text(memory['streams'])}.",
         f"Live activations are most at step {peak + 1} of {len(timeline.steps):,}, {at}: "
         f"{step.live:,} bytes; their arena has {timeline.arena:,} bytes.",
     ]
@@ -50,7 +50,7 @@ def resident_memory() -> list[str]:
     found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Vm")}
     if not {"VmRSS", "VmHWM"} <= found.keys():
         return []
-    now, most = size_text(found["VmRSS"]), size_text(found["VmHWM"])
+    now, most = bytes_text(found["VmRSS"]), bytes_text(found["VmHWM"])
     return [f"The process has {now} resident now and had {most} at most, with Python and its packages."]
 
 
@@ -63,7 +63,7 @@ def _kinds(source: Source) -> Table:
         ("temporaries", timeline.temporaries, "of instructions, all the time"),
         ("streams", memory["streams"], "data of a run, the caller's"),
     ]
-    cells = [(kind, size_text(count), f"{count:,}", when) for kind, count, when in rows]
+    cells = [(kind, bytes_text(count), f"{count:,}", when) for kind, count, when in rows]
     return Table(("kind", "memory", "bytes", "allocated"), cells, numbers=frozenset({1, 2}))
 
 
@@ -114,12 +114,12 @@ def _curve(live: Sequence[int], fixed: int, peak: int) -> str:
     path += f"L{x(len(live))} {y(fixed)}Z"
     base = f"M{x(0)} {y(0)}L{x(0)} {y(fixed)}L{x(len(live))} {y(fixed)}L{x(len(live))} {y(0)}Z"
     labels = "".join(
-        f'<text x="{_LEFT - 6}" y="{y(count)}" text-anchor="end" dominant-baseline="middle">{size_text(count)}</text>'
+        f'<text x="{_LEFT - 6}" y="{y(count)}" text-anchor="end" dominant-baseline="middle">{bytes_text(count)}</text>'
         for count in dict.fromkeys((0, fixed, fixed + max(live)))
         if count in (0, fixed + max(live)) or 0.1 < fixed / top < 0.9
     )
     title = escape(
-        f"bytes of activations over {len(live)} steps, above {size_text(fixed)} of all other values"
+        f"bytes of activations over {len(live)} steps, above {bytes_text(fixed)} of all other values"
     )
     ends = (
         f'<text x="{_LEFT}" y="{_HEIGHT - 6}">step 1</text>'

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from popsr._program.location import short_place
-from popsr._report.amounts import plural, size_text
 from popsr._report.lints import drift_causes
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
 from popsr._report.variables import saved_bytes
-from popsr._text.amounts import time_text
+from popsr._text.amounts import bytes_text, plural, time_text
 
 __all__ = ["summary_section"]
 
@@ -27,7 +26,7 @@ def summary_section(source: Source, ops: int) -> Section:
         ("drift", *_drift(source)),
         (
             "memory",
-            f"{size_text(total)} at the peak" + (f"; sharing saved {size_text(saved)}" if saved else ""),
+            f"{bytes_text(total)} at the peak" + (f"; sharing saved {bytes_text(saved)}" if saved else ""),
         ),
         ("exchanges", f"{sum(each.executions for each in source.communication):,} in a run"),
         ("runs", f"{source.runs:,}" if source.runs else "none: all of this is known before a run"),

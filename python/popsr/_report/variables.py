@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from popsr._program.placement import shards_of
-from popsr._report.amounts import plural, size_text
 from popsr._report.model import Cell, Section, Table
 from popsr._report.source import Source
+from popsr._text.amounts import bytes_text, plural
 from popsr._text.replica_sets import short_groups_text
 from popsr.replicas import Partition
 from popsr.tensor import Variable
@@ -32,9 +32,9 @@ def variables_section(source: Source) -> Section:
     tables = _tables(source, root, len(pairs) <= _OPEN)
     total = sum(_stored(source, v, s) for v, s in pairs)
     saved = saved_bytes(source)
-    sentence = f"{plural(len(pairs), 'variable')} in {size_text(total)}"
+    sentence = f"{plural(len(pairs), 'variable')} in {bytes_text(total)}"
     if saved:
-        sentence += f", {size_text(total + saved)} if each replica had its own: saved {size_text(saved)}"
+        sentence += f", {bytes_text(total + saved)} if each replica had its own: saved {bytes_text(saved)}"
     sentences = [f"{sentence}."]
     if len(pairs) > _MAX_ROWS:
         sentences.append(f"The first {_MAX_ROWS:,} are shown.")
@@ -81,7 +81,7 @@ def _tables(source: Source, scope: _Scope, is_open: bool) -> list[Table]:
             (inner,) = inner.inner.values()
             name += inner.name
         members = list(inner.all())
-        stored = size_text(sum(_stored(source, v, s) for _, v, s in members))
+        stored = bytes_text(sum(_stored(source, v, s) for _, v, s in members))
         title = f"{name.rstrip('./')}: {plural(len(members), 'variable')}, {stored}"
         found.append(Table((), (), title, is_open, inner=_tables(source, inner, is_open)))
     return found
@@ -107,7 +107,7 @@ def _row(source: Source, name: str, variable: Variable, storage: Partition) -> t
         f"{variable.dtype.name}[{shape}]",
         Cell(short_groups_text(declared), groups=declared),
         kept,
-        size_text(_bytes(variable)),
+        bytes_text(_bytes(variable)),
         Cell(_stored_text(source, variable, storage), groups=storage),
     )
 
@@ -115,10 +115,10 @@ def _row(source: Source, name: str, variable: Variable, storage: Partition) -> t
 def _stored_text(source: Source, variable: Variable, storage: Partition) -> str:
     copies, replicas = _copies(source, storage), len(source.replicas)
     if shards_of(variable) > 1:
-        return f"{copies} shards of {size_text(_held(variable))}"
+        return f"{copies} shards of {bytes_text(_held(variable))}"
     if copies == replicas:
         return "once" if replicas == 1 else f"{copies} copies"
-    saved = size_text((replicas - copies) * _held(variable))
+    saved = bytes_text((replicas - copies) * _held(variable))
     times = "once" if copies == 1 else f"{copies} times"
     return f"stored {times} for {replicas} replicas: saved {saved}"
 

@@ -1,8 +1,8 @@
-"""Times and numbers of bytes as short texts."""
+"""Times, numbers of bytes and numbers of things as short texts."""
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count_text", "time_text"]
+__all__ = ["bytes_text", "count_text", "plural", "time_text"]
 
 
 def time_text(seconds: float) -> str:
@@ -25,3 +25,8 @@ def bytes_text(count: int) -> str:
     """A number of bytes, as "24 B" and "1.2 kB"."""
     text = count_text(count)
     return f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
+def plural(count: int, what: str, form: str = "") -> str:
+    """A number of things, as "1 op" and "2 ops"."""
+    return f"{count:,} {what if count == 1 else form or f'{what}s'}"

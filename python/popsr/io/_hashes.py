@@ -8,14 +8,13 @@ from typing import Literal
 
 from popsr._host.arguments import read_choice
 from popsr._host.files import bytes_of, shown_name
-from popsr.errors import CheckpointError
 from popsr.io._open_file import OpenFile
 from popsr.io._program import Program
 from popsr.tensor import Variable
 
 __all__ = [
-    *("HASH_BYTES", "HASH_OF_KEY", "HEXADECIMAL", "Hashes"),
-    *("hash_texts", "hash_texts_of", "read_hashes", "wrong_hash"),
+    *("HASH_BYTES", "HASH_OF_KEY", "Hashes"),
+    *("hash_texts", "hash_texts_of", "read_hash", "read_hashes"),
 ]
 
 Hashes = Literal["sha256", "blake2b"] | None
@@ -25,7 +24,7 @@ HASH_OF_KEY = {"popsr.sha256": "sha256", "popsr.blake2b": "blake2b"}
 HASH_BYTES = 600
 """Of the objects that stand for the hash of a tensor, besides the tensor's name."""
 
-HEXADECIMAL = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
+_HEXADECIMAL = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
 _KEY_OF_HASH = {name: key for key, name in HASH_OF_KEY.items()}
 
 
@@ -38,9 +37,15 @@ def read_hashes(where: str, hashes: Hashes) -> str | None:
     return None if hashes is None else read_choice(where, "hashes", hashes, tuple(_KEY_OF_HASH))
 
 
-def wrong_hash(file: OpenFile, key: str, value: str) -> CheckpointError:
-    """A CheckpointError about metadata that should be a hash."""
-    return file.bad(f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits")
+def read_hash(file: OpenFile, key: str, value: str) -> tuple[str, str]:
+    """Name and digits of the hash that a file has under one of the keys.
+
+    Raises:
+        CheckpointError: these are no digits of a hash.
+    """
+    if not _HEXADECIMAL.fullmatch(value):
+        raise file.bad(f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits")
+    return HASH_OF_KEY[key], value
 
 
 def hash_texts_of(algorithm: str | None, program: Program, variable: Variable) -> dict[str, str]:

@@ -10,7 +10,7 @@ from popsr._host.files import shown_name
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._external import ExternalData
-from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL, wrong_hash
+from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, read_hash
 from popsr.io._onnx_format import ONNX_TYPES, field_names, type_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import NO_SETTINGS, SETTINGS_PLACES, SettingsReader
@@ -136,10 +136,10 @@ class TensorReader:
             message.settings = (*message.settings[:place], value, *message.settings[place + 1 :])
             return
         if key in HASH_OF_KEY:
-            if not HEXADECIMAL.fullmatch(value):
-                raise wrong_hash(self._file, key, value)
-            if message.hashes.setdefault(HASH_OF_KEY[key], value) is not value:
+            name, digits = read_hash(self._file, key, value)
+            if name in message.hashes:
                 raise self._entries.twice(key)
+            message.hashes[name] = digits
             return
         if message.keys is None:
             message.keys = set()

@@ -21,7 +21,7 @@ from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, HEXADECIMAL, wrong_hash
+from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, read_hash
 from popsr.io._load.options import Only, Rename, loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors_format import DIGEST_PREFIX, METADATA, TYPES
@@ -258,14 +258,13 @@ class _Header:
         self._settings[name] = more
 
     def _add_hash(self, name: str, key: str, value: str) -> None:
-        if not HEXADECIMAL.fullmatch(value):
-            raise wrong_hash(self._file, key, value)
+        algorithm, digits = read_hash(self._file, key, value)
         # Each tensor has its own, so they do not count as texts do.
         self._budget.take_memory(HASH_BYTES + len(name))
         found = self._stored.hashes.setdefault(name, {})
-        if HASH_OF_KEY[key] in found:
+        if algorithm in found:
             raise self._twice(f"{name}/{key}")
-        found[HASH_OF_KEY[key]] = value
+        found[algorithm] = digits
 
     def _twice(self, key: str) -> CheckpointError:
         return self._file.bad(f"has metadata of one key, got {shown_name(key)} twice")

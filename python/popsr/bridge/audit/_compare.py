@@ -12,7 +12,7 @@ import numpy as np
 from popsr._host.arguments import read_int, read_path
 from popsr._host.files import shown_name
 from popsr.bridge.audit._findings import AuditReport, Drift
-from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
+from popsr.bridge.audit._groups import DeclaredGroups, lacking_ranks, shown_partition
 from popsr.bridge.audit._held import Array, Held
 from popsr.bridge.audit._places import Place, find_places
 from popsr.bridge.audit._readers import hold
@@ -103,13 +103,7 @@ class _Job:
             self._note(f"no groups are declared for {shown_name(name)}")
             return
         self._names.add(name)
-        lacking = [
-            rank
-            for block in declared.blocks
-            if any(each in tensors for each in block)
-            for rank in block
-            if rank in held and rank not in tensors
-        ]
+        lacking = lacking_ranks(declared, tensors, held)
         if lacking:
             self._note(f"{at}rank {lacking[0]} lacks {shown_name(name)}, which others of its group have")
         self._nbytes += sum(each.nbytes for each in tensors.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from popsr.bridge._proof import Proof
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, MissingPackageError, ReplicaError
 from popsr.replicas import Partition, ReplicaGrouping
 
-__all__ = ["DeclaredGroups", "shown_partition"]
+__all__ = ["DeclaredGroups", "lacking_ranks", "shown_partition"]
 
 _SHOWN = 80
 _SETS = re.compile(r"(\{\s*\d+\s*(,\s*\d+\s*)*\})+")
@@ -28,6 +28,17 @@ def shown_partition(partition: Partition) -> str:
     """``{0,1}{2,3}``; of many ranks the first of them and the number of blocks."""
     text = str(partition)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({partition.num_blocks} blocks)"
+
+
+def lacking_ranks(declared: Partition, held: Container[int], present: Container[int]) -> list[int]:
+    """Ranks of those present that do not hold what others of their group hold."""
+    return [
+        rank
+        for block in declared.blocks
+        if any(each in held for each in block)
+        for rank in block
+        if rank in present and rank not in held
+    ]
 
 
 class DeclaredGroups:

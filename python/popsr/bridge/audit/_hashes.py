@@ -16,7 +16,7 @@ from popsr._host.arguments import read_int, read_items, read_path
 from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
 from popsr._text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
-from popsr.bridge.audit._groups import DeclaredGroups, shown_partition
+from popsr.bridge.audit._groups import DeclaredGroups, lacking_ranks, shown_partition
 from popsr.bridge.audit._held import Array
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
@@ -126,7 +126,7 @@ def _compare(
                 notes[f"no groups are declared for {shown_name(name)}"] = None
                 continue
             names.add(name)
-            lacking = sorted(_lacking(partition, held, present))
+            lacking = sorted(lacking_ranks(partition, held, present))
             if lacking:
                 notes[
                     f"step {step}: rank {lacking[0]} lacks {shown_name(name)}, which others of its group have"
@@ -136,16 +136,6 @@ def _compare(
                 if found is not None:
                     drifts[name] = found
     return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts.values()), tuple(notes))
-
-
-def _lacking(declared: Partition, held: Mapping[int, str], present: set[int]) -> set[int]:
-    return {
-        rank
-        for block in declared.blocks
-        if any(each in held for each in block)
-        for rank in block
-        if rank in present and rank not in held
-    }
 
 
 def _drift(step: int, name: str, declared: Partition, held: Mapping[int, str]) -> Drift | None:

@@ -134,9 +134,9 @@ def file_names(where: str, rename: Rename, names: Iterable[str]) -> dict[str, st
         UnknownNameError: a mapping has a name that the file lacks.
     """
     found: dict[str, str] = {}
-    known = list(names)
+    known = dict.fromkeys(names)
     if isinstance(rename, Mapping):
-        lacking = next((each for each in rename if each not in set(known)), None)
+        lacking = next((each for each in rename if each not in known), None)
         if lacking is not None:
             raise UnknownNameError(
                 f"{where}: rename has a name that is missing in the file, got {shown(lacking)}"

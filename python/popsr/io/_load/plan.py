@@ -87,7 +87,8 @@ class LoadPlan:
         self.variables = list(variables)
         chosen = options.chosen
         self.skipped = [] if chosen is None else [v for v in self.variables if not chosen(v.id)]
-        wanted = [v for v in self.variables if v not in set(self.skipped)]
+        skipped = set(self.skipped)
+        wanted = [v for v in self.variables if v not in skipped]
         if chosen is not None and not wanted and self.variables:
             raise UnknownNameError(
                 f"{where}: only matches no variable, got none of {len(self.variables)}, expected one such as "

@@ -22,7 +22,7 @@ from popsr._text.one_line import one_line
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
-from popsr.io._hashes import HASH_OF_KEY, HEXADECIMAL
+from popsr.io._hashes import HASH_OF_KEY, read_hash
 from popsr.io._load.options import Only, Rename, loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import (
@@ -164,19 +164,19 @@ def _stored_tensor(torch: Any, stored: TorchFile, name: str, tensor: Any) -> Sto
 
 def dtype_of_name(kind: str) -> np.dtype[Any] | None:
     """The dtype of PyTorch's name, as ``bfloat16``; None where NumPy has none."""
-    known = dtypes.dtype._all.get(kind) or _popsr_dtype(kind)
+    known = _popsr_dtype(kind)
     return None if known is None else known.as_ml_dtypes()
 
 
 def _popsr_dtype(kind: str) -> dtypes.dtype | None:
     found = (each for each in dtypes.dtype._all.values() if each.as_ml_dtypes().name == kind)
-    return next(found, None)
+    return dtypes.dtype._all.get(kind) or next(found, None)
 
 
 def array_of_tensor(torch: Any, tensor: Any) -> Array:
     """The data of a dense tensor on the CPU, shared where it is contiguous."""
     kind = str(tensor.dtype).removeprefix("torch.")
-    known = dtypes.dtype._all.get(kind) or _popsr_dtype(kind)
+    known = _popsr_dtype(kind)
     plain = tensor.detach().contiguous()
     if known is None or known._is_foreign:  # NumPy does not know it: its bits
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
@@ -202,11 +202,7 @@ def _add_texts(stored: TorchFile, metadata: Any) -> None:
         if name in stored.tensors and kind in SETTINGS_PLACES:
             settings.setdefault(name, list(NO_SETTINGS))[SETTINGS_PLACES[kind]] = text
         elif name in stored.tensors and kind in HASH_OF_KEY:
-            if not HEXADECIMAL.fullmatch(text):
-                raise stored.file.bad(
-                    f"has a wrong {kind}, got {shown_name(text, 40)}, expected hexadecimal digits"
-                )
-            stored.hashes.setdefault(name, {})[HASH_OF_KEY[kind]] = text
+            stored.hashes.setdefault(name, {}).update([read_hash(stored.file, kind, text)])
     reader = SettingsReader(stored.file, stored.budget, stored.replication)
     for name, found in settings.items():
         tensor = stored.tensors[name]
