@@ -25,7 +25,7 @@ class LoadEntry:
             of ``"missing"``, ``"skipped"`` (not chosen by ``only``), ``"unexpected"`` and ``"refused"``.
         source: name in the file; None when it lacks the variable.
         found: dtype, shape and groups in the file.
-        expected: those of the variable.
+        expected: dtype, shape and groups of the variable.
         error: why it is refused.
     """
 
@@ -45,7 +45,7 @@ class LoadDiff(Summarised):
         path: the file.
         entries: a row for each variable and each unexpected tensor.
         is_dry: nothing was written.
-        accepts_missing: variables that the file lacks are no error.
+        accepts_missing: the file may lack variables of the program.
     """
 
     path: Path

@@ -68,7 +68,7 @@ class LoadPlan:
     Args:
         where: the call, for messages.
         stored: the file, whose structure was checked.
-        variables: those of the program.
+        variables: the program's variables.
         options: what the call asks for.
         ignore_missing: variables that the file lacks stay as they are.
     """
