@@ -94,9 +94,9 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
     """Record a hash of every value that the runs of a session compute, for ``popsr.diff``.
 
     For each op, iteration and block of equal replicas the file has a hash of 64 bits of the output, and for each run
-    hashes of the variables and inputs when it began, and the seed. They depend on the values alone: not on the sharing of
-    blocks, threads, instruction sets or ``optimise``. Values that fused ops never store are left out. The file gets its
-    name when the recording ends::
+    hashes of the variables and inputs when it began, and the seed. They depend on the values alone: not on the sharing
+    of blocks, threads, instruction sets or ``optimise``. Values that fused ops never store are left out. The file gets
+    its name when the recording ends::
 
         with popsr.record(session, "a.rec"):
             session.run(inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -79,34 +79,44 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         del weights, group
         return False
 
-    def _add_all(self, weights: list[Weight], name: str, step: Callable[[list[Row]], bool]) -> bool:
-        """``_step_all`` in float32 with at most one moment of that name, also in float32."""
-        rows, moments = [], []
+    def _step_rows(
+        self,
+        weights: list[Weight],
+        names: Sequence[str],
+        fits: Callable[[Weight, Sequence[Any]], bool],
+        step: Callable[[list[Row]], bool],
+    ) -> bool:
+        """``_step_all`` with moments of these names.
+
+        Args:
+            weights: the weights.
+            names: of at most two moments, which are zeros at first.
+            fits: can the core step a weight with its moments, whose memory is as it must be?
+            step: the core's step; False if nothing was written.
+        """
+        rows, held = [], []
         for weight in weights:
-            moment: Any = weight.state.get(name)
-            is_first = moment is None
-            if name:
-                if is_first:
-                    moment = torch.empty_like(weight.p, dtype=self.moments, requires_grad=False)
-                if moment.dtype is not torch.float32:
-                    return False
-                moments.append(moment)
-            row = row_of(weight, is_first, moments[-1:])
-            if row is None or torch.float64 in (weight.p.dtype, weight.grad.dtype):
+            is_first = any(name not in weight.state for name in names)
+            moments = [self._zeros(weight.p) if is_first else weight.state[name] for name in names]
+            row = row_of(weight, is_first, moments) if fits(weight, moments) else None
+            if row is None:
                 return False
             rows.append(row)
+            held.append(moments)
         if not step(rows):
             return False
-        if name:
-            for weight, moment in zip(weights, moments, strict=True):
-                weight.state[name] = moment
-        tell_written(weights, moments)
+        for weight, moments in zip(weights, held, strict=True):
+            weight.state.update(zip(names, moments, strict=True))
+        tell_written(weights, (each for moments in held for each in moments))
         return True
+
+    def _zeros(self, like: Any) -> Any:
+        return torch.zeros_like(like, dtype=self.moments, requires_grad=False)
 
     def _moment(self, state: dict[str, Any], name: str, like: Any) -> Any:
         """The moment, in fp32 or wider; zeros at first."""
         if name not in state:
-            state[name] = torch.zeros_like(like, dtype=self.moments, requires_grad=False)
+            state[name] = self._zeros(like)
         return _wide(state[name])
 
     def _keep(self, state: dict[str, Any], name: str, value: Any, key: Key) -> None:
@@ -131,6 +141,12 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
 
 def _wide(x: Any) -> Any:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def _in_float32(weight: Weight, moments: Sequence[Any]) -> bool:
+    """True if arithmetic in float32 gives the bits of the general way."""
+    is_double = torch.float64 in (weight.p.dtype, weight.grad.dtype)
+    return not is_double and all(each.dtype is torch.float32 for each in moments)
 
 
 def check_range(op: str, name: str, value: Any, most: float = float("inf")) -> None:
@@ -229,9 +245,10 @@ class SGD(Optimiser):
         options = group["nesterov"], group["maximize"], 0
         if lr == 1:  # a difference, by another kernel
             return False
-        return self._add_all(
+        return self._step_rows(
             weights,
-            "momentum" if momentum else "",
+            ("momentum",) if momentum else (),
+            _in_float32,
             lambda rows: _core.sr.sgd_step(group["seed"], rows, scalars, *options),
         )
 
@@ -294,9 +311,10 @@ class Lion(Optimiser):
         scalars = lr, beta1, beta2, float(group["weight_decay"])
         if lr == 1:  # a difference, by another kernel
             return False
-        return self._add_all(
+        return self._step_rows(
             weights,
-            "exp_avg",
+            ("exp_avg",),
+            _in_float32,
             lambda rows: _core.sr.lion_step(group["seed"], rows, scalars, group["maximize"], 0),
         )
 

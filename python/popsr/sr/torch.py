@@ -32,7 +32,7 @@ from popsr.sr._torch_ops import (
     sum,
 )
 from popsr.sr._torch_optimisers import SGD, Adafactor, Lion, Optimiser
-from popsr.sr._torch_steps import Weight, row_of, tell_written
+from popsr.sr._torch_steps import Weight
 
 __all__ = [
     "SGD",
@@ -94,31 +94,22 @@ class AdamW(Optimiser):
         super().__init__(params, options, seed, moments)
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
-        self._make_moments(p, state)
+        for name in _MOMENTS:
+            if name not in state:
+                state[name] = self._zeros(p)
         options = {name: group[name] for name in ("betas", "eps", "weight_decay")}
         moments = (state[name] for name in _MOMENTS)
         adamw_(p, grad, *moments, key=key, step=state["step"], lr=float(group["lr"]), **options)
 
-    def _make_moments(self, p: Any, state: dict[str, Any]) -> None:
-        if _MOMENTS[0] not in state:
-            for name in _MOMENTS:
-                state[name] = torch.zeros_like(p, dtype=self.moments, requires_grad=False)
-
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))
-        rows, written = [], []
-        for weight in weights:
-            self._make_moments(weight.p, weight.state)
-            moments = [weight.state[name] for name in _MOMENTS]
-            row = row_of(weight, False, moments)
-            if row is None or (group["maximize"] and weight.grad.dtype is torch.float64):
-                return False
-            rows.append(row)
-            written += moments
-        if not _core.sr.adamw_step(group["seed"], rows, scalars, group["maximize"], 0):
-            return False
-        tell_written(weights, written)
-        return True
+        ascends = group["maximize"]
+        return self._step_rows(
+            weights,
+            _MOMENTS,
+            lambda weight, _: not (ascends and weight.grad.dtype is torch.float64),
+            lambda rows: _core.sr.adamw_step(group["seed"], rows, scalars, ascends, 0),
+        )
 
 
 __dir__ = names_only(__all__)
