@@ -20,7 +20,7 @@ from popsr._report.text import section_text
 from popsr._report.variables import variables_section
 from popsr.io._new_file import NewFile
 
-__all__ = ["Report", "report_of"]
+__all__ = ["Report", "report_of", "write_report"]
 
 _HERE = Path(__file__).parent
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 from popsr._host.arguments import read_choice
 from popsr._host.files import bytes_of, shown_name
+from popsr._session.rows import Array
 from popsr.io._open_file import OpenFile
 from popsr.io._program import Program
-from popsr.tensor import Variable
 
 __all__ = [
     *("HASH_BYTES", "HASH_OF_KEY", "Hashes"),
@@ -48,20 +49,20 @@ def read_hash(file: OpenFile, key: str, value: str) -> tuple[str, str]:
     return HASH_OF_KEY[key], value
 
 
-def hash_texts_of(algorithm: str | None, program: Program, variable: Variable) -> dict[str, str]:
-    """Metadata of one tensor: a hash of its bytes as they are in the file."""
-    if algorithm is None:
-        return {}
+def hash_texts_of(algorithm: str, parts: Iterable[Array]) -> dict[str, str]:
+    """Metadata of one tensor, whose data comes in parts: a hash of its bytes as they are in the file."""
     found = hashlib.new(algorithm)
-    for part in program.parts(variable):
+    for part in parts:
         found.update(bytes_of(part))
     return {_KEY_OF_HASH[algorithm]: found.hexdigest()}
 
 
 def hash_texts(algorithm: str | None, program: Program) -> dict[str, str]:
     """Metadata of all tensors, each key with the tensor's name before it."""
+    if algorithm is None:
+        return {}
     return {
         f"{variable.id}/{key}": text
         for variable in program.variables
-        for key, text in hash_texts_of(algorithm, program, variable).items()
+        for key, text in hash_texts_of(algorithm, program.parts(variable)).items()
     }

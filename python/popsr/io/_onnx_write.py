@@ -145,7 +145,8 @@ def _tensor(onnx: Any, program: Program, variable: Variable, algorithm: str | No
     )
     if program.is_embedded:
         message.metadata_props.extend(metadata(onnx, program.settings(variable)))
-    message.metadata_props.extend(metadata(onnx, hash_texts_of(algorithm, program, variable)))
+    if algorithm is not None:
+        message.metadata_props.extend(metadata(onnx, hash_texts_of(algorithm, program.parts(variable))))
     return _Tensor(variable, message, program.nbytes(variable))
 
 

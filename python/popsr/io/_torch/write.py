@@ -14,7 +14,7 @@ from popsr._host.frameworks import framework
 from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr.errors import DTypeError
-from popsr.io._hashes import Hashes, hash_texts, read_hashes
+from popsr.io._hashes import Hashes, hash_texts_of, read_hashes
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._settings import VERSION, program_text
@@ -48,12 +48,17 @@ def save_torch(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: 
     with saved_program(where, source, path) as program:
         torch, target = framework(where, "torch"), program.path
         state: Any = OrderedDict()
+        hashed: dict[str, str] = {}
         for variable in program.variables:
-            state[variable.id] = _tensor(torch, variable, _rows(program, variable))
+            rows = _rows(program, variable)
+            state[variable.id] = _tensor(torch, variable, rows)
+            if algorithm is not None:
+                found = hash_texts_of(algorithm, [rows])
+                hashed |= {f"{variable.id}/{key}": text for key, text in found.items()}
         texts = {VERSION: _core.__version__, **program_text(program.replication, program.step)}
         for variable in program.variables:
             texts |= {f"{variable.id}/{key}": text for key, text in program.settings(variable).items()}
-        texts |= hash_texts(algorithm, program)
+        texts |= hashed
         state._metadata = OrderedDict({METADATA: texts})
         program.check(
             budget_of_save(where, target, sum(map(program.nbytes, program.variables))), with_settings=True
@@ -84,16 +89,20 @@ class _Stream:
 
 def _rows(program: Program, variable: Variable) -> Array:
     """The rows of a variable; copied where they come in pieces, each of which is valid until the next."""
-    kind, data = variable.dtype.as_numpy(), np.empty(0, np.uint8)
-    for i, part in enumerate(program.parts(variable)):
+    nbytes, at = program.nbytes(variable), 0
+    data = np.empty(0, np.uint8)
+    for part in program.parts(variable):
         piece = np.frombuffer(bytes_of(part), np.uint8)
-        if i == 0 and len(piece) == program.nbytes(variable):
+        if len(piece) == nbytes:
             data = piece
             continue
-        data = np.concatenate([data, piece])
+        if at == 0:
+            data = np.empty(nbytes, np.uint8)
+        data[at : at + len(piece)] = piece
+        at += len(piece)
     if not program.is_writer:
-        data = np.zeros(program.nbytes(variable), np.uint8)
-    return data.view(kind).reshape(program.shape(variable))
+        data = np.zeros(nbytes, np.uint8)
+    return data.view(variable.dtype.as_numpy()).reshape(program.shape(variable))
 
 
 def _tensor(torch: Any, variable: Variable, rows: Array) -> Any:
