@@ -1,8 +1,10 @@
 // The pool runs each part exactly once, whatever it was used for before.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -34,13 +36,71 @@ TEST_CASE("thread pool: every part runs once, for any number of parts") {
   }
 }
 
-TEST_CASE("thread pool: part 0 runs on the caller, part p always on the same thread") {
+/// Lets each part wait for all others, so that none of them can be run by the caller.
+template <class Body>
+void run_at_once(ThreadPool& pool, const Body& body) {
+  std::atomic<int> missing{pool.threads()};
+  pool.run(pool.threads(), [&](int part) {
+    for (missing.fetch_sub(1); missing.load() != 0;) std::this_thread::yield();
+    body(part);
+  });
+}
+
+TEST_CASE("thread pool: part 0 runs on the caller, part p on the same thread or on the caller") {
   ThreadPool pool(3);
-  std::vector<std::thread::id> first(3), again(3);
-  pool.run(3, [&first](int part) { first[static_cast<std::size_t>(part)] = std::this_thread::get_id(); });
-  pool.run(3, [&again](int part) { again[static_cast<std::size_t>(part)] = std::this_thread::get_id(); });
-  CHECK(first[0] == std::this_thread::get_id());
-  CHECK(first == again);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::vector<std::thread::id> own(3), used(3);
+  run_at_once(pool, [&own](int part) { own[static_cast<std::size_t>(part)] = std::this_thread::get_id(); });
+  CHECK(own[0] == caller);
+  CHECK(own[1] != caller);
+  CHECK(own[2] != caller);
+  CHECK(own[1] != own[2]);
+  for (int run = 0; run < 100; ++run) {
+    pool.run(3, [&used](int part) { used[static_cast<std::size_t>(part)] = std::this_thread::get_id(); });
+    CHECK(used[0] == caller);
+    for (std::size_t p = 1; p < 3; ++p) CHECK((used[p] == own[p] || used[p] == caller));
+  }
+}
+
+TEST_CASE("thread pool: the caller does not wait for threads that sleep") {
+  ThreadPool pool(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  int by_caller = 0;
+  for (int run = 0; run < 100; ++run) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::thread::id of_second;
+    pool.run(2, [&of_second](int part) {
+      if (part == 1) of_second = std::this_thread::get_id();
+    });
+    by_caller += of_second == caller ? 1 : 0;
+  }
+  CHECK(by_caller > 0);
+}
+
+TEST_CASE("thread pool: a thread that wakes after its part was taken leaves the next run's alone") {
+  ThreadPool pool(3);
+  for (int run = 0; run < 300; ++run) {
+    if (run % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    for (int parts = 1; parts <= 3; ++parts) {
+      std::vector<int> expected(3, 0);
+      std::fill_n(expected.begin(), parts, 1);
+      CHECK(counts_of(pool, parts) == expected);
+    }
+  }
+}
+
+TEST_CASE("thread pool: workers keep the processors that they may use") {
+  ThreadPool pool(2);
+  cpu_set_t allowed, found;
+  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+  for (int run = 0; run < 20; ++run) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    counts_of(pool, 2);
+    run_at_once(pool, [&found](int part) {
+      if (part == 1) sched_getaffinity(0, sizeof(found), &found);
+    });
+    CHECK(CPU_EQUAL(&found, &allowed));
+  }
 }
 
 TEST_CASE("thread pool: many runs see each other's results") {
@@ -106,11 +166,24 @@ TEST_CASE("thread pool: numbers of threads are checked") {
 TEST_CASE("thread pool: scratch memory is aligned, kept, and one per thread") {
   ThreadPool pool(2);
   std::vector<void*> blocks(2);
-  pool.run(2, [&blocks](int part) { blocks[static_cast<std::size_t>(part)] = thread_scratch(1000); });
+  run_at_once(pool, [&blocks](int part) { blocks[static_cast<std::size_t>(part)] = thread_scratch(1000); });
   CHECK(blocks[0] != blocks[1]);
   CHECK(reinterpret_cast<std::uintptr_t>(blocks[0]) % 64 == 0);
   CHECK(thread_scratch(500) == blocks[0]);
   CHECK(reinterpret_cast<std::uintptr_t>(thread_scratch(1 << 20)) % 64 == 0);
+}
+
+TEST_CASE("thread pool: parts on the caller use the scratch memory that it gives") {
+  ThreadPool pool(2);
+  double own = 0;
+  const PartScratch rooms(&own);
+  for (int run = 0; run < 20; ++run) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pool.run(2, [&, caller = std::this_thread::get_id()](int) {
+      const bool is_caller = std::this_thread::get_id() == caller;
+      CHECK((rooms.of_thread(1000) == (is_caller ? &own : thread_scratch(1000))));
+    });
+  }
 }
 
 }  // namespace

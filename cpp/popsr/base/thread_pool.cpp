@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,57 +34,93 @@ void relax() {
 #endif
 }
 
-/// Waits until `value` differs from `old`: spins, then blocks. It spins longer while stays_awake().
-template <class T, class StaysAwake>
-void wait_while_equal(const std::atomic<T>& value, T old, const StaysAwake& stays_awake) {
+/// Waits until `value` differs from `old`: spins, then calls sleep(). It spins longer while stays_awake().
+template <class T, class StaysAwake, class Sleep>
+void wait_while_equal(const std::atomic<T>& value, T old, const StaysAwake& stays_awake, const Sleep& sleep) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; value.load(std::memory_order_acquire) == old; ++i) {
     relax();
     if (i % 64 != 63) continue;
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited <= kSpin) continue;
-    if (waited <= kLongSpin && stays_awake()) {
-      sched_yield();
-    } else {
-      value.wait(old, std::memory_order_acquire);
-    }
+    waited <= kLongSpin&& stays_awake() ? static_cast<void>(sched_yield()) : sleep();
   }
-}
-
-/// Moves the calling thread from a processor to another one that it may use, if there is one.
-void leave_processor(int cpu) {
-  cpu_set_t allowed;
-  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  cpu_set_t others = allowed;
-  CPU_CLR(static_cast<std::size_t>(cpu), &others);
-  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
-  sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
 std::atomic<int> chosen_threads{0};
 
 }  // namespace
 
+/// A thread and its claim on a part of each job: the part is run by whoever takes it first, the thread or, when
+/// it has done its own, the caller. A thread that is slow to wake up then delays nobody.
+struct ThreadPool::Worker {
+  std::thread thread;
+  std::atomic<std::uint64_t> taken{0};  ///< The last job whose part was taken, by anyone.
+  std::atomic<bool> asleep{false};
+  std::optional<cpu_set_t> kept = {};  ///< Its processors while keep_from() holds.
+
+  bool take(std::uint64_t job) {
+    std::uint64_t before = job - 1;
+    return taken.compare_exchange_strong(before, job, std::memory_order_acq_rel);
+  }
+
+  /// The kernel may wake a thread on the processor of its caller, where it would wait until the caller does.
+  /// Until allow_all() a sleeping thread may not run there, unless it has no other.
+  void keep_from(int cpu) {
+    // It counts as awake from now on: another job may come before it is.
+    if (!asleep.exchange(false, std::memory_order_relaxed) || cpu < 0 || cpu >= CPU_SETSIZE) return;
+    cpu_set_t all;
+    if (pthread_getaffinity_np(thread.native_handle(), sizeof(all), &all) != 0) return;
+    cpu_set_t others = all;
+    CPU_CLR(static_cast<std::size_t>(cpu), &others);
+    if (CPU_COUNT(&others) == 0) return;
+    if (pthread_setaffinity_np(thread.native_handle(), sizeof(others), &others) == 0) kept = all;
+  }
+
+  void allow_all() {
+    if (kept) pthread_setaffinity_np(thread.native_handle(), sizeof(*kept), &*kept);
+    kept.reset();
+  }
+};
+
 struct ThreadPool::State {
-  std::vector<std::thread> workers;
-  std::atomic<std::uint64_t> generation{0};  ///< Bumped to publish a job or to stop.
-  std::atomic<int> pending{0};
+  std::vector<Worker> workers;               ///< That of part p stands at p - 1.
+  std::atomic<std::uint64_t> generation{0};  ///< The number of the last job, bumped also to stop.
+  std::atomic<int> pending{0};  ///< Parts of the job that are not done, without the caller's own.
   std::atomic<bool> stop{false};
   std::atomic<bool> expects_work{false};
   std::atomic<int> caller_cpu{-1};  ///< The processor that the caller ran on when it published the job.
   Erased body = nullptr;
   const void* context = nullptr;
-  int parts = 0;
   PartTimes* times = nullptr;
   std::atomic<bool> failed{false};
   std::exception_ptr failure = nullptr;  ///< Of the first part that threw.
   pid_t owner = getpid();
 
+  explicit State(int threads) : workers(static_cast<std::size_t>(threads - 1)) {}
+
   void join() {
     stop.store(true, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_acq_rel);
     generation.notify_all();
-    for (std::thread& worker : workers) worker.join();
+    for (Worker& worker : workers)
+      if (worker.thread.joinable()) worker.thread.join();
+  }
+
+  /// Lets the workers begin a job of so many parts; returns its number.
+  std::uint64_t publish(int parts) {
+    const int cpu = sched_getcpu();
+    const std::uint64_t job = generation.load(std::memory_order_relaxed) + 1;
+    caller_cpu.store(cpu, std::memory_order_relaxed);
+    pending.store(parts - 1, std::memory_order_relaxed);
+    for (auto w = static_cast<std::size_t>(parts - 1); w < workers.size(); ++w) {
+      workers[w].taken.store(job, std::memory_order_relaxed);  // none for it
+    }
+    for (Worker& worker : workers) worker.keep_from(cpu);
+    generation.store(job, std::memory_order_release);
+    generation.notify_all();
+    for (Worker& worker : workers) worker.allow_all();
+    return job;
   }
 
   void run_part(int index) {
@@ -101,31 +138,36 @@ struct ThreadPool::State {
     if (spans.size() < times->limit) spans.push_back({begin, PartTimes::now()});
   }
 
-  /// A worker that was woken on the caller's processor runs when the caller waits, and the caller when the
-  /// worker does. The kernel leaves both there while each of them is brief: after some jobs the worker moves.
-  void leave_caller(int& jobs_beside) const {
-    constexpr int kSomeJobs = 8;
-    const int cpu = caller_cpu.load(std::memory_order_relaxed);
-    jobs_beside = sched_getcpu() == cpu ? jobs_beside + 1 : 0;
-    if (jobs_beside < kSomeJobs) return;
-    leave_processor(cpu);
-    jobs_beside = 0;
+  /// The caller's part of a job, and those that no worker has begun by then.
+  void run_as_caller(std::uint64_t job, int parts) {
+    run_part(0);
+    for (int part = 1; part < parts; ++part) {
+      if (!workers[static_cast<std::size_t>(part - 1)].take(job)) continue;
+      run_part(part);
+      pending.fetch_sub(1, std::memory_order_relaxed);
+    }
   }
 
   void work(int index) {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
-    int jobs_beside = 0;  // the caller, one after the other
+    Worker& self = workers[static_cast<std::size_t>(index - 1)];
     for (std::uint64_t seen = 0;;) {
       // One on the caller's processor would keep it from the caller.
-      wait_while_equal(generation, seen, [this] {
+      const auto stays_awake = [this] {
         return expects_work.load(std::memory_order_relaxed) &&
                sched_getcpu() != caller_cpu.load(std::memory_order_relaxed);
-      });
+      };
+      const auto sleep = [this, &self, seen] {
+        self.asleep.store(true, std::memory_order_relaxed);
+        generation.wait(seen, std::memory_order_acquire);
+        self.asleep.store(false, std::memory_order_relaxed);
+      };
+      wait_while_equal(generation, seen, stays_awake, sleep);
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
-      leave_caller(jobs_beside);
-      if (index < parts) times == nullptr ? run_part(index) : time_part(index);
+      if (!self.take(seen)) continue;  // the caller was faster
+      times == nullptr ? run_part(index) : time_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
@@ -153,10 +195,12 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   if (state_ && state_->owner != getpid()) (void)state_.release();
   if (!state_) {
-    auto fresh = std::make_unique<State>();
+    auto fresh = std::make_unique<State>(threads_);
     try {
-      for (int i = 1; i < threads_; ++i)
-        fresh->workers.emplace_back([state = fresh.get(), i] { state->work(i); });
+      for (int i = 1; i < threads_; ++i) {
+        fresh->workers[static_cast<std::size_t>(i - 1)].thread =
+            std::thread([state = fresh.get(), i] { state->work(i); });
+      }
     } catch (...) {  // the system has no more threads: none is left behind, and the next run tries again
       fresh->join();
       throw;
@@ -167,16 +211,13 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
   State& state = *state_;
   state.body = body;
   state.context = context;
-  state.parts = parts;
   state.times = times_;
-  state.caller_cpu.store(sched_getcpu(), std::memory_order_relaxed);
-  state.pending.store(threads_ - 1, std::memory_order_relaxed);
-  state.generation.fetch_add(1, std::memory_order_acq_rel);
-  state.generation.notify_all();
-  state.run_part(0);
+  state.run_as_caller(state.publish(parts), parts);
   for (int left = state.pending.load(std::memory_order_acquire); left != 0;
        left = state.pending.load(std::memory_order_acquire)) {
-    wait_while_equal(state.pending, left, [&] { return expects_work_; });
+    const auto sleep = [&state, left] { state.pending.wait(left, std::memory_order_acquire); };
+    wait_while_equal(
+        state.pending, left, [this] { return expects_work_; }, sleep);
   }
   if (!state.failed.load(std::memory_order_acquire)) return;
   state.failed.store(false, std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -39,6 +40,7 @@ class ThreadPool {
   void keep_times(PartTimes* times);
 
   /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for all.
+  /// The caller also runs parts whose threads have not begun when it is done with its own, one after the other.
   /// `body` must not throw. Not reentrant: a body must not call run().
   template <class Body>
   void run(int parts, const Body& body) {
@@ -54,6 +56,7 @@ class ThreadPool {
   using Erased = void (*)(const void* context, int part);
   void run_erased(int parts, Erased body, const void* context);
 
+  struct Worker;
   struct State;
   int threads_;
   bool expects_work_ = false;
@@ -80,5 +83,19 @@ void set_default_threads(int threads);
 
 /// Scratch memory of the calling thread: 64-byte aligned, grows and is kept, contents undefined.
 void* thread_scratch(std::size_t bytes);
+
+/// Scratch memory for parts of a run whose caller uses thread_scratch() for something else meanwhile: on the thread
+/// that makes this it is `own`.
+class PartScratch {
+ public:
+  explicit PartScratch(void* own) : own_(own) {}
+  void* of_thread(std::size_t bytes) const {
+    return std::this_thread::get_id() == caller_ ? own_ : thread_scratch(bytes);
+  }
+
+ private:
+  std::thread::id caller_ = std::this_thread::get_id();
+  void* own_;
+};
 
 }  // namespace popsr

@@ -69,11 +69,12 @@ struct Matmul {
     const std::int64_t work = args.m * args.n * args.k * args.terms * args.steps;
     return static_cast<int>(threads_for(kProductWork, work, threads, threads));
   }
-  /// One product on as many threads as it is worth; part 0, on this thread, uses `own` as its scratch.
+  /// One product on as many threads as it is worth; this one uses `own` as its scratch.
   void product(const MatmulArgs& args, ThreadPool& pool, void* own) const {
     const std::size_t bytes = scratch(args);
     const int count = parts(args, pool.threads());
-    pool.run(count, [&](int part) { product(args, part, count, part == 0 ? own : thread_scratch(bytes)); });
+    const PartScratch rooms(own);
+    pool.run(count, [&](int part) { product(args, part, count, rooms.of_thread(bytes)); });
   }
 };
 

@@ -62,9 +62,11 @@ template <class T, class Body>
 void split_work(ThreadPool& pool, std::int64_t units, std::int64_t work, T* mine, std::int64_t elements,
                 const Body& body) {
   const std::int64_t parts = threads_for(kProductWork, work, units, pool.threads());
+  const PartScratch rooms(mine);
+  const std::size_t bytes = static_cast<std::size_t>(std::max<std::int64_t>(elements, 1)) * sizeof(T);
   pool.run(static_cast<int>(parts), [&](int part) {
     const std::int64_t begin = units * part / parts, end = units * (part + 1) / parts;
-    if (begin < end) body(begin, end, part == 0 ? mine : scratch<T>(elements));
+    if (begin < end) body(begin, end, static_cast<T*>(rooms.of_thread(bytes)));
   });
 }
 
