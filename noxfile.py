@@ -98,7 +98,7 @@ def isa(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take more than a few seconds: Python's, and C++ sweeps over 16-bit numbers."""
+    """The tests that take more than a few seconds: Python's, and C++ sweeps over all numbers of a type."""
     install_popsr(session, "test", "examples", "mpi")
     install_group(session, "mpi")
     session.run("pytest", "-m", "slow", *session.posargs)

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/narrow_stochastically.h"
@@ -129,6 +130,40 @@ TEST_CASE("elementwise kernels agree, with and without residual, in place too") 
       });
     }
   }
+}
+
+/// Of `count` floats from `first` on, by their bits: those of which `op` differs between the levels.
+std::int64_t floats_that_differ(ElementwiseOp op, std::uint64_t first, std::uint64_t count) {
+  constexpr std::size_t kTogether = 1U << 14;
+  std::vector<std::uint32_t> x(kTogether), dy(kTogether, 0x3f333333U), expected(kTogether), found(kTogether);
+  const void* const in[] = {x.data(), dy.data()};
+  const std::vector<std::string> names = available_levels();
+  std::int64_t different = 0;
+  for (std::uint64_t begin = first; begin < first + count; begin += kTogether) {
+    for (std::size_t i = 0; i < kTogether; ++i) x[i] = static_cast<std::uint32_t>(begin + i);
+    kernel_table(names.front())
+        .elementwise(op, Compute::kF32)(expected.data(), nullptr, in, kTogether, nullptr);
+    for (const std::string& level : names) {
+      kernel_table(level).elementwise(op, Compute::kF32)(found.data(), nullptr, in, kTogether, nullptr);
+      for (std::size_t i = 0; i < kTogether; ++i) different += expected[i] != found[i] ? 1 : 0;
+    }
+  }
+  return different;
+}
+
+// Levels with fused multiply-adds use them in gelu.
+TEST_CASE("gelu of floats is the same at all levels") {
+  for (const ElementwiseOp op : {ElementwiseOp::kGelu, ElementwiseOp::kGeluGrad}) {
+    for (const std::uint64_t sign : {0ULL, 1ULL << 31}) {
+      CHECK(floats_that_differ(op, sign + 0x3f000000U, 1U << 20) == 0);  // from 0.5 on
+      CHECK(floats_that_differ(op, sign + 0x41000000U, 1U << 18) == 0);  // from 8 on
+    }
+  }
+}
+
+TEST_CASE("gelu slow: of every float, the same at all levels" * doctest::skip()) {
+  CHECK(floats_that_differ(ElementwiseOp::kGelu, 0, 1ULL << 32) == 0);
+  CHECK(floats_that_differ(ElementwiseOp::kGeluGrad, 0, 1ULL << 32) == 0);
 }
 
 TEST_CASE("a result depends on its own operands only") {

@@ -39,9 +39,9 @@ class ThreadPool {
   /// Adds the times of further parts to `times`; null ends that.
   void keep_times(PartTimes* times);
 
-  /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for all.
-  /// The caller also runs parts whose threads have not begun when it is done with its own, one after the other.
-  /// `body` must not throw. Not reentrant: a body must not call run().
+  /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for
+  /// all. The caller also runs parts whose threads have not begun when it is done with its own, one after
+  /// the other. `body` must not throw. Not reentrant: a body must not call run().
   template <class Body>
   void run(int parts, const Body& body) {
     if (parts <= 1) {
@@ -84,8 +84,8 @@ void set_default_threads(int threads);
 /// Scratch memory of the calling thread: 64-byte aligned, grows and is kept, contents undefined.
 void* thread_scratch(std::size_t bytes);
 
-/// Scratch memory for parts of a run whose caller uses thread_scratch() for something else meanwhile: on the thread
-/// that makes this it is `own`.
+/// Scratch memory for parts of a run whose caller uses thread_scratch() for something else meanwhile: on the
+/// thread that makes this it is `own`.
 class PartScratch {
  public:
   explicit PartScratch(void* own) : own_(own) {}

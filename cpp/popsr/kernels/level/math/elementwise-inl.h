@@ -128,7 +128,10 @@ consteval ElementwiseFn kernel_of() {
   if constexpr (requires(void* hi, const void* const* in) { Op::template run<T>(hi, hi, in, 0, nullptr); })
     return Op::template run<T>;
   else if constexpr (sizeof(T) == sizeof(float) && Traits<T>::kFloat && requires { Op::kPacks; })
-    return unary_packs<T, Op>;
+    if constexpr (row_of(kOp).operands == 1)
+      return unary_packs<T, Op>;
+    else
+      return binary_packs<Op>;
   else
     return elementwise_loop<Op, kOp, T>;
 }

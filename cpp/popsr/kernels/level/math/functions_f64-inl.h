@@ -1,7 +1,7 @@
-// exp, log, log2, tanh of double and the double-double pieces of pow and gelu: branch-free, no fused
-// multiply-add. log is fdlibm's (e_log.c); the rational of tanh is Cephes' (netlib cephes/double); the
-// polynomial of exp interpolates (e^r - 1 - r) / r^2 in Chebyshev points of |r| <= ln(2)/2, relative error of
-// e^r 2^-61.
+// exp, log, log2, tanh of double and the double-double pieces of pow and gelu: branch-free, without fused
+// multiply-adds but for exp_fused. log is fdlibm's (e_log.c); the rational of tanh is Cephes' (netlib
+// cephes/double); the polynomial of exp interpolates (e^r - 1 - r) / r^2 in Chebyshev points of |r| <=
+// ln(2)/2, relative error of e^r 2^-61.
 #pragma once
 
 #include "popsr/kernels/level/simd/double_double-inl.h"
@@ -13,19 +13,32 @@ inline constexpr double kLog2E64 = 1.44269504088896338700;
 inline constexpr double kLn2High64 = 6.93147180369123816490e-01;  // 33 bits: exact times the exponent.
 inline constexpr double kLn2Low64 = 1.90821492927058770002e-10;
 
+/// Ways to compute a * b + c.
+struct TwoRoundings {
+  template <class F>
+  [[gnu::always_inline]] static F multiply_add(const F& a, const F& b, const F& c) {
+    return a * b + c;
+  }
+};
+struct Fused {
+  [[gnu::always_inline]] static Doubles multiply_add(const Doubles& a, const Doubles& b, const Doubles& c) {
+    return kernels::multiply_add(a, b, c);
+  }
+};
+
 /// (e^r - 1 - r) / r^2. F: see vector_types-inl.h.
-template <class F>
+template <class Steps = TwoRoundings, class F>
 [[gnu::always_inline]] inline F exp_curve(F r) {
-  F q = 0x1.1f7340dbc337ep-29 * r + 0x1.af4e554377204p-26;
-  q = q * r + 0x1.27e4db46cddd1p-22;
-  q = q * r + 0x1.71de01fdbf9cap-19;
-  q = q * r + 0x1.a01a01a6e1e2ap-16;
-  q = q * r + 0x1.a01a01abf85abp-13;
-  q = q * r + 0x1.6c16c16c162c3p-10;
-  q = q * r + 0x1.11111111100bep-7;
-  q = q * r + 0x1.5555555555556p-5;
-  q = q * r + 0x1.5555555555557p-3;
-  return q * r + 0.5;
+  F q = Steps::multiply_add(F(0x1.1f7340dbc337ep-29), r, F(0x1.af4e554377204p-26));
+  q = Steps::multiply_add(q, r, F(0x1.27e4db46cddd1p-22));
+  q = Steps::multiply_add(q, r, F(0x1.71de01fdbf9cap-19));
+  q = Steps::multiply_add(q, r, F(0x1.a01a01a6e1e2ap-16));
+  q = Steps::multiply_add(q, r, F(0x1.a01a01abf85abp-13));
+  q = Steps::multiply_add(q, r, F(0x1.6c16c16c162c3p-10));
+  q = Steps::multiply_add(q, r, F(0x1.11111111100bep-7));
+  q = Steps::multiply_add(q, r, F(0x1.5555555555556p-5));
+  q = Steps::multiply_add(q, r, F(0x1.5555555555557p-3));
+  return Steps::multiply_add(q, r, F(0.5));
 }
 
 /// e^(x + tail) = mantissa * scale1 * scale2; multiply in that order, only the last product may round.
@@ -36,21 +49,54 @@ struct ScaledExpF64 {
   F scale2;
 };
 using ExpParts = ScaledExpF64<double>;
-/// -800 <= x <= 710. F: see vector_types-inl.h.
+/// x = n ln 2 + r + correction, |r| <= ln(2) / 2 and a little; n stands in the low bits of `shifted`.
 template <class F>
-[[gnu::always_inline]] inline ScaledExpF64<F> exp_parts_within(F x, F tail) {
-  const double magic = 6755399441055744.0;  // 1.5 * 2^52
-  const F shifted = x * kLog2E64 + magic;
-  const F n = shifted - magic;
+struct ReducedExponent {
+  F shifted;
+  F r;
+  F correction;
+};
+inline constexpr double kExpMagic = 6755399441055744.0;  // 1.5 * 2^52
+template <class F>
+[[gnu::always_inline]] inline ReducedExponent<F> reduced_exponent(F x) {
+  const F shifted = x * kLog2E64 + kExpMagic;
+  const F n = shifted - kExpMagic;
   const F r_hi = x - n * kLn2High64;
   const F r_lo = n * kLn2Low64;
   const F r = r_hi - r_lo;
-  const F correction = ((r_hi - r) - r_lo) + tail;
-  const F curve = exp_curve(r) * (r * r);  // e^(r + c) = e^r + c e^r up to c^2
-  const F mantissa = 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
-  const typename WordsOf<F>::type exponent = bits_of(shifted) - bits_of(magic);
+  return {shifted, r, (r_hi - r) - r_lo};
+}
+/// e^(r + correction) = e^r + correction e^r up to correction^2
+template <class F>
+[[gnu::always_inline]] inline F exp_mantissa(F r, F correction) {
+  const F curve = exp_curve(r) * (r * r);
+  return 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
+}
+
+/// -800 <= x <= 710. F: see vector_types-inl.h.
+template <class F>
+[[gnu::always_inline]] inline ScaledExpF64<F> exp_parts_within(F x, F tail) {
+  const ReducedExponent<F> reduced = reduced_exponent(x);
+  const F mantissa = exp_mantissa(reduced.r, reduced.correction + tail);
+  const typename WordsOf<F>::type exponent = bits_of(reduced.shifted) - bits_of(kExpMagic);
   const typename WordsOf<F>::type half = ((exponent + 2048U) >> 1) - 1024U;
   return {mantissa, from_bits((half + 1023U) << 52), from_bits((exponent - half + 1023U) << 52)};
+}
+/// e^x for |x| <= 708, where it is normal: the bits of exp_of with fewer steps.
+template <class F>
+[[gnu::always_inline]] inline F exp_of_moderate(F x) {
+  const ReducedExponent<F> reduced = reduced_exponent(x);
+  return from_bits(bits_of(exp_mantissa(reduced.r, reduced.correction)) + (bits_of(reduced.shifted) << 52));
+}
+
+/// e^x for |x| <= 708 with fused steps where the level has them, so with other bits: for float results that
+/// are the same either way.
+[[gnu::always_inline]] inline Doubles exp_fused(const Doubles& x) {
+  const Doubles shifted = multiply_add(x, kLog2E64, kExpMagic);
+  const Doubles n = shifted - kExpMagic;
+  const Doubles r = multiply_add(n, -kLn2Low64, multiply_add(n, -kLn2High64, x));
+  const Doubles mantissa = 1.0 + multiply_add(exp_curve<Fused>(r), r * r, r);
+  return from_bits(bits_of(mantissa) + (bits_of(shifted) << 52));
 }
 
 [[gnu::always_inline]] inline ExpParts exp_parts(double x, double tail) {

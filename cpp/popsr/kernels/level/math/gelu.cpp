@@ -33,10 +33,12 @@ inline constexpr double kGeluCubic = 0x1.2444f2a4d8b4bp-4;   // 2 sqrt(2/pi) * 0
   return x == -kInfF64 ? -0.0 : (x != x ? x : result);
 }
 
-/// In double without the double-double exponent: |2u| < 130 where a float result is not zero.
-template <class F>
-[[gnu::always_inline]] inline F gelu_in_double(const F& x) {
-  return at_least(x, -40.0) / (1.0 + exp_of(-(x * (kGeluLinear + kGeluCubic * (x * x)))));
+/// In double without the double-double exponent: |2u| < 130 where a float result is neither zero nor x. Steps
+/// are fused where the level can: of all floats none is rounded to another one for it (tested).
+[[gnu::always_inline]] inline Doubles gelu_in_double(const Doubles& x) {
+  const Doubles limited = at_least(x, -20.0);  // |2u(20)| < 603
+  const Doubles inner = at_most(limited, 20.0);
+  return limited / (1.0 + exp_fused(inner * multiply_add(-kGeluCubic, inner * inner, -kGeluLinear)));
 }
 [[gnu::always_inline]] inline Floats gelu_of(const Floats& x) {
   Floats out;
@@ -55,6 +57,22 @@ template <class F>
   return s + limited * slope * (t * reciprocal * reciprocal);
 }
 
+/// Below it e^x is zero in double.
+inline constexpr double kZeroExponent = -745.1332191019412;
+/// For floats: where e^exponent is subnormal, any number as small gives the same floats. NaN comes from x
+/// alone.
+[[gnu::always_inline]] inline Doubles gelu_derivative(const Doubles& x) {
+  const Doubles limited = at_most(at_least(x, -40.0), 40.0);
+  const Doubles square = limited * limited;
+  const Doubles exponent = negative_magnitude(limited * (kGeluLinear + kGeluCubic * square));
+  const Doubles t =
+      where_at_least(exponent, kZeroExponent, exp_of_moderate(at_least(exponent, -708.0)), Doubles(0.0));
+  const Doubles reciprocal = 1.0 / (1.0 + t);
+  const Doubles s = where_below(x, 0.0, t * reciprocal, reciprocal);
+  const Doubles slope = kGeluLinear + 3.0 * kGeluCubic * square;
+  return s + limited * slope * (t * reciprocal * reciprocal);
+}
+
 struct Gelu {
   static constexpr bool kPacks = true;
   template <class F>
@@ -65,6 +83,13 @@ struct Gelu {
 
 /// The product in double, rounded once.
 struct GeluGrad {
+  static constexpr bool kPacks = true;
+  [[gnu::always_inline]] static Floats apply(const Floats& x, const Floats& dy) {
+    Floats out;
+    for (int part = 0; part < 2; ++part)
+      narrow_into(out, part, widened(dy, part) * gelu_derivative(widened(x, part)));
+    return out;
+  }
   template <class T>
   [[gnu::always_inline]] static T apply(T x, T dy) {
     return static_cast<T>(static_cast<double>(dy) * gelu_derivative(static_cast<double>(x)));

@@ -4,7 +4,7 @@
 
 #include "popsr/kernels/level/common-inl.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -125,6 +125,19 @@ template <class Vector>
 }
 #endif
 
+/// a * b + c, rounded once where the level has an instruction for it: only for results that are the same
+/// either way.
+[[gnu::always_inline]] inline Doubles multiply_add(Doubles a, const Doubles& b, const Doubles& c) {
+#if defined(__AVX512F__)
+  for (int k = 0; k < kPack; ++k) a.v[k] = (DoubleVector)_mm512_fmadd_pd(a.v[k], b.v[k], c.v[k]);
+#elif defined(__FMA__)
+  for (int k = 0; k < kPack; ++k) a.v[k] = (DoubleVector)_mm256_fmadd_pd(a.v[k], b.v[k], c.v[k]);
+#else
+  for (int k = 0; k < kPack; ++k) a.v[k] = a.v[k] * b.v[k] + c.v[k];
+#endif
+  return a;
+}
+
 /// Clamps; NaN passes.
 [[gnu::always_inline]] inline float at_least(float x, float low) { return x < low ? low : x; }
 [[gnu::always_inline]] inline float at_most(float x, float high) { return x > high ? high : x; }
@@ -148,6 +161,25 @@ template <class E, class V>
 [[gnu::always_inline]] inline Floats where_above(const Floats& x, float limit, const Floats& above,
                                                  Floats otherwise) {
   for (int k = 0; k < kPack; ++k) otherwise.v[k] = x.v[k] > limit ? above.v[k] : otherwise.v[k];
+  return otherwise;
+}
+
+/// -|x|
+[[gnu::always_inline]] inline Doubles negative_magnitude(Doubles x) {
+  for (DoubleVector& each : x.v)
+    each = __builtin_bit_cast(DoubleVector, __builtin_bit_cast(LongVector, each) | (1ULL << 63));
+  return x;
+}
+/// x >= limit ? above : otherwise, which is also NaN's
+[[gnu::always_inline]] inline Doubles where_at_least(const Doubles& x, double limit, const Doubles& above,
+                                                     Doubles otherwise) {
+  for (int k = 0; k < kPack; ++k) otherwise.v[k] = x.v[k] >= limit ? above.v[k] : otherwise.v[k];
+  return otherwise;
+}
+/// x < limit ? below : otherwise
+[[gnu::always_inline]] inline Doubles where_below(const Doubles& x, double limit, const Doubles& below,
+                                                  Doubles otherwise) {
+  for (int k = 0; k < kPack; ++k) otherwise.v[k] = x.v[k] < limit ? below.v[k] : otherwise.v[k];
   return otherwise;
 }
 

@@ -44,5 +44,31 @@ void unary_packs(void* hi, void*, const void* const* in, std::int64_t n, const d
   __builtin_memcpy(out + i, rest, static_cast<std::size_t>(n - i) * sizeof(Stored));
 }
 
+/// One pack of two operands.
+template <class Op>
+[[gnu::always_inline]] inline void apply_pack(float* to, const float* x, const float* y) {
+  Floats a, b;
+  for (int k = 0; k < kPack; ++k) {
+    load_vector(a.v[k], x + k * (kFloats / kPack));
+    load_vector(b.v[k], y + k * (kFloats / kPack));
+  }
+  a = Op::apply(a, b);
+  for (int k = 0; k < kPack; ++k) store_vector(to + k * (kFloats / kPack), a.v[k]);
+}
+
+template <class Op>
+void binary_packs(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
+  const float *x = static_cast<const float*>(in[0]), *y = static_cast<const float*>(in[1]);
+  float* out = static_cast<float*>(hi);
+  std::int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) apply_pack<Op>(out + i, x + i, y + i);
+  if (i == n) return;
+  float rest[2][kFloats] = {};
+  __builtin_memcpy(rest[0], x + i, static_cast<std::size_t>(n - i) * sizeof(float));
+  __builtin_memcpy(rest[1], y + i, static_cast<std::size_t>(n - i) * sizeof(float));
+  apply_pack<Op>(rest[0], rest[0], rest[1]);
+  __builtin_memcpy(out + i, rest[0], static_cast<std::size_t>(n - i) * sizeof(float));
+}
+
 }  // namespace
 }  // namespace popsr::kernels
