@@ -1,6 +1,5 @@
 #include "popsr/runtime/observe/tracer.h"
 
-
 namespace popsr {
 namespace {
 
