@@ -1,15 +1,14 @@
 // The floating-point environment of kernels: the fast way of x86 and the portable one.
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <cfenv>
 #include <limits>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/kernels/float_env.h"
+#include "support/run_at_once.h"
 
 namespace popsr::kernels {
 namespace {
@@ -71,11 +70,7 @@ TEST_CASE("float environment: threads of a pool start with the default one") {
   std::vector<int> up(3, -1);
   {
     ThreadPool pool(3);
-    std::atomic<int> missing{3};  // each part waits for the others, so that each has its own thread
-    pool.run(3, [&up, &missing](int part) {
-      for (missing.fetch_sub(1); missing.load() != 0;) std::this_thread::yield();
-      up[static_cast<std::size_t>(part)] = rounds_up() ? 1 : 0;
-    });
+    run_at_once(pool, [&up](int part) { up[static_cast<std::size_t>(part)] = rounds_up() ? 1 : 0; });
   }
   std::fesetround(FE_TONEAREST);
   CHECK(up == std::vector<int>{1, 0, 0});  // part 0 runs on this thread, whose caller sees to it

@@ -15,6 +15,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
+#include "support/run_at_once.h"
 
 namespace popsr {
 namespace {
@@ -34,16 +35,6 @@ TEST_CASE("thread pool: every part runs once, for any number of parts") {
       CHECK(counts_of(pool, parts) == expected);
     }
   }
-}
-
-/// Lets each part wait for all others, so that none of them can be run by the caller.
-template <class Body>
-void run_at_once(ThreadPool& pool, const Body& body) {
-  std::atomic<int> missing{pool.threads()};
-  pool.run(pool.threads(), [&](int part) {
-    for (missing.fetch_sub(1); missing.load() != 0;) std::this_thread::yield();
-    body(part);
-  });
 }
 
 TEST_CASE("thread pool: part 0 runs on the caller, part p on the same thread or on the caller") {

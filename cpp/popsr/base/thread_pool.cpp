@@ -43,7 +43,11 @@ void wait_while_equal(const std::atomic<T>& value, T old, const StaysAwake& stay
     if (i % 64 != 63) continue;
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited <= kSpin) continue;
-    waited <= kLongSpin&& stays_awake() ? static_cast<void>(sched_yield()) : sleep();
+    if (waited <= kLongSpin && stays_awake()) {
+      sched_yield();
+    } else {
+      sleep();
+    }
   }
 }
 
@@ -84,7 +88,7 @@ struct ThreadPool::Worker {
 };
 
 struct ThreadPool::State {
-  std::vector<Worker> workers;               ///< That of part p stands at p - 1.
+  std::vector<Worker> workers;               ///< See worker_of().
   std::atomic<std::uint64_t> generation{0};  ///< The number of the last job, bumped also to stop.
   std::atomic<int> pending{0};  ///< Parts of the job that are not done, without the caller's own.
   std::atomic<bool> stop{false};
@@ -99,12 +103,15 @@ struct ThreadPool::State {
 
   explicit State(int threads) : workers(static_cast<std::size_t>(threads - 1)) {}
 
+  Worker& worker_of(int part) { return workers[static_cast<std::size_t>(part - 1)]; }
+
   void join() {
     stop.store(true, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_acq_rel);
     generation.notify_all();
-    for (Worker& worker : workers)
+    for (Worker& worker : workers) {
       if (worker.thread.joinable()) worker.thread.join();
+    }
   }
 
   /// Lets the workers begin a job of so many parts; returns its number.
@@ -142,7 +149,7 @@ struct ThreadPool::State {
   void run_as_caller(std::uint64_t job, int parts) {
     run_part(0);
     for (int part = 1; part < parts; ++part) {
-      if (!workers[static_cast<std::size_t>(part - 1)].take(job)) continue;
+      if (!worker_of(part).take(job)) continue;
       run_part(part);
       pending.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -151,7 +158,7 @@ struct ThreadPool::State {
   void work(int index) {
     // A new thread inherits its parent's flush-to-zero flags, which any fast-math library may have set.
     std::fesetenv(FE_DFL_ENV);
-    Worker& self = workers[static_cast<std::size_t>(index - 1)];
+    Worker& self = worker_of(index);
     for (std::uint64_t seen = 0;;) {
       // One on the caller's processor would keep it from the caller.
       const auto stays_awake = [this] {
@@ -198,8 +205,7 @@ void ThreadPool::run_erased(int parts, Erased body, const void* context) {
     auto fresh = std::make_unique<State>(threads_);
     try {
       for (int i = 1; i < threads_; ++i) {
-        fresh->workers[static_cast<std::size_t>(i - 1)].thread =
-            std::thread([state = fresh.get(), i] { state->work(i); });
+        fresh->worker_of(i).thread = std::thread([state = fresh.get(), i] { state->work(i); });
       }
     } catch (...) {  // the system has no more threads: none is left behind, and the next run tries again
       fresh->join();

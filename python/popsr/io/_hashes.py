@@ -42,7 +42,7 @@ def read_hash(file: OpenFile, key: str, value: str) -> tuple[str, str]:
     """Name and digits of the hash that a file has under one of the keys.
 
     Raises:
-        CheckpointError: these are no digits of a hash.
+        CheckpointError: ``value`` does not consist of 64 or 128 hexadecimal digits.
     """
     if not _HEXADECIMAL.fullmatch(value):
         raise file.bad(f"has a wrong {key}, got {shown_name(value, 40)}, expected hexadecimal digits")

@@ -128,10 +128,7 @@ consteval ElementwiseFn kernel_of() {
   if constexpr (requires(void* hi, const void* const* in) { Op::template run<T>(hi, hi, in, 0, nullptr); })
     return Op::template run<T>;
   else if constexpr (sizeof(T) == sizeof(float) && Traits<T>::kFloat && requires { Op::kPacks; })
-    if constexpr (row_of(kOp).operands == 1)
-      return unary_packs<T, Op>;
-    else
-      return binary_packs<Op>;
+    return packs<T, Op, row_of(kOp).operands>;
   else
     return elementwise_loop<Op, kOp, T>;
 }
@@ -141,7 +138,7 @@ consteval ElementwiseFn bf16_kernel_of() {
   if constexpr (requires { Op::run_bf16; })
     return Op::run_bf16;
   else if constexpr (requires { Op::kPacks; })
-    return unary_packs<std::uint16_t, OnBf16<Op>>;
+    return packs<std::uint16_t, OnBf16<Op>, 1>;
   else if constexpr (row_of(kOp).operands == 1)
     return unary_bf16<Op>;
   else
