@@ -9,7 +9,7 @@ decomposed to ATen's core set.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +25,12 @@ from popsr.bridge.torch._locations import (
     stack_trace,
 )
 from popsr.bridge.torch._notes import noted_backward
+from popsr.bridge.torch._same import GraphKey
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.bridge.torch._synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "functional", "primitive", "record"]
+__all__ = ["Recorded", "functional", "primitive", "record", "resolve_writes"]
 
 
 @dataclass
@@ -39,10 +40,14 @@ class Recorded:
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
         groups: ranks of each process group that a collective names, by the group's name.
+        functional: the graph of core ops without writes and views; ranks that record the same ops share it.
+        key: the key of ``module``.
     """
 
     module: Any
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    functional: Any = None
+    key: GraphKey | None = None
 
 
 def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
@@ -80,6 +85,21 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
         if not node.users and (getattr(node.target, "namespace", "") == "profiler" or node.op == "get_attr"):
             found.module.graph.erase_node(node)
     return found
+
+
+def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
+    """Add the graph without writes, or that of a rank which recorded the same ops.
+
+    Process groups are then named as that rank names them.
+    """
+    key = found.key = GraphKey(found.module)
+    for other in others:
+        if other.key is not None and other.key.rows == key.rows:
+            found.functional = other.functional
+            pairs = zip(other.key.groups, key.groups, strict=True)
+            found.groups = found.groups | {theirs: found.groups[own] for theirs, own in pairs}
+            return
+    found.functional = functional(found.module, inputs)
 
 
 def primitive(module: Any, inputs: Sequence[Any]) -> Any:

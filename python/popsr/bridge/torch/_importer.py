@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr import dtypes
@@ -144,6 +144,11 @@ class Importer:
             return found(site, *args, **options)
         except Gap as gap:
             return self._gap(node, f"{node.target} ({gap})", (args, options))
+        except TypeError:
+            if not any(isinstance(each, Scalar) for each in _values((args, options))):
+                raise
+            what = "a number that is known only when the step runs, or differs between ranks"
+            return self._gap(node, f"{node.target} ({what})", (args, options))
         except Error as error:
             if self._builder.gaps:  # an operand is a stand-in, of another type than the op's own
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
@@ -215,13 +220,18 @@ def _is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
-def _tensors(values: Any) -> Iterable[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, Scalar):
-        yield values.tensor
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from _tensors(each)
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in _values(values):
+        if isinstance(value, Tensor | Scalar):
+            yield value.tensor if isinstance(value, Scalar) else value
+
+
+def _values(operands: Any) -> Iterator[Any]:
+    """Operands that are neither lists nor dicts."""
+    if isinstance(operands, dict):
+        operands = list(operands.values())
+    if isinstance(operands, list | tuple):
+        for each in operands:
+            yield from _values(each)
+    else:
+        yield operands

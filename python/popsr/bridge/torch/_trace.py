@@ -12,8 +12,8 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, functional, record
-from popsr.bridge.torch._dtypes import dtype_of
+from popsr.bridge.torch._capture import Recorded, record, resolve_writes
+from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -108,9 +108,8 @@ def trace_step(
 
 @dataclass
 class _Seen:
-    """The result of tracing: the graph, the tensors on each rank that was traced, and the batch of every rank."""
+    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
 
-    module: Any
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
@@ -121,7 +120,7 @@ class _Seen:
 def _trace_ranks(
     step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
 ) -> _Seen:
-    """Trace the step as each rank; the first comes last, as its graph is traced further."""
+    """Trace the step as each rank; the first comes last, so that results are named as it names them."""
     import torch
 
     if not isinstance(model, torch.nn.Module) and not callable(model):
@@ -135,19 +134,14 @@ def _trace_ranks(
         with rank_of(rank, world, where):
             call = _call(step, model, optimizer, batch, rank, where)
             inputs = call.inputs()
-            recorded[rank] = record(call, inputs)
-            leaves[rank] = call.leaves
-            if rank == 0:
-                first = recorded[0]
-                merged = (
-                    merge([recorded[r] for r in numbers], where) if len(numbers) > 1 else Merged(first.module)
-                )
-                extra = [values[0] for values in merged.varying]
-                module = functional(first.module, [*inputs, *extra])
+            found = record(call, inputs)
+            resolve_writes(found, inputs, recorded.values())
+            recorded[rank], leaves[rank] = found, call.leaves
+    merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
     if len(numbers) < world and _is_function(batch):
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
-    return _Seen(module, merged, first, [leaves[r] for r in numbers], call.results, data)
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data)
 
 
 def _is_function(batch: Sequence[Any]) -> bool:
@@ -201,12 +195,13 @@ def _built(
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
             if leaf.role == "state":
                 states.append(leaf.path)
-        for number, rows in enumerate(seen.merged.varying):
-            values = Values([array_of(row) for row in rows], world)
+        for number, varying in enumerate(seen.merged.varying):
+            values = Values([array_of(row) for row in varying.values], world)
             groups = grouping_of_values(values.labels())
-            inputs.append(builder.state(f"of rank {number}", values.of_groups(groups), groups))
+            state = builder.state(f"of rank {number}", values.of_groups(groups), groups)
+            inputs.append(Scalar(state) if varying.is_number else state)
         seeds = RandomSeeds(builder, patterns, world)
-        made = Importer(builder, grouping, seeds).run(seen.module, inputs)
+        made = Importer(builder, grouping, seeds).run(seen.merged.module, inputs)
         for path, old, new in zip(states, inputs, made, strict=False):
             if new is not old:
                 builder.update(path, new)
