@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from popsr.bridge.torch._ranks import (
 )
 from popsr.bridge.torch._recipes import recipe_for
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
-from popsr.errors import ArgumentTypeError, ReplicaError
+from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["trace_step"]
@@ -137,11 +138,27 @@ def _trace_ranks(
             found = record(call, inputs)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
+    _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
     if len(numbers) < world and _is_function(batch):
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data)
+
+
+def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
+    """Refuse ranks that hold other tensors than the first: other names, shapes or element types."""
+    for rank, leaves in enumerate(of_ranks):
+        for own, first in itertools.zip_longest(leaves, of_ranks[0]):
+            texts = [
+                "none" if leaf is None else f"{shown(leaf.path)} {leaf.local.dtype} {list(leaf.local.shape)}"
+                for leaf in (first, own)
+            ]
+            if texts[0] != texts[1]:
+                raise UnsupportedError(
+                    f"{where}: ranks 0 and {rank} hold different tensors, got {texts[0]} and {texts[1]}, expected the "
+                    "same names, shapes and types on all ranks"
+                )
 
 
 def _is_function(batch: Sequence[Any]) -> bool:
