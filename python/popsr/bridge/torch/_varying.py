@@ -120,7 +120,7 @@ class Operands:
         if all(isinstance(value, torch.fx.Node) for value in values):
             return self._chosen(values, node)
         # A number where torch takes any number or a tensor; elsewhere it says what is computed, not with what.
-        if "number" not in kind and "Tensor" not in kind and kind != "Any":
+        if "number" not in kind and "Tensor" not in kind:
             return None
         dtype = _number_dtype(values)
         if dtype is None:
