@@ -1,4 +1,4 @@
-"""Each argument of each op in turn differs on a rank: results are called equal only where torch's have the same bits."""
+"""Each argument of each op differs on a rank in turn: what is called equal has the same bits in torch."""
 
 from __future__ import annotations
 
