@@ -29,6 +29,7 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._uninitialised import EMPTY
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
@@ -210,9 +211,10 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 def _is_random(target: Any) -> bool:
+    """True for an op that draws, or whose result nothing has written."""
     import torch
 
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return str(target).removeprefix("aten.") in EMPTY or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _tensors(values: Any) -> Iterable[Tensor]:

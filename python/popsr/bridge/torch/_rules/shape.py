@@ -12,6 +12,7 @@ from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
+from popsr.bridge.torch._uninitialised import EMPTY
 from popsr.tensor import Tensor, constant
 
 __all__ = ["at_places"]
@@ -149,6 +150,8 @@ def _written(t: Tensor, axis: int, places: list[int], new: Tensor) -> Tensor:
     """The tensor with new elements at some places of an axis: by a gather from both."""
     if not places:
         return t
+    if places == list(range(t.shape[axis])):
+        return new
     order = np.arange(t.shape[axis])
     order[places] = t.shape[axis] + np.arange(len(places))
     both = ops.concat([t, new], axis)
@@ -247,15 +250,36 @@ def _full(site: Site, _shape: Any, *values: Any) -> Tensor:
     "zeros.default",
     "zeros_like.default",
     "new_zeros.default",
-    "empty.memory_format",
-    "empty_like.default",
-    "empty_strided.default",
-    "empty_permuted.default",
-    "new_empty.default",
-    "new_empty_strided.default",
 )
 def _zeros(site: Site, *_shape: Any) -> Tensor:
     return site.full(site.shape, 0, site.dtype)
+
+
+@rule(*EMPTY)
+def _empty(site: Site, *_shape: Any) -> Tensor:
+    return _unwritten(site.shape, site.dtype)
+
+
+def _unwritten(shape: Sequence[int], kind: dtypes.dtype) -> Tensor:
+    """Memory that nothing has written: each replica's own number from 1 on in every element; of bools every other."""
+    if kind.name.startswith("float8"):
+        raise Gap("uninitialised memory of float8")
+    number = ops.add(ops.cast(ops.replica_index(), dtypes.int32), constant(np.asarray(1), dtypes.int32))
+    if kind == dtypes.bool:
+        number = ops.bitwise_and(number, constant(np.asarray(1), dtypes.int32))
+    return ops.expand(cast(number, kind), tuple(shape)) if tuple(shape) else cast(number, kind)
+
+
+@rule("resize.default")
+def _resize(site: Site, t: Tensor, _shape: Any) -> Tensor:
+    """The elements in memory, as many as fit, and then what nothing has written."""
+    old, new = math.prod(t.shape), math.prod(site.shape)
+    flat = ops.reshape(t, (old,))
+    if new > old:
+        flat = ops.concat([flat, _unwritten((new - old,), t.dtype)], 0)
+    elif new < old:
+        flat = ops.slice(flat, 0, new, 1, 0)
+    return ops.reshape(flat, site.shape)
 
 
 @rule("ones.default", "ones_like.default", "new_ones.default")
