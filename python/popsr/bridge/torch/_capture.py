@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from popsr.bridge.torch._asynchronous import Pending
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._draws import Draws, kept_generator
+from popsr.bridge.torch._generators import Drawn, Generators, without_generator
 from popsr.bridge.torch._locations import (
     Place,
     current_place,
@@ -39,10 +41,12 @@ class Recorded:
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
         groups: ranks of each process group that a collective names, by the group's name.
+        drawn: draws from generators that ops are given.
     """
 
     module: Any
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    drawn: Drawn | None = None
 
 
 def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
@@ -57,20 +61,24 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
 
     watcher = _watcher()
     found = Recorded(None)
+    generators = Generators(function)
 
     def watched(*args: Any) -> Any:
         # attention and recurrent layers as ops that other models have, too
         with contextlib.ExitStack() as stack:
-            for each in (watcher(found.groups), noted_reductions(), synchronised_norms()):
+            pending = Pending()
+            stack.callback(pending.close)
+            for each in (watcher(found.groups, pending, Draws(generators)), noted_reductions(), synchronised_norms()):
                 stack.enter_context(each)
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with notes.preserve_node_meta(), kept_generator():
+    with notes.preserve_node_meta(), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
+            found.drawn = generators.drawn()
         except Error:
             raise
         except Exception as error:
@@ -254,7 +262,7 @@ def _told(error: Exception, place: Place | None = None) -> Error:
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
 
 
-def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
+def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
     """The mode of the first pass; made in a function as its base is torch's."""
     import torch
     import torch.fx.traceback as notes
@@ -268,9 +276,9 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     class Watcher(TorchDispatchMode):
         supports_higher_order_operators = True  # branches and loops are recorded as they stand
 
-        def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
+        def __init__(self, groups: dict[str, tuple[int, ...]], pending: Pending, draws: Draws) -> None:
             super().__init__()
-            self._groups, self._draws = groups, Draws()
+            self._groups, self._pending, self._draws = groups, pending, draws
             self._places: dict[int, Place] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -284,13 +292,19 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
-            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
+            written = list(_written(op, args))
+            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in written):
                 raise _writes_constant(op, place)
-            if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
-                with self._draws.noted():
+            if self._pending and written and op.namespace != "c10d":
+                self._pending.note_writes(written)
+            generator = options.get("generator")
+            if generator is not None:
+                op, options = without_generator(op), {k: v for k, v in options.items() if k != "generator"}
+            if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
+                with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, _called)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
-                return functional_collective(op, args, options, self._groups)
+                return functional_collective(op, args, options, self._groups, self._pending)
             return in_terms_of_others(op, args, options, _called)
 
         def _place(self) -> Place | None:

@@ -10,7 +10,7 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
-from popsr.bridge.torch._draws import draw_of
+from popsr.bridge.torch._draws import draw_of, generator_draw_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
@@ -29,7 +29,7 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
-from popsr.bridge.torch._uninitialised import EMPTY
+from popsr.bridge.torch._uninitialised import EMPTY, memory_of
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
@@ -69,15 +69,22 @@ class Importer:
         builder: the program that ops are added to; its main graph is entered.
         grouping: the replica grouping of a process group's name.
         random_seed: makes a seed that no other op has.
+        generator_seed: makes the seed of an op that is given a generator, of the op's number in the trace and of the
+            number of its draw.
     """
 
     def __init__(
-        self, builder: StepBuilder, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]
+        self,
+        builder: StepBuilder,
+        grouping: Callable[[str], Any],
+        random_seed: Callable[[], Tensor],
+        generator_seed: Callable[[int, int], Tensor] | None = None,
     ) -> None:
         """An importer for one step."""
         self._builder = builder
         self._grouping = grouping
         self._random_seed = random_seed
+        self._generator_seed = generator_seed
         self._drawn: dict[tuple[str, int], Tensor] = {}
         self._draws_of_op: dict[int, int] = {}
 
@@ -140,7 +147,9 @@ class Importer:
             found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
-        site = Site(node.meta.get("val"), self._grouping, functools.partial(self._seed, node))
+        site = Site(
+            node.meta.get("val"), self._grouping, functools.partial(self._seed, node), memory_of(node)
+        )
         try:
             return found(site, *args, **options)
         except Gap as gap:
@@ -153,11 +162,14 @@ class Importer:
 
     def _seed(self, node: Any) -> Tensor:
         """The seed of a random op; of ops that torch draws for from the same state of its generator the same."""
-        draw = draw_of(node)
-        if draw is None:
+        draw, given = draw_of(node), generator_draw_of(node)
+        op = given if draw is None else draw[1]
+        if op is None:
             return self._random_seed()
-        state, op = draw
         number = self._draws_of_op[op] = self._draws_of_op.get(op, 0) + 1
+        if draw is None:
+            return no_seed() if self._generator_seed is None else self._generator_seed(op, number)
+        state = draw[0]
         if (state, number) not in self._drawn:
             self._drawn[state, number] = self._random_seed()
         return self._drawn[state, number]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["EMPTY", "fill_unread"]
+from popsr.bridge.torch._notes import note_of, noted
+
+__all__ = ["EMPTY", "fill_unread", "memory_of", "named_memory"]
+
+_KEY = "popsr_memory"
 
 EMPTY = (
     "empty.memory_format",
@@ -64,6 +69,16 @@ def fill_unread(module: Any) -> None:
         if unread:
             graph.eliminate_dead_code()
             inner.recompile()
+
+
+def named_memory(name: str) -> AbstractContextManager[None]:
+    """Inside, memory that nodes make has a name, for explanations."""
+    return noted(_KEY, name)
+
+
+def memory_of(node: Any) -> str:
+    """Name of the memory that a node makes, if nothing writes it."""
+    return note_of(node, _KEY) or "uninitialised memory"
 
 
 def _name(node: Any) -> str:

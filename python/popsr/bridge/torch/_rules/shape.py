@@ -257,17 +257,7 @@ def _zeros(site: Site, *_shape: Any) -> Tensor:
 
 @rule(*EMPTY)
 def _empty(site: Site, *_shape: Any) -> Tensor:
-    return _unwritten(site.shape, site.dtype)
-
-
-def _unwritten(shape: Sequence[int], kind: dtypes.dtype) -> Tensor:
-    """Memory that nothing has written: each replica's own number from 1 on in every element; of bools every other."""
-    if kind.name.startswith("float8"):
-        raise Gap("uninitialised memory of float8")
-    number = ops.add(ops.cast(ops.replica_index(), dtypes.int32), constant(np.asarray(1), dtypes.int32))
-    if kind == dtypes.bool:
-        number = ops.bitwise_and(number, constant(np.asarray(1), dtypes.int32))
-    return ops.expand(cast(number, kind), tuple(shape)) if tuple(shape) else cast(number, kind)
+    return ops.init(site.shape, site.dtype, name=site.memory, init_type="undef")
 
 
 @rule("resize.default")
@@ -276,7 +266,7 @@ def _resize(site: Site, t: Tensor, _shape: Any) -> Tensor:
     old, new = math.prod(t.shape), math.prod(site.shape)
     flat = ops.reshape(t, (old,))
     if new > old:
-        flat = ops.concat([flat, _unwritten((new - old,), t.dtype)], 0)
+        flat = ops.concat([flat, ops.init((new - old,), t.dtype, name=site.memory, init_type="undef")], 0)
     elif new < old:
         flat = ops.slice(flat, 0, new, 1, 0)
     return ops.reshape(flat, site.shape)
