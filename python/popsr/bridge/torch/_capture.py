@@ -17,7 +17,7 @@ from popsr.bridge.torch._asynchronous import Pending
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._draws import Draws, kept_generator
-from popsr.bridge.torch._generators import Drawn, Generators, without_generator
+from popsr.bridge.torch._generators import Drawn, Generators, given_generator
 from popsr.bridge.torch._locations import (
     Place,
     current_place,
@@ -297,9 +297,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
                 raise _writes_constant(op, place)
             if self._pending and written and op.namespace != "c10d":
                 self._pending.note_writes(written)
-            generator = options.get("generator")
-            if generator is not None:
-                op, options = without_generator(op), {k: v for k, v in options.items() if k != "generator"}
+            generator, op, args, options = given_generator(op, args, options)
             if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
                 with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, _called)

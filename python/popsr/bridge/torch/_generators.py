@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import hashlib
 import types
@@ -12,7 +13,7 @@ from typing import Any, Self
 from popsr.bridge.torch._locations import current_place, is_users, shown_place
 from popsr.errors import UnsupportedError
 
-__all__ = ["Drawn", "Generators", "check_found", "state_of", "without_generator"]
+__all__ = ["Drawn", "Generators", "check_found", "given_generator", "state_of"]
 
 _MOST_OBJECTS = 100_000
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType, types.MethodType)
@@ -38,7 +39,23 @@ def state_of(generator: Any) -> str:
     return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()
 
 
-def without_generator(op: Any) -> Any:
+def given_generator(op: Any, args: Any, options: Any) -> tuple[Any, Any, Any, Any]:
+    """A call without the generator that an op is given: the generator, the op, its operands, and those with names.
+
+    torch's own generator is none that is given.
+    """
+    import torch
+
+    found = [each for each in (*args, *options.values()) if isinstance(each, torch.Generator)]
+    if not found:
+        return None, op, args, options
+    plain = [None if isinstance(each, torch.Generator) else each for each in args]
+    others = {key: value for key, value in options.items() if not isinstance(value, torch.Generator)}
+    is_default = found[0]._cdata == torch.default_generator._cdata
+    return None if is_default else found[0], _without_generator(op), tuple(plain), others
+
+
+def _without_generator(op: Any) -> Any:
     """The overload of a random op that takes no generator."""
     names = op.overloadpacket.overloads()
     rest = "_".join(part for part in op._overloadname.split("_") if part != "generator") or "default"
@@ -57,7 +74,7 @@ class Generators:
         self._root = root
 
     def __enter__(self) -> Self:
-        self._kept = {id(each): each for each in _reachable(self._root)}
+        self._kept = {each._cdata: each for each in _reachable(self._root)}
         self._states = {key: each.get_state() for key, each in self._kept.items()}
         self._start = {key: state_of(each) for key, each in self._kept.items()}
         self._last = dict(self._start)
@@ -72,7 +89,7 @@ class Generators:
 
     def note_draw(self, generator: Any, state: str, number: int) -> None:
         """Say that an op draws from a generator in a state."""
-        key = id(generator)
+        key = generator._cdata  # of one generator torch makes several objects
         if key not in self._kept and key not in self._met:
             self._met[key] = (generator, shown_place(current_place()))
         self._follow(generator, state)
@@ -80,13 +97,13 @@ class Generators:
 
     def note_state(self, generator: Any) -> None:
         """Say that a generator went on by an op."""
-        self._last[id(generator)] = state_of(generator)
+        self._last[generator._cdata] = state_of(generator)
 
     def _follow(self, generator: Any, state: str) -> None:
         """Note where a state comes from that is not the one that the last op left: a seed, or something else."""
         import torch
 
-        key = id(generator)
+        key = generator._cdata
         if self._last.get(key) == state:
             return
         fresh = torch.Generator(generator.device).manual_seed(generator.initial_seed())
@@ -126,13 +143,13 @@ def check_found(drawn: Sequence[Drawn]) -> None:
     seen: set[int] = set()
     for each in drawn:
         for generator, place in each.met:
-            if id(generator) in seen:
+            if generator._cdata in seen:
                 raise UnsupportedError(
                     f"trace_step: the generator of the op at {place} cannot be found, got one from outside of the step, "
                     "expected an attribute of the model, a variable of the step's function or module, or one that the "
                     "step makes"
                 )
-        seen |= {id(generator) for generator, _ in each.met}
+        seen |= {generator._cdata for generator, _ in each.met}
 
 
 def _reachable(root: Any) -> list[Any]:
@@ -141,14 +158,14 @@ def _reachable(root: Any) -> list[Any]:
 
     found: dict[int, Any] = {}
     seen: set[int] = set()
-    waiting = [root]
+    waiting = collections.deque([root])
     while waiting and len(seen) < _MOST_OBJECTS:
-        value = waiting.pop()
+        value = waiting.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Generator):
-            found[id(value)] = value
+            found[value._cdata] = value
         else:
             waiting += [each for each in _referents(value) if not isinstance(each, _PLAIN)]
     return list(found.values())

@@ -16,6 +16,7 @@ from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     bags,
+    bits,
     collectives,
     elementwise,
     indexing,

@@ -293,10 +293,3 @@ def _arange(site: Site, *bounds: Any) -> Tensor:
 @rule("eye.m", "eye.default")
 def _eye(site: Site, *_shape: Any) -> Tensor:
     return constant(np.eye(site.shape[0], site.shape[1]), site.dtype)
-
-
-@rule("view.dtype", "view_copy.dtype")
-def _view_dtype(site: Site, t: Tensor, _dtype: Any) -> Tensor:
-    if t.dtype == site.dtype:
-        return cast(t, t.dtype)
-    raise Gap("bits as another element type")
