@@ -236,6 +236,24 @@ def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
             yield from value if isinstance(value, list | tuple) else [value]
 
 
+def _check_operands(op: Any, values: Any, place: Place | None) -> None:
+    """Refuse objects of torch's core that a graph cannot keep: they crash the process once it is forgotten.
+
+    Raises:
+        UnsupportedError: with the line.
+    """
+    import torch
+
+    for value in values:
+        if isinstance(value, list | tuple):
+            _check_operands(op, value, place)
+        elif isinstance(value, torch.Generator | torch.Stream | torch.Event | torch.UntypedStorage):
+            raise UnsupportedError(
+                f"bridge.torch: {op} at {shown_place(place)} is given a {type(value).__name__}, expected tensors and "
+                "numbers"
+            )
+
+
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
         f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
@@ -292,12 +310,15 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
+            if str(op) == "aten.record_stream.default":
+                return None  # of memory that is used on two streams, not of values
+            generator, op, args, options = given_generator(op, args, options)
+            _check_operands(op, (*args, *options.values()), place)
             written = list(_written(op, args))
             if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in written):
                 raise _writes_constant(op, place)
             if self._pending and written and op.namespace != "c10d":
                 self._pending.note_writes(written)
-            generator, op, args, options = given_generator(op, args, options)
             if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
                 with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, _called)
