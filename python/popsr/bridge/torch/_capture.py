@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from popsr.bridge.torch._asynchronous import Pending
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
@@ -72,6 +72,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
                 stack.enter_context(each)
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
+            stack.enter_context(_storages_of_one_size())
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
@@ -147,6 +148,25 @@ def _without_onednn() -> Iterator[None]:
         core._set_mkldnn_enabled(enabled)
 
 
+@contextlib.contextmanager
+def _storages_of_one_size() -> Iterator[None]:
+    """Refuse to resize a storage: no op says that its elements are lost."""
+    import torch
+
+    def resize(*_args: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"bridge.torch: a storage is resized at {shown_place(current_place())}, expected tensors that keep their "
+            "memory"
+        )
+
+    storage: Any = torch.UntypedStorage
+    storage.resize_ = resize
+    try:
+        yield
+    finally:
+        del storage.resize_
+
+
 def _plain_arguments(module: Any) -> None:
     """Let the placeholders be the arguments, without the structure that torch puts around them."""
     import torch
@@ -166,7 +186,8 @@ def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **
     with notes.preserve_node_meta(), torch.no_grad():
         try:
             made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
-        except Error:
+        except Error as error:
+            error.args = (str(error).split("\n", 1)[0], *error.args[1:])  # torch adds the node
             raise
         except Exception as error:
             raise _told(error, place_of_node(reader.node)) from error
@@ -183,9 +204,9 @@ def _reader(module: Any) -> Any:
 
         def run_node(self, n: Any) -> Any:
             self.node = n
-            if str(n.target).startswith("aten.as_strided") and not _is_dense(n.args[0].meta.get("val")):
+            if str(n.target).startswith(("aten.as_strided", "aten.resize_.")) and not _is_dense(n.args[0].meta.get("val")):
                 raise UnsupportedError(
-                    f"bridge.torch: as_strided of a view at {shown_place(place_of_node(n))}, got elements in another "
+                    f"bridge.torch: {str(n.target).split('.')[1].rstrip('_')} of a view at {shown_place(place_of_node(n))}, got elements in another "
                     "order than in memory, expected a contiguous tensor"
                 )
             return super().run_node(n)

@@ -17,13 +17,16 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._notes import note_of, noted
 from popsr.errors import UnsupportedError
 
-__all__ = ["Draws", "draw_of", "generator_draw_of", "kept_generator"]
+__all__ = ["Draws", "draw_of", "generator_draw_of", "is_uncounted", "kept_generator"]
 
 _KEY = "popsr_draw"
 _GENERATOR_KEY = "popsr_generator"
 
 # How many numbers these take from a generator depends on their operands.
-_UNCOUNTED = ("poisson", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu", "rrelu_with_noise")
+_UNCOUNTED = frozenset({"poisson", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu"}) | {
+    "rrelu_with_noise",
+    "rrelu_with_noise_functional",
+}
 
 
 class Draws:
@@ -64,9 +67,14 @@ class Draws:
             yield
 
 
+def is_uncounted(op: Any) -> bool:
+    """True for a random op that draws as many numbers as its operands say."""
+    return getattr(op, "namespace", "") == "aten" and str(op).split(".")[1].rstrip("_") in _UNCOUNTED
+
+
 def _check_counted(op: Any) -> None:
-    name = str(op).split(".")[1].rstrip("_")
-    if name in _UNCOUNTED:
+    if is_uncounted(op):
+        name = str(op).split(".")[1]
         raise UnsupportedError(
             f"bridge.torch: generator= of {name} at {shown_place(current_place())} draws as many numbers as its operands "
             "say, expected an op that draws one for each element"

@@ -10,7 +10,7 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
-from popsr.bridge.torch._draws import draw_of, generator_draw_of
+from popsr.bridge.torch._draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
@@ -30,6 +30,7 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._step_of import RandomSeeds
 from popsr.bridge.torch._uninitialised import EMPTY, memory_of
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
@@ -154,7 +155,7 @@ class Importer:
         try:
             return found(site, *args, **options)
         except Gap as gap:
-            return self._gap(node, f"{node.target} ({gap})", (args, options))
+            return self._gap(node, f"{node.target} ({gap})", (args, options), gap.everywhere)
         except Error as error:
             if self._builder.gaps:  # an operand is a stand-in, of another type than the op's own
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
@@ -179,8 +180,10 @@ class Importer:
         """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
         return Importer(self._builder, self._grouping, no_seed).run(module, inputs)
 
-    def _gap(self, node: Any, what: str, operands: Any) -> Any:
+    def _gap(self, node: Any, what: str, operands: Any, everywhere: bool = False) -> Any:
         """Stand-ins for the results of a node."""
+        if is_uncounted(node.target) and isinstance(self._random_seed, RandomSeeds):
+            self._random_seed.lose_count(str(node.target), shown_place(place_of_node(node)))
         value = node.meta.get("val")
         results = value if isinstance(value, list | tuple) else [value]
         shapes = []
@@ -192,7 +195,7 @@ class Importer:
                 )
             kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
             shapes.append((tuple(each.shape), kind))
-        everywhere = getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
+        everywhere |= getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
         made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
         return list(made) if isinstance(value, list | tuple) else made[0]
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._host.arguments import read_items, read_mapping, read_text
+from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._generators import Drawn
 from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks, grouping_of_values, is_running
+from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, constant
 
@@ -133,6 +135,19 @@ class RandomSeeds:
         if any(op in each.lasting for each in found):
             self._lasting[path] = state
         return ops.create_random_seed(state, constant(np.asarray(number), dtypes.uint32))
+
+    def lose_count(self, op: str, place: str) -> None:
+        """Say that an op draws as many numbers as its operands say: generators need not go on together.
+
+        Raises:
+            ReplicaError: replicas are declared to draw the same numbers.
+        """
+        grouping = self._groups.of(RANDOM_SEED)
+        if grouping is not None and grouping.group_size > 1:
+            raise ReplicaError(
+                f"bridge.torch: {op} at {place} draws as many numbers as its operands say, got replicas that share "
+                f"{shown(RANDOM_SEED)}, expected replicas that draw numbers of their own"
+            )
 
     def finish(self) -> None:
         """Let the next run draw other numbers."""

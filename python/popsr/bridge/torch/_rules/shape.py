@@ -183,7 +183,7 @@ def _as_strided(
 ) -> Tensor:
     places = _strided_places(size, stride, offset)
     if places.size and places.max() >= math.prod(t.shape):
-        raise Gap("memory outside the tensor")
+        raise Gap("memory outside the tensor", everywhere=True)
     return at_places(t, places)
 
 
@@ -201,7 +201,7 @@ def _as_strided_scatter(
 ) -> Tensor:
     places = _strided_places(size, stride, offset)
     if places.size and places.max() >= math.prod(t.shape):
-        raise Gap("memory outside the tensor")
+        raise Gap("memory outside the tensor", everywhere=True)
     return _put_at_places(t, places, site.tensor(new))
 
 

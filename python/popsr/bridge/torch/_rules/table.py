@@ -37,7 +37,17 @@ PYTHON_RULES: dict[str, Rule] = {}
 
 
 class Gap(Exception):
-    """A case of an op that no rule covers; the text says which."""
+    """A case of an op that no rule covers.
+
+    Args:
+        text: which case.
+        everywhere: True if the results depend on anything else than the operands.
+    """
+
+    def __init__(self, text: str, *, everywhere: bool = False) -> None:
+        """A gap with its text."""
+        super().__init__(text)
+        self.everywhere = everywhere
 
 
 class Site:
