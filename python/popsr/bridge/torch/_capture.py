@@ -68,7 +68,11 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
         with contextlib.ExitStack() as stack:
             pending = Pending()
             stack.callback(pending.close)
-            for each in (watcher(found.groups, pending, Draws(generators)), noted_reductions(), synchronised_norms()):
+            for each in (
+                watcher(found.groups, pending, Draws(generators)),
+                noted_reductions(),
+                synchronised_norms(),
+            ):
                 stack.enter_context(each)
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
@@ -204,7 +208,9 @@ def _reader(module: Any) -> Any:
 
         def run_node(self, n: Any) -> Any:
             self.node = n
-            if str(n.target).startswith(("aten.as_strided", "aten.resize_.")) and not _is_dense(n.args[0].meta.get("val")):
+            if str(n.target).startswith(("aten.as_strided", "aten.resize_.")) and not _is_dense(
+                n.args[0].meta.get("val")
+            ):
                 raise UnsupportedError(
                     f"bridge.torch: {str(n.target).split('.')[1].rstrip('_')} of a view at {shown_place(place_of_node(n))}, got elements in another "
                     "order than in memory, expected a contiguous tensor"

@@ -41,7 +41,9 @@ def functional_collective(
     groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
     writes = list(call(values, group.group_name, group.size()))
     pending.note_writes([t for t, _ in writes])
-    work = _done(writes) if _is_synchronous() else pending.start(_SHOWN.get(name, name), _read(values), writes)
+    work = (
+        _done(writes) if _is_synchronous() else pending.start(_SHOWN.get(name, name), _read(values), writes)
+    )
     _last.clear()
     # Those of c10d return the tensors of their first argument, if any, before the handle.
     return work.boxed() if len(op._schema.returns) == 1 else (args[0], work.boxed())

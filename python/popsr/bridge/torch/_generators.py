@@ -78,9 +78,11 @@ class Generators:
         self._states = {key: each.get_state() for key, each in self._kept.items()}
         self._start = {key: state_of(each) for key, each in self._kept.items()}
         self._last = dict(self._start)
+        self._history = {key: {state} for key, state in self._start.items()}
+        self._sources: dict[int, list[int]] = {}
         self._origin = dict.fromkeys(self._kept, "kept")
         self._met: dict[int, tuple[Any, str]] = {}
-        self._draws: list[tuple[int, int, str, str]] = []
+        self._draws: list[tuple[int, int, str, str, list[int]]] = []
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -93,11 +95,13 @@ class Generators:
         if key not in self._kept and key not in self._met:
             self._met[key] = (generator, shown_place(current_place()))
         self._follow(generator, state)
-        self._draws.append((number, key, state, self._origin[key]))
+        self._draws.append((number, key, state, self._origin[key], self._sources.get(key, [])))
 
     def note_state(self, generator: Any) -> None:
         """Say that a generator went on by an op."""
-        self._last[generator._cdata] = state_of(generator)
+        key, state = generator._cdata, state_of(generator)
+        self._last[key] = state
+        self._history.setdefault(key, set()).add(state)
 
     def _follow(self, generator: Any, state: str) -> None:
         """Note where a state comes from that is not the one that the last op left: a seed, or something else."""
@@ -107,27 +111,32 @@ class Generators:
         if self._last.get(key) == state:
             return
         fresh = torch.Generator(generator.device).manual_seed(generator.initial_seed())
-        self._origin[key] = "seeded" if state_of(fresh) == state else "other"
+        others = {other: each for other, each in self._kept.items() if other != key}
+        self._sources[key] = [
+            other for other, each in others.items() if state in {*self._history[other], state_of(each)}
+        ]
+        is_copied, is_seeded = bool(self._sources[key]), state_of(fresh) == state
+        self._origin[key] = "copied" if is_copied else "seeded" if is_seeded else "other"
         self._last[key] = state
 
     def drawn(self) -> Drawn:
         """The draws, once the step has ended.
 
         A generator that lasts begins the next run where this one leaves it: ranks draw the same numbers in all runs
-        if it begins and ends this one in the same state on them. One whose state comes from elsewhere may be a copy of
-        any other.
+        if it begins and ends this one in the same state on them. So it is for copies of its state. One whose state comes
+        from elsewhere may depend on any other.
         """
         ends = {key: state_of(each) for key, each in self._kept.items()}
         for key, end in ends.items():
             self._follow(self._kept[key], end)
-        everything = " ".join(f"{self._start[key]}-{end}" for key, end in ends.items())
+        lives = {key: f"{self._start[key]}-{end}" for key, end in ends.items()}
+        changed = {key for key in self._kept if self._origin[key] in ("copied", "other")}
         labels, lasting = {}, []
-        for number, key, state, origin in self._draws:
-            label = [origin, state]
-            if "other" in (origin, self._origin[key]):
-                label.append(everything)
-            elif origin == "kept":
-                label += [self._start[key], ends[key]]
+        for number, key, state, origin, sources in self._draws:
+            depends = [key, *sources] if origin == "kept" else sources
+            if origin == "other" or changed & {key, *depends}:
+                depends = list(lives)
+            label = [origin, state, *(lives[each] for each in depends)]
             labels[number] = hashlib.sha256(" ".join(label).encode()).hexdigest()
             if origin != "seeded":
                 lasting.append(number)

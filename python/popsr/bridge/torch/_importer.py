@@ -230,7 +230,9 @@ def _is_random(target: Any) -> bool:
     """True for an op that draws, or whose result nothing has written."""
     import torch
 
-    return str(target).removeprefix("aten.") in EMPTY or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return str(target).removeprefix("aten.") in EMPTY or torch.Tag.nondeterministic_seeded in getattr(
+        target, "tags", ()
+    )
 
 
 def _tensors(values: Any) -> Iterable[Tensor]:

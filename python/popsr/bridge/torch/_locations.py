@@ -42,7 +42,9 @@ def is_users(file: str) -> bool:
         return False
     path = os.path.abspath(file)
     ours = path.startswith(_POPSR) and not path.startswith(os.path.join(_POPSR, "demo"))
-    return not (ours or path == _CONTEXTS or path.endswith(_DEPRECATIONS) or path.startswith(_torch_folders()))
+    return not (
+        ours or path == _CONTEXTS or path.endswith(_DEPRECATIONS) or path.startswith(_torch_folders())
+    )
 
 
 def place_of_frame(frame: FrameType | None) -> Place | None:

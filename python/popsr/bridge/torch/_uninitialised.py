@@ -34,9 +34,40 @@ _REPLACED_OVERLOADS = {"bernoulli.p": 0, "bernoulli.Tensor": 0}
 
 # Ops that move elements to places that no data decide.
 _MOVES = frozenset(
-    "alias clone contiguous detach lift lift_fresh view unsafe_view _unsafe_view reshape unsqueeze squeeze permute t "
-    "transpose expand repeat cat stack split split_with_sizes unbind slice select flip roll diagonal as_strided "
-    "slice_scatter select_scatter diagonal_scatter as_strided_scatter constant_pad_nd".split()
+    {
+        "alias",
+        "clone",
+        "contiguous",
+        "detach",
+        "lift",
+        "lift_fresh",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "permute",
+        "t",
+        "transpose",
+        "expand",
+        "repeat",
+        "cat",
+        "stack",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "slice",
+        "select",
+        "flip",
+        "roll",
+        "diagonal",
+        "as_strided",
+        "slice_scatter",
+        "select_scatter",
+        "diagonal_scatter",
+        "as_strided_scatter",
+        "constant_pad_nd",
+    }
 )
 _LARGEST = 1 << 27
 """Elements of a tensor that is followed by element; a larger one is taken to be read."""

@@ -78,7 +78,9 @@ def _bits_of(t: Tensor) -> Tensor:
     top = (2 * bias + 1) << mantissa
     beyond = ops.where(is_nan, _word(top | 1 << (mantissa - 1)), _word(top))
     bits = ops.where(is_normal, normal, ops.where(is_small, ops.cast(tiny, dtypes.uint32), beyond))
-    return ops.bitwise_or(bits, ops.where(_is_negative(wide), _word(1 << (mantissa + _width(bias))), _word(0)))
+    return ops.bitwise_or(
+        bits, ops.where(_is_negative(wide), _word(1 << (mantissa + _width(bias))), _word(0))
+    )
 
 
 def _width(bias: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.bridge.torch._uninitialised import EMPTY
 from popsr.tensor import Tensor, constant
 
