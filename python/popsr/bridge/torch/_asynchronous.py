@@ -80,7 +80,7 @@ def _work_class() -> Any:
     """The class of handles; made in a function as its base is torch's."""
     import torch
 
-    class Work(torch._C._distributed_c10d.FakeWork):  # type: ignore[misc]
+    class Work(torch._C._distributed_c10d.FakeWork):
         def __init__(
             self, pending: Pending, name: str, operands: Sequence[Any], writes: Sequence[Write]
         ) -> None:
@@ -90,7 +90,7 @@ def _work_class() -> Any:
             self.memory = [*operands, *(t for t, _ in writes)]
             self.is_spoiled = False
 
-        def wait(self, *_timeout: Any) -> bool:
+        def wait(self, *_timeout: Any) -> bool:  # type: ignore[override]
             self._pending.finished(self)
             writes, self._writes = self._writes, []
             with torch._C._AutoDispatchBelowAutograd():  # a leaf may be written, and no version counts it
@@ -101,7 +101,8 @@ def _work_class() -> Any:
                         t.copy_(new)
             return True
 
-        synchronize = wait
+        def synchronize(self) -> None:
+            self.wait()
 
         def spoil(self, t: Any) -> None:
             """Let a result be what nothing has written."""

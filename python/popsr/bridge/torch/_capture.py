@@ -208,12 +208,11 @@ def _reader(module: Any) -> Any:
 
         def run_node(self, n: Any) -> Any:
             self.node = n
-            if str(n.target).startswith(("aten.as_strided", "aten.resize_.")) and not _is_dense(
-                n.args[0].meta.get("val")
-            ):
+            name = str(n.target).split(".")[1] if str(n.target).startswith("aten.") else ""
+            if name.startswith(("as_strided", "resize_")) and not _is_dense(n.args[0].meta.get("val")):
                 raise UnsupportedError(
-                    f"bridge.torch: {str(n.target).split('.')[1].rstrip('_')} of a view at {shown_place(place_of_node(n))}, got elements in another "
-                    "order than in memory, expected a contiguous tensor"
+                    f"bridge.torch: {name.rstrip('_')} of a view at {shown_place(place_of_node(n))}, got elements in "
+                    "another order than in memory, expected a contiguous tensor"
                 )
             return super().run_node(n)
 

@@ -76,8 +76,8 @@ def _check_counted(op: Any) -> None:
     if is_uncounted(op):
         name = str(op).split(".")[1]
         raise UnsupportedError(
-            f"bridge.torch: generator= of {name} at {shown_place(current_place())} draws as many numbers as its operands "
-            "say, expected an op that draws one for each element"
+            f"bridge.torch: generator= of {name} at {shown_place(current_place())} draws as many numbers as its "
+            "operands say, expected an op that draws one for each element"
         )
 
 

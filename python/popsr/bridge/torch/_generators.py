@@ -46,12 +46,13 @@ def given_generator(op: Any, args: Any, options: Any) -> tuple[Any, Any, Any, An
     """
     import torch
 
-    found = [each for each in (*args, *options.values()) if isinstance(each, torch.Generator)]
+    found: list[Any] = [each for each in (*args, *options.values()) if isinstance(each, torch.Generator)]
     if not found:
         return None, op, args, options
     plain = [None if isinstance(each, torch.Generator) else each for each in args]
     others = {key: value for key, value in options.items() if not isinstance(value, torch.Generator)}
-    is_default = found[0]._cdata == torch.default_generator._cdata
+    default: Any = torch.default_generator
+    is_default = found[0]._cdata == default._cdata
     return None if is_default else found[0], _without_generator(op), tuple(plain), others
 
 
@@ -123,8 +124,8 @@ class Generators:
         """The draws, once the step has ended.
 
         A generator that lasts begins the next run where this one leaves it: ranks draw the same numbers in all runs
-        if it begins and ends this one in the same state on them. So it is for copies of its state. One whose state comes
-        from elsewhere may depend on any other.
+        if it begins and ends this one in the same state on them. So it is for copies of its state. One whose
+        state comes from elsewhere may depend on any other.
         """
         ends = {key: state_of(each) for key, each in self._kept.items()}
         for key, end in ends.items():
@@ -154,8 +155,8 @@ def check_found(drawn: Sequence[Drawn]) -> None:
         for generator, place in each.met:
             if generator._cdata in seen:
                 raise UnsupportedError(
-                    f"trace_step: the generator of the op at {place} cannot be found, got one from outside of the step, "
-                    "expected an attribute of the model, a variable of the step's function or module, or one that the "
+                    f"trace_step: the generator of the op at {place} cannot be found, got one from outside of the "
+                    "step, expected an attribute of the model, a variable of the step's function or module, or one that the "
                     "step makes"
                 )
         seen |= {generator._cdata for generator, _ in each.met}
@@ -166,6 +167,7 @@ def _reachable(root: Any) -> list[Any]:
     import torch
 
     found: dict[int, Any] = {}
+    kind: Any = torch.Generator
     seen: set[int] = set()
     waiting = collections.deque([root])
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -173,7 +175,7 @@ def _reachable(root: Any) -> list[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, torch.Generator):
+        if isinstance(value, kind):
             found[value._cdata] = value
         else:
             waiting += [each for each in _referents(value) if not isinstance(each, _PLAIN)]

@@ -45,6 +45,8 @@ _MOVES = frozenset(
         "_unsafe_view",
         "reshape",
         "unsqueeze",
+    }
+    | {
         "squeeze",
         "permute",
         "t",
@@ -55,19 +57,9 @@ _MOVES = frozenset(
         "stack",
         "split",
         "split_with_sizes",
-        "unbind",
-        "slice",
-        "select",
-        "flip",
-        "roll",
-        "diagonal",
-        "as_strided",
-        "slice_scatter",
-        "select_scatter",
-        "diagonal_scatter",
-        "as_strided_scatter",
-        "constant_pad_nd",
     }
+    | {"unbind", "slice", "select", "flip", "roll", "diagonal", "as_strided", "constant_pad_nd"}
+    | {"slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"}
 )
 _LARGEST = 1 << 27
 """Elements of a tensor that is followed by element; a larger one is taken to be read."""
@@ -150,16 +142,16 @@ class _Memory:
         if getattr(node.target, "__name__", "") == "getitem":
             self._hold(node, self._unwritten[node.args[0]][node.args[1]], used)
         elif name.split(".")[0].removesuffix("_copy") in _MOVES and _is_small(node):
-            with torch.no_grad():
-                options = {k: v for k, v in node.kwargs.items() if k in ("dim", "start", "end", "step")}
-                self._hold(node, _op(node)(*self._masks(node, name), **options), used)
+            options = {k: v for k, v in node.kwargs.items() if k in ("dim", "start", "end", "step")}
+            self._hold(node, node.target(*self._masks(node, name), **options), used)
         else:
             self.read.update(*(self._made_by[each] for each in used))
 
     def _hold(self, node: Any, unwritten: Any, used: list[Any]) -> None:
-        parts = unwritten if isinstance(unwritten, list | tuple) else [unwritten]
+        is_list = isinstance(unwritten, list | tuple)
+        parts = [part.contiguous() for part in (unwritten if is_list else [unwritten])]
         if any(bool(part.any()) for part in parts):
-            self._unwritten[node] = unwritten
+            self._unwritten[node] = parts if is_list else parts[0]
             self._made_by[node] = set().union(*(self._made_by[each] for each in used))
 
     def _read_operands(self, node: Any, name: str) -> Iterator[Any]:
@@ -175,22 +167,16 @@ class _Memory:
         import torch
 
         def mask(each: Any) -> Any:
-            value = each.meta.get("val")
-            if each in self._unwritten:
-                return self._unwritten[each]
-            if each.op == "get_attr" or not isinstance(value, torch.Tensor):
-                return torch.zeros(()) if value is None else value
-            return torch.zeros(value.shape, dtype=torch.bool)
+            written = torch.zeros(each.meta["val"].shape, dtype=torch.bool)
+            return self._unwritten.get(each, written)
 
         args = node.args[:2] if name.startswith("constant_pad_nd") else node.args
         return torch.fx.node.map_arg(args, mask)
 
 
-def _op(node: Any) -> Any:
-    return node.target
-
-
 def _is_small(node: Any) -> bool:
+    """True if the operands and results of a node are tensors that can be followed by element."""
     value = node.meta.get("val")
-    values = value if isinstance(value, list | tuple) else [value]
+    values = [*(value if isinstance(value, list | tuple) else [value])]
+    values += [each.meta.get("val") for each in node.all_input_nodes]
     return all(hasattr(each, "numel") and each.numel() <= _LARGEST for each in values)
