@@ -90,7 +90,7 @@ def _work_class() -> Any:
             self.memory = [*operands, *(t for t, _ in writes)]
             self.is_spoiled = False
 
-        def wait(self, *_timeout: Any) -> bool:  # type: ignore[override]
+        def wait(self, *_timeout: Any) -> bool:
             self._pending.finished(self)
             writes, self._writes = self._writes, []
             with torch._C._AutoDispatchBelowAutograd():  # a leaf may be written, and no version counts it
