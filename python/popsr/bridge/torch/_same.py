@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from popsr.bridge.torch._draws import draw_of
+from popsr.bridge.torch._draws import draw_of, generator_draw_of
 
 __all__ = ["DISTRIBUTED", "GraphKey", "attribute_of", "group_name", "key_of", "meta_key"]
 
@@ -126,7 +126,8 @@ class GraphKey:
         if node.op == "get_attr":
             return (node.op, key_of(attribute_of(module, node), lambda n: ("node", numbers[n])))
         target = "" if node.op == "placeholder" else str(node.target)
-        return (node.op, target, operands, meta_key(node), _strides(node), draw_of(node))
+        draws = (draw_of(node), generator_draw_of(node))
+        return (node.op, target, operands, meta_key(node), _strides(node), draws)
 
 
 def _strides(node: Any) -> Hashable:

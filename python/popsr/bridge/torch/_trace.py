@@ -15,6 +15,7 @@ from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import Recorded, record, resolve_writes
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
+from popsr.bridge.torch._generators import Drawn, check_found
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -116,6 +117,7 @@ class _Seen:
     leaves: list[list[Leaf]]
     results: list[str]
     data: list[list[Any]]
+    drawn: list[Drawn | None]
 
 
 def _trace_ranks(
@@ -143,7 +145,9 @@ def _trace_ranks(
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
     if len(numbers) < world and _is_function(batch):
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data)
+    drawn = [recorded[r].drawn for r in numbers]
+    check_found([each for each in drawn if each is not None])
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn)
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -217,8 +221,8 @@ def _built(
             groups = grouping_of_values(values.labels())
             state = builder.state(f"of rank {number}", values.of_groups(groups), groups)
             inputs.append(Scalar(state) if varying.is_number else state)
-        seeds = RandomSeeds(builder, patterns, world)
-        made = Importer(builder, grouping, seeds).run(seen.merged.module, inputs)
+        seeds = RandomSeeds(builder, patterns, world, seen.drawn)
+        made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
         for path, old, new in zip(states, inputs, made, strict=False):
             if new is not old:
                 builder.update(path, new)
