@@ -12,7 +12,7 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, functional, record
+from popsr.bridge.torch._capture import Recorded, functional
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
@@ -26,6 +26,7 @@ from popsr.bridge.torch._ranks import (
     rank_of,
 )
 from popsr.bridge.torch._recipes import recipe_for
+from popsr.bridge.torch._second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
@@ -134,8 +135,7 @@ def _trace_ranks(
     for rank in reversed(numbers):
         with rank_of(rank, world, where):
             call = _call(step, model, optimizer, batch, rank, where)
-            inputs = call.inputs()
-            recorded[rank] = record(call, inputs)
+            recorded[rank], inputs = record_steps(call, where)
             leaves[rank] = call.leaves
             if rank == 0:
                 first = recorded[0]
