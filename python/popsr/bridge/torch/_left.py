@@ -75,10 +75,9 @@ def check_leaves(leaves: Sequence[Any], values: Sequence[Any], shared: Sharing, 
                 f"{where}: the step leaves a state of another kind, got {shown(leaf.path)} of {now} after {before}, "
                 "expected one shape and element type, gradients of the same tensors, and others detached"
             )
-    pairs = {pair for pair in shared.pairs if max(pair) < len(locals_)}
-    for i, j in sorted(overlaps(locals_) ^ pairs):
+    for i, j in sorted(overlaps(locals_) ^ shared.followed):
         texts = " and ".join(shown(leaves[k].path) for k in dict.fromkeys((i, j)))
-        when = "before" if (i, j) in pairs else "after"
+        when = "before" if (i, j) in shared.followed else "after"
         raise UnsupportedError(
             f"{where}: tensors share memory only {when} the step, got {texts}, expected the same memory in each step; "
             "copy_ changes values and leaves it"

@@ -84,6 +84,12 @@ class Sharing:
     pairs: frozenset[tuple[int, int]]
     views: dict[int, tuple[int, int]]
 
+    @property
+    def followed(self) -> frozenset[tuple[int, int]]:
+        """The pairs that are traced as parts of one tensor."""
+        owner = {i: self.views.get(i, (i, 0))[0] for pair in self.pairs for i in pair}
+        return frozenset((i, j) for i, j in self.pairs if i != j and owner[i] == owner[j])
+
 
 def sharing(leaves: Sequence[Any]) -> Sharing:
     """The leaves that share memory; views are contiguous parts of a contiguous state of their element type."""
@@ -130,7 +136,7 @@ def check_writes(shared: Sharing, leaves: Sequence[Any], module: Any, where: str
     Raises:
         UnsupportedError: with both paths and the line.
     """
-    apart = [pair for pair in shared.pairs if not _followed(shared, *pair)]
+    apart = shared.pairs - shared.followed
     if not apart:
         return
     nodes = list(module.graph.nodes)
@@ -144,11 +150,6 @@ def check_writes(shared: Sharing, leaves: Sequence[Any], module: Any, where: str
                     f"{where}: tensors that share memory are written at {shown_place(place_of_node(node))}, got "
                     f"{what}, expected memory of their own, or states that are contiguous parts of one of them"
                 )
-
-
-def _followed(shared: Sharing, i: int, j: int) -> bool:
-    """True if two leaves are traced as parts of one tensor."""
-    return i != j and shared.views.get(i, (i, 0))[0] == shared.views.get(j, (j, 0))[0]
 
 
 def aliases(nodes: Sequence[Any]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]]:
