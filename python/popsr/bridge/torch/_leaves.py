@@ -136,6 +136,7 @@ class StepCall:
         self.kept: Any = None
         self.tracer: Any = None
         self._of_gradients: list[str] = []
+        self._replaced: set[str] = set()
         self._names: dict[Any, str] = {p: name for name, p in model.named_parameters()}
         leaves = [_leaf(name, "state", name, p, p.requires_grad) for p, name in self._names.items()]
         leaves += [_leaf(name, "state", name, b) for name, b in model.named_buffers()]
@@ -229,15 +230,16 @@ class StepCall:
                 made = self._step(self.model, *arguments)
             else:
                 made = self._step(self.model, self._optimizer, *arguments)
-            check_left(self.model, named, buffers, self._optimizer, self._where)
+            check_left(self.model, named, buffers, self._where)
             after = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
             now = [after[name] for name in (*named, *buffers)]
-            now += self._new_state(named)
+            now += self._new_state()
             now += [group[key] for _, group, key in self._options]
             now += [self._gradient(name, after) for name in self._of_gradients]
             checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
             check_leaves(self.leaves, now[:checked], self.shared, self._where)
             new = [local_of(value) for value in now]
+            self._replaced |= {name for name, p in named.items() if after[name] is not p}
             self.gradients = [name for name in named if after[name].grad is not None]
         found, _ = trees.tree_flatten_with_path(made)
         kept = [(path, value) for path, value in found if _is_traced(value)]
@@ -253,6 +255,8 @@ class StepCall:
         if optimizer is None:
             yield
             return
+        # a parameter that the step before made anew is not the optimizer's, which has one that must not be used
+        self._held = {p: p if name in self._replaced else named[name] for p, name in self._names.items()}
         kept_state, kept = optimizer.state, [(group, dict(group)) for group in optimizer.param_groups]
         self._groups = kept
         try:
@@ -260,11 +264,11 @@ class StepCall:
             for p, values in kept_state.items():
                 if p in self._names:
                     traced = {key: state.get((p, key), value) for key, value in values.items()}
-                    optimizer.state[named[self._names[p]]] = traced
+                    optimizer.state[self._held[p]] = traced
             for (_, group, key), value in zip(self._options, options, strict=True):
                 group[key] = value
             for group, old in kept:
-                group["params"] = [named[self._names[p]] for p in old["params"]]
+                group["params"] = [self._held[p] for p in old["params"]]
             self._before = {p: dict(values) for p, values in optimizer.state.items()}
             yield
         finally:
@@ -287,7 +291,7 @@ class StepCall:
             )
         return found
 
-    def _new_state(self, named: dict[str, Any]) -> list[Any]:
+    def _new_state(self) -> list[Any]:
         """The optimiser's state after the step.
 
         Raises:
@@ -314,7 +318,7 @@ class StepCall:
                         "tensors as state"
                     )
         for _, p, key, _ in self._state:
-            found.append(self._optimizer.state[named[self._names[p]]][key])
+            found.append(self._optimizer.state[self._held[p]][key])
         return found
 
 

@@ -13,9 +13,7 @@ from popsr.errors import UnsupportedError
 __all__ = ["changed_options", "check_leaves", "check_left"]
 
 
-def check_left(
-    model: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], optimizer: Any, where: str
-) -> None:
+def check_left(model: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], where: str) -> None:
     """Refuse a step that adds, removes, ties or hooks parameters and buffers.
 
     Raises:
@@ -30,21 +28,12 @@ def check_left(
                 f"{where}: the step {what} a parameter or buffer, got {shown(names[0])}, expected the same ones before "
                 "and after each step; make it before the first step, such as by one call of the model"
             )
-    for name, p in parameters.items():
-        if optimizer is not None and now[name] is not p and _is_updated(optimizer, p):
-            raise UnsupportedError(
-                f"{where}: the step makes a parameter anew that the optimizer still updates, got {shown(name)}, "
-                "expected the same Parameter before and after each step, changed by copy_"
-            )
+    for name in parameters:
         if any(True for _ in _hooks_of(now[name])):
             raise UnsupportedError(
                 f"{where}: the step leaves a hook on a parameter, to which the next step adds another, got "
                 f"{shown(name)}, expected hooks that are registered before the step, or removed in it"
             )
-
-
-def _is_updated(optimizer: Any, p: Any) -> bool:
-    return any(each is p for group in optimizer.param_groups for each in group["params"])
 
 
 def _hooks_of(p: Any) -> Iterator[Any]:

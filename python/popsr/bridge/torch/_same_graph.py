@@ -14,7 +14,7 @@ __all__ = ["Rows", "difference"]
 
 _ABSENT = "gradient"
 _DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
-_ZEROED = ("aten.zero_.default", "aten.detach.default", "aten.detach_.default", "aten.alias.default")
+_ZEROED = "aten.zero_.default"
 _ADDED = ("aten.add.Tensor", "aten.add_.Tensor")
 _STOLEN = ("aten.detach.default", "aten.clone.default")
 
@@ -55,9 +55,18 @@ class Rows:
                 self.constants[node] = ("made", str(node.target), self._operands(node, self.constants))
         inputs = dict(zip((n for n in nodes if n.op == "placeholder"), paths, strict=True))
         absent = {node for node, path in inputs.items() if path in gradients}
-        self.reads_gradients = any(user.op != "output" for node in absent for user in node.users)
+        self.reads_gradients = any(
+            self._roots[each] in absent and not self._is_view(node, each)
+            for node in nodes[:-1]
+            for each in node.all_input_nodes
+        )
         self.rows = self._all_rows(nodes, inputs, set())
         self.bare = self._all_rows(nodes, inputs, absent) if absent else self.rows
+
+    def _is_view(self, node: Any, source: Any) -> bool:
+        """True for an op that is a view of a node and writes nothing."""
+        is_mutable = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
+        return not is_mutable and self._roots[node] is self._roots[source]
 
     def _key_of_value(self, value: Any) -> Hashable:
         if id(value) in self._made:
@@ -89,7 +98,7 @@ class Rows:
                 continue
             name, operands = str(node.target), [keys.get(n) for n in node.all_input_nodes]
             gone = [n for n in node.all_input_nodes if keys.get(n) == _ABSENT]
-            if gone and name in _ZEROED:
+            if gone and (name == _ZEROED or self._is_view(node, gone[0])):
                 keys[node] = _ABSENT
                 continue
             if node.op == "placeholder":

@@ -55,9 +55,9 @@ def watched(
             options = kwargs or {}
             if func in gradients and id(args[0]) in names:
                 raise UnsupportedError(
-                    f"trace_step: a parameter from outside of the step's arguments is used at "
-                    f"{shown_place(current_place())}, got {shown(names[id(args[0])])}, expected the parameters of the "
-                    "model that the step is given"
+                    f"trace_step: a parameter that is not the model's in this step is used at "
+                    f"{shown_place(current_place())}, got {shown(names[id(args[0])])}, expected those of the model "
+                    "that the step is given, which the step before has not made anew"
                 )
             if kept is not None and mode is not None:
                 args = current(tuple(args), func)
