@@ -165,6 +165,15 @@ def test_gradients(name: str, optimizer: str) -> None:
     assert made.prove().ok
 
 
+def same_gradient(m: Any, o: Any, x: Any) -> None:
+    o.zero_grad()
+    m(x).sum().backward()
+    kept = m.lin.bias.grad
+    m(x).sum().backward()
+    with torch.no_grad():
+        m.out.copy_(kept)
+
+
 def clipped(m: Any, o: Any, x: Any) -> None:
     o.zero_grad()
     m(x).square().mean().backward()
@@ -181,6 +190,7 @@ FOLLOWED: dict[str, tuple[Callable[[], Any], Callable[..., None]]] = {
     "counted and never read": (Counted, trained),
     "batch norm": (Normed, trained),
     "spectral norm": (parametrized(nn.utils.parametrizations.spectral_norm), trained),
+    "gradient that a second pass adds to": (Layer, same_gradient),
     "clipped": (Layer, clipped),
 }
 
@@ -279,6 +289,20 @@ def last_gradient(m: Any, o: Any, x: Any) -> None:
     trained(m, o, x)
 
 
+def main_gradient(m: Any, o: Any, x: Any) -> None:
+    p = m.lin.bias
+    if not hasattr(p, "main"):
+        p.main = torch.zeros(4)
+    p.main = p.main + x[0]
+    with torch.no_grad():
+        m.out.copy_(p.main)
+
+
+def disabled(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    torch.set_grad_enabled(False)
+
+
 def averaged(m: Any, o: Any, x: Any) -> None:
     trained(m, o, x)
     with torch.no_grad():
@@ -328,6 +352,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     "hook of a module": (Layer, module_hooked, DIFFERENT),
     "no gradient at first": (Layer, without_gradient, DIFFERENT),
     "gradient of the step before": (Layer, last_gradient, "different ops at .*test_second_step.py:"),
+    "attribute of a parameter": (
+        Layer,
+        main_gradient,
+        "sets an attribute of a parameter, got 'lin.bias' with 'main'",
+    ),
+    "gradients disabled": (Layer, disabled, "cannot be traced at .*test_second_step.py:"),
     "average in another model": (with_copy, averaged, "a tensor from outside of the step is written at"),
     "parameters from outside": (
         with_own,
@@ -360,6 +390,7 @@ def test_model_stays_as_it_is(made: Any) -> None:
         bridge.trace_step(trained, made, OPTIMIZERS["sgd"], rows_of, replicas=2)
     assert vars(made) == before
     assert all(p.grad is None for p in made.parameters())
+    assert torch.is_grad_enabled()
 
 
 def environment() -> tuple[str | None, ...]:

@@ -14,6 +14,8 @@ from tests_py.bridge.torch.claims import check_claims, fixed, rows_of
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as functional  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -101,6 +103,24 @@ def loaded(m: Any, x: Any) -> None:
     m.load_state_dict(
         {name: value + x[0, 0] for name, value in m.state_dict().items() if name != "view"}, False
     )
+
+
+CONSTANT = torch.zeros(4)
+
+
+def left_constant(m: Any, x: Any) -> None:
+    m.out.add_(x[0])
+    m.out = CONSTANT
+
+
+def written_constant(m: Any, x: Any) -> None:
+    m.out.data = CONSTANT
+    m.out.add_(x[0])
+
+
+def left_data(m: Any, x: Any) -> None:
+    m.out.add_(1)
+    m.out.data = x[0]
 
 
 def data_then_write(m: Any, x: Any) -> None:
@@ -210,6 +230,26 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any], str]] = {
         lambda m, x: delattr(m, "out"),
         "the step removes a parameter or buffer, got 'out'",
     ),
+    "a constant that the next step writes": (
+        Plain,
+        left_constant,
+        "a state is written at .*test_storage.py:.* got 'out', expected a clone",
+    ),
+    "data that the next step writes": (
+        Plain,
+        left_data,
+        "a state is written at .*test_storage.py:.* got 'out', expected a clone",
+    ),
+    "a constant that the step writes": (
+        Plain,
+        written_constant,
+        "a tensor from outside of the step is written at .*test_storage.py:",
+    ),
+    "out= from outside": (
+        Plain,
+        lambda m, x: torch.add(x[0], 1, out=CONSTANT),
+        "a tensor from outside of the step is written at .*test_storage.py:",
+    ),
     "no gradients any more": (
         Plain,
         lambda m, x: m.lin.weight.requires_grad_(False),
@@ -242,6 +282,24 @@ def test_refused(name: str) -> None:
     model, body, text = REFUSED[name]
     with pytest.raises(UnsupportedError, match=text):
         bridge.trace_step(step_of(body), model, sgd, rows_of, replicas=2)
+
+
+def flat_step(model: Any, optimizer: Any, x: Any) -> None:
+    """As optimisers on one flat parameter: gradients of its parts are put together."""
+    optimizer.zero_grad()
+    model.lin.weight.grad = model.lin.bias.grad = None
+    model.lin(x).square().mean().backward()
+    grads = torch.cat([model.lin.weight.grad.flatten(), model.lin.bias.grad])
+    model.flat.grad = functional.all_reduce(grads, "avg", dist.group.WORLD)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_flat_optimizer(momentum: float) -> None:
+    def optimizer(model: Any) -> Any:
+        return torch.optim.SGD([model.flat], lr=0.1, momentum=momentum)
+
+    assert check_claims(flat_step, Slices, optimizer).prove().ok
 
 
 def write_alias(model: Any, x: Any, y: Any) -> None:

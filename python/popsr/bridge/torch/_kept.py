@@ -14,13 +14,21 @@ _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
 
 @contextlib.contextmanager
 def kept_attributes(*objects: Any) -> Iterator[None]:
-    """Put the attributes of objects back as they are now, with what is in their lists, sets and dictionaries."""
+    """Put the attributes of objects back as they are now, with what is in their lists, sets and dictionaries.
+
+    So are torch's own settings that a step may change: if gradients are made, and the default element type.
+    """
+    import torch
+
+    enabled, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     kept: dict[int, tuple[Any, Any]] = {}
     for each in objects:
         _keep(vars(each), kept)
     try:
         yield
     finally:
+        torch.set_grad_enabled(enabled)
+        torch.set_default_dtype(dtype)
         for container, content in kept.values():
             container.clear()
             (container.extend if isinstance(container, list | deque) else container.update)(content)

@@ -213,6 +213,7 @@ class StepCall:
         buffers = {name: next(given) for name, _ in self.model.named_buffers()}
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
+        attributes = {name: set(vars(p)) for name, p in named.items()}
         for name in self._of_gradients:
             named[name].grad = next(given)
         batch = list(self._batch)
@@ -230,7 +231,7 @@ class StepCall:
                 made = self._step(self.model, *arguments)
             else:
                 made = self._step(self.model, self._optimizer, *arguments)
-            check_left(self.model, named, buffers, self._where)
+            check_left(self.model, named, buffers, attributes, self._where)
             after = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
             now = [after[name] for name in (*named, *buffers)]
             now += self._new_state()

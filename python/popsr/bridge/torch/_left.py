@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
@@ -13,9 +13,21 @@ from popsr.errors import UnsupportedError
 __all__ = ["changed_options", "check_leaves", "check_left"]
 
 
-def check_left(model: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], where: str) -> None:
-    """Refuse a step that adds, removes, ties or hooks parameters and buffers.
+def check_left(
+    model: Any,
+    parameters: Mapping[str, Any],
+    buffers: Mapping[str, Any],
+    attributes: Mapping[str, Iterable[str]],
+    where: str,
+) -> None:
+    """Refuse a step that adds or removes parameters and buffers, or gives a parameter hooks or attributes.
 
+    Args:
+        model: the module.
+        parameters: its parameters when the step began, by name.
+        buffers: its buffers then.
+        attributes: names of the attributes that the parameters had.
+        where: the call, for messages.
     Raises:
         UnsupportedError: with their paths.
     """
@@ -28,12 +40,23 @@ def check_left(model: Any, parameters: Mapping[str, Any], buffers: Mapping[str, 
                 f"{where}: the step {what} a parameter or buffer, got {shown(names[0])}, expected the same ones before "
                 "and after each step; make it before the first step, such as by one call of the model"
             )
-    for name in parameters:
+    for name, p in parameters.items():
+        added_to = [key for key in vars(p) if key not in attributes[name] and not _is_torchs(key)]
+        if added_to:
+            raise UnsupportedError(
+                f"{where}: the step sets an attribute of a parameter, got {shown(name)} with {shown(added_to[0])}, "
+                "expected buffers of the model for what a step keeps"
+            )
         if any(True for _ in _hooks_of(now[name])):
             raise UnsupportedError(
                 f"{where}: the step leaves a hook on a parameter, to which the next step adds another, got "
                 f"{shown(name)}, expected hooks that are registered before the step, or removed in it"
             )
+
+
+def _is_torchs(key: str) -> bool:
+    """True for an attribute that torch or popsr gives a traced tensor in a step."""
+    return key.startswith("_popsr") or key.endswith(("_memo", "_memo_vc", "_epoch"))
 
 
 def _hooks_of(p: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ was made of constants alone, as caches of positions and masks are, and refused e
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,8 @@ class _Kept:
 
     def __init__(self, call: StepCall, traces: list[_Trace], where: str) -> None:
         """Nothing is used yet."""
-        self.traces, self.made = traces, {}
+        self.traces = traces
+        self.made: dict[int, Hashable] = {}
         self._call, self._where = call, where
         self._values: dict[Any, Any] = {}
 

@@ -131,25 +131,41 @@ def as_views(shared: Sharing, leaves: Sequence[Any], tensors: Sequence[Any]) -> 
 
 
 def check_writes(shared: Sharing, leaves: Sequence[Any], module: Any, where: str) -> None:
-    """Refuse a write to a leaf that shares memory and is not traced as a view.
+    """Refuse writes that reach memory of others: of leaves that are not traced as views, or from outside of the step.
 
     Raises:
         UnsupportedError: with both paths and the line.
     """
-    apart = shared.pairs - shared.followed
-    if not apart:
-        return
     nodes = list(module.graph.nodes)
-    numbers = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
-    for root, node in aliases(nodes)[1]:
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    numbers = {node: i for i, node in enumerate(inputs)}
+    roots, writes = aliases(nodes)
+    apart = shared.pairs - shared.followed
+    for root, node in writes:
+        at = shown_place(place_of_node(node))
+        if root.op == "get_attr":
+            raise UnsupportedError(
+                f"{where}: a tensor from outside of the step is written at {at}, got {node.target}, expected "
+                "parameters, buffers of the model or state of the optimizer"
+            )
         for i, j in apart:
             if numbers.get(root) in (i, j):
                 texts = [shown(leaves[k].path) for k in (i, j)]
                 what = " and ".join(texts) if i != j else f"{texts[0]}, which is expanded"
                 raise UnsupportedError(
-                    f"{where}: tensors that share memory are written at {shown_place(place_of_node(node))}, got "
-                    f"{what}, expected memory of their own, or states that are contiguous parts of one of them"
+                    f"{where}: tensors that share memory are written at {at}, got {what}, expected memory of their "
+                    "own, or states that are contiguous parts of one of them"
                 )
+    written = dict(writes)
+    for leaf, node, value in zip(leaves, inputs, nodes[-1].args[0], strict=False):
+        root = roots.get(value, node)
+        is_others = root.op == "get_attr" or (root in numbers and leaves[numbers[root]].role == "data")
+        if leaf.role == "state" and is_others and node in written:
+            at = shown_place(place_of_node(written[node]))
+            raise UnsupportedError(
+                f"{where}: a state is written at {at} that the step leaves in the memory of its data or of a constant, "
+                f"got {shown(leaf.path)}, expected a clone of what is assigned"
+            )
 
 
 def aliases(nodes: Sequence[Any]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]]:
@@ -169,12 +185,14 @@ def aliases(nodes: Sequence[Any]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]
                 if info.is_write:
                     written.append((roots[each], node))
                 roots.setdefault(node, roots[each])
+        if str(node.target) == "aten.set_.source_Tensor":
+            roots[node] = roots[node.args[1]]
         roots.setdefault(node, node)
     return roots, written
 
 
 def check_constants(leaves: Sequence[Any], module: Any, where: str) -> None:
-    """Refuse a tensor from outside of the step that is the memory of a state.
+    """Refuse to read a tensor from outside of the step that is the memory of a state.
 
     Raises:
         UnsupportedError: with its path and the line.
@@ -186,7 +204,7 @@ def check_constants(leaves: Sequence[Any], module: Any, where: str) -> None:
         value = getattr(module, node.target, None) if node.op == "get_attr" else None
         if not isinstance(value, torch.Tensor):
             continue
-        place = place_of(value._local_tensor if hasattr(value, "placements") else value)
+        place = place_of(getattr(value, "_local_tensor", value))
         path = next((leaf.path for leaf, each in states if each.overlaps(place)), None)
         if path is not None:
             at = shown_place(next((p for p in map(place_of_node, node.users) if p), None))

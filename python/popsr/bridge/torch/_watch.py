@@ -78,7 +78,8 @@ def _set_data(t: Any, value: Any) -> None:
             f"trace_step: .data is set at {shown_place(current_place())}, got {_kind(value)} in place of {_kind(t)}, "
             "expected local tensors of one element type, or copy_"
         )
-    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(t):
+    autograd: Any = torch.autograd
+    with torch.no_grad(), autograd._unsafe_preserve_version_counter(t):
         t.set_(value.detach())
 
 
