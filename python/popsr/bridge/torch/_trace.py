@@ -13,7 +13,7 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, record, resolve_writes
+from popsr.bridge.torch._capture import Recorded, resolve_writes
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._generators import Drawn, check_found
 from popsr.bridge.torch._importer import Importer, array_of
@@ -28,6 +28,7 @@ from popsr.bridge.torch._ranks import (
     rank_of,
 )
 from popsr.bridge.torch._recipes import recipe_for
+from popsr.bridge.torch._second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -136,8 +137,7 @@ def _trace_ranks(
     for rank in reversed(numbers):
         with rank_of(rank, world, where):
             call = _call(step, model, optimizer, batch, rank, where)
-            inputs = call.inputs()
-            found = record(call, inputs)
+            found, inputs = record_steps(call, where)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
     _compare_leaves([leaves[rank] for rank in numbers], where)
