@@ -1,0 +1,28 @@
+"""Checkpoints are files of safetensors, which popsr reads and writes by itself, and of ONNX, which needs its package."""
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+
+HAS_ONNX = importlib.util.find_spec("onnx") is not None
+
+
+def skipped_without_onnx() -> Iterator[None]:
+    """A test that meets files of ONNX is skipped where they cannot be read."""
+    try:
+        return (yield)
+    except ImportError as error:
+        if HAS_ONNX or "onnx" not in str(error).lower():
+            raise
+    pytest.skip("needs onnx")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    return (yield from skipped_without_onnx())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    return (yield from skipped_without_onnx())
