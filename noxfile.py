@@ -4,7 +4,6 @@ Nothing here depends on the environment. `.ci/run` calls `nox`, then the session
 CONTRIBUTING.md says when to run which.
 """
 
-import re
 import shlex
 import shutil
 import sys
