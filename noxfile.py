@@ -71,13 +71,13 @@ COUNTS = (
 
 
 def run_tests(session: nox.Session, *options: str) -> None:
-    """The Python tests in a process for each core. Those that take more than a few seconds are in the session `slow`."""
+    """The Python tests in a process for each core, without those that the session `slow` runs."""
     session.run("pytest", "-n", "auto", "-m", "not slow", *options, *session.posargs)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The Python tests, with README.md's code. Those that need PyTorch or JAX are skipped: the session `peers` has them."""
+    """The Python tests, with README.md's code; those that need PyTorch or JAX are left to the session `peers`."""
     install_popsr(session, *TESTED)
     install_groups(session, *TOOLS)
     lacks = f"--lacks={','.join(builds.packages('peers'))}"

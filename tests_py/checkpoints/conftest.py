@@ -1,4 +1,4 @@
-"""Checkpoints are files of safetensors, which popsr reads and writes by itself, and of ONNX, which needs its package."""
+"""Checkpoints are files of safetensors, which popsr reads by itself, and of ONNX, for which it needs onnx."""
 
 import importlib.util
 from collections.abc import Iterator

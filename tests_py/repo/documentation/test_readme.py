@@ -46,7 +46,8 @@ def test_there_is_a_program() -> None:
 def test_ci_runs_the_test_command() -> None:
     [command] = [line for line in COMMANDS if line.startswith("python3 -m venv") and "nox" in line]
     lines = (ROOT / ".ci/run").read_text().splitlines()
-    assert "unset CI" in lines[: lines.index(command)]  # as a newcomer's
+    before = lines[lines.index(command) - 1]
+    assert before == "env -u CI bash <<'README'"  # as a newcomer's, and its failure ends the script
     assert not [line for line in lines if re.search(r"export.*\bCI=", line)]
 
 
