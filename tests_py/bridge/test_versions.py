@@ -82,7 +82,7 @@ def test_each_reader_says_what_is_missing(where: str, monkeypatch: pytest.Monkey
         read()
 
 
-# What needs a package without reading its version: the package, what is imported or called, and its name in the error.
+# Modules and calls that need a package without reading its version: the package, and the line of a program.
 NEEDS = {
     "popsr.sr.torch": ("torch", "import popsr.sr.torch"),
     "popsr.sr.jax": ("jax", "import popsr.sr.jax"),

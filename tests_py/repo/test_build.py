@@ -50,7 +50,7 @@ def test_presets_set_options_that_cmake_declares() -> None:
 
 
 def test_no_session_depends_on_the_environment() -> None:
-    """What CI runs by README's command, a newcomer runs."""
+    """A newcomer's run of README's command and CI's are the same."""
     for name in ("noxfile.py", ".ci/builds.py"):
         text = (ROOT / name).read_text()
         assert not re.search(r"environ\b(?!\['PATH'\])(?!ment)|getenv", text), name
@@ -109,7 +109,7 @@ def test_the_console_script_is_the_module() -> None:
     assert main(["nonsense"]) == 2
 
 
-# Why a test was skipped, and whether that is right in the session `tests`, and in `bare`.
+# Reasons of skips, and whether they are right in the session `tests`, and in `bare`.
 SKIPS = {
     "Skipped: could not import 'torch.distributed.checkpoint': No module named 'torch'": (True, True),
     "Skipped: needs jax": (True, True),

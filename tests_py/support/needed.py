@@ -26,7 +26,7 @@ _OPTIONAL = {
 _IMPORTS = re.compile(
     r"^\s*(?:from (\w+)[\w.]* import\b|import (\w+)[\w.]*(?: as \w+)?(?:$|;|,| *#))", re.MULTILINE
 )
-# What a program calls that needs a package which it does not import itself.
+# Calls that need a package which the program does not import itself.
 _CALLS = {r"_onnx\(|bridge\.onnx|\.Builder\(": "onnx", "visualize_array_sharding": "rich"}
 
 
