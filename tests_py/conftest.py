@@ -21,7 +21,12 @@ from tests_py.support.sessions import pytest_configure as pytest_configure
 
 # Hypothesis has other settings where a variable of the environment says CI: examples are the same everywhere.
 hypothesis.settings.register_profile(
-    "everywhere", derandomize=True, deadline=None, database=None, print_blob=True
+    "everywhere",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("everywhere")
 
