@@ -25,6 +25,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Memory of loading each file, in one process that forks: imports take longer than most files."""
+    pytest.importorskip("onnx")
     code = f"from tests_py.checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
     # Large blocks come from the system and go back to it, so that memory which is taken is seen.
     lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from popsr import errors, io
 from popsr.io._budget import Budget
 from tests_py.checkpoints.cases import SAFETENSORS, Program, saved
+
+onnx = pytest.importorskip("onnx")
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
 
 Bad, Unsupported = errors.CheckpointError, errors.UnsupportedError
 

@@ -16,12 +16,12 @@ import popsr
 from popsr import errors, io, ops
 from popsr.bridge.audit import audit
 from popsr.bridge.audit._readers import hold
-from tests_py.bridge.audit.test_audit import GROUPS, jobs  # noqa: F401
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 metadata = pytest.importorskip("torch.distributed.checkpoint.metadata")
 filesystem = pytest.importorskip("torch.distributed.checkpoint.filesystem")
+from tests_py.bridge.audit.test_audit import GROUPS, jobs  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
