@@ -218,7 +218,7 @@ METADATA_FAULTS: dict[str, tuple[Callable[[Path], bytes], type[Exception], str]]
     "text": (lambda _: b"hello", errors.CheckpointError, "is damaged, got"),
     "cut": (lambda p: p.read_bytes()[:-9], errors.CheckpointError, "is damaged, got"),
     "other": (lambda _: pickle.dumps({"w": 1}), errors.CheckpointError, "got dict, expected Metadata"),
-    "memo": (lambda _: b"\x80\x04Nr\xff\xff\xff\x7f.", errors.CheckpointError, "is damaged, got"),
+    "memo": (lambda _: b"\x80\x04Nr\xff\xff\xff\x7f.", errors.CheckpointError, "got NoneType, expected"),
     "no data": (lambda _: pickle.dumps(metadata.Metadata({})), errors.CheckpointError, "storage_data"),
     "entry": (
         lambda _: pickle.dumps(metadata.Metadata({"w": 3}, None, {})),
