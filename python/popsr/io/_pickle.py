@@ -63,10 +63,15 @@ def kind_of(value: Any) -> str:
 
 
 class HashBudget:
-    """Counts what hashing the keys of a pickle takes, for a reader that does hash them."""
+    """Counts what hashing the keys of a pickle takes, for a reader that does hash them.
+
+    Attributes:
+        persistent: the persistent ids of the pickle.
+    """
 
     def __init__(self) -> None:
         self._tuples = 0
+        self.persistent: list[Any] = []
 
     def add_key(self, key: Any) -> None:
         """Count a key of a dict or a member of a set.
@@ -91,13 +96,25 @@ class HashBudget:
         if not isinstance(key, (*_PLAIN_KEYS, Named, Record)):
             raise pickle.UnpicklingError(f"a nested {kind_of(key)} as a key")
 
-    def add_arguments(self, arguments: Any) -> None:
+    def add_persistent(self, identity: Any) -> None:
+        """Count a persistent id, a part of which becomes a key.
+
+        Raises:
+            UnpicklingError: ``add_key`` refuses a part of it.
+        """
+        for each in identity if type(identity) is tuple else (identity,):
+            self._add_plain(each)
+        self.persistent.append(identity)
+
+    def add_call(self, made_by: Named, arguments: tuple[Any, ...]) -> None:
         """Count the arguments of a call, whose items may become keys.
 
         Raises:
-            UnpicklingError: there is a key among them that ``add_key`` refuses.
+            UnpicklingError: there is a key among them that ``add_key`` refuses, or they ask for memory.
         """
-        for each in arguments if type(arguments) in (tuple, list) else ():
+        if made_by.name == "bytearray" and any(type(each) is int for each in arguments):
+            raise pickle.UnpicklingError("a bytearray of a number of bytes")
+        for each in arguments:
             if type(each) is list:  # members, or pairs of a key and a value
                 for item in each:
                     self.add_key(item[0] if type(item) in (tuple, list) and len(item) == 2 else item)
@@ -213,7 +230,7 @@ class _Machine:
         if not isinstance(made_by, Named) or type(arguments) is not tuple:
             raise pickle.UnpicklingError(f"a call of a {kind_of(made_by)}")
         if self._hashed is not None:
-            self._hashed.add_arguments(arguments)
+            self._hashed.add_call(made_by, arguments)
         self.stack.append(Record(made_by, arguments))
 
     def build(self, _: Any) -> None:
@@ -226,7 +243,7 @@ class _Machine:
         key = self.pop()
         if self._hashed is None:
             raise pickle.UnpicklingError("a persistent id")
-        self._hashed.add_key(key)
+        self._hashed.add_persistent(key)
         self.stack.append(Record(Named("", "persistent id"), (key,)))
 
     # Opcodes that take their values from the stack
