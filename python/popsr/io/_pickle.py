@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 __all__ = ["HashBudget", "Named", "Pairs", "Record", "kind_of", "read_pickle"]
 
-_OPCODES = 1 << 20  # of any pickle, and three more for each four bytes of it: real ones have two
+_OPCODES = 1 << 18  # of any pickle, and three more for each four bytes of it: real ones have two
 _PLAIN_KEYS = (str, int, float, bool, type(None), bytes)
 _TUPLE_KEYS = 1 << 12  # of one pickle: tuples whose hashes collide are easily made
 _MAX_KEY = 1 << 6  # numbers and texts of one tuple

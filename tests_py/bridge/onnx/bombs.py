@@ -92,15 +92,15 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "constant-of-shape": (
         lambda: model([node("ConstantOfShape", "n")], known={"n": numbers(HUGE, HUGE)}),
-        "",
+        "tensor is too big",
     ),
     "constant-of-shape-empty": (
         lambda: model([node("ConstantOfShape", "n")], known={"n": numbers(0, 1 << 62)}),
-        "",
+        "array is too big",
     ),
     "constant-of-shape-rank": (
         lambda: model([node("ConstantOfShape", "n")], known={"n": np.ones(10**5, np.int64)}),
-        "",
+        "maximum supported dimension",
     ),
     "range": (
         lambda: model(
@@ -113,9 +113,12 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
             [node("Range", *"abc")],
             known={"a": np.float32(0), "b": np.float32(1e30), "c": np.float32(1e-30)},
         ),
-        "",
+        "elements",
     ),
-    "expand": (lambda: model([node("Expand", "x", "n")], (1,), known={"n": numbers(HUGE, HUGE)}), ""),
+    "expand": (
+        lambda: model([node("Expand", "x", "n")], (1,), known={"n": numbers(HUGE, HUGE)}),
+        "too large",
+    ),
     "tile": (lambda: model([node("Tile", "x", "n")], (1,), known={"n": numbers(HUGE)}), ""),
     "tile-known": (lambda: model([node("Tile", "n", "n")], known={"n": numbers(HUGE)}), ""),
     "one-hot": (
@@ -123,42 +126,55 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
             [node("OneHot", "i", "n", "v")],
             known={"i": numbers(1), "n": np.int64(HUGE), "v": np.float32([0, 1])},
         ),
-        "",
+        "elements that are known",
     ),
     "pad": (lambda: model([node("Pad", "x", "n")], (1,), known={"n": numbers(HUGE, HUGE)}), ""),
-    "eye": (lambda: model([node("EyeLike", "x")], (1 << 20, 1 << 20)), ""),
+    "eye": (lambda: model([node("EyeLike", "x")], (1 << 20, 1 << 20)), "elements that are known"),
     "trilu": (lambda: model([node("Trilu", "x")], (1 << 20, 1 << 20)), "elements that are known"),
     "resize": (
         lambda: model(
             [node("Resize", "x", "", "", "n", mode="linear")], (1, 1), known={"n": numbers(1, HUGE)}
         ),
-        "",
+        "elements that are known",
     ),
     "max-pool": (
-        lambda: model([node("MaxPool", "x", "i", kernel_shape=[HUGE], outputs=("y", "z"))], (1, 1, EXTENT)),
-        "",
+        lambda: model([node("MaxPool", "x", kernel_shape=[1 << 30], outputs=("y", "z"))], (1, 1, EXTENT)),
+        "elements that are known",
     ),
     "average-pool": (
         lambda: model([node("AveragePool", "x", kernel_shape=[1 << 30], pads=[1, 1])], (1, 1, EXTENT)),
         "",
     ),
     "max-pool-indices": (
-        lambda: model([node("MaxPool", "x", kernel_shape=[2], outputs=("y", "z"))], (1, 1, EXTENT)),
-        "",
+        lambda: model([node("MaxPool", "x", kernel_shape=[2], outputs=("y", "z"))], (1, 1, 1 << 28)),
+        "elements that are known",
+    ),
+    "col2im": (
+        lambda: model(
+            [node("Col2Im", "x", "n", "k")], (1, 4, 9), known={"n": numbers(EXTENT), "k": numbers(4)}
+        ),
+        "elements that are known",
+    ),
+    "einsum-diagonal": (
+        lambda: model([node("Einsum", "x", equation="ii->i")], (1 << 30, 1 << 30)),
+        "elements that are known",
     ),
     "loop": (lambda: loop(HUGE), ""),
     "scan-8": (
         lambda: model([node("Scan", "", "x", num_scan_inputs=1, body=scan_body())], (EXTENT, 2, 3), opset=8),
-        "",
+        "samples, more than",
     ),
     "known-values": (lambda: chain(2000), "bytes of values that are known"),
     "cumsum": (lambda: model([node("CumSum", "x", "n")], (EXTENT,), known={"n": np.int64(0)}), ""),
-    "depth-to-space": (lambda: model([node("DepthToSpace", "x", blocksize=HUGE)], (1, 4, 2, 2)), ""),
-    "hann-window": (lambda: model([node("HannWindow", "n")], known={"n": np.int64(HUGE)}), ""),
+    "depth-to-space": (
+        lambda: model([node("DepthToSpace", "x", blocksize=HUGE)], (1, 4, 2, 2)),
+        "extent that is not positive",
+    ),
+    "hann-window": (lambda: model([node("HannWindow", "n")], known={"n": np.int64(HUGE)}), "elements"),
     "dft": (lambda: model([node("DFT", "x", "n")], (1, 2, 1), known={"n": np.int64(HUGE)}), ""),
     "unsqueeze": (
         lambda: model([node("Unsqueeze", "x", "n")], known={"n": np.arange(10**5, dtype=np.int64)}),
-        "",
+        "too many dimensions",
     ),
     "topk": (lambda: model([node("TopK", "x", "n", outputs=("y", "z"))], known={"n": numbers(HUGE)}), ""),
 }
@@ -193,6 +209,6 @@ def unrolled(path: Path) -> None:
 
 ROWS = {
     "loop-unrolled": Row(write(lambda: loop(HUGE)), unrolled, "passes"),
-    "scan-8-unrolled": Row(write(MODELS["scan-8"][0]), unrolled, ""),
+    "scan-8-unrolled": Row(write(MODELS["scan-8"][0]), unrolled, "samples, more than"),
     **{name: Row(write(make), read, match) for name, (make, match) in MODELS.items()},
 }

@@ -49,7 +49,7 @@ METADATA = "popsr"
 """The key of popsr's texts in the ``_metadata`` of a state dict, which ``load_state_dict`` ignores."""
 
 _MAX_DEPTH = 32
-_MAX_VALUES = 1 << 22
+_FEW_VALUES, _MAX_VALUES = 1 << 20, 1 << 24
 _TEXTS = (str, bytes, bytearray)
 _END: tuple[Any, Any] = (object(), None)
 
@@ -113,7 +113,7 @@ def open_torch(where: str, path: Path) -> Iterator[TorchFile]:
     with OpenFile(where, path) as file:
         stored = TorchFile(file, Budget(file.bad, file.size), torch=torch)
         loaded = load_weights(torch, file)
-        for name, tensor in named_tensors(torch, loaded):
+        for name, tensor in named_tensors(torch, loaded, file.size):
             stored.add(_stored_tensor(torch, stored, name, tensor))
             stored.found[name] = tensor
         _take_shared(stored)
@@ -121,8 +121,13 @@ def open_torch(where: str, path: Path) -> Iterator[TorchFile]:
         yield stored
 
 
-def named_tensors(torch: Any, value: Any) -> Iterator[tuple[str, Any]]:
+def named_tensors(torch: Any, value: Any, size: int) -> Iterator[tuple[str, Any]]:
     """Tensors inside of mappings and sequences, with the keys and indices on the way joined by dots.
+
+    Args:
+        torch: the package.
+        value: what the file holds.
+        size: bytes of the file; a value takes two at least.
 
     Raises:
         CheckpointError: they are nested too deeply, or there are too many values: a list that has another twice, which
@@ -132,7 +137,7 @@ def named_tensors(torch: Any, value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value
         return
     waiting: list[Iterator[tuple[Any, Any]]] = [iter([("", value)])]
-    count = 0
+    count, limit = 0, min(_FEW_VALUES + size // 2, _MAX_VALUES)
     names = [""]
     while waiting:
         key, each = next(waiting[-1], _END)
@@ -141,8 +146,8 @@ def named_tensors(torch: Any, value: Any) -> Iterator[tuple[str, Any]]:
             names.pop()
             continue
         count += 1
-        if count > _MAX_VALUES:
-            raise CheckpointError(f"model: too many values, got more than {_MAX_VALUES}, expected fewer")
+        if count > limit:
+            raise CheckpointError(f"model: too many values, got more than {limit}, expected fewer")
         is_tensor = isinstance(each, torch.Tensor)
         if not is_tensor and (not isinstance(each, (Mapping, Sequence)) or isinstance(each, _TEXTS)):
             continue
