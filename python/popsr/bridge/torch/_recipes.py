@@ -2,75 +2,64 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
+from popsr.bridge.torch._reducer import check_replicated, replicated
 from popsr.bridge.torch._sharded import fully_sharded, is_fully_sharded
 from popsr.errors import UnsupportedError
 
-__all__ = ["recipe_for"]
+__all__ = ["check_read", "followed", "recipe_for"]
+
+_UNREAD = {
+    "FullyShardedDataParallel": "fully_shard (FSDP2) or DistributedDataParallel",
+    "ZeroRedundancyOptimizer": "an optimizer of all parameters, or fully_shard (FSDP2)",
+}
+"""Wrappers that are refused, with what is read in their place."""
+
+
+def check_read(wrapper: Any) -> None:
+    """Refuse a module or an optimiser by its class, before it fails somewhere inside.
+
+    Raises:
+        UnsupportedError: with what is read instead.
+    """
+    for each in type(wrapper).__mro__:
+        if each.__name__ in _UNREAD and each.__module__.startswith("torch."):
+            raise UnsupportedError(
+                f"trace_step: {each.__name__} is not read, got one, expected {_UNREAD[each.__name__]}"
+            )
 
 
 def recipe_for(model: Any) -> Any:
-    """The module to trace in place of a wrapper; other modules as they are."""
+    """The module to trace in place of a wrapper; other modules as they are.
+
+    Raises:
+        UnsupportedError: a wrapper in it is not followed.
+    """
     from torch.nn.parallel import DistributedDataParallel
 
     model = getattr(model, "_orig_mod", model)  # of torch.compile, which changes nothing of what is computed
-    if isinstance(model, DistributedDataParallel):
-        return _replicated(model)
+    for each in model.modules():
+        check_read(each)
+        if isinstance(each, DistributedDataParallel):
+            check_replicated(each)
     return fully_sharded(model) if is_fully_sharded(model) else model
 
 
-def _replicated(wrapper: Any) -> Any:
-    """``DistributedDataParallel``: gradients become their mean over the group, buffers those of its first rank.
+def followed(step: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """The step, with what wrappers and hooks of parameters do while it runs on traced tensors.
 
-    Raises:
-        UnsupportedError: the wrapper has a communication hook.
+    Args:
+        step: the user's function.
+        model: the module with its own parameters, which is later given with traced ones.
     """
-    import torch
-    import torch.distributed._functional_collectives as functional
+    originals = dict(model.named_parameters(remove_duplicate=False))
 
-    if getattr(wrapper, "_comm_hooks", None):
-        raise UnsupportedError(
-            "trace_step: DistributedDataParallel with a communication hook, got one, expected a wrapper without"
-        )
-    group, size = wrapper.process_group, wrapper.process_group.size()
+    @functools.wraps(step)
+    def run(model: Any, *args: Any) -> Any:
+        with replicated(model, originals):
+            return step(model, *args)
 
-    def average(p: Any) -> None:
-        p.grad.copy_(functional.all_reduce(p.grad / size, "sum", group))
-
-    class Replicated(torch.nn.Module):
-        """The module with the averages of its gradients."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = wrapper.module
-            self.require_backward_grad_sync = True
-            self.training = wrapper.training
-
-        def forward(self, *args: Any, **options: Any) -> Any:
-            if self.require_backward_grad_sync:
-                for p in self.module.parameters():
-                    if p.requires_grad and not getattr(p, "_popsr_averaged", False):
-                        p.register_post_accumulate_grad_hook(self._average)
-                        p._popsr_averaged = True
-                if wrapper.broadcast_buffers:
-                    with torch.no_grad():
-                        for buffer in self.module.buffers():
-                            buffer.copy_(functional.broadcast(buffer, 0, group))
-            return self.module(*args, **options)
-
-        def _average(self, p: Any) -> None:
-            if self.require_backward_grad_sync:
-                average(p)
-
-        @contextlib.contextmanager
-        def no_sync(self) -> Iterator[None]:
-            kept, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-            try:
-                yield
-            finally:
-                self.require_backward_grad_sync = kept
-
-    return Replicated()
+    return run

@@ -13,6 +13,7 @@ from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import Recorded, functional, record
+from popsr.bridge.torch._construction import Construction
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
@@ -25,7 +26,7 @@ from popsr.bridge.torch._ranks import (
     is_running,
     rank_of,
 )
-from popsr.bridge.torch._recipes import recipe_for
+from popsr.bridge.torch._recipes import check_read, followed, recipe_for
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
@@ -128,12 +129,16 @@ def _trace_ranks(
         raise ArgumentTypeError(
             f"{where}: model is not a module, got {type(model).__name__}, expected nn.Module"
         )
+    construction = Construction(lambda: _made(model, optimizer, where), where)
     numbers = [0] if ranks == "first" or is_running() else list(range(world))
+    if len(numbers) > 1 and not isinstance(model, torch.nn.Module):
+        construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     for rank in reversed(numbers):
         with rank_of(rank, world, where):
-            call = _call(step, model, optimizer, batch, rank, where)
+            made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
+            call = _call(step, *made, batch, rank, where)
             inputs = call.inputs()
             recorded[rank] = record(call, inputs)
             leaves[rank] = call.leaves
@@ -164,7 +169,8 @@ def _tensors_of(batch: Sequence[Any], rank: int) -> Iterator[Any]:
     return (t for t in trees.tree_leaves(tuple(batch[0](rank))) if isinstance(t, torch.Tensor))
 
 
-def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
+def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
+    """The model and the optimiser, of functions that make them."""
     import torch
 
     made = model if isinstance(model, torch.nn.Module) else model()
@@ -174,10 +180,16 @@ def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int
         )
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(made)
+    return made, optimizer
+
+
+def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
+    check_read(optimizer)
+    read = recipe_for(model)
     given = tuple(batch[0](rank)) if _is_function(batch) else tuple(batch)
     if optimizer is not None:
         prepare_optimizer(optimizer, where)
-    return StepCall(step, recipe_for(made), optimizer, given, where)
+    return StepCall(followed(step, read), read, optimizer, given, where)
 
 
 def _built(
@@ -197,8 +209,12 @@ def _built(
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
             values = Values([array_of(row) for row in rows], world)
-            labels[leaf.path] = _labels(leaf, each, values, labels.get(leaf.owner), world)
-            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
+            owners = labels.get(leaf.owner) or [None] * world
+            placed = leaf.layout is not None and len(each) == world
+            own = [other.label() for other in each] if placed else values.labels()
+            labels[leaf.path] = list(zip(owners, own, strict=True))
+            apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
+            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
             if leaf.role == "state":
                 states.append(leaf.path)
         for number, rows in enumerate(seen.merged.varying):
@@ -229,21 +245,25 @@ def _check_seeds(seen: _Seen, patterns: Groups) -> None:
                 )
 
 
-def _labels(
-    leaf: Leaf, of_ranks: Sequence[Leaf], values: Values, owners: list[Hashable] | None, world: int
-) -> list[Hashable]:
-    """Equal labels for ranks that hold equal values: by the placements of a DTensor, else by the values themselves.
-
-    State of the optimiser is equal where its parameter is, too.
-    """
-    placed = leaf.layout is not None and len(of_ranks) == world
-    own = [each.label() for each in of_ranks] if placed else values.labels()
-    return own if owners is None else list(zip(owners, own, strict=True))
-
-
 def _argument(
-    builder: StepBuilder, leaf: Leaf, values: Values, patterns: Groups, labels: Sequence[Hashable]
+    builder: StepBuilder,
+    leaf: Leaf,
+    values: Values,
+    patterns: Groups,
+    labels: Sequence[Hashable],
+    apart: bool,
 ) -> Any:
+    """One leaf on all ranks.
+
+    Args:
+        builder: the program.
+        leaf: the tensor, as the first rank has it.
+        values: what ranks have.
+        patterns: the groups that the user declares.
+        labels: equal where ranks hold equal values: by the placements of a DTensor, else by the values themselves; of
+            the optimiser's state those of its parameter, too.
+        apart: True if values differ for which there is no placement.
+    """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
     if leaf.role == "data":
@@ -256,4 +276,5 @@ def _argument(
             f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
             "equal values on the replicas of a group"
         )
-    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind)
+    undeclared = apart and declared is None
+    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind, undeclared=undeclared)
