@@ -261,9 +261,9 @@ def _problem(values: list[ProvedValue], *, explained: bool) -> str:
 def _undeclared(values: Sequence[ProvedValue]) -> str:
     """A line about the states that start apart."""
     return (
-        f"{_names(values)}: initial values differ between ranks, and a proof over groups of one says nothing: declare "
-        "groups= if they are to differ; else start from equal values (one seed, dist.broadcast or "
-        "DistributedDataParallel)"
+        f"{_names(values)}: initial values differ between ranks: a proof over groups of their values, "
+        f"{short_partition(values[0].declared)}, says nothing: declare groups= if they are to differ, else start from "
+        "equal ones (one seed, dist.broadcast or DistributedDataParallel)"
     )
 
 

@@ -382,9 +382,10 @@ def all_outcomes() -> dict[str, dict[str, gloo.Bits] | str]:
 def real_outcomes(function: Callable[[], Any] = all_outcomes) -> dict[str, set[str] | str]:
     """Of each row the states that differ between two ranks of gloo, or the error that they raise."""
     first, second = gloo.run(2, function)
-    return {
-        name: of_first
-        if isinstance(of_first, str)
-        else {path for path in of_first if of_first[path] != second[name][path]}
-        for name, of_first in first.items()
-    }
+    return {name: _differing(made, second[name]) for name, made in first.items()}
+
+
+def _differing(first: Any, second: Any) -> set[str] | str:
+    if isinstance(first, str):
+        return first
+    return {path for path in first if first[path] != second[path]}

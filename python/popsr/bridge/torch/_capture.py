@@ -228,6 +228,14 @@ def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
             yield from value if isinstance(value, list | tuple) else [value]
 
 
+def _is_outside(value: Any) -> bool:
+    """True for a tensor that is not traced: of no class that dispatches by itself."""
+    import torch
+
+    plain: Any = torch.Tensor.__torch_dispatch__
+    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is plain
+
+
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
         f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
@@ -284,7 +292,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
-            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
+            if any(map(_is_outside, _written(op, args))):
                 raise _writes_constant(op, place)
             if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
                 with self._draws.noted():

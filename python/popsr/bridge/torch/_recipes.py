@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
 
+from popsr.bridge.torch._hooks import hooks_of, is_followed, other_optimizers_checked, references_followed
 from popsr.bridge.torch._reducer import check_replicated, replicated
 from popsr.bridge.torch._sharded import fully_sharded, is_fully_sharded
 from popsr.errors import UnsupportedError
@@ -48,18 +50,38 @@ def recipe_for(model: Any) -> Any:
     return fully_sharded(model) if is_fully_sharded(model) else model
 
 
-def followed(step: Callable[..., Any], model: Any) -> Callable[..., Any]:
+def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[..., Any]:
     """The step, with what wrappers and hooks of parameters do while it runs on traced tensors.
 
     Args:
         step: the user's function.
         model: the module with its own parameters, which is later given with traced ones.
+        optimizer: the optimiser or None.
+    Raises:
+        UnsupportedError: a hook of a parameter is not followed.
     """
+    from torch.nn.parallel import DistributedDataParallel
+
     originals = dict(model.named_parameters(remove_duplicate=False))
+    wrappers = [each for each in model.modules() if isinstance(each, DistributedDataParallel)]
+    wrapped = {id(p) for each in wrappers for p in each.parameters()}
+    hooks = {name: hooks_of(p, name, in_wrapper=id(p) in wrapped) for name, p in model.named_parameters()}
+    tensors = originals | dict(model.named_buffers(remove_duplicate=False))
 
     @functools.wraps(step)
     def run(model: Any, *args: Any) -> Any:
-        with replicated(model, originals):
-            return step(model, *args)
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        traced = parameters | dict(model.named_buffers(remove_duplicate=False))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replicated(model, originals))
+            stack.enter_context(references_followed(tensors, traced))
+            stack.enter_context(other_optimizers_checked(optimizer))
+            nodes = [
+                each.copy_to(traced[name], originals[name] if is_followed(originals[name]) else traced[name])
+                for name, each in hooks.items()
+            ]
+            made = step(model, *args)
+            nodes.clear()
+            return made
 
     return run

@@ -15,6 +15,7 @@ from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._capture import Recorded, functional, record
 from popsr.bridge.torch._construction import Construction
 from popsr.bridge.torch._dtypes import dtype_of
+from popsr.bridge.torch._hooks import check_constants
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -142,6 +143,7 @@ def _trace_ranks(
             inputs = call.inputs()
             recorded[rank] = record(call, inputs)
             leaves[rank] = call.leaves
+            check_constants(recorded[rank].module, call.leaves)
             if rank == 0:
                 first = recorded[0]
                 merged = (
@@ -189,7 +191,7 @@ def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int
     given = tuple(batch[0](rank)) if _is_function(batch) else tuple(batch)
     if optimizer is not None:
         prepare_optimizer(optimizer, where)
-    return StepCall(followed(step, read), read, optimizer, given, where)
+    return StepCall(followed(step, read, optimizer), read, optimizer, given, where)
 
 
 def _built(
