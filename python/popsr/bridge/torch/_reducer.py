@@ -40,15 +40,22 @@ def check_replicated(wrapper: Any) -> None:
         found.append("gradient_as_bucket_view=True beside find_unused_parameters=True")
     if any(hasattr(p, "_in_backward_optimizers") for p in wrapper.module.parameters()):
         found.append("optimizers in the backward pass")
-    if wrapper._join_config.enable:
-        found.append("join()")
     if any(hasattr(p, "placements") for p in wrapper.module.parameters()):
         found.append("parameters that are DTensors")
     if found:
-        raise UnsupportedError(
-            f"trace_step: DistributedDataParallel with {found[0]} is not followed, got it at "
-            f"{shown_place(current_place())}, expected a wrapper without"
-        )
+        raise _unfollowed(found[0])
+
+
+def _unfollowed(told: str) -> UnsupportedError:
+    where = current_place()
+    return UnsupportedError(
+        f"trace_step: DistributedDataParallel with {told} is not followed, got it"
+        f"{'' if where is None else f' at {shown_place(where)}'}, expected a wrapper without"
+    )
+
+
+def _refuse_join(**_: Any) -> Any:
+    raise _unfollowed("join()")
 
 
 @contextlib.contextmanager
@@ -119,10 +126,11 @@ def _in_place_of(wrapper: Any, reducer: Reducer) -> Iterator[None]:
     kept = {name: wrapper.__dict__[name] for name in ("reducer", "logger", "_lazy_init_ran")}
     try:
         wrapper.__dict__ |= {"reducer": reducer, "logger": reducer, "_lazy_init_ran": True}
-        wrapper.__dict__["_default_broadcast_coalesced"] = reducer.send_buffers
+        wrapper.__dict__ |= {"_default_broadcast_coalesced": reducer.send_buffers, "join_hook": _refuse_join}
         yield
     finally:
-        wrapper.__dict__.pop("_default_broadcast_coalesced", None)
+        for name in ("_default_broadcast_coalesced", "join_hook"):
+            wrapper.__dict__.pop(name, None)
         wrapper.__dict__ |= kept
 
 
