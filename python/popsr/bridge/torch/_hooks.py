@@ -55,7 +55,7 @@ class Hooks:
             t.register_hook(hook)
         for hook in self.accumulated:
             t.register_post_accumulate_grad_hook(lambda _, hook=hook: hook(p))
-        node = get_gradient_edge(t).node if self.before or self.after else None
+        node: Any = get_gradient_edge(t).node if self.before or self.after else None
         for hook in self.before:
             node.register_prehook(hook)
         for hook in self.after:
@@ -155,7 +155,7 @@ def _standing_in(base: Any, traced: dict[int, Any]) -> Any:
     """A class of tensors that are others, by identity, in whatever is called with them."""
     import torch.utils._pytree as trees
 
-    class Reference(base):  # type: ignore[misc]
+    class Reference(base):
         @classmethod
         def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             args, options = trees.tree_map(lambda t: traced.get(id(t), t), (args, kwargs or {}))

@@ -66,6 +66,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
     wrappers = [each for each in model.modules() if isinstance(each, DistributedDataParallel)]
     wrapped = {id(p) for each in wrappers for p in each.parameters()}
     hooks = {name: hooks_of(p, name, in_wrapper=id(p) in wrapped) for name, p in model.named_parameters()}
+    given = {name: p for name, p in originals.items() if is_followed(p)}
     tensors = originals | dict(model.named_buffers(remove_duplicate=False))
 
     @functools.wraps(step)
@@ -76,10 +77,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
             stack.enter_context(replicated(model, originals))
             stack.enter_context(references_followed(tensors, traced))
             stack.enter_context(other_optimizers_checked(optimizer))
-            nodes = [
-                each.copy_to(traced[name], originals[name] if is_followed(originals[name]) else traced[name])
-                for name, each in hooks.items()
-            ]
+            nodes = [each.copy_to(traced[name], given.get(name, traced[name])) for name, each in hooks.items()]
             made = step(model, *args)
             nodes.clear()
             return made
