@@ -9,7 +9,12 @@ from typing import Any
 
 from popsr.bridge.torch._hooks import hooks_of, is_followed, other_optimizers_checked, references_followed
 from popsr.bridge.torch._reducer import check_replicated, replicated
-from popsr.bridge.torch._sharded import fully_sharded, is_fully_sharded
+from popsr.bridge.torch._sharded import (
+    fully_sharded,
+    is_fully_sharded,
+    numbers_of_the_step_hashed,
+    reductions_followed,
+)
 from popsr.errors import UnsupportedError
 
 __all__ = ["check_read", "followed", "recipe_for"]
@@ -75,9 +80,13 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
         traced = parameters | dict(model.named_buffers(remove_duplicate=False))
         with contextlib.ExitStack() as stack:
             stack.enter_context(replicated(model, originals))
+            stack.enter_context(reductions_followed(model))
+            stack.enter_context(numbers_of_the_step_hashed())
             stack.enter_context(references_followed(tensors, traced))
             stack.enter_context(other_optimizers_checked(optimizer))
-            nodes = [each.copy_to(traced[name], given.get(name, traced[name])) for name, each in hooks.items()]
+            nodes = [
+                each.copy_to(traced[name], given.get(name, traced[name])) for name, each in hooks.items()
+            ]
             made = step(model, *args)
             nodes.clear()
             return made
