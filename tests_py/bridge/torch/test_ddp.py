@@ -112,6 +112,45 @@ def test_step_leaves_the_wrapper_as_it_was() -> None:
     assert {type(p) for p in made[0].parameters()} == {torch.nn.Parameter}
 
 
+# Others
+
+
+def fully_sharded() -> Any:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(wrapped.Two(), device_id=torch.device("cpu"))
+
+
+def zero(model: Any) -> Any:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+
+
+def of_objects(model: Any, x: Any, y: Any) -> None:
+    plain(model, x, y)
+    dist.all_gather_object([None, None], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "gradients", "told"),
+    [
+        (fully_sharded, sgd, plain, r"FullyShardedDataParallel is not read, got one, expected fully_shard"),
+        (
+            wrapped.Two,
+            zero,
+            plain,
+            r"ZeroRedundancyOptimizer is not read, got one, expected an optimizer of all",
+        ),
+        (wrapped.Two, sgd, of_objects, r"objects is not read at .*test_ddp.py:\d+, got all_gather_object"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what it has replaced
+def test_what_is_not_read_is_named(model: Any, optimizer: Any, gradients: Any, told: str) -> None:
+    with pytest.raises(UnsupportedError, match=told):
+        bridge.trace_step(updated(gradients), model, optimizer, batch_of, replicas=2)
+
+
 # While the model is made
 
 

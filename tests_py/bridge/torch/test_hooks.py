@@ -156,6 +156,16 @@ def read_by_list() -> Made:
     return model, sgd(model), updated(step)
 
 
+def inputs_of_backward() -> Made:
+    model = Two()
+    held = list(model.a.parameters())
+
+    def step(m: Any, x: Any, y: Any) -> None:
+        loss(m(x)).backward(inputs=held)
+
+    return model, sgd(model), updated(step)
+
+
 ROWS = {
     "after accumulation": after_accumulation,
     "after accumulation of some": after_accumulation_of_some,
@@ -170,6 +180,7 @@ ROWS = {
     "by a list": by_list,
     "written by a list": written_by_list,
     "read by a list": read_by_list,
+    "inputs of backward": inputs_of_backward,
 }
 
 
@@ -209,9 +220,50 @@ def own_momentum() -> Made:
     return model, sgd(model), step
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Any) -> Any:
+        return 2 * t
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return 2 * grad
+
+
+def in_functions() -> Made:
+    model = Two()
+    held = model.a.weight
+
+    def step(m: Any, x: Any, y: Any) -> None:
+        (loss(m(x)) + Twice.apply(held).sum()).backward()
+
+    return model, sgd(model), updated(step)
+
+
+def sent() -> Made:
+    model = Two()
+    held = model.a.weight.detach()
+    return model, sgd(model), updated(lambda m, x, y: dist.broadcast(held, 0))
+
+
+def gathered() -> Made:
+    model = Two()
+    held = model.a.weight.detach()
+
+    def step(m: Any, x: Any, y: Any) -> None:
+        outs = [torch.zeros(2, 4), torch.zeros(2, 4)]
+        dist.all_gather(outs, held)
+        m.b.weight.data.copy_(outs[0])
+
+    return model, sgd(model), updated(step)
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
+        (in_functions, "a gradient of 'a.weight' does not come through the model"),
+        (sent, "'a.weight' is read other than through the model at "),
+        (gathered, "'a.weight' is read other than through the model at "),
         (of_several, "register_multi_grad_hook of 'a.weight'"),
         (of_nodes_in_ddp, "test_hooks.py:"),
         (own_momentum, "an optimizer that trace_step was not given has state, got SGD at "),
@@ -220,5 +272,5 @@ def own_momentum() -> Made:
 def test_unfollowed_are_refused_by_name(row: Any, told: str) -> None:
     found = wrapped.proved_outcome(row)
     assert isinstance(found, str)
-    assert found.startswith("UnsupportedError: trace_step: ")
+    assert found.startswith("UnsupportedError: ")
     assert told in found

@@ -132,16 +132,50 @@ def references_followed(originals: dict[str, Any], traced: dict[str, Any]) -> It
     Args:
         originals: the tensors by path.
         traced: those in their place.
+    Raises:
+        UnsupportedError: a gradient reached an original, as of a function of autograd that was called with it.
     """
     found = {id(t): traced[path] for path, t in originals.items() if is_followed(t) and path in traced}
     kept = [(t, type(t)) for t in {id(t): t for t in originals.values()}.values() if id(t) in found]
+    grads = {path: t.grad for path, t in originals.items() if t.is_leaf}
+    changed: list[str] = []
     try:
         for t, kind in kept:
             t.__class__ = _standing_in(kind, found)
-        yield
+        with _inputs_of_backward(found):
+            yield
     finally:
         for t, kind in kept:
             t.__class__ = kind
+        for path, grad in grads.items():
+            if originals[path].grad is not grad:
+                changed.append(path)
+                originals[path].grad = grad
+    if changed:
+        raise UnsupportedError(
+            f"trace_step: a gradient of {shown(changed[0])} does not come through the model, got a reference from "
+            "before the step in a function of autograd, expected the model's attribute"
+        )
+
+
+@contextlib.contextmanager
+def _inputs_of_backward(traced: dict[int, Any]) -> Iterator[None]:
+    """Let ``backward(inputs=...)`` follow references; the engine is C++ and does not ask classes of tensors."""
+    import torch.utils._pytree as trees
+    from torch import autograd
+
+    module: Any = autograd
+    run = module._engine_run_backward
+
+    def followed(*args: Any, **options: Any) -> Any:
+        args, options = trees.tree_map(lambda t: traced.get(id(t), t), (args, options))
+        return run(*args, **options)
+
+    module._engine_run_backward = followed
+    try:
+        yield
+    finally:
+        module._engine_run_backward = run
 
 
 def is_followed(t: Any) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from popsr.bridge.torch._hooks import hooks_of, is_followed, other_optimizers_checked, references_followed
+from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._reducer import check_replicated, replicated
 from popsr.bridge.torch._sharded import (
     fully_sharded,
@@ -24,6 +25,18 @@ _UNREAD = {
     "ZeroRedundancyOptimizer": "an optimizer of all parameters, or fully_shard (FSDP2)",
 }
 """Wrappers that are refused, with what is read in their place."""
+
+
+_OF_OBJECTS = (
+    "all_gather_object",
+    "gather_object",
+    "broadcast_object_list",
+    "scatter_object_list",
+    "send_object_list",
+    "recv_object_list",
+    "_object_to_tensor",
+)
+"""Collectives of Python objects, and the function that those call which a user imported by name."""
 
 
 def check_read(wrapper: Any) -> None:
@@ -55,6 +68,40 @@ def recipe_for(model: Any) -> Any:
     return fully_sharded(model) if is_fully_sharded(model) else model
 
 
+@contextlib.contextmanager
+def _objects_refused() -> Iterator[None]:
+    """Refuse collectives of Python objects, whose pickles are made as the step runs.
+
+    Raises:
+        UnsupportedError: with the line and the name.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    def refusing(name: str) -> Callable[..., Any]:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise UnsupportedError(
+                f"trace_step: a collective of objects is not read at {shown_place(current_place())}, got "
+                f"{name}, expected a collective of tensors"
+            )
+
+        return refuse
+
+    kept = [
+        (module, name, getattr(module, name))
+        for module in (dist, distributed_c10d)
+        for name in _OF_OBJECTS
+        if hasattr(module, name)
+    ]
+    try:
+        for module, name, _ in kept:
+            setattr(module, name, refusing(name.removeprefix("_")))
+        yield
+    finally:
+        for module, name, function in kept:
+            setattr(module, name, function)
+
+
 def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[..., Any]:
     """The step, with what wrappers and hooks of parameters do while it runs on traced tensors.
 
@@ -79,6 +126,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
         parameters = dict(model.named_parameters(remove_duplicate=False))
         traced = parameters | dict(model.named_buffers(remove_duplicate=False))
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_objects_refused())
             stack.enter_context(replicated(model, originals))
             stack.enter_context(reductions_followed(model))
             stack.enter_context(numbers_of_the_step_hashed())

@@ -120,10 +120,22 @@ def _only_followed(wrapper_class: Any) -> Iterator[None]:
         wrapper_class._pre_forward = forward
 
 
+_OF_A_RUN = (
+    "reducer",
+    "logger",
+    "_lazy_init_ran",
+    "require_backward_grad_sync",
+    "require_forward_param_sync",
+    "modules_buffers",
+    "named_module_buffers",
+)
+"""Attributes of a wrapper that a step changes."""
+
+
 @contextlib.contextmanager
 def _in_place_of(wrapper: Any, reducer: Reducer) -> Iterator[None]:
     """Let a wrapper use a reducer of Python, and collectives that are recorded, for a while."""
-    kept = {name: wrapper.__dict__[name] for name in ("reducer", "logger", "_lazy_init_ran")}
+    kept = {name: wrapper.__dict__[name] for name in _OF_A_RUN if name in wrapper.__dict__}
     try:
         wrapper.__dict__ |= {"reducer": reducer, "logger": reducer, "_lazy_init_ran": True}
         wrapper.__dict__ |= {"_default_broadcast_coalesced": reducer.send_buffers, "join_hook": _refuse_join}
