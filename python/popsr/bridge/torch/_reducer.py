@@ -78,6 +78,8 @@ def replicated(model: Any, originals: dict[str, Any]) -> Iterator[None]:
         stack.enter_context(_only_followed(DistributedDataParallel))
         for wrapper, reducer in zip(wrappers, reducers, strict=True):
             stack.enter_context(_in_place_of(wrapper, reducer))
+        for reducer in reducers:
+            stack.callback(reducer.close)
         yield
         for wrapper, reducer, old in zip(wrappers, reducers, before, strict=True):
             reducer.check_end()
@@ -293,12 +295,15 @@ class Reducer:
         left = "gradients are expected" if self._expects and self._relies_on_before else ""
         if self._used and self._wrapper.find_unused_parameters:
             left = "parameters were used after the last reduction"
-        self._nodes.clear()
         if left:
             raise UnsupportedError(
                 "trace_step: DistributedDataParallel reduces otherwise in the next step, got a step after which "
                 f"{left}, expected one that ends with the backward pass of its last forward pass of the wrapper"
             )
+
+    def close(self) -> None:
+        """Let go of the nodes of autograd, whose hooks hold this reducer."""
+        self._nodes.clear()
 
     def _raise_unfinished(self) -> None:
         """Refuse gradients that were not all computed."""

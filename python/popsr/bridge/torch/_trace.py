@@ -57,9 +57,8 @@ def trace_step(
 
     Parameters, buffers and the optimiser's state are states, under their names in ``state_dict`` and
     ``optimizer.NAME.KEY``; gradients are none when the step begins. Values of the batch are data, under the names of
-    the step's arguments; the results are ``result`` and what follows. A model that is wrapped in
-    ``DistributedDataParallel`` is read as the module in it, whose gradients become their mean over the process group
-    after each backward pass.
+    the step's arguments; the results are ``result`` and what follows. ``DistributedDataParallel``, anywhere in the
+    model, reduces what torch reduces. Hooks that parameters have are run, and broadcasts while the model is made arrive.
 
     Args:
         step: the function. Lines of errors and explanations are of what it calls.
@@ -72,7 +71,8 @@ def trace_step(
         replicas: number of ranks.
         groups: replicas that hold equal values, by patterns of paths as of ``fnmatch``: a ``ReplicaGrouping``, lists
             of ranks, or a number for each rank. A parameter's groups are those of its optimiser state. Default: of
-            DTensors those of their placements, of others those of equal initial values; of data none.
+            DTensors those of their placements, of others those of equal initial values; of data none. Of states whose
+            initial values differ while nothing is declared the proof says so, and is not ok.
         equal: patterns of paths of what all replicas share, such as data that is not different per replica, and
             ``random seed`` where all draw the same random numbers.
         process_groups: groups of ranks by the name of a process group, in a job of the user, for names whose other
