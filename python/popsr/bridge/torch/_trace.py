@@ -58,7 +58,7 @@ def trace_step(
     Parameters, buffers and the optimiser's state are states, under their names in ``state_dict`` and
     ``optimizer.NAME.KEY``; gradients are none when the step begins. Values of the batch are data, under the names of
     the step's arguments; the results are ``result`` and what follows. ``DistributedDataParallel``, anywhere in the
-    model, reduces what torch reduces. Hooks that parameters have are run, and broadcasts while the model is made arrive.
+    model, reduces what torch reduces; hooks of parameters are run; broadcasts while the model is made arrive.
 
     Args:
         step: the function. Lines of errors and explanations are of what it calls.
