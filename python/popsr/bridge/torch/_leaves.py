@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge.torch._hooks import is_followed
 from popsr.bridge.torch._left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._storage import as_views, sharing
 from popsr.bridge.torch._watch import watched
@@ -225,7 +226,7 @@ class StepCall:
         with (
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
-            watched(self._names, tensors, self.kept),
+            watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
                 made = self._step(self.model, *arguments)
@@ -277,6 +278,10 @@ class StepCall:
             for group, old in kept:
                 group.clear()
                 group.update(old)
+
+    def _unread(self) -> dict[Any, str]:
+        """Parameters that do not stand for those of this step: DTensors, and those that the step before made anew."""
+        return {p: name for p, name in self._names.items() if name in self._replaced or not is_followed(p)}
 
     def _gradient(self, name: str, after: Mapping[str, Any]) -> Any:
         """A gradient that the step keeps for the next one.
