@@ -77,7 +77,7 @@ class _Output(io.FileIO):
 
     problem: OSError | None = None
 
-    def write(self, data: Buffer, /) -> int | None:
+    def write(self, data: Buffer, /) -> int:
         """As of a file, which forgets its errors."""
         try:
             return super().write(data)
@@ -89,21 +89,23 @@ class _Output(io.FileIO):
 def _open_output() -> _Output:
     """Put streams in the place of those that are closed, else files that are opened later take their descriptors."""
     if sys.stderr is None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = _on_null(2, os.O_WRONLY)
     if sys.stdout is None:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 1)  # which refuses to be written
-        sys.stdout = open(1, "w", closefd=False)
-    old = sys.stdout
-    output = _Output(1, "w", closefd=False)
+        sys.stdout = _on_null(1, os.O_RDONLY)  # which refuses to be written
+    old, output = sys.stdout, _Output(1, "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(output),
         old.encoding,
         old.errors,
-        line_buffering=old.line_buffering,
-        write_through=old.write_through,
+        line_buffering=bool(old.line_buffering),
+        write_through=getattr(old, "write_through", False),
     )
     return output
+
+
+def _on_null(descriptor: int, flags: int) -> io.TextIOWrapper:
+    os.dup2(os.open(os.devnull, flags), descriptor)
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)))
 
 
 def run() -> int:
@@ -129,7 +131,10 @@ def run() -> int:
     if isinstance(output.problem, BrokenPipeError):
         return 1
     got = output.problem.strerror
-    print(f"popsr: {command}: cannot write to stdout, got {got}, expected a stream that takes all", file=sys.stderr)
+    print(
+        f"popsr: {command}: cannot write to stdout, got {got}, expected a stream that takes all",
+        file=sys.stderr,
+    )
     return 2
 
 

@@ -9,7 +9,15 @@ import re
 import sys
 from types import FrameType
 
-__all__ = ["absolute_path", "file_and_line", "frame_place", "frame_text", "is_inside", "source_line", "user_frame"]
+__all__ = [
+    "absolute_path",
+    "file_and_line",
+    "frame_place",
+    "frame_text",
+    "is_inside",
+    "source_line",
+    "user_frame",
+]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it

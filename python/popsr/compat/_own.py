@@ -227,7 +227,9 @@ class OwnFunction(Own):
         positional = [*args.posonlyargs, *args.args]
         found = zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)
         defaults: dict[str, ast.expr | None] = {arg.arg: value for arg, value in found}
-        return defaults | {arg.arg: value for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
+        return defaults | {
+            arg.arg: value for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        }
 
 
 _NOTHING = object()

@@ -333,7 +333,9 @@ def suggestion(owner: Value, name: str) -> str:
         return _suggested_option(name)
     if isinstance(owner, Known):
         own = getattr(owner.object, "__dict__", ())
-        names = _names(owner.object, len(own)) if isinstance(owner.object, Hashable) else _all_names(owner.object)
+        names = (
+            _names(owner.object, len(own)) if isinstance(owner.object, Hashable) else _all_names(owner.object)
+        )
     elif isinstance(owner, Instance):
         names = _names_of_instances(owner.cls)
     else:

@@ -179,7 +179,12 @@ def remove(where: str, path: str | Path, what: str, consequence: str) -> None:
         os.unlink(path)
     except OSError as error:
         _logger.warning(
-            "%s: cannot remove the %s %s, got %s: %s", where, what, shown_path(path), error.strerror, consequence
+            "%s: cannot remove the %s %s, got %s: %s",
+            where,
+            what,
+            shown_path(path),
+            error.strerror,
+            consequence,
         )
 
 
