@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from popsr import dtypes, ops
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
 from popsr.tensor import Tensor
@@ -114,9 +116,13 @@ def _clamp(low: Tensor, a: Tensor, high: Tensor) -> Result:
     return ops.minimum(ops.maximum(a, low), high)
 
 
-@rule("select_n")
-def _select_n(equation: Equation, which: Tensor, *cases: Tensor) -> Result:
-    """Case k where the predicate is k; a bool counts as 0 or 1."""
+@rule("select_n", raw=True)
+def _select_n(equation: Equation) -> Result:
+    """Case k where the predicate is k; a bool counts as 0 or 1. Of a predicate that is one known number, that case."""
+    importer, predicate = equation.importer, equation.values[0]
+    if isinstance(predicate, np.ndarray) and predicate.size and (predicate == predicate.flat[0]).all():
+        return importer.tensor(equation.values[1 + int(predicate.flat[0])])
+    which, *cases = map(importer.tensor, equation.values)
     if len(cases) == 1:
         return cases[0]
     if which.dtype == dtypes.bool:
