@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -139,24 +139,6 @@ def _convert(equation: Equation, a: Tensor) -> Result:
     if to == dtypes.bool and a.dtype != dtypes.bool:
         return ops.not_equal(a, equation.constant(0, a.dtype))
     return a if a.dtype == to else ops.cast(a, to)
-
-
-@rule("reduce_precision")
-def _reduce_precision(equation: Equation, a: Tensor) -> Result:
-    """Through the float type that has these bits."""
-    bits = equation.params["exponent_bits"], equation.params["mantissa_bits"]
-    types = {
-        (5, 10): dtypes.float16,
-        (8, 7): dtypes.bfloat16,
-        (8, 23): dtypes.float32,
-        (11, 52): dtypes.float64,
-    }
-    narrow = types.get(bits)
-    if narrow is None:
-        raise NotSupportedError(f"{bits[0]} bits of exponent and {bits[1]} of mantissa")
-    if width(narrow) >= width(a.dtype):
-        return a
-    return ops.cast(ops.cast(a, narrow), a.dtype)
 
 
 @rule("copy", "stop_gradient", "optimization_barrier", "name", plain=True)
