@@ -186,7 +186,7 @@ def _bits() -> list[Row]:
     from jax import lax
 
     u, v, n, m = words(3, 4), words(3, 4), ints(3, 4, low=-1000, high=1000), ints(3, 4, low=-1000, high=1000)
-    by, edges = ints(3, 4, low=0, high=31), _edges()
+    by = ints(3, 4, low=0, high=31)
     rows = []
     for name, function in (("and", lax.bitwise_and), ("or", lax.bitwise_or), ("xor", lax.bitwise_xor)):
         rows += [Row(name, function, args) for args in ((u, v), (n, m), (flags(3, 4), flags(3, 4)))]
@@ -209,63 +209,11 @@ def _bits() -> list[Row]:
             (words(3, 4) & np.uint32(0x7F7FFFFF),),
         ),
         Row("bitcast_convert_type", lambda x: lax.bitcast_convert_type(x, np.int32), (u,)),
-        *(
-            Row("bitcast_convert_type", functools.partial(lax.bitcast_convert_type, new_dtype=to), (x,))
-            for x in (*edges.values(), u, u.astype(np.uint8).reshape(-1, 4))
-            for to in _AS_WORDS
-            if np.dtype(to).itemsize <= x.dtype.itemsize
-            or np.dtype(to).itemsize == x.dtype.itemsize * x.shape[-1]
-        ),
-        *(
-            Row("nextafter", lax.nextafter, (x, np.full_like(x, to)))
-            for x in edges.values()
-            for to in (1.5, -np.inf, np.nan)  # not a subnormal: XLA takes two of them for equal
-        ),
-        *(
-            Row(
-                "reduce_precision",
-                functools.partial(lax.reduce_precision, exponent_bits=e, mantissa_bits=m),
-                (x,),
-            )
-            for x in edges.values()
-            for e, m in ((5, 10), (4, 3), (3, 9), (6, 12), (2, 1), (8, 30))
-        ),
         Row("bitcast_convert_type", _all_halves, (np.arange(1 << 16, dtype=np.uint16),)),
         Row("population_count", lax.population_count, (u,)),
         Row("clz", lax.clz, (u >> by.astype(np.uint32),)),
     ]
     return rows
-
-
-_AS_WORDS = (np.uint8, np.int16, np.uint32, np.float32)
-
-
-def _edges() -> dict[str, Any]:
-    """Floats of each width: zeros, subnormals, infinities, the largest, and random bits without NaN."""
-    import ml_dtypes
-
-    found = {}
-    for name, word in (("float16", np.uint16), ("bfloat16", np.uint16), ("float32", np.uint32)):
-        limits = ml_dtypes.finfo(name)
-        drawn = _RNG.integers(0, 1 << 16, (20, 4), np.uint16).view(word).reshape(-1).view(name)
-        kept = drawn[np.isfinite(drawn.astype(np.float32))]
-        named = [
-            0.0,
-            -0.0,
-            1,
-            -1,
-            0.5,
-            3,
-            -2.5,
-            np.inf,
-            -np.inf,
-            limits.max,
-            limits.min,
-            limits.smallest_normal,
-        ]
-        tiny = np.array([1, 2, 5], word).view(name)
-        found[name] = np.concatenate([np.array(named).astype(name), tiny, -tiny, kept])
-    return found
 
 
 def _all_halves(x: Any) -> Any:
@@ -812,5 +760,18 @@ def _places(x: Any) -> Any:
 
 def ROWS() -> list[Row]:  # noqa: N802 - a table that needs jax
     """All rows."""
-    parts = (_elementwise, _bits, _shape, _reduce, _linear, _indexing, _collectives, _control, _random)
+    from tests_py.bridge.jax.bit_rows import bit_rows
+
+    parts = (
+        _elementwise,
+        _bits,
+        bit_rows,
+        _shape,
+        _reduce,
+        _linear,
+        _indexing,
+        _collectives,
+        _control,
+        _random,
+    )
     return [row for part in parts for row in part()]

@@ -31,7 +31,7 @@ CUT: dict[str, Any] = {
 
 
 class Kept:
-    """What a step leaves for its next call."""
+    """Values that a step leaves for its next call."""
 
     def __init__(self) -> None:
         """As before the first call."""

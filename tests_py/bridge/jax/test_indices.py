@@ -1,4 +1,4 @@
-"""What follows from indices of devices is known for each replica: exact partitions, and JAX's values."""
+"""Integers that follow from indices of devices are known for each replica: exact partitions, and JAX's values."""
 
 from __future__ import annotations
 

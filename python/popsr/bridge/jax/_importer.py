@@ -80,9 +80,10 @@ class Importer:
         key = (gcg()._id, id(value))
         if key not in self._known:
             kind = dtype_of(value.dtype)
-            made = (
-                tensor_of(value, self, kind) if isinstance(value, PerReplica) else self.constant(value, kind)
-            )
+            if isinstance(value, PerReplica):
+                made = tensor_of(value, lambda table: self.constant(table, kind))
+            else:
+                made = self.constant(value, kind)
             self._known[key] = value, made
         return self._known[key][1]
 
@@ -200,9 +201,9 @@ class Importer:
         return made
 
     def _exchanged(self, equation: Any, values: Sequence[Value]) -> list[Value] | None:
-        """What a collective makes of stand-ins for values of a dtype that tensors cannot have.
+        """The results of a collective on stand-ins for values of a dtype that tensors cannot have.
 
-        None where it is no collective with a rule, or where it has all dtypes.
+        None unless it is a collective with a rule, and tensors lack a dtype.
         """
         found = RULES.get(equation.primitive.name)
         if found is None or found.module != "collectives" or all(map(_is_exact, equation.invars)):

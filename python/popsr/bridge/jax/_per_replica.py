@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from popsr import dtypes, ops
 from popsr.bridge.jax._mesh import numbered
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
-
-if TYPE_CHECKING:
-    from popsr.bridge.jax._rules import Reader
 
 __all__ = ["MAX_ROWS", "PerReplica", "is_known", "known_rows", "tensor_of"]
 
@@ -74,16 +71,15 @@ def known_rows(rows: Sequence[NDArray[Any]], labels: Sequence[int]) -> NDArray[A
     return PerReplica(tuple(kept.values()), tuple(found))
 
 
-def tensor_of(value: PerReplica, reader: Reader, dtype: dtypes.dtype) -> Tensor:
-    """The value as a tensor: the row of the replica's group in a table."""
+def tensor_of(value: PerReplica, table_of: Callable[[NDArray[Any]], Tensor]) -> Tensor:
+    """The value as a tensor: the row of the replica's group in a table, which the function makes a constant of."""
     if value.index is not None:
         return ops.replica_index(value.index, dtype=dtypes.int32)
     groups = _of_one_size(value.labels)
     group = ReplicaGrouping.from_assignment(groups)
     number = ops.reshape(ops.replica_index(group, what="group", dtype=dtypes.int32), (1,))
     rows = [value.rows[value.labels[groups.index(each)]] for each in range(max(groups) + 1)]
-    table = reader.constant(np.stack(rows), dtype)
-    return ops.reshape(ops.gather(table, number, 0), value.shape)
+    return ops.reshape(ops.gather(table_of(np.stack(rows)), number, 0), value.shape)
 
 
 def _of_one_size(labels: Sequence[int]) -> list[int]:

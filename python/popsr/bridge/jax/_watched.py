@@ -42,7 +42,7 @@ _OTHERS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     *((time, name, lambda now: now + _DAY) for name in ("time", "monotonic", "perf_counter")),
     *((time, name + "_ns", lambda now: now + _DAY * 10**9) for name in ("time", "monotonic", "perf_counter")),
 )
-"""What is another value in another process or at another time, and such a value."""
+"""Functions whose value is another one in another process or at another time, and such a value."""
 
 _VARIABLES = frozenset(
     [
