@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import itertools
@@ -43,7 +44,7 @@ def traced_twice(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -
         first, outputs = jax.make_jaxpr(f, axis_env=list(axes), return_shape=True)(*args)
         watched.elsewhere = True
         try:
-            with _anew()(next(_NUMBERS)):
+            with _anew():
                 second, again = jax.make_jaxpr(f, axis_env=list(axes), return_shape=True)(*args)
         except UnsupportedError:
             raise
@@ -59,10 +60,21 @@ def traced_twice(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -
     return first, outputs, watched.devices
 
 
+def _anew() -> contextlib.AbstractContextManager[Any]:
+    """Inside, JAX finds no trace in its caches: they are kept by a number that is new."""
+    made = _number_of_traces()
+    if made is None:
+        the_jax().clear_caches()
+        return contextlib.nullcontext()
+    found: contextlib.AbstractContextManager[Any] = made(next(_NUMBERS))
+    return found
+
+
 @functools.cache
-def _anew() -> Any:
-    """A setting of JAX that is a part of the key of all its caches of traces."""
-    return the_jax().make_user_context()
+def _number_of_traces() -> Any:
+    """A setting of JAX that is a part of the key of all its caches of traces; None where JAX is too old for one."""
+    make = getattr(the_jax(), "make_user_context", None)
+    return None if make is None else make()
 
 
 def _changed(what: str, first: str, second: str) -> UnsupportedError:
