@@ -38,6 +38,8 @@ class Tally:
         claims: pairs of replicas that are claimed equal.
         comparisons: comparisons of buffers, claims times passes.
         equal: pairs that are equal in all passes.
+        gapped: programs with primitives that popsr lacks.
+        not_compiled: programs that XLA fails to compile.
         gaps: primitives that were analysed by their operands alone, by programs.
         reasons: pairs that are equal and not proved, by reason.
         faults: false claims and errors, each with the seed.
@@ -50,6 +52,7 @@ class Tally:
     comparisons: int = 0
     equal: int = 0
     gapped: int = 0
+    not_compiled: int = 0
     gaps: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: collections.Counter[str] = field(default_factory=collections.Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -61,7 +64,8 @@ class Tally:
             kinds[reason.partition(":")[0]] += pairs
         left = ", ".join(f"{kind} {pairs / max(self.equal, 1):.1%}" for kind, pairs in kinds.most_common())
         head = (
-            f"{self.programs} programs ({self.wide} with 64 bits, {self.gapped} with primitives that popsr lacks), "
+            f"{self.programs} programs ({self.wide} with 64 bits, {self.gapped} with primitives that popsr lacks, "
+            f"{self.not_compiled} that XLA fails to compile left out), "
             f"{self.values} values, {self.claims} claims, {self.comparisons} comparisons, {len(self.faults)} faults; "
             f"of {self.equal} equal pairs {self.claims / max(self.equal, 1):.1%} proved; others: {left}"
         )
@@ -175,9 +179,7 @@ def sweep(batches: Iterable[tuple[Sequence[int], int, bool]], tally: Tally) -> N
                     steps.append(random_step(seed, count, wide))
                 except Exception as error:
                     tally.faults.append(f"UNTRACED seed={seed} devices={count} wide={wide}: {error!r:.200}")
-            with wide_numbers(wide):
-                found = on_devices(steps, RUNS, PASSES)
-            for step, passes in zip(steps, found, strict=True):
+            for step, passes in _passes(steps, wide, tally):
                 try:
                     judge(step, passes, tally)
                 except Exception as error:
@@ -188,6 +190,18 @@ def sweep(batches: Iterable[tuple[Sequence[int], int, bool]], tally: Tally) -> N
             jax.clear_caches()
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
+
+
+def _passes(steps: Sequence[RandomStep], wide: bool, tally: Tally) -> list[tuple[RandomStep, Any]]:
+    """Steps with their values on the devices, without those that XLA fails to compile."""
+    try:
+        with wide_numbers(wide):
+            return [*zip(steps, on_devices(steps, RUNS, PASSES), strict=True)]
+    except jax.errors.JaxRuntimeError:
+        if len(steps) > 1:
+            return [pair for step in steps for pair in _passes([step], wide, tally)]
+        tally.not_compiled += 1
+        return []
 
 
 def main() -> None:
