@@ -1,0 +1,154 @@
+"""What popsr claims of a program: read in a process of its own, as a trace may crash."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import multiprocessing
+import os
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests_py.bridge.torch.steps.drawing import Program
+from tests_py.bridge.torch.steps.running import STEPS, loaded
+
+__all__ = ["Claims", "Tracer"]
+
+
+@dataclass
+class Claims:
+    """What a proof says.
+
+    Attributes:
+        outcome: "proved", "refused" by an error of popsr, "untyped" by another, "crash" of the process, or "endless".
+        text: of the error, its type first.
+        labels: for each state and result a number for each rank, equal where the proof says equal.
+        ok: what the proof says of all.
+        gaps: number of ops that popsr lacks.
+        runs: values of popsr's own run after each step, a row for each rank; none where it does not run.
+    """
+
+    outcome: str
+    text: str = ""
+    labels: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    ok: bool = False
+    gaps: int = 0
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Tracer:
+    """A process that traces programs, started anew when it dies.
+
+    Args:
+        fault: name of a fault of ``mutants`` that it has.
+        seconds: after which a trace is taken to be endless.
+    """
+
+    def __init__(self, fault: str | None = None, seconds: float = 60.0) -> None:
+        """No process yet."""
+        self._fault, self._seconds = fault, seconds
+        self._pipe: Any = None
+        self._process: Any = None
+
+    def send(self, program: Program, runs: bool = True) -> None:
+        """Begin to trace a program; ``receive`` has its claims."""
+        if self._process is None:
+            self._start()
+        self._pipe.send((program.text(), program.options(), runs))
+
+    def receive(self) -> Claims:
+        """The claims about the program that was sent."""
+        try:
+            if self._pipe.poll(self._seconds):
+                found: Claims = self._pipe.recv()
+                return found
+            outcome, text = "endless", f"no answer after {self._seconds:g} s"
+        except (EOFError, OSError):
+            self._process.join(10)
+            outcome, text = "crash", f"exit {self._process.exitcode}"
+        self.close()
+        return Claims(outcome, text)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+            self._process = None
+
+    def _start(self) -> None:
+        start = multiprocessing.get_context("spawn")
+        self._pipe, there = start.Pipe()
+        self._process = start.Process(target=_serve, args=(there, self._fault), daemon=True)
+        self._process.start()
+        there.close()
+
+
+def _serve(pipe: Any, fault: str | None) -> None:
+    """Trace what comes until the other end is closed."""
+    import logging
+
+    import torch
+
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if fault is not None:
+        importlib.import_module("tests_py.bridge.torch.mutants").MUTANTS[fault]()
+    with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while True:
+            text, options, runs = pipe.recv()
+            kept = dict(os.environ)
+            found = _claims(text, options, runs)
+            gc.collect()
+            pipe.send(found)
+            os.environ.clear()
+            os.environ.update(kept)
+
+
+def _claims(text: str, options: dict[str, Any], runs: bool) -> Claims:
+    from popsr.errors import Error
+    from popsr.bridge import UnsupportedOpsError
+
+    for unsupported in ("error", "conservative"):
+        try:
+            return _proved(loaded(text), {**options, "unsupported": unsupported}, runs)
+        except UnsupportedOpsError as error:
+            refused = error
+        except Error as error:
+            return Claims("refused", f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return Claims("untyped", f"{type(error).__name__}: {error}")
+    return Claims("refused", f"UnsupportedOpsError: {refused}")
+
+
+def _proved(names: dict[str, Any], options: dict[str, Any], runs: bool) -> Claims:
+    from popsr.bridge.torch import trace_step
+
+    made = trace_step(names["step"], names["make"], names["optimizer"], names["batch"], **options)
+    proof = made.prove()
+    labels = {each.path: tuple(each.proved.labels) for each in proof.states}
+    labels |= {each.path: tuple(proof.facts.partition(each.tensor).labels) for each in made.results}
+    found = Claims("proved", "", labels, proof.ok, len(made.gaps))
+    str(proof)
+    if runs and not made.gaps and "random seed" not in labels:
+        world = options["replicas"]
+        for number in range(STEPS):
+            rows = [names["batch"](rank, number) for rank in range(world)]
+            fed = {}
+            for k, path in enumerate(("x", "y")):
+                if any(each.path == path for each in made.arguments):
+                    grouping = made.argument(path).grouping
+                    firsts = [rows[members[0]][k].numpy() for members in grouping.groups]
+                    fed[path] = firsts[0] if len(firsts) == 1 else _stacked(firsts)
+            found.runs.append(made.run(fed))
+    return found
+
+
+def _stacked(rows: list[Any]) -> Any:
+    import numpy as np
+
+    return np.stack(rows)
