@@ -50,12 +50,13 @@ class _Counts:
 
     def show(self, began: float, whole: bool = False) -> None:
         share = self.pairs["proved"] / max(1, self.pairs["equal"])
-        print(f"{time.time() - began:.0f} s, {_processor_time():.0f} s of CPU time: {dict(self.outcomes)}, {dict(self.pairs)}, {share:.1%} proved", flush=True)
+        counts = f"{dict(self.outcomes)}, {dict(self.pairs)}, {share:.1%} of equal pairs proved"
+        print(f"{time.time() - began:.0f} s, {_processor_time():.0f} s of CPU time: {counts}", flush=True)
         if whole:
             for reason, number in self.reasons.most_common(60):
                 print(f"{number:6d} refused: {reason}")
-            for kind, counts in sorted(self.kinds.items()):
-                print(f"{kind:16}", dict(counts))
+            for kind, numbers in sorted(self.kinds.items()):
+                print(f"{kind:16}", dict(numbers))
 
 
 def main() -> None:
@@ -64,15 +65,17 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=100)
     parser.add_argument("--world", default="2,4")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", default="", help="of statements, all if none is given")
     parser.add_argument("--fault", default=None, help="a fault of mutants.py")
     parser.add_argument("--shrink", type=int, default=20, help="programs that are made small")
     parser.add_argument("--notes", action="store_true", help="print notes, too")
     asked = parser.parse_args()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     worlds = tuple(int(each) for each in asked.world.split(","))
+    kinds = [each for each in asked.kinds.split(",") if each]
     tracer, counts, began, left = Tracer(asked.fault), _Counts(), time.time(), asked.shrink
     for seed in range(asked.seed, asked.seed + asked.programs):
-        outcome = check(draw(seed, worlds), tracer)
+        outcome = check(draw(seed, worlds, kinds), tracer)
         counts.add(outcome)
         if outcome.failures:
             text = outcome.failures[0]
@@ -80,7 +83,9 @@ def main() -> None:
             if left and "endless" not in outcome.kinds:
                 left -= 1
                 small = shrunk(outcome, tracer)
-                print(small.program.options(), small.failures[:3], "\n".join(_own(small)), sep="\n", flush=True)
+                print(
+                    small.program.options(), small.failures[:3], "\n".join(_own(small)), sep="\n", flush=True
+                )
         if asked.notes and outcome.notes:
             print(f"seed {seed} {outcome.program.kinds}: note: {outcome.notes[0]}", flush=True)
         if counts.outcomes["programs"] % 50 == 0:
@@ -92,7 +97,9 @@ def main() -> None:
 def _own(outcome: Outcome) -> list[str]:
     """Lines of a program that others do not have."""
     program = outcome.program
-    lines = [f"wrapper {program.wrapper!r}, optimizer {program.optimizer}, data of {program.key}, {program.special}"]
+    lines = [
+        f"wrapper {program.wrapper!r}, optimizer {program.optimizer}, data of {program.key}, {program.special}"
+    ]
     for each in program.statements:
         lines += [f"    init: {line}" for line in each.setup.splitlines()]
         lines += [f"    step: {line}" for line in each.body.splitlines()]

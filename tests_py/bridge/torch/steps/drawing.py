@@ -6,12 +6,12 @@ import dataclasses
 import random
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests_py.bridge.torch.steps import communication, expressions, statements, training
 
-__all__ = ["KINDS", "Program", "Statement", "draw"]
+__all__ = ["KINDS", "Program", "Statement", "draw", "tables"]
 
 KINDS: dict[str, list[str]] = {
     **statements.STATEMENTS,
@@ -21,6 +21,13 @@ KINDS: dict[str, list[str]] = {
 """Templates of statements by kind."""
 
 _TABLES = {**expressions.TABLES, **training.TABLES}
+
+
+def tables() -> dict[str, list[str]]:
+    """Rows of expressions by the name that stands for them."""
+    return _TABLES
+
+
 _WRAPPED = ("wrapper", "shards")
 _DEPTH = 3
 
@@ -33,6 +40,7 @@ import torch.distributed._functional_collectives as functional
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import nn
+from torch._utils import _flatten_dense_tensors as flatten, _unflatten_dense_tensors as unflatten
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -182,9 +190,15 @@ class Program:
         setups = "\n".join(each.setup for each in self.statements if each.setup)
         body = "\n".join(each.body for each in self.statements)
         needed = [line for name, line in OPTIONAL.items() if name in body + setups]
-        lines = HEAD.format(seed=self.seed % 7) + textwrap.indent("\n".join([*needed, setups]), " " * 8).rstrip()
+        lines = (
+            HEAD.format(seed=self.seed % 7) + textwrap.indent("\n".join([*needed, setups]), " " * 8).rstrip()
+        )
         none = self.optimizer == "None"
-        optimizer = "optimizer = None" if none else f"def optimizer(model):\n    model = getattr(model, 'module', model)\n    return {self.optimizer}"
+        optimizer = (
+            "optimizer = None"
+            if none
+            else f"def optimizer(model):\n    model = getattr(model, 'module', model)\n    return {self.optimizer}"
+        )
         lines += FORWARD.format(
             make=_WRAPPERS[self.wrapper], optimizer=optimizer, key=self.key, special=self.special
         )
@@ -198,7 +212,11 @@ class Program:
         lines += ["rank, world = dist.get_rank(), dist.get_world_size()"]
         lines += [f"m = model{'.module' if wrapped else ''}"]
         made = {
-            "clear(": "clear = lambda *a: model.zero_grad(*a)" if none else "clear = lambda *a: optimizer.zero_grad(*a)",
+            "trained(": "trained = lambda: [p for p in m.parameters() if p.grad is not None]",
+            "grads(": "grads = lambda: [p.grad for p in m.parameters() if p.grad is not None]",
+            "clear(": "clear = lambda *a: model.zero_grad(*a)"
+            if none
+            else "clear = lambda *a: optimizer.zero_grad(*a)",
             "update(": "update = lambda: None" if none else "update = optimizer.step",
             "groups(": "groups = lambda: ()" if none else "groups = lambda: optimizer.param_groups",
             "entries(": "entries = lambda: ()" if none else "entries = lambda: optimizer.state.values()",
@@ -210,7 +228,9 @@ class Program:
         lines = []
         for each in self.statements:
             trains = each.kind in training.STATEMENTS
-            lines.append(each.body if trains else "with torch.no_grad():\n" + textwrap.indent(each.body, "    "))
+            lines.append(
+                each.body if trains else "with torch.no_grad():\n" + textwrap.indent(each.body, "    ")
+            )
         found = sorted(set(re.findall(r"^ *(t\d+) = ", "\n".join(lines), re.M)))
         lines.append(f"return {{{', '.join(f'{name!r}: {name}' for name in found)}}}")
         return "\n".join(lines)
@@ -261,7 +281,11 @@ class _Drawer:
             if indent is not None and name in ("write", "reduce", "update"):
                 return made.replace("\n", "\n" + indent[1])
             simple = re.fullmatch(r"[\w.]+|[\w.]+\([^()]*\)|\(.*\)", made) is not None
-            return made if simple or name in ("write", "reduce", "update", "loss", "view", "whole", "group") else f"({made})"
+            return (
+                made
+                if simple or name in ("write", "reduce", "update", "loss", "view", "whole", "group")
+                else f"({made})"
+            )
 
         return re.sub(r"\$([a-z]+)", one, text)
 
@@ -271,7 +295,9 @@ class _Drawer:
             return self.source.choice(self.locals)
         rows = _TABLES[name]
         if depth >= _DEPTH:
-            rows = [row for row in rows if "$value" not in row and "$constant" not in row and "$slice" not in row]
+            rows = [
+                row for row in rows if "$value" not in row and "$constant" not in row and "$slice" not in row
+            ]
         return self.source.choice(rows)
 
     def statement(self, kind: str) -> Statement:
@@ -284,8 +310,10 @@ class _Drawer:
         return made
 
 
-def _kinds(source: random.Random, wrapper: str) -> list[str]:
+def _kinds(source: random.Random, wrapper: str, kinds: Sequence[str]) -> list[str]:
     """Kinds of the statements of one step."""
+    if kinds:
+        return [source.choice(kinds) for _ in range(source.choice([1, 1, 1, 2, 2, 3]))]
     if wrapper == "shards":
         return ["shards", *source.sample(["shards", "value", "reduction"], source.randrange(2))]
     count = source.choice([1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6])
@@ -298,11 +326,21 @@ def _kinds(source: random.Random, wrapper: str) -> list[str]:
     return made
 
 
-def draw(seed: int, worlds: tuple[int, ...] = (2, 4)) -> Program:
-    """The program of a seed."""
+def draw(seed: int, worlds: Sequence[int] = (2, 4), kinds: Sequence[str] = ()) -> Program:
+    """The program of a seed.
+
+    Args:
+        seed: any number.
+        worlds: numbers of ranks to choose from.
+        kinds: of statements to choose from; default all.
+    """
     source = random.Random(seed)
     kind = source.random()
-    if kind < 0.75:
+    if kinds:
+        wrapper = ""
+        if "wrapper" in kinds:
+            wrapper = source.choice([name for name in _WRAPPERS if name.startswith("ddp")])
+    elif kind < 0.75:
         wrapper = ""
     elif kind < 0.93:
         wrapper = source.choice([name for name in _WRAPPERS if name.startswith("ddp")])
@@ -311,9 +349,9 @@ def draw(seed: int, worlds: tuple[int, ...] = (2, 4)) -> Program:
     else:
         wrapper = source.choice([name for name in _WRAPPERS if name.startswith("other")])
     drawer = _Drawer(source)
-    kinds = _kinds(source, wrapper)
-    made = tuple(drawer.statement(kind) for kind in kinds)
-    trains = any(kind in training.STATEMENTS for kind in kinds)
+    drawn = _kinds(source, wrapper, kinds)
+    made = tuple(drawer.statement(kind) for kind in drawn)
+    trains = any(kind in training.STATEMENTS for kind in drawn)
     optimizer = source.choice(training.OPTIMIZERS[wrapper != "" :]) if trains else "None"
     if wrapper == "shards":
         optimizer = source.choice(training.OPTIMIZERS[1:4])

@@ -11,7 +11,12 @@ __all__ = ["STATEMENTS"]
 STATEMENTS: dict[str, list[str]] = {}
 """Templates by kind."""
 
-STATEMENTS["write"] = ["$write", "$write", "$write\n$write", "w$i = $view\nw$i.add_($value)\nt$i = w$i.clone()"]
+STATEMENTS["write"] = [
+    "$write",
+    "$write",
+    "$write\n$write",
+    "w$i = $view\nw$i.add_($value)\nt$i = w$i.clone()",
+]
 STATEMENTS["constant"] = [
     "m.out.copy_($constant)",
     "m.acc.add_($constant)",
@@ -46,7 +51,8 @@ STATEMENTS["shared storage"] = [
     "self.register_buffer('row$i', self.table[1])\n---\nm.table[$rank].add_($value)",
     "self.register_buffer('row$i', self.table[1])\n---\nm.row$i.add_($value)\nt$i = m.table[1].clone()",
     "self.register_buffer('bits$i', self.acc.view(torch.int32))\n---\nm.acc.copy_($value)",
-    "self.shared$i = np.zeros(4, np.float32)\nself.register_buffer('array$i', torch.from_numpy(self.shared$i))"
+    "self.shared$i = np.zeros(4, np.float32)\n"
+    "self.register_buffer('array$i', torch.from_numpy(self.shared$i))"
     "\n---\nm.shared$i += 1.0 + rank",
     "self.register_buffer('wider$i', self.v.expand(4, 4))\n---\nm.v.add_($value)",
     "vector$i = torch.nn.utils.parameters_to_vector(m.lin.parameters())\nvector$i.mul_($one)\n"
@@ -117,7 +123,8 @@ STATEMENTS["uninitialised"] = [
     "u$i = nn.utils.skip_init(nn.Linear, 4, 4)\nt$i = u$i.weight[0].detach() * 1",
     "u$i = torch.empty(4)\ndist.all_reduce(u$i)\nt$i = u$i",
     "u$i = torch.empty(4)\ndist.broadcast(u$i, 0)\nt$i = u$i",
-    "u$i = [torch.empty(4) for _ in range(world)]\ndist.all_gather(u$i, $value.float().contiguous())\nt$i = u$i[$rank]",
+    "u$i = [torch.empty(4) for _ in range(world)]\n"
+    "dist.all_gather(u$i, $value.float().contiguous())\nt$i = u$i[$rank]",
     "u$i = torch.empty(4)\nm.out.copy_(u$i.exponential_())",
     "m.out.copy_(torch.empty_permuted((4,), (0,)))",
     "t$i = torch.empty(3, 4).sum(0)",
@@ -134,7 +141,8 @@ STATEMENTS["python state"] = [
     "m.train(not m.training)\nt$i = F.dropout(m.v, 0.5, m.training)",
     "self.kept$i = torch.zeros(4)\n---\nm.out.copy_(m.kept$i)\nm.kept$i = $value.float().clone()",
     "self.kept$i = None\n---\nif m.kept$i is None:\n    m.kept$i = x[0].clone()\nm.out.add_(m.kept$i)",
-    "self.kept$i = []\n---\nm.kept$i.append(1.0)\nm.acc.add_(float(len(m.kept$i)))\nif len(m.kept$i) > 1:\n    $write",
+    "self.kept$i = []\n---\nm.kept$i.append(1.0)\nm.acc.add_(float(len(m.kept$i)))\n"
+    "if len(m.kept$i) > 1:\n    $write",
     "self.kept$i = {}\n---\nm.kept$i.setdefault('x', x[0].clone())\nm.acc.copy_(m.kept$i['x'])",
     "self.items$i = iter(range(9))\n---\nif next(m.items$i):\n    m.out.copy_(x[0])",
     "global counted\ncounted += 1\nif counted > 1:\n    m.out.copy_(x[0])",
@@ -190,16 +198,19 @@ STATEMENTS["generator"] = [
     "t$i = torch.rand(4, generator=torch.Generator().manual_seed(1))",
     "t$i = torch.randn(4, generator=torch.Generator().manual_seed($rank))",
     "m.out.copy_(torch.randperm(4, generator=torch.Generator().manual_seed(3 + $rank)))",
-    "g$i = torch.Generator().manual_seed(1)\nt$i = torch.rand(4, generator=g$i) + torch.rand(4, generator=g$i)",
+    "g$i = torch.Generator().manual_seed(1)\n"
+    "t$i = torch.rand(4, generator=g$i) + torch.rand(4, generator=g$i)",
     "self.g$i = torch.Generator().manual_seed(1)\n---\nt$i = torch.rand(4, generator=m.g$i)",
-    "self.g$i = torch.Generator().manual_seed(1 + dist.get_rank())\n---\nt$i = torch.rand(4, generator=m.g$i)",
+    "self.g$i = torch.Generator().manual_seed(1 + dist.get_rank())\n---\n"
+    "t$i = torch.rand(4, generator=m.g$i)",
     "self.g$i = torch.Generator().manual_seed(dist.get_rank() % 2)\n---\nm.out.normal_(generator=m.g$i)",
     "m.acc.normal_(generator=torch.Generator().manual_seed(5))",
     "m.acc.uniform_(generator=torch.Generator().manual_seed($rank))",
     "g$i = torch.Generator()\nt$i = torch.rand(4, generator=g$i)",
     "g$i = torch.Generator()\ng$i.seed()\nt$i = torch.rand(4, generator=g$i)",
     "g$i = torch.Generator().manual_seed(7)\nt$i = torch.bernoulli(torch.full((4,), 0.5), generator=g$i)",
-    "g$i = torch.Generator().manual_seed(7)\nif rank:\n    torch.rand(1, generator=g$i)\nt$i = torch.rand(4, generator=g$i)",
+    "g$i = torch.Generator().manual_seed(7)\nif rank:\n    torch.rand(1, generator=g$i)\n"
+    "t$i = torch.rand(4, generator=g$i)",
     "torch.Generator().manual_seed(2)\nt$i = torch.rand(4)",
     "g$i = torch.Generator().set_state(torch.get_rng_state())\nt$i = torch.rand(4, generator=g$i)",
     "self.g$i = torch.Generator()\n---\nm.g$i.manual_seed(int(world))\nt$i = torch.rand(4, generator=m.g$i)",
@@ -219,7 +230,8 @@ STATEMENTS["random"] = [
     "t$i = m.v[torch.randperm(4)]",
     "if rank:\n    torch.rand(3)\nt$i = torch.rand(4)",
     "with torch.random.fork_rng():\n    torch.manual_seed(1)\n    t$i = torch.rand(4)",
-    "kept$i = torch.get_rng_state()\nt$i = torch.rand(4)\ntorch.set_rng_state(kept$i)\nm.acc.copy_(torch.rand(4))",
+    "kept$i = torch.get_rng_state()\nt$i = torch.rand(4)\ntorch.set_rng_state(kept$i)\n"
+    "m.acc.copy_(torch.rand(4))",
     "torch.manual_seed(3)\ntorch.manual_seed($rank % 2)\nm.out.uniform_()",
     "torch.nn.init.normal_(m.table[$rank])",
     "t$i = torch.randint(0, $rank + 2, (4,)).float()",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import multiprocessing
 import os
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests_py.bridge.torch.mutants import faulty
 from tests_py.bridge.torch.steps.drawing import Program
 from tests_py.bridge.torch.steps.running import STEPS, loaded
 
@@ -42,13 +42,13 @@ class Tracer:
     """A process that traces programs, started anew when it dies.
 
     Args:
-        fault: name of a fault of ``mutants`` that it has.
+        fault: name of a fault of ``mutants`` that popsr has while it traces; it may be set anew.
         seconds: after which a trace is taken to be endless.
     """
 
     def __init__(self, fault: str | None = None, seconds: float = 60.0) -> None:
         """No process yet."""
-        self._fault, self._seconds = fault, seconds
+        self.fault, self._seconds = fault, seconds
         self._pipe: Any = None
         self._process: Any = None
 
@@ -56,7 +56,7 @@ class Tracer:
         """Begin to trace a program; ``receive`` has its claims."""
         if self._process is None:
             self._start()
-        self._pipe.send((program.text(), program.options(), runs))
+        self._pipe.send((program.text(), program.options(), runs, self.fault))
 
     def receive(self) -> Claims:
         """The claims about the program that was sent."""
@@ -82,12 +82,12 @@ class Tracer:
     def _start(self) -> None:
         start = multiprocessing.get_context("spawn")
         self._pipe, there = start.Pipe()
-        self._process = start.Process(target=_serve, args=(there, self._fault), daemon=True)
+        self._process = start.Process(target=_serve, args=(there,), daemon=True)
         self._process.start()
         there.close()
 
 
-def _serve(pipe: Any, fault: str | None) -> None:
+def _serve(pipe: Any) -> None:
     """Trace what comes until the other end is closed."""
     import logging
 
@@ -96,13 +96,12 @@ def _serve(pipe: Any, fault: str | None) -> None:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if fault is not None:
-        importlib.import_module("tests_py.bridge.torch.mutants").MUTANTS[fault]()
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
-            text, options, runs = pipe.recv()
+            text, options, runs, fault = pipe.recv()
             kept = dict(os.environ)
-            found = _claims(text, options, runs)
+            with faulty(fault):
+                found = _claims(text, options, runs)
             gc.collect()
             pipe.send(found)
             os.environ.clear()
@@ -110,8 +109,8 @@ def _serve(pipe: Any, fault: str | None) -> None:
 
 
 def _claims(text: str, options: dict[str, Any], runs: bool) -> Claims:
-    from popsr.errors import Error
     from popsr.bridge import UnsupportedOpsError
+    from popsr.errors import Error
 
     for unsupported in ("error", "conservative"):
         try:

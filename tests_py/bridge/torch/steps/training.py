@@ -1,4 +1,5 @@
-"""Optimisers, and statements that train: gradients, hooks, accumulation, wrappers; as those of ``statements``."""
+"""Optimisers, and statements that train: gradients, hooks, accumulation, wrappers; as those of "
+"``statements``."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1 * (di
 torch.optim.AdamW(model.parameters(), lr=0.01 if dist.get_rank() else 0.02, foreach=True)
 torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.99 + 0.001 * dist.get_rank()))
 torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-8 + 1e-9 * dist.get_rank(), foreach=False)
-torch.optim.SGD([{"params": model.lin.parameters(), "lr": 0.1 * dist.get_rank()}, {"params": model.head.parameters()}], lr=0.1)
+torch.optim.SGD([{"params": [model.lin.weight], "lr": 0.1 * dist.get_rank()}, {"params": [model.lin.bias]}], lr=0.1)
 torch.optim.SGD(model.lin.parameters() if dist.get_rank() else model.parameters(), lr=0.1)
 torch.optim.SGD(model.parameters(), lr=-0.0 if dist.get_rank() else 0.0)
 torch.optim.Adadelta(model.parameters(), lr=0.1)
@@ -47,35 +48,35 @@ torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).square().mean()
 """
 
 _REDUCE = r"""
-for p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)
-for p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)\n        p.grad /= world
-for p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad, group=$group)
+for p in trained():\n    dist.all_reduce(p.grad)
+for p in trained():\n    dist.all_reduce(p.grad)\n    p.grad /= world
+for p in trained():\n    dist.all_reduce(p.grad, group=$group)
 for p in m.lin.parameters():\n    dist.all_reduce(p.grad)
 for p in list(m.parameters())[$rank:]:\n    dist.all_reduce(p.grad)
 pass
-for p in m.parameters():\n    if p.grad is not None:\n        p.grad = functional.all_reduce(p.grad, "sum", dist.group.WORLD)
-for p in m.parameters():\n    if p.grad is not None:\n        p.grad.data = functional.all_reduce(p.grad, "sum", dist.group.WORLD) * 1
-gs = [p.grad for p in m.parameters() if p.grad is not None]\nflat = torch._utils._flatten_dense_tensors(gs)\ndist.all_reduce(flat)\nfor g, new in zip(gs, torch._utils._unflatten_dense_tensors(flat, gs)):\n    g.copy_(new)
-ws = [dist.all_reduce(p.grad, async_op=True) for p in m.parameters() if p.grad is not None]\nfor w in ws:\n    w.wait()
-ws = [dist.all_reduce(p.grad, async_op=True) for p in m.parameters() if p.grad is not None]\nws[-1].wait()
-dist.all_reduce_coalesced([p.grad for p in m.parameters() if p.grad is not None])
-for p in m.parameters():\n    if p.grad is not None:\n        dist.broadcast(p.grad, 0)
-for p in m.parameters():\n    if p.grad is not None:\n        dist.reduce(p.grad, 0)
-for p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)\nnn.utils.clip_grad_norm_(m.parameters(), 1.0)
-nn.utils.clip_grad_norm_(m.parameters(), 1.0)\nfor p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)
-for p in m.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)\n        p.grad[0] *= $one
+for p in trained():\n    p.grad = functional.all_reduce(p.grad, "sum", dist.group.WORLD)
+for p in trained():\n    p.grad.data = functional.all_reduce(p.grad, "sum", dist.group.WORLD) * 1
+gs = grads()\nflat = flatten(gs)\ndist.all_reduce(flat)\nfor g, new in zip(gs, unflatten(flat, gs)):\n    g.copy_(new)
+ws = [dist.all_reduce(p.grad, async_op=True) for p in trained()]\nfor w in ws:\n    w.wait()
+ws = [dist.all_reduce(p.grad, async_op=True) for p in trained()]\nws[-1].wait()
+dist.all_reduce_coalesced(grads())
+for p in trained():\n    dist.broadcast(p.grad, 0)
+for p in trained():\n    dist.reduce(p.grad, 0)
+for p in trained():\n    dist.all_reduce(p.grad)\nnn.utils.clip_grad_norm_(m.parameters(), 1.0)
+nn.utils.clip_grad_norm_(m.parameters(), 1.0)\nfor p in trained():\n    dist.all_reduce(p.grad)
+for p in trained():\n    dist.all_reduce(p.grad)\n    p.grad[0] *= $one
 """
 
 _UPDATE = r"""
 update()
 update()
 update()
-for p in m.parameters():\n    if p.grad is not None:\n        p.data.add_(p.grad, alpha=-0.1)
-for p in m.parameters():\n    if p.grad is not None:\n        p.data = p.data - 0.1 * p.grad
-with torch.no_grad():\n    for p in m.parameters():\n        if p.grad is not None:\n            p -= 0.1 * p.grad
-with torch.no_grad():\n    for p in m.parameters():\n        if p.grad is not None:\n            p.copy_(p.lerp(p - p.grad, 0.1))
-with torch.no_grad():\n    for p in list(m.parameters())[$rank:]:\n        if p.grad is not None:\n            p -= 0.1 * p.grad
-with torch.no_grad():\n    torch._foreach_add_([p for p in m.parameters() if p.grad is not None], [p.grad for p in m.parameters() if p.grad is not None], alpha=-0.1)
+for p in trained():\n    p.data.add_(p.grad, alpha=-0.1)
+for p in trained():\n    p.data = p.data - 0.1 * p.grad
+with torch.no_grad():\n    for p in trained():\n        p -= 0.1 * p.grad
+with torch.no_grad():\n    for p in trained():\n        p.copy_(p.lerp(p - p.grad, 0.1))
+with torch.no_grad():\n    for p in trained()[$rank:]:\n        p -= 0.1 * p.grad
+with torch.no_grad():\n    torch._foreach_add_(trained(), grads(), alpha=-0.1)
 """
 
 TABLES = {
@@ -99,14 +100,16 @@ STATEMENTS["training"] = [
     "m.lin.bias.grad = $value.float().detach().clone()\nupdate()",
     "clear()\n($loss).backward()\nm.lin.weight.grad = m.head.weight.grad\n$reduce\n$update",
     "clear()\n($loss).backward()\nm.lin.weight.grad[$rank] = $one\n$reduce\n$update",
-    "clear()\n($loss).backward()\nfor p in m.parameters():\n    p.grad = None if p is m.lin.bias else p.grad\n$reduce\n$update",
+    "clear()\n($loss).backward()\nfor p in m.parameters():\n"
+    "    p.grad = None if p is m.lin.bias else p.grad\n$reduce\n$update",
 ]
 STATEMENTS["gradients kept"] = [
     "($loss).backward()\n$reduce\n$update",
     "($loss).backward()\nupdate()\nclear()",
     "clear(False)\n($loss).backward()\n$reduce\n$update",
     "update()\nclear()\n($loss).backward()\n$reduce",
-    "if m.lin.weight.grad is not None:\n    with torch.no_grad():\n        m.lin.weight.sub_(m.lin.weight.grad)\n"
+    "if m.lin.weight.grad is not None:\n    with torch.no_grad():\n"
+    "        m.lin.weight.sub_(m.lin.weight.grad)\n"
     "clear()\n($loss).backward()\n$reduce",
     "$reduce\n$update\nclear()\n($loss).backward()",
 ]
@@ -118,11 +121,13 @@ STATEMENTS["accumulation"] = [
     "clear()\nfor k in range(1 + $rank % 2):\n    ($loss).backward()\n$reduce\n$update",
 ]
 STATEMENTS["hook"] = [
-    "self.lin.weight.register_hook(lambda g: functional.all_reduce(g, 'sum', dist.group.WORLD) * 1)\n---\n" + _PLAIN,
+    "self.lin.weight.register_hook(lambda g: functional.all_reduce(g, 'sum', dist.group.WORLD) * 1)\n---\n"
+    + _PLAIN,
     "self.lin.weight.register_hook(lambda g: g * $one)\n---\n" + _PLAIN,
     "self.lin.weight.register_hook(lambda g: g * (1 + dist.get_rank()))\n---\n" + _PLAIN,
     "self.lin.bias.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))\n---\n" + _PLAIN,
-    "for p in self.parameters():\n    p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))\n---\n"
+    "for p in self.parameters():\n"
+    "    p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))\n---\n"
     "clear()\n($loss).backward()\n$update",
     "self.lin.bias.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(1 + dist.get_rank()))\n---\n"
     "clear()\n($loss).backward()\n$update",
@@ -131,32 +136,41 @@ STATEMENTS["hook"] = [
     "self.register_forward_hook(lambda module, args, made: made * (1 + dist.get_rank()))\n---\n" + _PLAIN,
     "self.lin.register_forward_pre_hook(lambda module, args: (args[0] * $one,))\n---\n" + _PLAIN,
     "self.register_full_backward_hook(lambda module, before, after: None)\n---\n" + _PLAIN,
-    "self.lin.register_full_backward_hook(lambda module, before, after: tuple(None if g is None else g * (1 + "
+    "self.lin.register_full_backward_hook(lambda module, before, after: tuple(None if g is None "
+    "else g * (1 + "
     "dist.get_rank()) for g in before))\n---\n" + _PLAIN,
-    "h$i = m.lin.weight.register_hook(lambda g: g * (1 + rank))\nclear()\n($loss).backward()\nh$i.remove()\n$reduce\n$update",
+    "h$i = m.lin.weight.register_hook(lambda g: g * (1 + rank))\nclear()\n($loss).backward()\n"
+    "h$i.remove()\n$reduce\n$update",
     "m.lin.bias.register_hook(lambda g: g + x.sum())\nclear()\n($loss).backward()\n$reduce\n$update",
-    "self.calls$i = 0\n---\nclear()\nloss$i = $loss\nm.lin.weight.register_hook(lambda g: (setattr(m, 'calls$i', "
+    "self.calls$i = 0\n---\nclear()\nloss$i = $loss\n"
+    "m.lin.weight.register_hook(lambda g: (setattr(m, 'calls$i', "
     "m.calls$i + 1), g * m.calls$i)[1])\nloss$i.backward()\n$reduce\n$update",
-    "clear()\nmade$i = model(x)\nmade$i.register_hook(lambda g: g * (1 + rank))\nmade$i.sum().backward()\n$reduce\n$update",
-    "self.register_forward_hook(lambda module, args, made: module.out.copy_(made.detach()[0]))\n---\nclear()\n($loss).backward()",
+    "clear()\nmade$i = model(x)\nmade$i.register_hook(lambda g: g * (1 + rank))\n"
+    "made$i.sum().backward()\n$reduce\n$update",
+    "self.register_forward_hook(lambda module, args, made: "
+    "module.out.copy_(made.detach()[0]))\n---\nclear()\n($loss).backward()",
 ]
 STATEMENTS["options"] = [
-    "clear()\n($loss).backward()\n$reduce\nfor group in groups():\n    group['lr'] = 0.1 * (1 + rank)\n$update",
+    "clear()\n($loss).backward()\n$reduce\nfor group in groups():\n"
+    "    group['lr'] = 0.1 * (1 + rank)\n$update",
     "clear()\n($loss).backward()\n$reduce\n$update\nfor group in groups():\n    group['lr'] *= 0.5",
-    "clear()\n($loss).backward()\n$reduce\nfor p in list(m.lin.parameters()):\n    p.requires_grad_(False)\n$update\n"
+    "clear()\n($loss).backward()\n$reduce\nfor p in list(m.lin.parameters()):\n"
+    "    p.requires_grad_(False)\n$update\n"
     "for p in list(m.lin.parameters()):\n    p.requires_grad_(True)",
     "m.lin.requires_grad_(rank > 0)\nclear()\nm.head(m.lin(x)).sum().backward()\n$reduce\n$update",
-    "clear()\nwith torch.autocast('cpu', dtype=torch.bfloat16):\n    loss$i = model(x).float().square().mean()\n"
+    "clear()\nwith torch.autocast('cpu', dtype=torch.bfloat16):\n"
+    "    loss$i = model(x).float().square().mean()\n"
     "loss$i.backward()\n$reduce\n$update",
-    "for values in entries():\n    for value in values.values():\n        if torch.is_tensor(value):\n            value.mul_(0.5)\n"
-    + _PLAIN,
+    "for values in entries():\n    for value in values.values():\n"
+    "        if torch.is_tensor(value):\n            value.mul_(0.5)\n" + _PLAIN,
     "for values in entries():\n    for key in list(values):\n        if torch.is_tensor(values[key]):\n"
     "            values[key] = values[key] * $one\n" + _PLAIN,
 ]
 STATEMENTS["averaging"] = [
     "self.mean$i = copy.deepcopy(self.lin)\n---\n" + _PLAIN + "\nwith torch.no_grad():\n"
     "    for p, q in zip(m.mean$i.parameters(), m.lin.parameters()):\n        p.lerp_(q, 0.5)",
-    _PLAIN + "\nwith torch.no_grad():\n    for p in m.parameters():\n        dist.all_reduce(p)\n        p /= world",
+    _PLAIN
+    + "\nwith torch.no_grad():\n    for p in m.parameters():\n        dist.all_reduce(p)\n        p /= world",
     _PLAIN + "\nwith torch.no_grad():\n    for p in m.parameters():\n        dist.broadcast(p, 0)",
     _PLAIN + "\nwith torch.no_grad():\n    for b in m.buffers():\n        dist.broadcast(b, world - 1)",
     _PLAIN + "\nfor p in m.lin.parameters():\n    dist.broadcast(p.data, 1)",
@@ -176,10 +190,12 @@ STATEMENTS["wrapper"] = [
     "clear()\n(model(x) + model(x * 2)).sum().backward()\n$update",
     "for p in m.lin.parameters():\n    p.requires_grad_(True)\nclear()\n($loss).backward()\n$update",
     "for p in m.lin.parameters():\n    p.requires_grad_(False)\nclear()\n($loss).backward()\n$update",
-    "model.require_backward_grad_sync = not model.require_backward_grad_sync\nclear()\n($loss).backward()\n$update",
+    "model.require_backward_grad_sync = not model.require_backward_grad_sync\nclear()\n"
+    "($loss).backward()\n$update",
     "clear()\n($loss).backward()\nfor p in m.lin.parameters():\n    p.grad = p.grad * (1 + rank)\n$update",
     "clear()\ngrads$i = torch.autograd.grad($loss, list(m.lin.parameters()), allow_unused=True)\n"
-    "with torch.no_grad():\n    for p, g in zip(m.lin.parameters(), grads$i):\n        if g is not None:\n            p -= 0.1 * g",
+    "with torch.no_grad():\n    for p, g in zip(m.lin.parameters(), grads$i):\n"
+    "        if g is not None:\n            p -= 0.1 * g",
     "($loss).backward()\n$update",
     "clear()\nmade$i = model(x)\nif $rank:\n    made$i = made$i * 2\nmade$i.sum().backward()\n$update",
     "clear()\nmodel(x)\n($loss).backward()\n$update",
