@@ -6,6 +6,7 @@ A fault replaces functions by worse ones while it is in force; the rules are tho
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,23 +15,23 @@ from unittest import mock
 
 __all__ = ["MUTANTS", "Mutant", "faulty"]
 
-_BRIDGE = "popsr.bridge.torch."
-
 
 @dataclass(frozen=True)
 class Mutant:
     """One fault.
 
     Attributes:
-        places: what is replaced: a module of the bridge and a name in it, with dots for members.
+        places: what is replaced: a module of the bridge, and a name in it with dots for members.
         worse: makes the replacement of what is there.
         kinds: kinds of statements that show it.
+        wrapper: key of the function that makes the model of programs that show it.
         fails: how a program fails with it.
     """
 
     places: tuple[tuple[str, str], ...]
     worse: Callable[[Any], Any]
     kinds: tuple[str, ...]
+    wrapper: str = ""
     fails: str = "false"
 
     @contextlib.contextmanager
@@ -39,13 +40,11 @@ class Mutant:
         with contextlib.ExitStack() as stack:
             for module, name in self.places:
                 *path, last = name.split(".")
-                home: Any = importlib.import_module(_BRIDGE + module if module else "popsr.bridge._values")
+                home: Any = importlib.import_module(f"popsr.bridge.{module}")
                 for each in path:
                     home = getattr(home, each)
-                if isinstance(home, dict):
-                    stack.enter_context(mock.patch.dict(home, {last: self.worse(home[last])}))
-                else:
-                    stack.enter_context(mock.patch.object(home, last, self.worse(home.__dict__[last])))
+                new = self.worse(vars(home).get(last))
+                stack.enter_context(mock.patch.object(home, last, new, create=last not in vars(home)))
             yield
 
 
@@ -60,7 +59,7 @@ def _nothing(_kept: Any) -> Any:
     return lambda *_args, **_options: None
 
 
-def _key_by_value(key_of: Any) -> Any:
+def _by_value(key_of: Any) -> Any:
     """A key of numbers and tensors that is equal where ``==`` says so."""
     import torch
 
@@ -68,7 +67,7 @@ def _key_by_value(key_of: Any) -> Any:
         if isinstance(value, bool | int | float):
             return ("number", value)
         if type(value) is torch.Tensor:
-            return ("tensor", str(value.dtype), tuple(value.reshape(-1).tolist()))
+            return ("tensor", str(value.dtype), tuple(value.detach().reshape(-1).tolist()))
         if isinstance(value, list | tuple):
             return tuple(worse(each, *rest) for each in value)
         return key_of(value, *rest)
@@ -76,5 +75,95 @@ def _key_by_value(key_of: Any) -> Any:
     return worse
 
 
-MUTANTS: dict[str, Mutant] = {}
+def _without_writes(select: Any) -> Any:
+    """What is written at a place that differs between ranks is lost."""
+
+    def worse(self: Any, nodes: Any, called: Any, selection: Any) -> Any:
+        if not selection.writes:
+            return select(self, nodes, called, selection)
+        self._replace(nodes[0], called[0]["self"])
+        return True
+
+    return worse
+
+
+def _never_shared(_sharing: Any) -> Any:
+    from popsr.bridge.torch._storage import Sharing
+
+    return lambda _leaves: Sharing(frozenset(), {})
+
+
+def _nothing_read(_memory: Any) -> Any:
+    """Memory that nothing has written is taken to hold zeros."""
+
+    class Memory:
+        def __init__(self, _graph: Any) -> None:
+            self.read: set[Any] = set()
+
+    return Memory
+
+
+def _seeded_alike(drawn: Any) -> Any:
+    """Generators of all ranks are taken to have one state."""
+
+    def worse(self: Any) -> Any:
+        found = drawn(self)
+        return dataclasses.replace(found, labels=dict.fromkeys(found.labels, "00" * 32))
+
+    return worse
+
+
+def _at_backward(_expects: Any) -> Any:
+    """The wrapper's switch counts when a gradient is there, not at the forward pass."""
+    return property(lambda self: self._wrapper.require_backward_grad_sync, lambda self, value: None)
+
+
+def _given(op: Any, args: Any, options: Any) -> Any:
+    return None, op, args, options
+
+
+def _as_they_are(_launched: Any) -> Any:
+    return lambda *_ranks: contextlib.nullcontext()
+
+
+MUTANTS = {
+    "writes at places of ranks are lost": Mutant(
+        (("torch._varying", "Operands._select"),), _without_writes, ("write",)
+    ),
+    "constants are compared by value": Mutant(
+        (("torch._varying", "key_of"), ("torch._merge", "key_of")), _by_value, ("constant",)
+    ),
+    "shared memory is not followed": Mutant(
+        (("torch._leaves", "sharing"),), _never_shared, ("shared storage",)
+    ),
+    "data that is set is lost": Mutant((("torch._watch", "_set_data"),), _nothing, ("data replaced",)),
+    "memory is taken to be zero": Mutant(
+        (("torch._uninitialised", "_Memory"),), _nothing_read, ("uninitialised",)
+    ),
+    "collectives are awaited at once": Mutant(
+        (("torch._collective_calls", "_is_synchronous"),), lambda _: lambda: True, ("asynchronous",)
+    ),
+    "generators are kept in graphs": Mutant(
+        (("torch._capture", "given_generator"), ("torch._capture", "_check_operands")),
+        lambda kept: _given if kept.__name__ == "given_generator" else _nothing(kept),
+        ("generator",),
+        fails="crash",
+    ),
+    "seeds of generators are ignored": Mutant(
+        (("torch._generators", "Generators.drawn"),), _seeded_alike, ("generator",)
+    ),
+    "a step is traced once": Mutant((("torch._second_trace", "_check_same"),), _nothing, ("python state",)),
+    "the environment has no rank": Mutant((("torch._ranks", "_launched"),), _as_they_are, ("environment",)),
+    "wrappers decide in the backward pass": Mutant(
+        (("torch._reducer", "Reducer._expects"),), _at_backward, ("wrapper",), "ddp"
+    ),
+    "hooks of parameters are dropped": Mutant((("torch._hooks", "Hooks.copy_to"),), _nothing, ("hook",)),
+    "groups of one replica are ok": Mutant(
+        (("_proof", "Proof.undeclared"),),
+        lambda _: property(lambda self: ()),
+        ("training",),
+        "other start",
+        "false ok",
+    ),
+}
 """Faults by name."""

@@ -50,7 +50,7 @@ def test_fault_is_found(tracer: Tracer, name: str) -> None:
     mutant, tried = MUTANTS[name], 24
     for seed in range(tried):
         tracer.fault = name
-        outcome = check(draw(seed, (2,), mutant.kinds), tracer, runs=False)
+        outcome = check(draw(seed, (2,), mutant.kinds, mutant.wrapper), tracer, runs=False)
         tracer.fault = None
         if mutant.fails in outcome.kinds:
             return

@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--world", default="2,4")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default="", help="of statements, all if none is given")
+    parser.add_argument("--wrapper", default=None, help="that makes the model, any if none is given")
     parser.add_argument("--fault", default=None, help="a fault of mutants.py")
     parser.add_argument("--shrink", type=int, default=20, help="programs that are made small")
     parser.add_argument("--notes", action="store_true", help="print notes, too")
@@ -75,7 +76,7 @@ def main() -> None:
     kinds = [each for each in asked.kinds.split(",") if each]
     tracer, counts, began, left = Tracer(asked.fault), _Counts(), time.time(), asked.shrink
     for seed in range(asked.seed, asked.seed + asked.programs):
-        outcome = check(draw(seed, worlds, kinds), tracer)
+        outcome = check(draw(seed, worlds, kinds, asked.wrapper), tracer)
         counts.add(outcome)
         if outcome.failures:
             text = outcome.failures[0]

@@ -326,28 +326,29 @@ def _kinds(source: random.Random, wrapper: str, kinds: Sequence[str]) -> list[st
     return made
 
 
-def draw(seed: int, worlds: Sequence[int] = (2, 4), kinds: Sequence[str] = ()) -> Program:
+def _wrapper(source: random.Random) -> str:
+    """Most programs have none."""
+    kind = source.random()
+    if kind < 0.75:
+        return ""
+    start = "ddp" if kind < 0.93 else "shards" if kind < 0.95 else "other"
+    return source.choice([name for name in _WRAPPERS if name.startswith(start)])
+
+
+def draw(
+    seed: int, worlds: Sequence[int] = (2, 4), kinds: Sequence[str] = (), wrapper: str | None = None
+) -> Program:
     """The program of a seed.
 
     Args:
         seed: any number.
         worlds: numbers of ranks to choose from.
         kinds: of statements to choose from; default all.
+        wrapper: key of the function that makes the model; default any.
     """
     source = random.Random(seed)
-    kind = source.random()
-    if kinds:
-        wrapper = ""
-        if "wrapper" in kinds:
-            wrapper = source.choice([name for name in _WRAPPERS if name.startswith("ddp")])
-    elif kind < 0.75:
-        wrapper = ""
-    elif kind < 0.93:
-        wrapper = source.choice([name for name in _WRAPPERS if name.startswith("ddp")])
-    elif kind < 0.95:
-        wrapper = "shards"
-    else:
-        wrapper = source.choice([name for name in _WRAPPERS if name.startswith("other")])
+    if wrapper is None:
+        wrapper = _wrapper(source)
     drawer = _Drawer(source)
     drawn = _kinds(source, wrapper, kinds)
     made = tuple(drawer.statement(kind) for kind in drawn)

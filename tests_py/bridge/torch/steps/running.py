@@ -40,6 +40,7 @@ def run_text(text: str, seeds_alike: bool) -> tuple[list[Rows], str | None]:
     rank = dist.get_rank()
     kept = dict(os.environ)
     found: list[Rows] = []
+    dist.barrier()  # a rank that is done before another is connected would close what that connects to
     try:
         names = loaded(text, f"rank{rank}.py")
         _soil(rank)
@@ -52,6 +53,7 @@ def run_text(text: str, seeds_alike: bool) -> tuple[list[Rows], str | None]:
             taken = (model,) if optimizer is None else (model, optimizer)
             made = names["step"](*taken, *given)
             found.append(states(model, optimizer) | dict(_results(made)))
+        dist.barrier()
     except Exception:
         return found, traceback.format_exc(limit=-3)
     finally:
