@@ -8,7 +8,7 @@ import os
 import re
 import time
 
-from tests_py.bridge.torch.steps.checking import Outcome, check
+from tests_py.bridge.torch.steps.checking import Outcome, check, end_ranks
 from tests_py.bridge.torch.steps.drawing import draw
 from tests_py.bridge.torch.steps.shrinking import shrunk
 from tests_py.bridge.torch.steps.tracing import Tracer
@@ -91,8 +91,10 @@ def main() -> None:
             print(f"seed {seed} {outcome.program.kinds}: note: {outcome.notes[0]}", flush=True)
         if counts.outcomes["programs"] % 50 == 0:
             counts.show(began)
-    counts.show(began, whole=True)
     tracer.close()
+    for world in worlds:
+        end_ranks(world)
+    counts.show(began, whole=True)
 
 
 def _own(outcome: Outcome) -> list[str]:

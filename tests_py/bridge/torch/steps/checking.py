@@ -16,7 +16,7 @@ from tests_py.bridge.torch.steps.drawing import Program
 from tests_py.bridge.torch.steps.running import Rows, run_text
 from tests_py.bridge.torch.steps.tracing import Claims, Tracer
 
-__all__ = ["Outcome", "check"]
+__all__ = ["Outcome", "check", "end_ranks"]
 
 _RACES = ("asynchronous", "uninitialised")
 _TOLERANCE = 1e-3
@@ -71,9 +71,14 @@ def _real(program: Program) -> tuple[list[list[Rows]], str | None]:
         return [[] for _ in range(program.world)], str(error)
     raised = next((error for _, error in made if error), None)
     if raised:  # connections of ranks that left early may be of no more use
-        with contextlib.suppress(gloo.RankError):
-            gloo.run(program.world, os._exit, 0)
+        end_ranks(program.world)
     return [found for found, _ in made], raised
+
+
+def end_ranks(world: int) -> None:
+    """End the processes of ranks; the next program starts others."""
+    with contextlib.suppress(gloo.RankError):
+        gloo.run(world, os._exit, 0)
 
 
 def _compare(outcome: Outcome, steps: list[tuple[Rows, ...]], raced: bool) -> None:

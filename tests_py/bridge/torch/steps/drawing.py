@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tests_py.bridge.torch.steps import communication, expressions, statements, training
 
@@ -241,7 +242,7 @@ class Program:
             rest = self.statements[:k] + self.statements[k + 1 :]
             if rest:
                 yield dataclasses.replace(self, statements=rest)
-        plain = {
+        plain: dict[str, Any] = {
             "optimizer": "None",
             "wrapper": "",
             "special": "pass",
