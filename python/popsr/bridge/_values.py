@@ -192,6 +192,9 @@ def _suggestion(why: Explanation, value: ProvedValue) -> str:
     """The analysis' suggestion, in words that fit programs of every framework."""
     if value.pending is not None:
         return _advice(value.pending, value)
+    if why.root is not None and why.root.kind == "uninitialised":
+        waits = "before wait()" in why.root.text
+        return "wait for it before it is read" if waits else "write all of it before it is read"
     groups = short_partition(value.declared)
     before = f" before it is stored at {short_place(value.written)}" if value.written else ""
     if why.suggestion.startswith("replicated_all_reduce"):

@@ -32,6 +32,17 @@ DRAWN: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "randperm.default": (lambda x: torch.randperm(4000).float(), 1999.5, 4000 / 12**0.5),
     "randint.low": (lambda x: torch.randint(2, 6, (4000,)).float(), 3.5, 1.25**0.5),
     "randint.default": (lambda x: torch.randint(4, (4000,)).float(), 1.5, 1.25**0.5),
+    "randint_like.default": (lambda x: torch.randint_like(x.long(), 4).float(), 1.5, 1.25**0.5),
+    "random.to": (lambda x: x.clone().random_(4), 1.5, 1.25**0.5),
+    "bernoulli.Tensor": (lambda x: x.clone().bernoulli_(x), 0.25, 0.1875**0.5),
+    "normal.float_float": (lambda x: torch.normal(1.0, 2.0, (4000,)), 1.0, 2.0),
+    "normal.Tensor_float": (lambda x: torch.normal(x, 2.0), 0.25, 2.0),
+    "normal.float_Tensor": (lambda x: torch.normal(1.0, x), 1.0, 0.25),
+    "normal.Tensor_Tensor": (lambda x: torch.normal(x, x), 0.25, 0.25),
+    "exponential.default": (lambda x: x.clone().exponential_(2.0), 0.5, 0.5),
+    "geometric.default": (lambda x: x.clone().geometric_(0.5), 2.0, 2**0.5),
+    "log_normal.default": (lambda x: x.clone().log_normal_(0.0, 0.5).log(), 0.0, 0.5),
+    "cauchy.default": (lambda x: x.clone().cauchy_(1.0, 2.0).sub(1).div(2).atan(), 0.0, np.pi / 12**0.5),
     "randint_like.low_dtype": (lambda x: torch.randint_like(x.long(), 2, 6).float(), 3.5, 1.25**0.5),
 }
 

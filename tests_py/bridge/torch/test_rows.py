@@ -25,7 +25,7 @@ CLOSE = {
     **more_rows.NETWORKS,
 }
 # Run by test_steps.py and test_random.py: what they give is not a function of the operands, or a number of Python.
-ELSEWHERE = {"_local_scalar_dense.default", "item.default", "contiguous.default"}
+ELSEWHERE = {"_local_scalar_dense.default", "item.default", "contiguous.default", "resize.default"}
 RANDOM = {name for name, function in RULES.items() if function.__module__.endswith("._rules.random")}
 UNDEFINED = {
     f"{n}.default"

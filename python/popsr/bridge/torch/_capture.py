@@ -9,13 +9,15 @@ decomposed to ATen's core set.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
+from popsr.bridge.torch._asynchronous import Pending
 from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._draws import Draws, kept_generator
+from popsr.bridge.torch._generators import Drawn, Generators, given_generator
 from popsr.bridge.torch._locations import (
     Place,
     current_place,
@@ -25,11 +27,12 @@ from popsr.bridge.torch._locations import (
     stack_trace,
 )
 from popsr.bridge.torch._notes import noted_backward
+from popsr.bridge.torch._same import GraphKey
 from popsr.bridge.torch._simplify import return_writes, simplify
 from popsr.bridge.torch._synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "functional", "primitive", "record"]
+__all__ = ["Recorded", "functional", "primitive", "record", "resolve_writes"]
 
 
 @dataclass
@@ -39,10 +42,16 @@ class Recorded:
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
         groups: ranks of each process group that a collective names, by the group's name.
+        functional: the graph of core ops without writes and views; ranks that record the same ops share it.
+        key: the key of ``module``.
+        drawn: draws from generators that ops are given.
     """
 
     module: Any
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    functional: Any = None
+    key: GraphKey | None = None
+    drawn: Drawn | None = None
 
 
 def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
@@ -57,20 +66,29 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
 
     watcher = _watcher()
     found = Recorded(None)
+    generators = Generators(function)
 
     def watched(*args: Any) -> Any:
         # attention and recurrent layers as ops that other models have, too
         with contextlib.ExitStack() as stack:
-            for each in (watcher(found.groups), noted_reductions(), synchronised_norms()):
+            pending = Pending()
+            stack.callback(pending.close)
+            for each in (
+                watcher(found.groups, pending, Draws(generators)),
+                noted_reductions(),
+                synchronised_norms(),
+            ):
                 stack.enter_context(each)
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
+            stack.enter_context(_storages_of_one_size())
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with notes.preserve_node_meta(), kept_generator():
+    with notes.preserve_node_meta(), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
+            found.drawn = generators.drawn()
         except Error:
             raise
         except Exception as error:
@@ -80,6 +98,21 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
         if not node.users and (getattr(node.target, "namespace", "") == "profiler" or node.op == "get_attr"):
             found.module.graph.erase_node(node)
     return found
+
+
+def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
+    """Add the graph without writes, or that of a rank which recorded the same ops.
+
+    Process groups are then named as that rank names them.
+    """
+    key = found.key = GraphKey(found.module)
+    for other in others:
+        if other.key is not None and other.key.rows == key.rows:
+            found.functional = other.functional
+            pairs = zip(other.key.groups, key.groups, strict=True)
+            found.groups = found.groups | {theirs: found.groups[own] for theirs, own in pairs}
+            return
+    found.functional = functional(found.module, inputs)
 
 
 def primitive(module: Any, inputs: Sequence[Any]) -> Any:
@@ -139,6 +172,25 @@ def _without_onednn() -> Iterator[None]:
         core._set_mkldnn_enabled(enabled)
 
 
+@contextlib.contextmanager
+def _storages_of_one_size() -> Iterator[None]:
+    """Refuse to resize a storage: no op says that its elements are lost."""
+    import torch
+
+    def resize(*_args: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"bridge.torch: a storage is resized at {shown_place(current_place())}, expected tensors that keep their "
+            "memory"
+        )
+
+    storage: Any = torch.UntypedStorage
+    storage.resize_ = resize
+    try:
+        yield
+    finally:
+        del storage.resize_
+
+
 def _plain_arguments(module: Any) -> None:
     """Let the placeholders be the arguments, without the structure that torch puts around them."""
     import torch
@@ -158,7 +210,8 @@ def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **
     with notes.preserve_node_meta(), torch.no_grad():
         try:
             made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
-        except Error:
+        except Error as error:
+            error.args = (str(error).split("\n", 1)[0], *error.args[1:])  # torch adds the node
             raise
         except Exception as error:
             raise _told(error, place_of_node(reader.node)) from error
@@ -175,10 +228,11 @@ def _reader(module: Any) -> Any:
 
         def run_node(self, n: Any) -> Any:
             self.node = n
-            if str(n.target).startswith("aten.as_strided") and not _is_dense(n.args[0].meta.get("val")):
+            name = str(n.target).split(".")[1] if str(n.target).startswith("aten.") else ""
+            if name.startswith(("as_strided", "resize_")) and not _is_dense(n.args[0].meta.get("val")):
                 raise UnsupportedError(
-                    f"bridge.torch: as_strided of a view at {shown_place(place_of_node(n))}, got elements in another "
-                    "order than in memory, expected a contiguous tensor"
+                    f"bridge.torch: {name.rstrip('_')} of a view at {shown_place(place_of_node(n))}, got elements in "
+                    "another order than in memory, expected a contiguous tensor"
                 )
             return super().run_node(n)
 
@@ -228,6 +282,24 @@ def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
             yield from value if isinstance(value, list | tuple) else [value]
 
 
+def _check_operands(op: Any, values: Any, place: Place | None) -> None:
+    """Refuse objects of torch's core that a graph cannot keep: they crash the process once it is forgotten.
+
+    Raises:
+        UnsupportedError: with the line.
+    """
+    import torch
+
+    for value in values:
+        if isinstance(value, list | tuple):
+            _check_operands(op, value, place)
+        elif isinstance(value, torch.Generator | torch.Stream | torch.Event | torch.UntypedStorage):
+            raise UnsupportedError(
+                f"bridge.torch: {op} at {shown_place(place)} is given a {type(value).__name__}, expected tensors and "
+                "numbers"
+            )
+
+
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
         f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
@@ -254,7 +326,7 @@ def _told(error: Exception, place: Place | None = None) -> Error:
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
 
 
-def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
+def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
     """The mode of the first pass; made in a function as its base is torch's."""
     import torch
     import torch.fx.traceback as notes
@@ -268,9 +340,9 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
     class Watcher(TorchDispatchMode):
         supports_higher_order_operators = True  # branches and loops are recorded as they stand
 
-        def __init__(self, groups: dict[str, tuple[int, ...]]) -> None:
+        def __init__(self, groups: dict[str, tuple[int, ...]], pending: Pending, draws: Draws) -> None:
             super().__init__()
-            self._groups, self._draws = groups, Draws()
+            self._groups, self._pending, self._draws = groups, pending, draws
             self._places: dict[int, Place] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -284,13 +356,20 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]]], Any]:
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 return NotImplemented  # what it calls on local tensors comes here, too
-            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in _written(op, args)):
+            if str(op) == "aten.record_stream.default":
+                return None  # of memory that is used on two streams, not of values
+            generator, op, args, options = given_generator(op, args, options)
+            _check_operands(op, (*args, *options.values()), place)
+            written = list(_written(op, args))
+            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in written):
                 raise _writes_constant(op, place)
-            if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
-                with self._draws.noted():
+            if self._pending and written and op.namespace != "c10d":
+                self._pending.note_writes(written)
+            if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
+                with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, _called)
             if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
-                return functional_collective(op, args, options, self._groups)
+                return functional_collective(op, args, options, self._groups, self._pending)
             return in_terms_of_others(op, args, options, _called)
 
         def _place(self) -> Place | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from popsr.bridge.torch._asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
@@ -13,7 +14,11 @@ __all__ = ["functional_collective", "noted_reductions"]
 
 
 def functional_collective(
-    op: Any, args: tuple[Any, ...], options: dict[str, Any], groups: dict[str, tuple[int, ...]]
+    op: Any,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    groups: dict[str, tuple[int, ...]],
+    pending: Pending,
 ) -> Any:
     """Call a collective, one that writes its operand as a functional one and a copy; note the ranks of its group."""
     import torch.distributed as dist
@@ -34,7 +39,18 @@ def functional_collective(
         )
     group = dist.ProcessGroup.unbox(values["process_group"])
     groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
-    return call(values, group.group_name, group.size())
+    writes = list(call(values, group.group_name, group.size()))
+    pending.note_writes([t for t, _ in writes])
+    work = (
+        _done(writes) if _is_synchronous() else pending.start(_SHOWN.get(name, name), _read(values), writes)
+    )
+    _last.clear()
+    # Those of c10d return the tensors of their first argument, if any, before the handle.
+    return work.boxed() if len(op._schema.returns) == 1 else (args[0], work.boxed())
+
+
+def _read(values: dict[str, Any]) -> list[Any]:
+    return [t for value in values.values() for t in flat_tensors(value)]
 
 
 def _group(given: Any) -> Any:
@@ -44,19 +60,28 @@ def _group(given: Any) -> Any:
     return getattr(module, "_resolve_process_group")(given) if isinstance(given, str) else given  # noqa: B009
 
 
-def _done(results: Any) -> Any:
+def _done(writes: Sequence[Write]) -> Any:
+    """The handle of a collective whose results are there."""
     import torch
 
-    return results, torch._C._distributed_c10d.FakeWork().boxed()
+    for t, new in writes:
+        t.copy_(new)
+    return torch._C._distributed_c10d.FakeWork()
 
 
-_OPTIONS = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
+def _is_synchronous() -> bool:
+    """True if the caller says that it does not go on before the results are there."""
+    return bool(_last) and not _last[0].asyncOp
+
+
+_REDUCTIONS = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")
+_OPTIONS = (*_REDUCTIONS, "AllgatherOptions", "AllToAllOptions", "BarrierOptions", "BroadcastOptions")
 _last: list[Any] = []
 
 
 @contextlib.contextmanager
 def noted_reductions() -> Iterator[None]:
-    """Keep the options of the reduction that is called: an op that reaches dispatch does not show its own."""
+    """Keep the options of the collective that is called: an op that reaches dispatch does not show its own."""
     from torch.distributed import distributed_c10d as module
 
     def noting(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -79,7 +104,7 @@ def noted_reductions() -> Iterator[None]:
 
 def _reduction() -> str:
     """Name of the reduction that is called."""
-    if not _last:
+    if not hasattr(_last[0] if _last else None, "reduceOp"):
         raise UnsupportedError(
             "bridge.torch: a reduction is not called by torch.distributed's functions, got another caller, expected "
             "torch.distributed or its functional collectives"
@@ -99,78 +124,66 @@ def _functional() -> Any:
     return torch.ops._c10d_functional
 
 
-def _all_reduce(values: dict[str, Any], group: str, _size: int) -> Any:
-    for t in values["tensors"]:
-        t.copy_(_wait(_functional().all_reduce(t, _reduction(), group)))
-    return _done(values["tensors"])
+def _all_reduce(values: dict[str, Any], group: str, _size: int) -> Iterable[Write]:
+    return [(t, _wait(_functional().all_reduce(t, _reduction(), group))) for t in values["tensors"]]
 
 
-def _all_reduce_coalesced(values: dict[str, Any], group: str, size: int) -> Any:
-    return _all_reduce(values, group, size)[1]
-
-
-def _reduce(values: dict[str, Any], group: str, _size: int) -> Any:
+def _reduce(values: dict[str, Any], group: str, _size: int) -> Iterable[Write]:
     """The reduction on the root alone; others keep what they have, of which torch says nothing."""
     import torch
 
     is_root = torch.tensor(_group(group).rank() == values["root_rank"])
-    for t in values["tensors"]:
-        t.copy_(torch.where(is_root, _wait(_functional().all_reduce(t, _reduction(), group)), t))
-    return _done(None)[1]
+    return [
+        (t, torch.where(is_root, _wait(_functional().all_reduce(t, _reduction(), group)), t))
+        for t in values["tensors"]
+    ]
 
 
-def _broadcast(values: dict[str, Any], group: str, _size: int) -> Any:
-    for t in values["tensors"]:
-        t.copy_(_wait(_functional().broadcast(t, values["root_rank"], group)))
-    return _done(values["tensors"])
+def _broadcast(values: dict[str, Any], group: str, _size: int) -> Iterable[Write]:
+    source = values["root_rank"]
+    return [(t, _wait(_functional().broadcast(t, source, group))) for t in values["tensors"]]
 
 
 def _gathered(t: Any, size: int, group: str) -> Any:
     return _wait(_functional().all_gather_into_tensor(t, size, group))
 
 
-def _all_gather_base(values: dict[str, Any], group: str, size: int) -> Any:
+def _all_gather_base(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     out = values["output_tensor"]
-    out.copy_(_gathered(values["input_tensor"], size, group).view(out.shape))
-    return _done(out)
+    return [(out, _gathered(values["input_tensor"], size, group).view(out.shape))]
 
 
-def _all_gather(values: dict[str, Any], group: str, size: int) -> Any:
+def _all_gather(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     for outs, t in zip(values["output_tensors"], values["input_tensors"], strict=True):
         whole = _gathered(t.reshape(1, *t.shape), size, group)
         for i, out in enumerate(outs):
-            out.copy_(whole[i])
-    return _done(values["output_tensors"])
+            yield out, whole[i]
 
 
 def _scattered(t: Any, size: int, group: str) -> Any:
     return _wait(_functional().reduce_scatter_tensor(t, _reduction(), size, group))
 
 
-def _reduce_scatter_base(values: dict[str, Any], group: str, size: int) -> Any:
+def _reduce_scatter_base(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     out, t = values["output_tensor"], values["input_tensor"]
-    flat = t.reshape(size, -1)
-    out.copy_(_scattered(flat, size, group).view(out.shape))
-    return _done(out)
+    return [(out, _scattered(t.reshape(size, -1), size, group).view(out.shape))]
 
 
-def _reduce_scatter(values: dict[str, Any], group: str, size: int) -> Any:
+def _reduce_scatter(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     import torch
 
     for out, ts in zip(values["output_tensors"], values["input_tensors"], strict=True):
-        out.copy_(_scattered(torch.stack(list(ts)), size, group)[0])
-    return _done(values["output_tensors"])
+        yield out, _scattered(torch.stack(list(ts)), size, group)[0]
 
 
-def _all_to_all_base(values: dict[str, Any], group: str, size: int) -> Any:
+def _all_to_all_base(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     out, t = values["output"], values["input"]
     received = list(values["output_split_sizes"]) or [out.shape[0] // size] * size
     sent = list(values["input_split_sizes"]) or [t.shape[0] // size] * size
-    out.copy_(_wait(_functional().all_to_all_single(t, received, sent, group)))
-    return _done(None)[1]
+    return [(out, _wait(_functional().all_to_all_single(t, received, sent, group)))]
 
 
-def _all_to_all(values: dict[str, Any], group: str, size: int) -> Any:
+def _all_to_all(values: dict[str, Any], group: str, size: int) -> Iterable[Write]:
     import torch
 
     outs, ts = values["output_tensors"], values["input_tensors"]
@@ -181,18 +194,16 @@ def _all_to_all(values: dict[str, Any], group: str, size: int) -> Any:
         )
     whole = torch.stack(list(ts))
     exchanged = _wait(_functional().all_to_all_single(whole, [1] * size, [1] * size, group))
-    for i, out in enumerate(outs):
-        out.copy_(exchanged[i])
-    return _done(outs)
+    return [(out, exchanged[i]) for i, out in enumerate(outs)]
 
 
-def _barrier(_values: dict[str, Any], _group: str, _size: int) -> Any:
-    return _done(None)[1]
+def _barrier(_values: dict[str, Any], _group: str, _size: int) -> Iterable[Write]:
+    return ()
 
 
-_CALLS: dict[str, Callable[[dict[str, Any], str, int], Any]] = {
+_CALLS: dict[str, Callable[[dict[str, Any], str, int], Iterable[Write]]] = {
     "allreduce_": _all_reduce,
-    "allreduce_coalesced_": _all_reduce_coalesced,
+    "allreduce_coalesced_": _all_reduce,
     "reduce_": _reduce,
     "broadcast_": _broadcast,
     "_allgather_base_": _all_gather_base,
@@ -203,3 +214,17 @@ _CALLS: dict[str, Callable[[dict[str, Any], str, int], Any]] = {
     "alltoall_": _all_to_all,
     "barrier": _barrier,
 }
+
+_SHOWN = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "reduce_": "reduce",
+    "broadcast_": "broadcast",
+    "_allgather_base_": "all_gather_into_tensor",
+    "allgather_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "reduce_scatter_": "reduce_scatter",
+    "alltoall_base_": "all_to_all_single",
+    "alltoall_": "all_to_all",
+}
+"""Names in ``torch.distributed``."""

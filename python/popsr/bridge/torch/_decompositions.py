@@ -78,6 +78,8 @@ def in_terms_of_others(
         return _fused_update(op, args, options)
     if name == "aten.native_batch_norm.default":
         return _batch_norm(*args)
+    if name == "aten.random_.from":  # no Python can call an op of that name
+        return _random_between(*args)
     if name in _WRITING_COLLECTIVES:
         return _written(_WRITING_COLLECTIVES[name], args, call)
     return call(op, args, options)
@@ -189,6 +191,16 @@ def _batch_norm(t: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: A
 
     legit = torch.ops.aten._native_batch_norm_legit
     return legit(t, weight, bias, *options) if mean is None else legit(t, weight, bias, mean, var, *options)
+
+
+def _random_between(t: Any, low: int, high: int | None) -> Any:
+    import torch
+
+    if high is None:
+        raise UnsupportedError(
+            f"bridge.torch: random_ without an upper bound, got random_({low}, None), expected two bounds"
+        )
+    return t.copy_(torch.randint(low, high, t.shape, device=t.device))
 
 
 # Functional collectives that write their operand all the same

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
-from popsr.bridge.torch._draws import draw_of
+from popsr.bridge.torch._draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     bags,
+    bits,
     collectives,
     elementwise,
     indexing,
@@ -29,6 +30,8 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._step_of import RandomSeeds
+from popsr.bridge.torch._uninitialised import EMPTY, memory_of
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
@@ -68,15 +71,22 @@ class Importer:
         builder: the program that ops are added to; its main graph is entered.
         grouping: the replica grouping of a process group's name.
         random_seed: makes a seed that no other op has.
+        generator_seed: makes the seed of an op that is given a generator, of the op's number in the trace and of the
+            number of its draw.
     """
 
     def __init__(
-        self, builder: StepBuilder, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]
+        self,
+        builder: StepBuilder,
+        grouping: Callable[[str], Any],
+        random_seed: Callable[[], Tensor],
+        generator_seed: Callable[[int, int], Tensor] | None = None,
     ) -> None:
         """An importer for one step."""
         self._builder = builder
         self._grouping = grouping
         self._random_seed = random_seed
+        self._generator_seed = generator_seed
         self._drawn: dict[tuple[str, int], Tensor] = {}
         self._draws_of_op: dict[int, int] = {}
 
@@ -139,11 +149,18 @@ class Importer:
             found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
-        site = Site(node.meta.get("val"), self._grouping, functools.partial(self._seed, node))
+        site = Site(
+            node.meta.get("val"), self._grouping, functools.partial(self._seed, node), memory_of(node)
+        )
         try:
             return found(site, *args, **options)
         except Gap as gap:
-            return self._gap(node, f"{node.target} ({gap})", (args, options))
+            return self._gap(node, f"{node.target} ({gap})", (args, options), gap.everywhere)
+        except TypeError:
+            if not any(isinstance(each, Scalar) for each in _values((args, options))):
+                raise
+            what = "a number that is known only when the step runs, or differs between ranks"
+            return self._gap(node, f"{node.target} ({what})", (args, options))
         except Error as error:
             if self._builder.gaps:  # an operand is a stand-in, of another type than the op's own
                 return self._gap(node, f"{node.target} (of an unsupported op)", (args, options))
@@ -152,11 +169,14 @@ class Importer:
 
     def _seed(self, node: Any) -> Tensor:
         """The seed of a random op; of ops that torch draws for from the same state of its generator the same."""
-        draw = draw_of(node)
-        if draw is None:
+        draw, given = draw_of(node), generator_draw_of(node)
+        op = given if draw is None else draw[1]
+        if op is None:
             return self._random_seed()
-        state, op = draw
         number = self._draws_of_op[op] = self._draws_of_op.get(op, 0) + 1
+        if draw is None:
+            return no_seed() if self._generator_seed is None else self._generator_seed(op, number)
+        state = draw[0]
         if (state, number) not in self._drawn:
             self._drawn[state, number] = self._random_seed()
         return self._drawn[state, number]
@@ -165,8 +185,10 @@ class Importer:
         """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
         return Importer(self._builder, self._grouping, no_seed).run(module, inputs)
 
-    def _gap(self, node: Any, what: str, operands: Any) -> Any:
+    def _gap(self, node: Any, what: str, operands: Any, everywhere: bool = False) -> Any:
         """Stand-ins for the results of a node."""
+        if is_uncounted(node.target) and isinstance(self._random_seed, RandomSeeds):
+            self._random_seed.lose_count(str(node.target), shown_place(place_of_node(node)))
         value = node.meta.get("val")
         results = value if isinstance(value, list | tuple) else [value]
         shapes = []
@@ -178,7 +200,7 @@ class Importer:
                 )
             kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
             shapes.append((tuple(each.shape), kind))
-        everywhere = getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
+        everywhere |= getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
         made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
         return list(made) if isinstance(value, list | tuple) else made[0]
 
@@ -210,18 +232,26 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 def _is_random(target: Any) -> bool:
+    """True for an op that draws, or whose result nothing has written."""
     import torch
 
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return str(target).removeprefix("aten.") in EMPTY or torch.Tag.nondeterministic_seeded in getattr(
+        target, "tags", ()
+    )
 
 
-def _tensors(values: Any) -> Iterable[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, Scalar):
-        yield values.tensor
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from _tensors(each)
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in _values(values):
+        if isinstance(value, Tensor | Scalar):
+            yield value.tensor if isinstance(value, Scalar) else value
+
+
+def _values(operands: Any) -> Iterator[Any]:
+    """Operands that are neither lists nor dicts."""
+    if isinstance(operands, dict):
+        operands = list(operands.values())
+    if isinstance(operands, list | tuple):
+        for each in operands:
+            yield from _values(each)
+    else:
+        yield operands

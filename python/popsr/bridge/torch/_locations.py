@@ -25,6 +25,7 @@ Place = tuple[str, int]
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _POPSR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _CONTEXTS = os.path.abspath(contextlib.__file__)
+_DEPRECATIONS = f"{os.sep}typing_extensions.py"  # wraps functions of torch
 
 
 @functools.cache
@@ -41,7 +42,9 @@ def is_users(file: str) -> bool:
         return False
     path = os.path.abspath(file)
     ours = path.startswith(_POPSR) and not path.startswith(os.path.join(_POPSR, "demo"))
-    return not (ours or path == _CONTEXTS or path.startswith(_torch_folders()))
+    return not (
+        ours or path == _CONTEXTS or path.endswith(_DEPRECATIONS) or path.startswith(_torch_folders())
+    )
 
 
 def place_of_frame(frame: FrameType | None) -> Place | None:

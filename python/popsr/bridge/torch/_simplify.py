@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from popsr.bridge.torch._uninitialised import fill_unread
+
 __all__ = ["return_writes", "simplify"]
 
 _COPIES = (
@@ -39,6 +41,7 @@ def simplify(module: Any) -> None:
             _view(node)
     module.graph.eliminate_dead_code()
     module.recompile()
+    fill_unread(module)
 
 
 def return_writes(module: Any) -> None:

@@ -10,9 +10,12 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._host.arguments import read_items, read_mapping, read_text
+from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks
+from popsr.bridge.torch._generators import Drawn
+from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks, grouping_of_values, is_running
+from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, constant
 
@@ -86,11 +89,16 @@ class RandomSeeds:
         builder: the program.
         groups: has the replicas that draw the same numbers, under the path ``random seed``; default none.
         world: number of replicas.
+        drawn: draws of each rank from generators that ops are given; of one rank if the others do as it.
     """
 
-    def __init__(self, builder: StepBuilder, groups: Groups, world: int) -> None:
+    def __init__(
+        self, builder: StepBuilder, groups: Groups, world: int, drawn: Sequence[Drawn | None] = ()
+    ) -> None:
         """No seed yet."""
-        self._builder, self._groups, self._world = builder, groups, world
+        self._builder, self._groups, self._world, self._drawn = builder, groups, world, drawn
+        self._generators: dict[tuple[str, ...], tuple[str, Variable]] = {}
+        self._lasting: dict[str, Variable] = {}
         self._state: Variable | None = None
         self._count = 0
 
@@ -105,11 +113,48 @@ class RandomSeeds:
         self._count += 1
         return ops.create_random_seed(self._state, constant(np.asarray(self._count), dtypes.uint32))
 
+    def of_generator(self, op: int, number: int) -> Tensor:
+        """The seed of an op that is given a generator: equal on ranks whose generators have the same state.
+
+        Args:
+            op: number of the op in the trace.
+            number: of its draw, from 1 on.
+        """
+        found = [each for each in self._drawn if each is not None]
+        of_ranks = [each.labels[op] for each in found]
+        labels = tuple(of_ranks * (self._world // len(of_ranks)))
+        if labels not in self._generators:
+            path = f"generator {len(self._generators) + 1}"
+            unknown = is_running() and len(of_ranks) < self._world
+            alone = grouping_of_labels(range(self._world))
+            grouping = (self._groups.of(path) or alone) if unknown else grouping_of_values(labels)
+            rows = [np.frombuffer(bytes.fromhex(label)[:8], np.uint32) for label in labels]
+            state = self._builder.state(path, Values(rows, self._world).of_groups(grouping), grouping)
+            self._generators[labels] = path, state
+        path, state = self._generators[labels]
+        if any(op in each.lasting for each in found):
+            self._lasting[path] = state
+        return ops.create_random_seed(state, constant(np.asarray(number), dtypes.uint32))
+
+    def lose_count(self, op: str, place: str) -> None:
+        """Say that an op draws as many numbers as its operands say: generators need not go on together.
+
+        Raises:
+            ReplicaError: replicas are declared to draw the same numbers.
+        """
+        grouping = self._groups.of(RANDOM_SEED)
+        if grouping is not None and grouping.group_size > 1:
+            raise ReplicaError(
+                f"bridge.torch: {op} at {place} draws as many numbers as its operands say, got replicas that share "
+                f"{shown(RANDOM_SEED)}, expected replicas that draw numbers of their own"
+            )
+
     def finish(self) -> None:
         """Let the next run draw other numbers."""
-        if self._state is not None:
+        states = self._lasting if self._state is None else {RANDOM_SEED: self._state, **self._lasting}
+        for path, state in states.items():
             zero = constant(np.asarray(0), dtypes.uint32)
-            self._builder.update(RANDOM_SEED, ops.create_random_seed(self._state, zero))
+            self._builder.update(path, ops.create_random_seed(state, zero))
 
 
 def add_results(builder: StepBuilder, paths: Sequence[str], values: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,8 +13,9 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, functional, record
-from popsr.bridge.torch._dtypes import dtype_of
+from popsr.bridge.torch._capture import Recorded, record, resolve_writes
+from popsr.bridge.torch._dtypes import Scalar, dtype_of
+from popsr.bridge.torch._generators import Drawn, check_found
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -27,7 +29,7 @@ from popsr.bridge.torch._ranks import (
 )
 from popsr.bridge.torch._recipes import recipe_for
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
-from popsr.errors import ArgumentTypeError, ReplicaError
+from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["trace_step"]
@@ -108,20 +110,20 @@ def trace_step(
 
 @dataclass
 class _Seen:
-    """The result of tracing: the graph, the tensors on each rank that was traced, and the batch of every rank."""
+    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
 
-    module: Any
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
     results: list[str]
     data: list[list[Any]]
+    drawn: list[Drawn | None]
 
 
 def _trace_ranks(
     step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
 ) -> _Seen:
-    """Trace the step as each rank; the first comes last, as its graph is traced further."""
+    """Trace the step as each rank; the first comes last, so that results are named as it names them."""
     import torch
 
     if not isinstance(model, torch.nn.Module) and not callable(model):
@@ -135,19 +137,32 @@ def _trace_ranks(
         with rank_of(rank, world, where):
             call = _call(step, model, optimizer, batch, rank, where)
             inputs = call.inputs()
-            recorded[rank] = record(call, inputs)
-            leaves[rank] = call.leaves
-            if rank == 0:
-                first = recorded[0]
-                merged = (
-                    merge([recorded[r] for r in numbers], where) if len(numbers) > 1 else Merged(first.module)
-                )
-                extra = [values[0] for values in merged.varying]
-                module = functional(first.module, [*inputs, *extra])
+            found = record(call, inputs)
+            resolve_writes(found, inputs, recorded.values())
+            recorded[rank], leaves[rank] = found, call.leaves
+    _compare_leaves([leaves[rank] for rank in numbers], where)
+    merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
     if len(numbers) < world and _is_function(batch):
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
-    return _Seen(module, merged, first, [leaves[r] for r in numbers], call.results, data)
+    drawn = [recorded[r].drawn for r in numbers]
+    check_found([each for each in drawn if each is not None])
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn)
+
+
+def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
+    """Refuse ranks that hold other tensors than the first: other names, shapes or element types."""
+    for rank, leaves in enumerate(of_ranks):
+        for own, first in itertools.zip_longest(leaves, of_ranks[0]):
+            texts = [
+                "none" if leaf is None else f"{shown(leaf.path)} {leaf.local.dtype} {list(leaf.local.shape)}"
+                for leaf in (first, own)
+            ]
+            if texts[0] != texts[1]:
+                raise UnsupportedError(
+                    f"{where}: ranks 0 and {rank} hold different tensors, got {texts[0]} and {texts[1]}, expected the "
+                    "same names, shapes and types on all ranks"
+                )
 
 
 def _is_function(batch: Sequence[Any]) -> bool:
@@ -201,12 +216,13 @@ def _built(
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
             if leaf.role == "state":
                 states.append(leaf.path)
-        for number, rows in enumerate(seen.merged.varying):
-            values = Values([array_of(row) for row in rows], world)
+        for number, varying in enumerate(seen.merged.varying):
+            values = Values([array_of(row) for row in varying.values], world)
             groups = grouping_of_values(values.labels())
-            inputs.append(builder.state(f"of rank {number}", values.of_groups(groups), groups))
-        seeds = RandomSeeds(builder, patterns, world)
-        made = Importer(builder, grouping, seeds).run(seen.module, inputs)
+            state = builder.state(f"of rank {number}", values.of_groups(groups), groups)
+            inputs.append(Scalar(state) if varying.is_number else state)
+        seeds = RandomSeeds(builder, patterns, world, seen.drawn)
+        made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
         for path, old, new in zip(states, inputs, made, strict=False):
             if new is not old:
                 builder.update(path, new)

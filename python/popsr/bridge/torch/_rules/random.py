@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from popsr import dtypes, ops
 from popsr._lazy import names_only
-from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
@@ -39,6 +39,50 @@ def _randn(site: Site, *operands: Any) -> Tensor:
     return cast(wide, site.dtype)
 
 
+@rule("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor", "normal.float_float")
+def _normal(site: Site, mean: Any, std: Any = 1.0, *_shape: Any) -> Tensor:
+    drawn = ops.random_normal(site.random_seed(), site.shape, 0.0, 1.0, dtypes.float32)
+    mean, std = (site.tensor(each, dtypes.float32) for each in (mean, std))
+    return cast(ops.add(mean, ops.mul(drawn, std)), site.dtype)
+
+
+@rule("exponential.default")
+def _exponential(site: Site, _old: Tensor, rate: float = 1.0) -> Tensor:
+    return cast(ops.mul(_waiting(site), site.full((), 1 / rate, dtypes.float32)), site.dtype)
+
+
+def _waiting(site: Site) -> Tensor:
+    """Numbers of the exponential distribution of mean 1."""
+    return ops.negate(ops.log(ops.sub(site.full((), 1.0, dtypes.float32), _uniform(site, site.shape))))
+
+
+@rule("geometric.default")
+def _geometric(site: Site, _old: Tensor, p: float) -> Tensor:
+    if not 0 < p < 1:
+        raise Gap(f"a chance of {p}")
+    trials = ops.mul(_waiting(site), site.full((), -1 / math.log1p(-p), dtypes.float32))
+    return cast(ops.add(ops.floor(trials), site.full((), 1.0, dtypes.float32)), site.dtype)
+
+
+@rule("log_normal.default")
+def _log_normal(site: Site, _old: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    wide = ops.random_normal(site.random_seed(), site.shape, float(mean), float(std), dtypes.float32)
+    return cast(ops.exp(wide), site.dtype)
+
+
+@rule("cauchy.default")
+def _cauchy(site: Site, _old: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    half_turns = ops.sub(_uniform(site, site.shape), site.full((), 0.5, dtypes.float32))
+    drawn = ops.tan(ops.mul(half_turns, site.full((), math.pi, dtypes.float32)))
+    scaled = ops.mul(drawn, site.full((), sigma, dtypes.float32))
+    return cast(ops.add(scaled, site.full((), median, dtypes.float32)), site.dtype)
+
+
+@rule("bernoulli.Tensor")
+def _bernoulli_of(site: Site, _old: Tensor, p: Tensor) -> Tensor:
+    return cast(ops.greater(cast(p, dtypes.float32), _uniform(site, site.shape)), site.dtype)
+
+
 @rule("bernoulli.p", "bernoulli.default")
 def _bernoulli(site: Site, t: Tensor, p: float | None = None) -> Tensor:
     if p is not None:
@@ -61,11 +105,12 @@ def _randperm(site: Site, count: int) -> Tensor:
     return cast(ops.argsort(drawn), site.dtype)
 
 
-@rule("randint.low", "randint.default", "randint_like.low_dtype")
+@rule("randint.low", "randint.default", "randint_like.default", "randint_like.low_dtype", "random.to")
 def _randint(site: Site, *operands: Any) -> Tensor:
     bounds = [each for each in operands if isinstance(each, int)]
     low, high = bounds if len(bounds) == 2 else (0, bounds[0])
-    if high - low > 2**24 or is_float(site.dtype):
+    if high - low > 2**24:
         raise Gap(f"integers up to {high}")
     wide = ops.random_uniform(site.random_seed(), site.shape, 0.0, float(high - low), dtypes.float64)
-    return ops.add(cast(ops.floor(wide), site.dtype), site.full((), low, site.dtype))
+    whole = ops.add(ops.floor(wide), site.full((), low, dtypes.float64))
+    return cast(whole, site.dtype)

@@ -11,7 +11,8 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
+from popsr.bridge.torch._rules.table import Gap, Site, rule
+from popsr.bridge.torch._uninitialised import EMPTY
 from popsr.tensor import Tensor, constant
 
 __all__ = ["at_places"]
@@ -149,6 +150,8 @@ def _written(t: Tensor, axis: int, places: list[int], new: Tensor) -> Tensor:
     """The tensor with new elements at some places of an axis: by a gather from both."""
     if not places:
         return t
+    if places == list(range(t.shape[axis])):
+        return new
     order = np.arange(t.shape[axis])
     order[places] = t.shape[axis] + np.arange(len(places))
     both = ops.concat([t, new], axis)
@@ -180,7 +183,7 @@ def _as_strided(
 ) -> Tensor:
     places = _strided_places(size, stride, offset)
     if places.size and places.max() >= math.prod(t.shape):
-        raise Gap("memory outside the tensor")
+        raise Gap("memory outside the tensor", everywhere=True)
     return at_places(t, places)
 
 
@@ -198,7 +201,7 @@ def _as_strided_scatter(
 ) -> Tensor:
     places = _strided_places(size, stride, offset)
     if places.size and places.max() >= math.prod(t.shape):
-        raise Gap("memory outside the tensor")
+        raise Gap("memory outside the tensor", everywhere=True)
     return _put_at_places(t, places, site.tensor(new))
 
 
@@ -247,15 +250,26 @@ def _full(site: Site, _shape: Any, *values: Any) -> Tensor:
     "zeros.default",
     "zeros_like.default",
     "new_zeros.default",
-    "empty.memory_format",
-    "empty_like.default",
-    "empty_strided.default",
-    "empty_permuted.default",
-    "new_empty.default",
-    "new_empty_strided.default",
 )
 def _zeros(site: Site, *_shape: Any) -> Tensor:
     return site.full(site.shape, 0, site.dtype)
+
+
+@rule(*EMPTY)
+def _empty(site: Site, *_shape: Any) -> Tensor:
+    return ops.init(site.shape, site.dtype, name=site.memory, init_type="undef")
+
+
+@rule("resize.default")
+def _resize(site: Site, t: Tensor, _shape: Any) -> Tensor:
+    """The elements in memory, as many as fit, and then what nothing has written."""
+    old, new = math.prod(t.shape), math.prod(site.shape)
+    flat = ops.reshape(t, (old,))
+    if new > old:
+        flat = ops.concat([flat, ops.init((new - old,), t.dtype, name=site.memory, init_type="undef")], 0)
+    elif new < old:
+        flat = ops.slice(flat, 0, new, 1, 0)
+    return ops.reshape(flat, site.shape)
 
 
 @rule("ones.default", "ones_like.default", "new_ones.default")
@@ -279,10 +293,3 @@ def _arange(site: Site, *bounds: Any) -> Tensor:
 @rule("eye.m", "eye.default")
 def _eye(site: Site, *_shape: Any) -> Tensor:
     return constant(np.eye(site.shape[0], site.shape[1]), site.dtype)
-
-
-@rule("view.dtype", "view_copy.dtype")
-def _view_dtype(site: Site, t: Tensor, _dtype: Any) -> Tensor:
-    if t.dtype == site.dtype:
-        return cast(t, t.dtype)
-    raise Gap("bits as another element type")

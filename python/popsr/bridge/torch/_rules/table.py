@@ -37,7 +37,17 @@ PYTHON_RULES: dict[str, Rule] = {}
 
 
 class Gap(Exception):
-    """A case of an op that no rule covers; the text says which."""
+    """A case of an op that no rule covers.
+
+    Args:
+        text: which case.
+        everywhere: True if the results depend on anything else than the operands.
+    """
+
+    def __init__(self, text: str, *, everywhere: bool = False) -> None:
+        """A gap with its text."""
+        super().__init__(text)
+        self.everywhere = everywhere
 
 
 class Site:
@@ -47,13 +57,21 @@ class Site:
         value: torch's fake result, or a list of them.
         grouping: the replica grouping of a process group, by its name.
         random_seed: makes a fresh seed tensor.
+        memory: name of what is read before it is written, for explanations.
     """
 
-    def __init__(self, value: Any, grouping: Callable[[str], Any], random_seed: Callable[[], Tensor]) -> None:
+    def __init__(
+        self,
+        value: Any,
+        grouping: Callable[[str], Any],
+        random_seed: Callable[[], Tensor],
+        memory: str = "uninitialised memory",
+    ) -> None:
         """A site with torch's result."""
         self.value = value
         self.grouping = grouping
         self.random_seed = random_seed
+        self.memory = memory
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,0 +1,142 @@
+"""Collectives whose results are there only after ``wait()``, as in ``dist.all_reduce(t, async_op=True)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._uninitialised import named_memory
+from popsr.errors import UnsupportedError
+
+__all__ = ["Pending", "Write", "flat_tensors"]
+
+Write = tuple[Any, Any]
+"""A tensor, and what a collective leaves in it."""
+
+_REFUSED = (
+    "is_completed",
+    "is_success",
+    "exception",
+    "result",
+    "get_future",
+    "getFuture",
+    "get_future_result",
+    "block_current_stream",
+)
+
+
+class Pending:
+    """The collectives of a step that it has not waited for.
+
+    What they write is uninitialised memory from the call to ``wait()``. If the step writes to what a collective reads
+    or writes before then, it stays so afterwards: torch says nothing of the result.
+    """
+
+    def __init__(self) -> None:
+        """None is pending."""
+        self._works: list[Any] = []
+        self._kept: list[Any] = []
+        self._make: Callable[..., Any] | None = None
+
+    def start(self, name: str, operands: Sequence[Any], writes: Sequence[Write]) -> Any:
+        """The handle of a collective that was called; ``wait()`` writes its results.
+
+        Args:
+            name: of the op.
+            operands: tensors that it reads.
+            writes: its results.
+        """
+        if self._make is None:
+            self._make = _work_class()
+        work = self._make(self, name, operands, writes)
+        self._kept.append(work)  # torch's own handle finds it as long as it lives
+        for t, _ in writes:
+            work.spoil(t)
+        self._works.append(work)
+        return work
+
+    def finished(self, work: Any) -> None:
+        """Forget a collective that the step has waited for."""
+        self._works = [each for each in self._works if each is not work]
+
+    def note_writes(self, written: Sequence[Any]) -> None:
+        """Say which tensors an op writes."""
+        for work in self._works:
+            work.is_spoiled = work.is_spoiled or any(
+                _overlap(t, other) for t in written for other in work.memory
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self._works)
+
+    def close(self) -> None:
+        """Let go of all handles; called when the trace ends."""
+        self._works.clear()
+        self._kept.clear()
+
+
+def _work_class() -> Any:
+    """The class of handles; made in a function as its base is torch's."""
+    import torch
+
+    class Work(torch._C._distributed_c10d.FakeWork):
+        def __init__(
+            self, pending: Pending, name: str, operands: Sequence[Any], writes: Sequence[Write]
+        ) -> None:
+            super().__init__()
+            self._pending, self._name = pending, name
+            self._writes: list[Write] = list(writes)
+            self.memory = [*operands, *(t for t, _ in writes)]
+            self.is_spoiled = False
+
+        def wait(self, *_timeout: Any) -> bool:
+            self._pending.finished(self)
+            writes, self._writes = self._writes, []
+            with torch._C._AutoDispatchBelowAutograd():  # a leaf may be written, and no version counts it
+                for t, new in writes:
+                    if self.is_spoiled:
+                        self.spoil(t)
+                    else:
+                        t.copy_(new)
+            return True
+
+        def synchronize(self) -> None:
+            self.wait()
+
+        def spoil(self, t: Any) -> None:
+            """Let a result be what nothing has written."""
+            with named_memory(f"result of {self._name} before wait()"):
+                t.copy_(torch.empty_like(t))
+
+        def _refuse(self, *_args: Any, **_options: Any) -> NoReturn:
+            raise UnsupportedError(
+                f"bridge.torch: the handle of {self._name} is asked at {shown_place(current_place())}, expected wait()"
+            )
+
+    for name in _REFUSED:
+        setattr(Work, name, Work._refuse)
+    return Work
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """True if two tensors may have a byte in common."""
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    (first, last), (start, stop) = _bytes(a), _bytes(b)
+    return first < stop and start < last
+
+
+def _bytes(t: Any) -> tuple[int, int]:
+    extent = sum((n - 1) * abs(step) for n, step in zip(t.shape, t.stride(), strict=True)) + 1
+    first = t.storage_offset() * t.element_size()
+    return first, first + (extent * t.element_size() if t.numel() else 0)
+
+
+def flat_tensors(values: Any) -> Iterator[Any]:
+    """The tensors in lists of lists."""
+    if hasattr(values, "untyped_storage"):
+        yield values
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from flat_tensors(each)

@@ -1,0 +1,114 @@
+"""Rules of views as another element type of the same width: the bits stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from popsr import dtypes, ops
+from popsr._lazy import names_only
+from popsr.bridge.torch._rules.table import Gap, Site, rule
+from popsr.tensor import Tensor, constant
+
+__all__: list[str] = []
+
+__dir__ = names_only(__all__)
+
+_FORMATS = {dtypes.float16: (10, 15), dtypes.bfloat16: (7, 127), dtypes.float32: (23, 127)}
+"""Bits of the mantissa, and the bias of the exponent."""
+
+
+@rule("view.dtype", "view_copy.dtype")
+def _view_dtype(site: Site, t: Tensor, _dtype: Any) -> Tensor:
+    to = site.dtype
+    if t.dtype == to:
+        return t
+    if t.dtype.as_numpy().itemsize != to.as_numpy().itemsize:
+        raise Gap("bits as another number of elements")
+    if t.dtype.is_int and to.is_int:
+        return ops.cast(t, to)
+    if t.dtype in _FORMATS and to.is_int:
+        return ops.cast(ops.cast(_bits_of(t), _unsigned(to)), to)
+    if t.dtype.is_int and to in _FORMATS:
+        return _float_of(ops.cast(ops.cast(t, _unsigned(t.dtype)), dtypes.uint32), to)
+    raise Gap("bits as another element type")
+
+
+def _unsigned(kind: dtypes.dtype) -> dtypes.dtype:
+    return dtypes.dtype.as_dtype(f"uint{8 * kind.as_numpy().itemsize}")
+
+
+def _word(value: int) -> Tensor:
+    return constant(np.asarray(value, np.uint32), dtypes.uint32)
+
+
+def _wide(value: float) -> Tensor:
+    return constant(np.asarray(value, np.float32), dtypes.float32)
+
+
+def _bits_of(t: Tensor) -> Tensor:
+    """The bits of a float as an integer: exponent and mantissa by exact scaling. NaN is one value."""
+    mantissa, bias = _FORMATS[t.dtype]
+    exponents = np.arange(1 - bias, bias + 1)
+    wide = t if t.dtype == dtypes.float32 else ops.cast(t, dtypes.float32)
+    size = ops.abs(wide)
+    is_finite = ops.greater(_wide(np.inf), size)
+    is_small = ops.greater(_wide(2.0 ** (1 - bias)), size)
+    is_nan = ops.logical_not(ops.equal(wide, wide))
+    is_normal = ops.logical_and(is_finite, ops.logical_not(is_small))
+    number = ops.where(is_normal, size, _wide(1.0))
+    guess = ops.floor(ops.div(ops.log(number), _wide(float(np.log(2.0)))))
+    place = ops.cast(ops.add(guess, _wide(float(bias - 1))), dtypes.int32)
+    place = ops.maximum(place, constant(np.asarray(0), dtypes.int32))
+    place = ops.minimum(place, constant(np.asarray(len(exponents) - 1), dtypes.int32))
+    scale = constant(np.ldexp(1.0, -exponents).astype(np.float32), dtypes.float32)
+    scaled = ops.mul(number, ops.gather(scale, place, 0))
+    is_above, is_below = ops.logical_not(ops.greater(_wide(2.0), scaled)), ops.greater(_wide(1.0), scaled)
+    one = constant(np.asarray(1), dtypes.int32)
+    place = ops.where(is_above, ops.add(place, one), ops.where(is_below, ops.sub(place, one), place))
+    scaled = ops.where(is_above, ops.mul(scaled, _wide(0.5)), scaled)
+    scaled = ops.where(is_below, ops.mul(scaled, _wide(2.0)), scaled)
+    fraction = ops.cast(ops.mul(ops.sub(scaled, _wide(1.0)), _wide(2.0**mantissa)), dtypes.uint32)
+    exponent = ops.cast(ops.add(place, one), dtypes.uint32)
+    normal = ops.bitwise_or(ops.shift_left(exponent, _word(mantissa)), fraction)
+    shift = (bias - 1 + mantissa) // 2
+    tiny = ops.where(is_small, size, _wide(0.0))
+    tiny = ops.mul(ops.mul(tiny, _wide(2.0**shift)), _wide(2.0 ** (bias - 1 + mantissa - shift)))
+    top = (2 * bias + 1) << mantissa
+    beyond = ops.where(is_nan, _word(top | 1 << (mantissa - 1)), _word(top))
+    bits = ops.where(is_normal, normal, ops.where(is_small, ops.cast(tiny, dtypes.uint32), beyond))
+    return ops.bitwise_or(
+        bits, ops.where(_is_negative(wide), _word(1 << (mantissa + _width(bias))), _word(0))
+    )
+
+
+def _width(bias: int) -> int:
+    """Bits of an exponent."""
+    return (2 * bias + 1).bit_length()
+
+
+def _is_negative(t: Tensor) -> Tensor:
+    """True for numbers below zero, and for the zero that has a sign."""
+    zero = _wide(0.0)
+    is_zero = ops.equal(t, zero)
+    inverse = ops.div(_wide(1.0), ops.where(is_zero, t, _wide(1.0)))
+    return ops.greater(zero, ops.where(is_zero, inverse, t))
+
+
+def _float_of(bits: Tensor, to: dtypes.dtype) -> Tensor:
+    """The float of a format's bits: mantissa times power of two, with a sign. Each step is exact; NaN is one value."""
+    mantissa, bias = _FORMATS[to]
+    top = 2 * bias + 1
+    exponent = ops.bitwise_and(ops.shift_right_logical(bits, _word(mantissa)), _word(top))
+    fraction = ops.bitwise_and(bits, _word((1 << mantissa) - 1))
+    is_normal = ops.greater(exponent, _word(0))
+    whole = ops.where(is_normal, ops.bitwise_or(fraction, _word(1 << mantissa)), fraction)
+    powers = np.ldexp(1.0, np.maximum(np.arange(top + 1), 1) - bias - mantissa).astype(np.float32)
+    scale = ops.gather(constant(powers, dtypes.float32), ops.cast(exponent, dtypes.int32), 0)
+    size = ops.mul(ops.cast(whole, dtypes.float32), scale)
+    beyond = ops.where(ops.greater(fraction, _word(0)), _wide(np.nan), _wide(np.inf))
+    size = ops.where(ops.equal(exponent, _word(top)), beyond, size)
+    is_negative = ops.greater(ops.shift_right_logical(bits, _word(mantissa + _width(bias))), _word(0))
+    value = ops.where(is_negative, ops.negate(size), size)
+    return value if to == dtypes.float32 else ops.cast(value, to)
