@@ -1,11 +1,9 @@
-"""Sessions of developers and CI: `nox` alone runs the tests, the C++ tests and the linters.
+"""Sessions of developers and CI: `nox` alone runs the tests, the C++ tests and the linters, everywhere the same ones.
 
-In CI it also runs the mutants, the sanitizers, the check of includes and the build of the documentation.
-CONTRIBUTING.md says when to run the others.
+Nothing here depends on the environment. `.ci/run` calls `nox`, then the sessions that only CI needs by their names.
+CONTRIBUTING.md says when to run which.
 """
 
-import os
-import re
 import shlex
 import shutil
 import sys
@@ -15,13 +13,16 @@ import nox
 
 sys.path.insert(0, str(Path(".ci").resolve()))
 import builds
-from builds import build, install_group, install_popsr, run_cpp_tests
+from builds import build, install_groups, install_popsr, run_cpp_tests
 
 nox.needs_version = ">=2024.4.15"
 nox.options.error_on_missing_interpreters = True
 
-IN_CI = "CI" in os.environ
-nox.options.sessions = ["tests", "cpp", *(["mutants", "includes", "asan", "docs"] if IN_CI else []), "lint"]
+nox.options.sessions = ["tests", "cpp", "lint"]
+# The extras, and the groups, of the Python tests.
+TESTED, TOOLS = ("test", "examples", "mpi"), ("mpi", "lint")  # mypy, for tests_py/repo/test_types.py
+# The tests that ran in the last whole session `tests`, by name; the session `peers` runs the others.
+RAN = "build/tests/ran.txt"
 # C++ tests that run rules and runtimes that are wrong on purpose.
 MUTANTS = "*wrong rule*,*wrong on purpose*"
 # Python tests that reach the bindings and most of the core, and neither limit memory nor kill processes.
@@ -69,22 +70,38 @@ COUNTS = (
 )
 
 
+def run_tests(session: nox.Session, *options: str) -> None:
+    """The Python tests in a process for each core, without those that the session `slow` runs."""
+    session.run("pytest", "-n", "auto", "-m", "not slow", *options, *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The Python tests, in a process for each core; with README.md's code. In CI beside PyTorch and JAX."""
-    install_popsr(session, "test", "examples", "mpi", *(["peers"] if IN_CI else []))
-    install_group(session, "mpi")
-    install_group(session, "lint")  # mypy, for tests_py/repo/test_types.py
-    session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
+    """The Python tests, with README.md's code; those that need PyTorch or JAX are left to the session `peers`."""
+    install_popsr(session, *TESTED)
+    install_groups(session, *TOOLS)
+    lacks = f"--lacks={','.join(builds.packages('peers'))}"
+    run_tests(session, lacks, *([] if session.posargs else [f"--ran={RAN}"]))
 
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """The files of tests that compare with PyTorch or JAX; the session `tests` of CI runs them too."""
-    install_popsr(session, "test", "examples", "peers")
-    compare = re.compile(r'importorskip\("(?:torch|jax)')
-    files = [str(f) for f in sorted(Path("tests_py").rglob("test_*.py")) if compare.search(f.read_text())]
-    session.run("pytest", "-n", "auto", "-m", "not slow", *(session.posargs or files))
+    """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX."""
+    install_popsr(session, *TESTED, "peers")
+    install_groups(session, *TOOLS)
+    run_tests(session, "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+
+
+@nox.session
+def bare(session: nox.Session) -> None:
+    """The Python tests without optional packages: all are read, and those run that a package can make a difference to.
+
+    These are in files that have the name of a package which the session `tests` installs, themselves or through what
+    they import of the tests. Each skip says which package is missing.
+    """
+    install_popsr(session)
+    session.install(*builds.RUNNER)
+    run_tests(session, "--lacks=any", f"--mentioning={','.join(builds.packages(*TESTED, groups=TOOLS))}")
 
 
 @nox.session
@@ -100,7 +117,7 @@ def isa(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that take more than a few seconds: Python's, and C++ sweeps over all numbers of a type."""
     install_popsr(session, "test", "examples", "mpi")
-    install_group(session, "mpi")
+    install_groups(session, "mpi")
     session.run("pytest", "-m", "slow", *session.posargs)
     if not session.posargs:
         run_cpp_tests(session, "default", "--no-skip", "--test-case=*slow:*")
@@ -183,7 +200,7 @@ def coverage(session: nox.Session) -> None:
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Wheels in dist/: of all Pythons in containers by cibuildwheel, else of this Python; tested where installed."""
-    install_group(session, "wheels")
+    install_groups(session, "wheels")
     shutil.rmtree("dist", ignore_errors=True)
     if shutil.which("docker") or shutil.which("podman"):
         session.run("cibuildwheel", "--platform", "linux", "--output-dir", "dist")
@@ -219,7 +236,7 @@ def dev(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Formatters, linters, spelling and types. `nox -s lint -- fix` mends what can be mended."""
-    install_group(session, "lint")
+    install_groups(session, "lint")
     folders = ("cpp", "tests_cpp", "bench")
     cpp_files = [
         str(f) for d in folders for f in sorted(Path(d).rglob("*.[ch]*")) if f.suffix in (".h", ".cpp")
@@ -240,13 +257,13 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """mypy, strict, over the package, its tests and its examples."""
-    install_group(session, "lint")
+    install_groups(session, "lint")
     run_mypy(session)
 
 
 def run_mypy(session: nox.Session) -> None:
     """Runs mypy with the packages whose types it reads."""
-    install_group(session, "types")
+    install_groups(session, "types")
     session.install(*builds.PROJECT["project"]["dependencies"])
     session.run("mypy", *session.posargs[: 0 if session.posargs == ["fix"] else None])
 
@@ -260,17 +277,9 @@ def stubs(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The documentation site, in build/docs: every program in it runs, and warnings are errors."""
-    install_popsr(session, "test", "mpi", *(["peers"] if IN_CI else []))
-    install_group(session, "mpi")
-    install_group(session, "docs")
-    if not IN_CI:  # there the session `tests` has run them
-        session.run(
-            "pytest",
-            "-q",
-            "tests_py/repo/documentation/test_docs.py",
-            "tests_py/repo/documentation/test_docs_site.py",
-        )
+    """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages."""
+    install_popsr(session, "test", "mpi", "peers")
+    install_groups(session, "mpi", "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "build/docs", *session.posargs)
 
 

@@ -16,6 +16,14 @@ import nox
 PROJECT = nox.project.load_toml("pyproject.toml")
 PRESETS = {p["name"]: p for p in json.loads(Path("CMakePresets.json").read_text())["configurePresets"]}
 TOOLS = Path("build/tools")  # a virtual environment: what builds need
+# What runs the tests; the rest of the extra `test` are packages that some of them need.
+RUNNER = [
+    each
+    for each in PROJECT["project"]["optional-dependencies"]["test"]
+    if each.startswith(("pytest", "hypothesis"))
+]
+IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "ipython": "IPython"}
+_wheels: dict[str, Path] = {}  # by preset: built once for all sessions of a call of nox
 
 
 def requirements() -> list[str]:
@@ -26,7 +34,7 @@ def requirements() -> list[str]:
 def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -> None:
     """Installs the wheel of that preset. Its tree has the C++ tests too: each file is compiled once for both."""
     wheel = build(session, preset)
-    session.install(f"{wheel}[{','.join(extras)}]")
+    session.install(f"{wheel}[{','.join(extras)}]" if extras else str(wheel))
     session.install(
         "--force-reinstall", "--no-deps", str(wheel)
     )  # of the same version, in a reused environment
@@ -38,6 +46,8 @@ def build(session: nox.Session, preset: str) -> Path:
     What a build requires is in an environment of its own, whose paths stay: pip's isolated builds have new ones
     each time, so they compile everything.
     """
+    if preset in _wheels:
+        return _wheels[preset]
     need_doctest(session)
     python = TOOLS / "bin/python"
     if not python.exists():
@@ -52,8 +62,8 @@ def build(session: nox.Session, preset: str) -> Path:
         env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
         external=True,
     )
-    [wheel] = wheels.glob("*.whl")
-    return wheel
+    [_wheels[preset]] = wheels.glob("*.whl")
+    return _wheels[preset]
 
 
 def preset_settings(preset: str) -> list[str]:
@@ -70,9 +80,18 @@ def preset_settings(preset: str) -> list[str]:
     ]
 
 
-def install_group(session: nox.Session, group: str) -> None:
-    """The packages of a dependency group of pyproject.toml."""
-    session.install(*nox.project.dependency_groups(PROJECT, group))
+def install_groups(session: nox.Session, *groups: str) -> None:
+    """The packages of dependency groups of pyproject.toml."""
+    session.install(*nox.project.dependency_groups(PROJECT, *groups))
+
+
+def packages(*extras: str, groups: tuple[str, ...] = ()) -> list[str]:
+    """Names by which programs import what those extras, and groups, of pyproject.toml install, without the runner."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    wanted = [*(each for extra in extras for each in optional[extra])]
+    wanted += nox.project.dependency_groups(PROJECT, *groups) if groups else []
+    names = dict.fromkeys(re.split(r"[^\w-]", each, maxsplit=1)[0] for each in wanted if each not in RUNNER)
+    return [IMPORTED_AS.get(name, name.replace("-", "_")) for name in names]
 
 
 def run_cpp_tests(

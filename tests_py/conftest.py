@@ -9,11 +9,26 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import popsr
 from tests_py.support import unchanged
+from tests_py.support.sessions import pytest_addoption as pytest_addoption
+from tests_py.support.sessions import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests_py.support.sessions import pytest_configure as pytest_configure
+
+# Hypothesis has other settings where a variable of the environment says CI: examples are the same everywhere.
+hypothesis.settings.register_profile(
+    "everywhere",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("everywhere")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
+from popsr._host.frameworks import not_installed
 from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr._text.suggestions import unknown_attribute
@@ -200,9 +201,13 @@ class dtype:  # noqa: N801 - PopXL's spelling
         """The torch type; imports torch.
 
         Raises:
+            MissingPackageError: torch is not installed.
             TypeError: the installed torch has none.
         """
-        import torch
+        try:
+            import torch
+        except ImportError as error:
+            raise not_installed("as_torch", "torch") from error
 
         found = getattr(torch, self._plain.name, None)
         if found is None:

@@ -246,6 +246,7 @@ def test_torch_has_pairs() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_files_hold_two_float4_a_byte(tmp_path: Path, count: int) -> None:
+    pytest.importorskip("onnx")
     x = np.arange(1, count + 1, dtype=np.uint8).view(numpy_of("float4_e2m1fn"))
     ir, _ = program_of(x, "w")
     path = tmp_path / "w.onnx"
@@ -262,6 +263,7 @@ def test_files_hold_two_float4_a_byte(tmp_path: Path, count: int) -> None:
 
 
 def test_rows_of_odd_size_are_packed_as_one(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
     x = np.arange(6, dtype=np.uint8).reshape(2, 3).view(numpy_of("float4_e2m1fn"))
     ir = popsr.Ir(replication=2)
     with ir.main_graph:

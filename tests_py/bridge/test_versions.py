@@ -13,10 +13,11 @@ import popsr
 from popsr._host.frameworks import OLDEST
 from popsr.bridge.jax import from_jax
 from popsr.bridge.onnx import export, load
-from popsr.bridge.torch import from_export, from_fx, trace_step
+from popsr.bridge.torch import from_export, from_fx, import_step, trace_step
 from popsr.errors import MissingPackageError
 from popsr.io import load_onnx
 from tests_py import ROOT
+from tests_py.support.helpers import run_python
 
 PAGE = (ROOT / "docs" / "bridge.md").read_text()
 MPI_PAGE = (ROOT / "docs" / "mpi.md").read_text()
@@ -48,6 +49,7 @@ READERS: dict[str, tuple[str, Callable[[], object]]] = {
     "from_jax": ("jax", lambda: from_jax(abs, 1.0)),
     "from_export": ("torch", lambda: from_export(None, replicas=1)),
     "from_fx": ("torch", lambda: from_fx(None, replicas=1)),
+    "import_step": ("torch", lambda: import_step(None)),
     "trace_step": ("torch", lambda: trace_step(abs, None, replicas=1)),
     "bridge.onnx.load": ("onnx", lambda: load("m.onnx")),
     "bridge.onnx.export": ("onnx", lambda: export(popsr.Ir().main_graph)),
@@ -78,3 +80,21 @@ def test_each_reader_says_what_is_missing(where: str, monkeypatch: pytest.Monkey
     text = rf"{where}: {NAMES[name]} is not installed, expected `pip install '{name}>=\d+\.\d+'`"
     with pytest.raises(MissingPackageError, match=text):
         read()
+
+
+# Modules and calls that need a package without reading its version: the package, and the line of a program.
+NEEDS = {
+    "popsr.sr.torch": ("torch", "import popsr.sr.torch"),
+    "popsr.sr.jax": ("jax", "import popsr.sr.jax"),
+    "popsr.sr.optax": ("optax", "import popsr.sr.optax"),
+    "as_torch": ("torch", "popsr.float32.as_torch()"),
+}
+
+
+@pytest.mark.parametrize("where", NEEDS)
+def test_what_stands_for_a_package_says_that_it_is_missing(where: str) -> None:
+    name, code = NEEDS[where]
+    lines = ["import sys", f"sys.modules[{name!r}] = None", "import popsr", "try:", f"    {code}"]
+    lines += ["except popsr.errors.MissingPackageError as error:", "    print(error)"]
+    text = rf"{re.escape(where)}: \w+ is not installed, expected `pip install '{name}>=[\d.]+'`\n"
+    assert re.fullmatch(text, run_python("\n".join(lines)))

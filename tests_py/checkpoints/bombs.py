@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
-import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests_py.support.limits import in_child, outcome
+
 MB = 10**6
-_MAX_SECONDS = 20  # of a process; what takes longer has failed
 FACTOR = 1 << 20  # the greatest replication factor that a file may have
 
 
@@ -366,52 +363,8 @@ def measure(names: list[str], folder: str) -> None:
             "load": lambda: len(loads[bomb.suffix](path)),  # noqa: B023
             "reset": lambda: session.reset_host_weights(path),  # noqa: B023
         }.items():
-            found = in_child(lambda: outcome(path, call))  # noqa: B023
+            found = in_child(lambda: outcome(path.stat().st_size, call))  # noqa: B023
             print(json.dumps({"name": name, "what": what, **found}), flush=True)
         for file in Path(folder).glob("*"):
             if not file.name.startswith("warm"):
                 file.unlink()
-
-
-def outcome(path: Path, call: Callable[[], Any]) -> dict[str, Any]:
-    """Peak memory beyond what there was, processor time, and the error of a call."""
-    ctypes.CDLL(None).malloc_trim(0)  # free memory of before would hide what is taken now
-    before, size = status("VmRSS"), path.stat().st_size
-    limit = status("VmSize") + min(2 * size, 1 << 30) + (400 << 20)  # so that a row cannot hurt the machine
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))
-    start = time.process_time()
-    try:
-        call()
-        error, text = "", ""
-    except Exception as raised:
-        error, text = type(raised).__name__, str(raised)
-    seconds = time.process_time() - start
-    peak = status("VmHWM") - before
-    return {"bytes": size, "memory": peak, "seconds": seconds, "error": error, "text": text}
-
-
-def status(key: str) -> int:
-    """A size of this process; the peak is counted from the fork on."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1]) << 10
-
-
-def in_child(call: Callable[[], Any]) -> Any:
-    """The result of a call in another process, which takes its memory with it."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status_code = 1
-        try:
-            os.write(write, json.dumps(call()).encode())
-            status_code = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(status_code)
-    os.close(write)
-    with os.fdopen(read, "rb") as file:
-        result = file.read()
-    if os.waitpid(child, 0)[1] != 0:
-        return {"bytes": 0, "memory": 0, "seconds": _MAX_SECONDS, "error": "the process died", "text": ""}
-    return json.loads(result)

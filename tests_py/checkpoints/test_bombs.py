@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from popsr import io
 from popsr.io._budget import Budget
-from tests_py.checkpoints.bombs import BOMBS
+from tests_py.checkpoints.bombs import BOMBS, all_replicas, grouped, header, one_group
 from tests_py.support.helpers import run_python
 
 
@@ -25,6 +27,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 def measured(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Memory of loading each file, in one process that forks: imports take longer than most files."""
+    pytest.importorskip("onnx")
     code = f"from tests_py.checkpoints.bombs import measure; measure({names!r}, {str(folder)!r})"
     # Large blocks come from the system and go back to it, so that memory which is taken is seen.
     lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())
@@ -43,6 +46,16 @@ def test_memory_is_bounded(name: str, quick: dict[str, list[dict[str, Any]]]) ->
 @pytest.mark.parametrize("name", [name for name, bomb in BOMBS.items() if bomb.is_slow])
 def test_memory_of_big_files_is_bounded(name: str, slow: dict[str, list[dict[str, Any]]]) -> None:
     check(name, slow[name])
+
+
+@pytest.mark.parametrize("settings", [one_group, all_replicas], ids=["stride", "kind"])
+def test_equal_groups_of_many_tensors_are_made_once(tmp_path: Path, settings: Any) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(header(grouped(300, settings)))
+    found = io.load_safetensors(path)
+    start = time.process_time()
+    assert {found._groups_of(name) for name in found} == {"all"}
+    assert time.process_time() - start < 1
 
 
 def check(name: str, found: list[dict[str, Any]]) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from popsr import errors, io
 from popsr.io._budget import Budget
 from tests_py.checkpoints.cases import SAFETENSORS, Program, saved
+
+onnx = pytest.importorskip("onnx")
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
 
 Bad, Unsupported = errors.CheckpointError, errors.UnsupportedError
 
@@ -379,8 +380,8 @@ EXTERNAL: dict[str, tuple[Callable[[Path], bytes], type[Exception], str]] = {
     "link-inside": (lambda p: model(external("inner")), OSError, "cannot read"),
     "linked-folder": (lambda p: model(external("linked/secret")), OSError, "cannot read"),
     "missing": (lambda p: model(external("nothing")), OSError, "cannot read .*nothing', got No such file"),
-    "folder": (lambda p: model(external("folder")), OSError, "something else, expected a file"),
-    "pipe": (lambda p: model(external("pipe")), OSError, "something else, expected a file"),
+    "folder": (lambda p: model(external("folder")), OSError, "a folder, expected a file"),
+    "pipe": (lambda p: model(external("pipe")), OSError, "a FIFO, expected a file"),
     "beyond": (
         lambda p: model(external(offset="1")),
         Bad,

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import popsr
 from popsr import errors, io
 from tests_py.checkpoints.cases import ONNX, Program, saved, small_program
+
+onnx = pytest.importorskip("onnx")
 
 
 @pytest.fixture(autouse=True)

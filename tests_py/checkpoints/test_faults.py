@@ -191,8 +191,8 @@ def test_paths_that_are_not_files_are_refused(tmp_path: Path, format: Format, ta
     folder.mkdir()
     os.mkfifo(pipe)
     target.refuses(missing, OSError, "cannot read .*missing.*, got No such file")
-    target.refuses(folder, OSError, "got something else, expected a file")
-    target.refuses(pipe, OSError, "got something else, expected a file")
+    target.refuses(folder, OSError, "got a folder, expected a file")
+    target.refuses(pipe, OSError, "got a FIFO, expected a file")
     for path in (folder, pipe):
         with pytest.raises(errors.FileError, match="got something else under that name, expected a file"):
             format.save(target.session, path)

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import popsr
 from popsr import errors, io
 from popsr.io._budget import Budget
 from tests_py.checkpoints.cases import FORMATS, ONNX, SAFETENSORS, Format, Program, saved, small_program
 from tests_py.support.helpers import assert_same_bits
+
+onnx = pytest.importorskip("onnx")
+TensorProto, helper = onnx.TensorProto, onnx.helper
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
 Bad = errors.CheckpointError

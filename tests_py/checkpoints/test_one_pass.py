@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import popsr
 from popsr import errors, io
 from tests_py.checkpoints.cases import ONNX, SAFETENSORS, Format, Program, saved, weights
 from tests_py.support.helpers import Array, same_bits
+
+onnx = pytest.importorskip("onnx")
 
 SMALL_READ = 1 << 12
 CASES = ["safetensors", "onnx", "onnx with external data"]

@@ -230,6 +230,7 @@ def test_patterns_are_recorded() -> None:
 
 @pytest.mark.parametrize("kind", [popart.InferenceSession, popart.TrainingSession])
 def test_sessions_of_an_ir(kind: Any, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
     ir, x, y, _ = _program()
     session = kind.fromIr(ir=ir._pb_ir, deviceInfo=popart.DeviceManager().createCpuDevice())
     anchors = session.initAnchorArrays()

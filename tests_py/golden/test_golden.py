@@ -27,6 +27,8 @@ from tests_py.golden.sources import ARRAYS, NAMES, RANDOM, ROUNDING
 
 @pytest.mark.parametrize("name", NAMES)
 def test_golden_digests(name: str) -> None:
+    if name.startswith("programs/"):  # their configurations are files of YAML
+        pytest.importorskip("yaml")
     found = list(all_digests(name))
     expected = file.read().get(name, {})
     differences = file.differences(expected, found)

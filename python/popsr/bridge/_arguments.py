@@ -40,6 +40,7 @@ class Argument:
         source: the variable of a state, the stream of data, None of a constant.
         result: the tensor that is the state's new value; None when the step keeps it.
         example: rows to run with when none are given: of data as the stream takes them, of a state the initial value.
+        undeclared: True for a state whose groups are of nothing but initial values that differ.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Argument:
     source: Variable | HostToDeviceStream | None = None
     result: Tensor | None = None
     example: Array | None = field(default=None, repr=False)
+    undeclared: bool = False
     _feed: Rows | None = field(default=None, repr=False)
 
     @property

@@ -104,7 +104,13 @@ class StepBuilder:
     # Arguments
 
     def state(
-        self, path: str, value: Any, grouping: ReplicaGrouping, *, dtype: dtypes.dtype | None = None
+        self,
+        path: str,
+        value: Any,
+        grouping: ReplicaGrouping,
+        *,
+        dtype: dtypes.dtype | None = None,
+        undeclared: bool = False,
     ) -> Variable:
         """A state: parameters, moments, counters, anything that a run leaves for the next.
 
@@ -113,13 +119,17 @@ class StepBuilder:
             value: initial value: of one group as it is, of several ``(num_groups, *shape)``, in their order.
             grouping: which replicas start with equal values, and are declared to keep them equal.
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
+            undeclared: ``grouping`` is of nothing but initial values that differ, of which a proof would say nothing.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
         array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
-        self._add(Argument(path, "state", made.shape, kind, grouping, made, made, example=array))
+        argument = Argument(
+            path, "state", made.shape, kind, grouping, made, made, example=array, undeclared=undeclared
+        )
+        self._add(argument)
         return made
 
     def data(

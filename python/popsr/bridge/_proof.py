@@ -62,13 +62,21 @@ class Proof(Summarised):
 
     @property
     def ok(self) -> bool:
-        """True if all states and results are equal in their declared groups, and no sum is pending or may hang."""
-        return not (self.drifting or self.unequal or self.pending or self.hanging)
+        """True if all states and results are equal in their declared groups, and no sum is pending or may hang.
+
+        False, too, of a step with a state whose initial values differ while no groups are declared of it.
+        """
+        return not (self.drifting or self.unequal or self.undeclared or self.pending or self.hanging)
 
     @property
     def drifting(self) -> tuple[ProvedValue, ...]:
         """States that are not proved equal in their declared groups, each with its explanation."""
         return tuple(each for each in self.states if each.drifting)
+
+    @property
+    def undeclared(self) -> tuple[ProvedValue, ...]:
+        """States whose initial values differ and that have no declared groups: a proof says nothing of them."""
+        return tuple(each for each in self.states if each.undeclared)
 
     @property
     def unequal(self) -> tuple[ProvedValue, ...]:
@@ -107,6 +115,8 @@ class Proof(Summarised):
             root = None if cause is None else (cause.text, cause.location)
             values.setdefault((root, *groups), []).append(each)
         texts = [_problem(found, explained=key[0] is not None) for key, found in values.items()]
+        if self.undeclared:
+            texts.insert(0, _undeclared(self.undeclared))
         named = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
         others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
         return (*texts, *dict.fromkeys(map(str, others)))
@@ -169,6 +179,7 @@ class Proof(Summarised):
         parts = [f"{states} on {replicas} replica{'' if replicas == 1 else 's'}"]
         parts.append(f"{drifting} drift{'s' if drifting == 1 else ''}" if drifting else "none drifts")
         for number, what in (
+            (len(self.undeclared), "undeclared state"),
             (len(self.unequal), "unequal result"),
             (len(self.pending), "pending sum"),
             (len(self.hanging), "hanging collective"),
@@ -180,7 +191,7 @@ class Proof(Summarised):
         return f"{'ok' if self.ok else 'not ok'}: {', '.join(parts)}"
 
     def _summary(self) -> Summary:
-        rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal)
+        rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal and not each.undeclared)
         header, cells = _table(rows)
         return Summary(self._verdict(), header, cells, len(rows))
 
@@ -223,7 +234,7 @@ def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
         short_partition(value.declared),
         short_partition(value.proved),
         *([pending] if with_pending else []),
-        "yes" if value.drifting else "no",
+        "yes" if value.drifting else "undeclared" if value.undeclared else "no",
     )
 
 
@@ -239,14 +250,26 @@ def _is_of_loss(lint: Lint, derivatives: Derivatives) -> bool:
 
 def _problem(values: list[ProvedValue], *, explained: bool) -> str:
     """A line about the values that one cause makes differ, or of which no cause is told here."""
-    names = ", ".join(f"'{each.path}'" for each in values[:4])
-    more = f" and {len(values) - 4} more" if len(values) > 4 else ""
     first = values[0]
     return (
-        f"{names}{more} differ{'s' if len(values) == 1 else ''} inside groups: declared "
+        f"{_names(values)} differ{'s' if len(values) == 1 else ''} inside groups: declared "
         f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: "
         f"{first.cause if explained else 'explain(path) says why'}"
     )
+
+
+def _undeclared(values: Sequence[ProvedValue]) -> str:
+    """A line about the states that start apart."""
+    return (
+        f"{_names(values)}: initial values differ between ranks: a proof over groups of their values, "
+        f"{short_partition(values[0].declared)}, says nothing: declare groups= if they are to differ, else start from "
+        "equal ones (one seed, dist.broadcast or DistributedDataParallel)"
+    )
+
+
+def _names(values: Sequence[ProvedValue]) -> str:
+    more = f" and {len(values) - 4} more" if len(values) > 4 else ""
+    return ", ".join(f"'{each.path}'" for each in values[:4]) + more
 
 
 def _sections(proof: Proof) -> list[Section]:

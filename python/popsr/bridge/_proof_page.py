@@ -28,7 +28,7 @@ _LONG = 60
 
 
 class Section(NamedTuple):
-    """A heading and a table below it; rows whose last cell is "yes" stand out."""
+    """A heading and a table below it; rows whose last cell is "yes" or "undeclared" stand out."""
 
     title: str
     header: Sequence[str]
@@ -64,7 +64,7 @@ def _section(section: Section) -> str:
 
 
 def _row(row: Sequence[object]) -> str:
-    mark = ' class="yes"' if row and row[-1] == "yes" else ""
+    mark = ' class="yes"' if row and row[-1] in ("yes", "undeclared") else ""
     return f"<tr{mark}>{''.join(map(_cell, row))}</tr>"
 
 

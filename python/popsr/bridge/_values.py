@@ -32,6 +32,7 @@ class ProvedValue:
         nbytes: bytes on one replica.
         declared: replicas that are declared to hold equal values.
         proved: replicas that are proved to, after any number of runs with any data.
+        undeclared: True for a state whose declared groups are of nothing but initial values that differ.
     """
 
     path: str
@@ -41,6 +42,7 @@ class ProvedValue:
     declared: Partition
     proved: Partition
     _source: _Source = field(repr=False, compare=False)
+    undeclared: bool = False
 
     @property
     def equal(self) -> bool:
@@ -226,8 +228,9 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
     assert each.tensor is not None
     source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step.gaps)
     proved = facts.partition(each.tensor)
+    declared = each.grouping.partition
     return ProvedValue(
-        each.path, each.shape, each.dtype, each.nbytes, each.grouping.partition, proved, source
+        each.path, each.shape, each.dtype, each.nbytes, declared, proved, source, each.undeclared
     )
 
 

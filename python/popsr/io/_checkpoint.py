@@ -10,11 +10,10 @@ from typing import Any
 from popsr._host.arguments import is_a, read_a
 from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
-from popsr._text.replica_sets import groups_text
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
-from popsr.io._settings import StoredSettings
+from popsr.io._settings import StoredSettings, groups_text_of
 from popsr.io._stored import StoredFile
 from popsr.replicas import VariableSettings
 
@@ -106,7 +105,7 @@ class Checkpoint(Summarised, Mapping[str, Array]):
             return ""
         if self.replication_factor is None:
             return repr(settings)
-        return groups_text(settings.replica_grouping(self.replication_factor).partition)
+        return groups_text_of(settings, self.replication_factor)
 
 
 class _Settings(Mapping[str, VariableSettings]):

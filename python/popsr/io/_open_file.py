@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from popsr._host.files import file_errors, shown_name, shown_path
-from popsr.errors import CheckpointError, FileError
+from popsr._host.regular_files import check_regular
+from popsr.errors import CheckpointError
 
 __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]
 
@@ -45,7 +46,7 @@ class OpenFile:
         self._block, self._start = b"", 0
         if not stat.S_ISREG(self._found.st_mode):
             self.close()
-            raise FileError(f"{where}: cannot read {shown_path(path)}, {_not_a_file(path)}")
+            check_regular(where, path, self._found, _advice(path))
 
     def __enter__(self) -> OpenFile:
         return self
@@ -121,13 +122,13 @@ class OpenFile:
             raise self.bad("was changed while it was read")
 
 
-def _not_a_file(path: Path) -> str:
-    if (path / ".metadata").is_file():
-        return (
-            "got a folder of torch.distributed.checkpoint, expected a file (dcp_to_torch_save of "
-            "torch.distributed.checkpoint.format_utils writes one)"
-        )
-    return "got something else, expected a file"
+def _advice(path: Path) -> str:
+    is_distributed = (path / ".metadata").is_file()
+    return (
+        " (dcp_to_torch_save of torch.distributed.checkpoint.format_utils writes one)"
+        if is_distributed
+        else ""
+    )
 
 
 class Pass:

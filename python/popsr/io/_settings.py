@@ -7,6 +7,7 @@ each replica.
 
 from __future__ import annotations
 
+import functools
 import re
 from array import array
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from functools import cached_property
 from popsr import _core
 from popsr._core import MAX_REPLICAS
 from popsr._host.files import shown_name, shown_shape
+from popsr._text.replica_sets import groups_text
 from popsr.errors import CheckpointError, ReplicaError
 from popsr.io._budget import Budget
 from popsr.io._open_file import OpenFile
@@ -36,6 +38,8 @@ __all__ = [
     "StoredSettings",
     "check_version",
     "factor_of",
+    "grouping_of",
+    "groups_text_of",
     "program_text",
     "read_program",
     "refuse_later",
@@ -190,6 +194,18 @@ class StoredSettings:
     def value(self) -> VariableSettings:
         """The settings."""
         return self._make()
+
+
+@functools.lru_cache(maxsize=4)
+def grouping_of(settings: VariableSettings, replication: int) -> ReplicaGrouping:
+    """The groups of settings; many tensors of a file have equal ones, which take time for each replica."""
+    return settings.replica_grouping(replication)
+
+
+@functools.lru_cache(maxsize=64)
+def groups_text_of(settings: VariableSettings, replication: int) -> str:
+    """The groups of settings as blocks of replicas."""
+    return groups_text(grouping_of(settings, replication).partition)
 
 
 class SettingsReader:

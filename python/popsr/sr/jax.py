@@ -16,8 +16,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError as error:
+    from popsr._host.frameworks import not_installed
+
+    raise not_installed("popsr.sr.jax", "jax") from error
 import numpy as np
 
 from popsr._host.arguments import integer_of, read_int, read_number

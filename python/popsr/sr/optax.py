@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import optax
+try:
+    import jax
+    import jax.numpy as jnp
+    import optax
+except ImportError as error:
+    from popsr._host.frameworks import not_installed
+
+    raise not_installed("popsr.sr.optax", "optax") from error
 
 from popsr._lazy import names_only
 from popsr._text.entry_points import add_entry_points

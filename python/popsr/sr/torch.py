@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    from popsr._host.frameworks import not_installed
+
+    raise not_installed("popsr.sr.torch", "torch") from error
 
 from popsr import _core
 from popsr._lazy import names_only

@@ -16,12 +16,12 @@ import popsr
 from popsr import errors, io, ops
 from popsr.bridge.audit import audit
 from popsr.bridge.audit._readers import hold
-from tests_py.bridge.audit.test_audit import GROUPS, jobs  # noqa: F401
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 metadata = pytest.importorskip("torch.distributed.checkpoint.metadata")
 filesystem = pytest.importorskip("torch.distributed.checkpoint.filesystem")
+from tests_py.bridge.audit.test_audit import GROUPS, jobs  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -218,7 +218,7 @@ METADATA_FAULTS: dict[str, tuple[Callable[[Path], bytes], type[Exception], str]]
     "text": (lambda _: b"hello", errors.CheckpointError, "is damaged, got"),
     "cut": (lambda p: p.read_bytes()[:-9], errors.CheckpointError, "is damaged, got"),
     "other": (lambda _: pickle.dumps({"w": 1}), errors.CheckpointError, "got dict, expected Metadata"),
-    "memo": (lambda _: b"\x80\x04Nr\xff\xff\xff\x7f.", errors.CheckpointError, "is damaged, got"),
+    "memo": (lambda _: b"\x80\x04Nr\xff\xff\xff\x7f.", errors.CheckpointError, "got NoneType, expected"),
     "no data": (lambda _: pickle.dumps(metadata.Metadata({})), errors.CheckpointError, "storage_data"),
     "entry": (
         lambda _: pickle.dumps(metadata.Metadata({"w": 3}, None, {})),
@@ -261,7 +261,7 @@ def test_other_readers_refuse_the_folder(tmp_path: Path) -> None:
     ir = popsr.Ir()
     with ir.main_graph:
         ops.relu(popsr.variable(np.zeros(2, np.float32), name="w"))
-    text = r"got a folder of torch\.distributed\.checkpoint, expected a file \(dcp_to_torch_save"
+    text = r"got a folder, expected a file \(dcp_to_torch_save"
     session = popsr.Session(ir)
     for read in (io.load_torch, io.load_safetensors, io.load_onnx, partial(io.reset_host_weights, session)):
         with pytest.raises(errors.FileError, match=text):

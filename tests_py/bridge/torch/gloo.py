@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RankError", "Bits", "bits", "run", "states"]
+__all__ = ["Bits", "RankError", "bits", "run", "states"]
 
 Bits = tuple[str, tuple[int, ...], bytes]
 """Element type, shape and bytes of a tensor."""

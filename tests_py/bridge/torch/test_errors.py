@@ -236,7 +236,7 @@ def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
         (
             lambda: bridge.trace_step(scheduled, models.mlp(), sgd, *models.labelled(0), replicas=2),
             UnsupportedError,
-            "the step changes an option of the optimizer that is a number, got 'lr' 0.1 and then 0.05",
+            "the step changes an option of the optimizer that is not a tensor, got 'lr' 0.1 and then 0.05",
         ),
     ],
 )

@@ -64,6 +64,7 @@ def test_distribution(name: str) -> None:
 
 def test_dropout_of_equal_seeds_keeps_replicas_equal() -> None:
     def step(model: Any, optimizer: Any, x: Any) -> Any:
+        optimizer.zero_grad()
         loss = nn.functional.dropout(model(x), 0.5).sum()
         loss.backward()
         optimizer.step()

@@ -97,6 +97,7 @@ def test_forgotten_sum_makes_exactly_its_parameter_drift() -> None:
 
 
 PAIRS = [[0, 1], [2, 3]]
+PARTS = [[0, 2], [1, 3]]
 
 
 def test_tensor_parallel() -> None:
@@ -107,7 +108,7 @@ def test_tensor_parallel() -> None:
         sgd,
         _of_pairs,
         4,
-        groups={"x": PAIRS, "y": PAIRS},
+        groups={"[xy]": PAIRS, "first.*": PARTS, "second.*": PARTS},
     )
     proof = made.prove()
     assert proof.ok, str(proof)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests_py import ROOT
+from tests_py.support.needed import need_packages
 
 DOCS = ROOT / "docs"
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,13 +22,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "shown"), PROGRAMS)
 def test_programs_print_what_is_shown(program: Any, shown: Any, tmp_path: Path) -> None:
-    for package in ("torch", "jax", "onnx"):
-        if f"import {package}" in program:
-            pytest.importorskip(package)
-    if "visualize_array_sharding" in program:
-        pytest.importorskip("rich")
-    if "from mpi4py" in program:
-        pytest.importorskip("mpi4py")
+    need_packages(program)
     (tmp_path / "program.py").write_text(program)
     result = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],

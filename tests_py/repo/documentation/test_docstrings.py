@@ -19,19 +19,17 @@ from popsr.testing import evaluate
 # The names that examples use without an import, as the documentation says.
 NAMES = {"np": np, "popsr": popsr, "ops": ops, "sr": sr, "evaluate": evaluate}
 OPS = {schema["name"]: schema["family"] for schema in _core.op_schemas() if not schema["internal"]}
-SKIPPED = (
-    "popsr.compat",
-    "popsr.demo",
-    "popsr.popsr_kernels",
-)  # they replace modules, or import other libraries
+# They replace modules.
+SKIPPED = ("popsr.compat", "popsr.demo", "popsr.popsr_kernels")
 
 
 def modules() -> Iterator[str]:
-    """Modules of the package, without those that import other libraries."""
+    """Modules of the package, without those behind ``popsr.sr.torch``, which are imported with it."""
     yield "popsr"
     for module in pkgutil.walk_packages(popsr.__path__, "popsr."):
-        libraries = ("sr.jax", "sr.optax", "sr.torch", "sr._torch_ops", "sr._torch_optimisers")
-        if not module.name.startswith(SKIPPED) and not module.name.endswith(("__main__", *libraries)):
+        if not module.name.startswith((*SKIPPED, "popsr.sr._torch_")) and not module.name.endswith(
+            "__main__"
+        ):
             yield module.name
 
 
@@ -48,6 +46,12 @@ def functions(module: str) -> Iterator[Callable[..., Any]]:
 def examples() -> Iterator[Any]:
     seen = set()
     for module in modules():
+        try:
+            importlib.import_module(module)
+        except popsr.errors.MissingPackageError as error:
+            reason = f"needs {getattr(error.__cause__, 'name', None)}"
+            yield pytest.param("", id=module, marks=pytest.mark.skip(reason=reason))
+            continue
         for function in functions(module):
             name = f"{module}.{getattr(function, '__qualname__', function)}"
             docstring = inspect.cleandoc(function.__doc__ or "")

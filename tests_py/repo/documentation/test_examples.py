@@ -17,6 +17,7 @@ import pytest
 
 from popsr import compat
 from tests_py import ROOT
+from tests_py.support.needed import need_packages
 
 # Patterns that whole output must have, in order.
 PRINTED: dict[str, list[str]] = {
@@ -95,9 +96,9 @@ def run(example: str, folder: Path, *args: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("example", PRINTED)
 def test_examples_print_what_they_promise(example: str, tmp_path: Path) -> None:
-    for name, package in {"popxl/mnist.py": "sklearn", "popart_builder.py": "onnx"}.items():
-        if example == name:
-            pytest.importorskip(package)
+    need_packages((ROOT / "examples" / example).read_text())
+    if example == "popxl/mnist.py":  # its module of data imports it
+        pytest.importorskip("sklearn")
     result = run(example, tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

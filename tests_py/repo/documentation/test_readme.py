@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests_py import ROOT
+from tests_py.support.needed import need_packages
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -26,8 +27,7 @@ COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.spl
 )
 def test_programs_run_and_print_what_their_comments_say(program: Any, text: Any, tmp_path: Path) -> None:
     """A comment after ``print(...)`` is the line it prints; a warning is an error unless the text shows it."""
-    if "import torch" in program:
-        pytest.importorskip("torch")
+    need_packages(program)
     (tmp_path / "program.py").write_text(program)
     strict = () if "Warning" in text else ("-W", "error")
     result = subprocess.run(
@@ -45,7 +45,10 @@ def test_there_is_a_program() -> None:
 
 def test_ci_runs_the_test_command() -> None:
     [command] = [line for line in COMMANDS if line.startswith("python3 -m venv") and "nox" in line]
-    assert command in (ROOT / ".ci/run").read_text().splitlines()
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    before = lines[lines.index(command) - 1]
+    assert before == "env -u CI bash <<'README'"  # as a newcomer's, and its failure ends the script
+    assert not [line for line in lines if re.search(r"export.*\bCI=", line)]
 
 
 def test_nox_sessions_exist() -> None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import read_int, read_path
+from popsr._host.arguments import read_path
 from popsr._host.files import shown_name
 from popsr.bridge.audit._findings import AuditReport, Drift
-from popsr.bridge.audit._groups import DeclaredGroups, lacking_ranks, shown_partition
+from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array, Held
 from popsr.bridge.audit._places import Place, find_places
+from popsr.bridge.audit._rank_groups import Present, RankGroups, absent_ranks, equal_groups, read_ranks
 from popsr.bridge.audit._readers import hold
 from popsr.errors import CheckpointError
-from popsr.replicas import Partition
 
 __all__ = ["audit", "differing_ranks"]
 
 _WHERE = "audit"
 _CHUNK = 4 << 20
+_BEGIN = 64 << 10
 
 
 def audit(source: str | os.PathLike[str], groups: Any = "all", *, ranks: int | None = None) -> AuditReport:
@@ -49,8 +51,7 @@ def audit(source: str | os.PathLike[str], groups: Any = "all", *, ranks: int | N
     """
     declared = groups if isinstance(groups, DeclaredGroups) else DeclaredGroups(groups)
     places = find_places(_WHERE, read_path(_WHERE, source))
-    known = max(each.rank for each in places) + 1
-    count = known if ranks is None else read_int(f"{_WHERE}: ranks", ranks, known)
+    count = read_ranks(_WHERE, ranks, max(each.rank for each in places))
     steps: dict[int | None, list[Place]] = {}
     for each in places:
         steps.setdefault(each.step, []).append(each)
@@ -85,27 +86,28 @@ class _Job:
                         "expected each once (or a pattern with {step})"
                     )
                 mine.update(found)
-            absent = [rank for rank in range(self._ranks) if rank not in held]
+            absent = absent_ranks(self._ranks, held)
             if absent:
-                self._note(
-                    f"{at}no file of rank {', '.join(map(str, absent[:8]))}{' ...' if len(absent) > 8 else ''}"
-                )
-            for name in dict.fromkeys(name for each in held.values() for name in each):
-                self._compare(
-                    step, at, name, {rank: each[name] for rank, each in held.items() if name in each}, held
-                )
+                self._note(f"{at}no file of rank {absent}")
+            tensors: dict[str, dict[int, Held]] = {}
+            for rank, mine in sorted(held.items()):
+                for name, each in mine.items():
+                    tensors.setdefault(name, {})[rank] = each
+            present = Present(held)
+            for name, of_ranks in tensors.items():
+                self._compare(step, at, name, of_ranks, present)
 
     def _compare(
-        self, step: int | None, at: str, name: str, tensors: dict[int, Held], held: Mapping[int, object]
+        self, step: int | None, at: str, name: str, tensors: dict[int, Held], present: Present
     ) -> None:
-        declared = self._declared.partition(name, self._ranks)
+        declared = self._declared._find(name, self._ranks)
         if declared is None:
             self._note(f"no groups are declared for {shown_name(name)}")
             return
         self._names.add(name)
-        lacking = lacking_ranks(declared, tensors, held)
-        if lacking:
-            self._note(f"{at}rank {lacking[0]} lacks {shown_name(name)}, which others of its group have")
+        lacking = present.first_lacking(declared, tensors)
+        if lacking is not None:
+            self._note(f"{at}rank {lacking} lacks {shown_name(name)}, which others of its group have")
         self._nbytes += sum(each.nbytes for each in tensors.values())
         if name in self._drifts:
             return
@@ -128,10 +130,9 @@ class _Job:
         )
 
 
-def differing_ranks(declared: Partition, tensors: Mapping[int, Held]) -> tuple[int, int, int | None] | None:
+def differing_ranks(declared: RankGroups, tensors: Mapping[int, Held]) -> tuple[int, int, int | None] | None:
     """Two ranks of a group that differ, and the first byte in which they do; None when no group differs."""
-    for block in declared.blocks:
-        members = [rank for rank in block if rank in tensors]
+    for members in declared.among(sorted(tensors)).values():
         if len(members) < 2:
             continue
         a = tensors[members[0]]
@@ -165,42 +166,39 @@ def _equal(x: Array, y: Array) -> bool:
 def _drift(
     step: int | None,
     name: str,
-    declared: Partition,
+    declared: RankGroups,
     tensors: Mapping[int, Held],
     first: int,
     other: int,
     byte: int | None,
 ) -> Drift:
-    equal = shown_partition(_equal_ranks(declared, tensors))
+    equal = equal_groups(declared, _content_keys(declared, tensors)).text
     a, b = tensors[first], tensors[other]
     if byte is None:
         shown = tuple(f"{each.kind}{list(each.shape)}" for each in (a, b))
-        return Drift(step, name, shown_partition(declared), equal, (first, other), None, (shown[0], shown[1]))
+        return Drift(step, name, declared.text, equal, (first, other), None, (shown[0], shown[1]))
     element = byte // a.itemsize
     place = tuple(int(each) for each in np.unravel_index(element, a.shape)) if a.shape else ()
     values = (_shown_value(a, element), _shown_value(b, element))
-    return Drift(step, name, shown_partition(declared), equal, (first, other), place, values)
+    return Drift(step, name, declared.text, equal, (first, other), place, values)
 
 
-def _equal_ranks(declared: Partition, tensors: Mapping[int, Held]) -> Partition:
-    """Ranks of declared groups that do hold equal bits; ranks without the parameter are alone."""
-    labels = list(range(declared.num_replicas))
-    for block in declared.blocks:
-        firsts: list[int] = []
-        for rank in block:
-            if rank not in tensors:
-                continue
+def _content_keys(declared: RankGroups, tensors: Mapping[int, Held]) -> dict[int, int]:
+    """For each rank the first of its group that holds equal bits."""
+    keys: dict[int, int] = {}
+    for members in declared.among(sorted(tensors)).values():
+        # Compared with each other are only those that begin alike.
+        firsts: dict[Hashable, list[int]] = {}
+        for rank in members:
             mine = tensors[rank]
-            like = next((each for each in firsts if _same(tensors[each], mine)), None)
-            if like is None:
-                firsts.append(rank)
-            else:
-                labels[rank] = like
-    return Partition.from_labels(labels)
-
-
-def _same(a: Held, b: Held) -> bool:
-    return (a.kind, a.shape) == (b.kind, b.shape) and _first_byte(a.read(), b.read()) is None
+            data = mine.read()
+            begin = hashlib.sha256(data[:_BEGIN].tobytes()).digest()
+            alike = firsts.setdefault((mine.kind, mine.shape, begin), [])
+            found = next((each for each in alike if _first_byte(tensors[each].read(), data) is None), rank)
+            if found == rank:
+                alike.append(rank)
+            keys[rank] = found
+    return keys
 
 
 def _shown_value(held: Held, element: int) -> str:

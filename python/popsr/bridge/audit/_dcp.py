@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,11 @@ from popsr.bridge.audit._held import Array, Held
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._open_file import OpenFile
 from popsr.io._torch.read import array_of_tensor, dtype_of_name
+from popsr.io._torch.weights import load_weights_of_bytes
 
 __all__ = ["read_distributed"]
 
+_NEIGHBOURS = 1 << 12  # chunks of one tensor that a chunk is compared with, on the average
 _MAX_OBJECT = 1 << 16  # bytes of an entry that may be a number: torch.save writes about 1,300 for one
 
 
@@ -46,6 +46,7 @@ class _Reader:
     def __init__(self, torch: Any, metadata: OpenFile) -> None:
         self._torch, self._metadata = torch, metadata
         self._sizes: dict[str, int] = {}
+        self._claimed: dict[str, int] = {}
 
     def entry(self, name: str, entry: Entry) -> Held | None:
         for chunk in entry.chunks:
@@ -78,13 +79,17 @@ class _Reader:
                 f"{self._metadata.where}: {shown_path(path)} is cut off, got {size} bytes, expected at least {end} for "
                 f"{shown_name(name)}"
             )
+        claimed = self._claimed[stored.file] = self._claimed.get(stored.file, 0) + stored.length
+        if claimed > size:
+            raise self._metadata.bad(
+                f"has ranges that overlap, got {claimed} bytes of {shown_name(stored.file)} up to {shown_name(name)}, "
+                f"expected at most its {size}"
+            )
 
     def _load(self, stored: Range) -> Any:
         with self._open(stored.file) as file:
-            data = io.BytesIO(file.read(stored.offset, stored.length))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._torch.load(data, map_location="cpu", weights_only=True)
+            data = file.read(stored.offset, stored.length)
+        return load_weights_of_bytes(self._torch, data)
 
     def _number(self, stored: Range) -> Held | None:
         """A number of Python; None for any other object, which weights only may refuse to read."""
@@ -157,12 +162,30 @@ def _check_chunks(file: OpenFile, name: str, entry: Entry) -> None:
     covered = sum(math.prod(chunk.sizes) for chunk in filled)
     begins = np.array([chunk.offsets for chunk in filled], np.int64).reshape(len(filled), rank)
     ends = begins + np.array([chunk.sizes for chunk in filled], np.int64).reshape(len(filled), rank)
-    overlap = any(
-        bool(np.all((begins[:i] < ends[i]) & (begins[i] < ends[:i]), axis=1).any())
-        for i in range(1, len(filled))
-    )
+    overlap = _overlap(file, name, begins, ends)
     if overlap or covered != math.prod(entry.shape):
         raise file.bad(
             f"has wrong chunks of {shown_name(name)}, got {'overlapping ones' if overlap else f'{covered} elements'}, "
             f"expected all {math.prod(entry.shape)} elements once"
         )
+
+
+def _overlap(file: OpenFile, name: str, begins: Array, ends: Array) -> bool:
+    """True if two boxes have an element in common; a box is compared with those that begin beside it on one axis."""
+    count, rank = begins.shape
+    if count < 2 or rank == 0:
+        return bool(count > 1)
+    axis = max(range(rank), key=lambda i: len(np.unique(begins[:, i])))
+    order = np.argsort(begins[:, axis], kind="stable")
+    begins, ends = begins[order], ends[order]
+    stops = np.searchsorted(begins[:, axis], ends[:, axis])
+    neighbours = int(np.sum(stops - np.arange(count)))
+    if neighbours > _NEIGHBOURS * count:
+        raise file.bad(
+            f"has too many chunks of {shown_name(name)} side by side, got {neighbours // count}, expected at most "
+            f"{_NEIGHBOURS} on the axis that has most"
+        )
+    return any(
+        bool(((begins[i + 1 : stop] < ends[i]) & (begins[i] < ends[i + 1 : stop])).all(axis=1).any())
+        for i, stop in enumerate(stops.tolist())
+    )

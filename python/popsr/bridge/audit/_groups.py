@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import json
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from popsr._host.arguments import is_a
-from popsr._host.files import file_errors, shown_path
+from popsr._core import MAX_REPLICAS
+from popsr._host.arguments import is_a, read_int
+from popsr._host.files import shown_path
+from popsr._host.regular_files import read_regular
 from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr.analysis import PartitionAnalysis
 from popsr.bridge._proof import Proof
+from popsr.bridge.audit._rank_groups import RankGroups
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, MissingPackageError, ReplicaError
-from popsr.replicas import Partition, ReplicaGrouping
+from popsr.replicas import Partition, VariableSettings
 
-__all__ = ["DeclaredGroups", "lacking_ranks", "shown_partition"]
+__all__ = ["DeclaredGroups"]
 
-_SHOWN = 80
-_SETS = re.compile(r"(\{\s*\d+\s*(,\s*\d+\s*)*\})+")
-
-
-def shown_partition(partition: Partition) -> str:
-    """``{0,1}{2,3}``; of many ranks the first of them and the number of blocks."""
-    text = str(partition)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({partition.num_blocks} blocks)"
-
-
-def lacking_ranks(declared: Partition, held: Container[int], present: Container[int]) -> list[int]:
-    """Ranks of those present that do not hold what others of their group hold."""
-    return [
-        rank
-        for block in declared.blocks
-        if any(each in held for each in block)
-        for rank in block
-        if rank in present and rank not in held
-    ]
+_SETS = re.compile(r"(\{[0-9]{1,7}(,[0-9]{1,7})*\})+")
+_MAX_MERGED = 1 << 10
+_MAX_FILE = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # bytes; PyYAML takes 30 us for each
 
 
 class DeclaredGroups:
@@ -54,16 +42,19 @@ class DeclaredGroups:
 
     def __init__(self, groups: Any = "all") -> None:
         """Checks the groups, as far as that is possible without the number of ranks."""
-        self._partition: Callable[[str, int], Partition | None]
+        self._find: Callable[[str, int], RankGroups | None]
         if isinstance(groups, Proof):
             proved = {each.path: each.proved for each in groups.states}
-            self._partition = lambda name, ranks: _proved(proved, name, ranks)
+            self._find = lambda name, ranks: _proved(proved, name, ranks)
         elif isinstance(groups, PartitionAnalysis):
             known = {v.id: groups.partition(v) for v in groups._ir.main_graph.variables}
-            self._partition = lambda name, ranks: _proved(known, name, ranks)
+            self._find = lambda name, ranks: _proved(known, name, ranks)
         else:
             table = _table(groups)
-            self._partition = lambda name, ranks: _declared(table, name, ranks)
+            made = functools.cache(lambda pattern, ranks: _groups_of(table[pattern], ranks))
+            self._find = lambda name, ranks: next(
+                (made(each, ranks) for each in table if fnmatch.fnmatchcase(name, each)), None
+            )
 
     def partition(self, name: str, ranks: int) -> Partition | None:
         """Ranks that should hold a parameter equal; None if nothing is said of it.
@@ -71,7 +62,8 @@ class DeclaredGroups:
         Raises:
             ReplicaError: the groups are of another number of ranks.
         """
-        return self._partition(name, ranks)
+        found = self._find(name, read_int("DeclaredGroups.partition: ranks", ranks, 1, MAX_REPLICAS))
+        return None if found is None else found.partition()
 
 
 def _table(groups: Any) -> dict[str, Any]:
@@ -86,7 +78,7 @@ def _table(groups: Any) -> dict[str, Any]:
     for pattern, group in groups.items():
         if not is_a(pattern, str):
             raise ArgumentTypeError(f"audit: groups has no pattern, got {shown(pattern)}, expected a str")
-        is_text = is_a(group, str) and (group in ("all", "none") or _SETS.fullmatch(group.replace(" ", "")))
+        is_text = is_a(group, str) and (group in ("all", "none") or _SETS.fullmatch(_compact(group)))
         is_stride = isinstance(group, Mapping) and set(group) <= {"stride", "size"} and bool(group)
         if not is_text and not is_stride:
             raise AttributeValueError(
@@ -97,14 +89,11 @@ def _table(groups: Any) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    with file_errors("audit", "read", path):
-        text = path.read_text(errors="replace")
+    text = read_regular(path, "audit", _MAX_FILE.get(path.suffix, 1 << 20)).decode(errors="replace")
     try:
         if path.suffix == ".json":
             return json.loads(text)
-        import yaml
-
-        return yaml.safe_load(text)
+        return _yaml(text)
     except ImportError:
         raise MissingPackageError(
             "audit: YAML files need PyYAML, expected `pip install pyyaml`, or JSON"
@@ -115,40 +104,57 @@ def _read(path: Path) -> Any:
         ) from None
 
 
-def _declared(table: Mapping[str, Any], name: str, ranks: int) -> Partition | None:
-    for pattern, group in table.items():
-        if fnmatch.fnmatchcase(name, pattern):
-            return _partition_of(group, ranks)
-    return None
+def _yaml(text: str) -> Any:
+    import yaml
+
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+        """An alias is the object that was read before, but merged mappings are copied: twice as many at each level."""
+
+        def flatten_mapping(self, node: Any) -> None:
+            before = len(node.value)
+            super().flatten_mapping(node)
+            if len(node.value) > before + _MAX_MERGED:
+                raise yaml.YAMLError(f"more than {_MAX_MERGED} merged keys")
+
+    return yaml.load(text, Plain)
 
 
-def _partition_of(group: Any, ranks: int) -> Partition:
+def _groups_of(group: Any, ranks: int) -> RankGroups:
     if group == "all":
-        return Partition.from_labels([0] * ranks)
+        return RankGroups.of_one(ranks)
     if group == "none":
-        return Partition.from_labels(range(ranks))
+        return RankGroups.of_singletons(ranks)
     if isinstance(group, str):
-        sets = [[int(each) for each in part.split(",")] for part in group.replace(" ", "")[1:-1].split("}{")]
+        sets = [[int(each) for each in part.split(",")] for part in _compact(group)[1:-1].split("}{")]
         members = [each for part in sets for each in part]
-        if sorted(members) != list(range(ranks)):
+        if len(members) != ranks or sorted(members) != list(range(ranks)):
             raise ReplicaError(
                 f"audit: sets do not cover the ranks once, got {shown(group)}, expected 0 to {ranks - 1}"
             )
-        labels = {each: i for i, part in enumerate(sets) for each in part}
-        return Partition.from_labels([labels[rank] for rank in range(ranks)])
+        return RankGroups.of_sets(sets)
     try:
-        return ReplicaGrouping.from_stride(ranks, group.get("stride", 1), group.get("size")).partition
+        stride = read_int("stride", group.get("stride", 1), 1, ranks)
+        size = ranks // stride if group.get("size") is None else read_int("size", group["size"], 1, ranks)
+        VariableSettings(stride, size).group_count(ranks)  # raises unless they tile the ranks
+        return RankGroups.of_stride(ranks, stride, size)
     except Error as error:
         raise ReplicaError(
             f"audit: wrong groups, got {shown(dict(group))}: {error}, expected others"
         ) from None
 
 
-def _proved(known: Mapping[str, Partition], name: str, ranks: int) -> Partition | None:
+def _compact(sets: str) -> str:
+    """Sets without spaces."""
+    return "".join(sets.split())
+
+
+def _proved(known: Mapping[str, Partition], name: str, ranks: int) -> RankGroups | None:
     found = known.get(name)
-    if found is not None and found.num_replicas != ranks:
+    if found is None:
+        return None
+    if found.num_replicas != ranks:
         raise ReplicaError(
             f"audit: the proof is of another number of replicas, got {found.num_replicas}, expected {ranks} as there "
             "are ranks"
         )
-    return found
+    return RankGroups.of_partition(found)

@@ -12,20 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from popsr._core import MAX_REPLICAS
 from popsr._host.arguments import read_int, read_items, read_path
 from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
+from popsr._host.regular_files import open_regular
 from popsr._text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
-from popsr.bridge.audit._groups import DeclaredGroups, lacking_ranks, shown_partition
+from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array
+from popsr.bridge.audit._rank_groups import Present, RankGroups, absent_ranks, equal_groups, read_ranks
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
-from popsr.replicas import Partition
 
 __all__ = ["audit_log", "log_hashes"]
 
 _LOG, _AUDIT = "log_hashes", "audit_log"
 _MAX_LINE = 1 << 16
+_STEPS = 1 << 24
 
 
 def log_hashes(state: Mapping[str, Any], file: str | os.PathLike[str], *, step: int, rank: int) -> None:
@@ -47,7 +50,10 @@ def log_hashes(state: Mapping[str, Any], file: str | os.PathLike[str], *, step: 
             f"{_LOG}: state is not a mapping, got {shown(state)}, expected tensors by name"
         )
     path = read_path(_LOG, file)
-    where = {"step": read_int(f"{_LOG}: step", step, 0), "rank": read_int(f"{_LOG}: rank", rank, 0)}
+    where = {
+        "step": read_int(f"{_LOG}: step", step, 0),
+        "rank": read_int(f"{_LOG}: rank", rank, 0, MAX_REPLICAS - 1),
+    }
     lines = [
         json.dumps({**where, "name": name, "hash": _hash(array)}, ensure_ascii=False) + "\n"
         for name, array in _arrays(state, "")
@@ -104,9 +110,8 @@ def audit_log(
                     f"{_AUDIT}: {shown_path(path)} contradicts another line, got two hashes of {shown_name(name)} of "
                     f"rank {rank} at step {step}, expected one"
                 )
-    known = max((rank for names in table.values() for held in names.values() for rank in held), default=0) + 1
-    count = known if ranks is None else read_int(f"{_AUDIT}: ranks", ranks, known)
-    return _compare(declared, table, count)
+    largest = max((rank for names in table.values() for held in names.values() for rank in held), default=0)
+    return _compare(declared, table, read_ranks(_AUDIT, ranks, largest))
 
 
 def _compare(
@@ -116,49 +121,36 @@ def _compare(
     notes: dict[str, None] = {}
     names: set[str] = set()
     for step in sorted(table):
-        present = {rank for held in table[step].values() for rank in held}
-        absent = [rank for rank in range(ranks) if rank not in present]
+        all_present = {rank for held in table[step].values() for rank in held}
+        absent, present = absent_ranks(ranks, all_present), Present(all_present)
         if absent:
-            notes[f"step {step}: no lines of rank {', '.join(map(str, absent[:8]))}"] = None
+            notes[f"step {step}: no lines of rank {absent}"] = None
         for name, held in table[step].items():
-            partition = declared.partition(name, ranks)
-            if partition is None:
+            groups = declared._find(name, ranks)
+            if groups is None:
                 notes[f"no groups are declared for {shown_name(name)}"] = None
                 continue
             names.add(name)
-            lacking = sorted(lacking_ranks(partition, held, present))
-            if lacking:
+            lacking = present.first_lacking(groups, held)
+            if lacking is not None:
                 notes[
-                    f"step {step}: rank {lacking[0]} lacks {shown_name(name)}, which others of its group have"
+                    f"step {step}: rank {lacking} lacks {shown_name(name)}, which others of its group have"
                 ] = None
             if name not in drifts:
-                found = _drift(step, name, partition, held)
+                found = _drift(step, name, groups, held)
                 if found is not None:
                     drifts[name] = found
     return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts.values()), tuple(notes))
 
 
-def _drift(step: int, name: str, declared: Partition, held: Mapping[int, str]) -> Drift | None:
-    for block in declared.blocks:
-        members = [rank for rank in block if rank in held]
-        other = next((rank for rank in members if held[rank] != held[members[0]]), None)
+def _drift(step: int, name: str, declared: RankGroups, held: Mapping[int, str]) -> Drift | None:
+    for members in declared.among(sorted(held)).values():
+        first = members[0]
+        other = next((rank for rank in members if held[rank] != held[first]), None)
         if other is not None:
-            labels = [
-                (declared.labels[r], held[r]) if r in held else (-1 - r, "")
-                for r in range(declared.num_replicas)
-            ]
-            order = list(dict.fromkeys(labels))
-            equal = Partition.from_labels([order.index(each) for each in labels])
-            values = (held[members[0]][:40], held[other][:40])
-            return Drift(
-                step,
-                name,
-                shown_partition(declared),
-                shown_partition(equal),
-                (members[0], other),
-                None,
-                values,
-            )
+            found = equal_groups(declared, held).text
+            values = (held[first][:40], held[other][:40])
+            return Drift(step, name, declared.text, found, (first, other), None, values)
     return None
 
 
@@ -170,9 +162,10 @@ def _files(files: Any) -> list[Path]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, str, str]]:
-    with file_errors(_AUDIT, "read", path), path.open(encoding="utf-8", errors="replace") as file:
+    with open_regular(path, _AUDIT) as file, file_errors(_AUDIT, "read", path):
         number = 0
-        while text := file.readline(_MAX_LINE):
+        while line := file.readline(_MAX_LINE):
+            text = line.decode(errors="replace")
             number += 1
             if not text.strip():
                 continue
@@ -182,7 +175,7 @@ def _lines(path: Path) -> Iterator[tuple[int, int, str, str]]:
             except (ValueError, KeyError, TypeError, RecursionError):
                 step = rank = name = found = None
             is_right = isinstance(name, str) and isinstance(found, str)
-            if not is_right or not _is_index(step) or not _is_index(rank):
+            if not is_right or not _is_index(step, _STEPS) or not _is_index(rank, MAX_REPLICAS):
                 raise CheckpointError(
                     f"{_AUDIT}: {shown_path(path)} has a wrong line {number}, got {shown_name(text.strip())}, expected "
                     "an object of step, rank, name and hash"
@@ -190,5 +183,5 @@ def _lines(path: Path) -> Iterator[tuple[int, int, str, str]]:
             yield step, rank, name, found
 
 
-def _is_index(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 24
+def _is_index(value: Any, end: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end

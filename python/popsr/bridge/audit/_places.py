@@ -87,7 +87,12 @@ def _of_pattern(where: str, text: str) -> list[Place]:
     head = Path(glob.split("*", 1)[0])
     base = head if glob.split("*", 1)[0].endswith("/") else head.parent
     with file_errors(where, "read", base):
-        files = sorted(base.glob(str(Path(glob).relative_to(base)))) if base.is_dir() else []
+        try:
+            files = sorted(base.glob(str(Path(glob).relative_to(base)))) if base.is_dir() else []
+        except ValueError as error:  # ** beside other characters
+            raise AttributeValueError(
+                f"{where}: wrong pattern of files, got {shown(text)}: {error}, expected ** as a whole folder"
+            ) from None
     found = []
     for each in files:
         match = re.fullmatch(expression, str(each))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,21 @@ def hold(where: str, path: Path) -> Iterator[dict[str, Held]]:
     with open_torch(where, path) as stored:
         found = {}
         for name, tensor in stored.tensors.items():
-            array = array_of_tensor(torch, stored.found[name])
-            data = array.reshape(-1).view(np.uint8)
-            found[name] = _mapped(tensor.type_name, tensor.shape, data, array.itemsize, tensor.dtype)
+            whole = stored.found[name]
+            found[name] = Held(
+                tensor.type_name,
+                tensor.shape,
+                partial(_bytes_of_tensor, torch, whole),
+                tensor.length,
+                whole.element_size(),
+                tensor.dtype,
+            )
         yield found
+
+
+def _bytes_of_tensor(torch: Any, tensor: Any) -> Array:
+    """Mapped, but where the elements are not in their order: those are copied when they are compared."""
+    return array_of_tensor(torch, tensor).reshape(-1).view(np.uint8)
 
 
 def _of_safetensors(where: str, path: Path) -> dict[str, Held]:

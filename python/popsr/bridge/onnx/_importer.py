@@ -41,6 +41,7 @@ from popsr.tensor import Tensor
 __all__ = ["MAX_NODES", "NONE", "Importer"]
 
 MAX_NODES = 1 << 16
+_MAX_FOLDED_BYTES = 1 << 27
 """Nodes that are read beside 16 for each node of the graph; those of functions and loops are counted each time."""
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
@@ -80,6 +81,7 @@ class Importer(Values):
         self._opsets, self._functions = dict(opsets), functions
         self._attributes: Mapping[str, Any] = {}
         self._left = MAX_NODES
+        self._folded_bytes = 0
         self._stack: list[Any] = []
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
@@ -232,7 +234,14 @@ class Importer(Values):
             results = fold(node, *operands)
         except NotFoldedError:
             return None
-        return [np.asarray(each) for each in (results if isinstance(results, list) else [results])]
+        found = [np.asarray(each) for each in (results if isinstance(results, list) else [results])]
+        # Each is kept to the end: a node of 50 bytes may have many elements.
+        self._folded_bytes += sum(each.nbytes for each in found)
+        if self._folded_bytes > _MAX_FOLDED_BYTES:
+            raise NotSupportedError(
+                f"more than {_MAX_FOLDED_BYTES} bytes of values that are known, of all nodes"
+            )
+        return found
 
     def _emitted(self, found: Rule, node: Node, operands: list[Value]) -> list[Value]:
         """Results of the ops that a rule appends."""

@@ -12,18 +12,33 @@ from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
-__all__ = ["counting", "expanded", "moved", "reshaped", "shape_of"]
+__all__ = ["check_known", "counting", "expanded", "moved", "numbered", "reshaped", "shape_of"]
 
 
-_MAX_KNOWN = 1 << 26
+_MAX_KNOWN = 1 << 24
 """Elements of the greatest array that is made when a model is read."""
+
+
+_MAX_PARTS = 1 << 16
+
+
+def check_known(count: int) -> None:
+    """Refuse an array of so many elements before it is made."""
+    if count > _MAX_KNOWN:
+        raise NotSupportedError(f"{count} elements that are known when the model is read")
 
 
 def counting(extent: int, columns: int = 1) -> Array:
     """The numbers from 0 to an extent; so many that an array of them and ``columns`` can be made."""
-    if extent * columns > _MAX_KNOWN:
-        raise NotSupportedError(f"{extent * columns} elements that are known when the model is read")
+    check_known(extent * columns)
     return np.arange(extent)
+
+
+def numbered(count: int, what: str) -> range:
+    """The numbers from 0 to a count of parts or passes, each of which becomes ops."""
+    if count > _MAX_PARTS:
+        raise NotSupportedError(f"{count} {what}, more than {_MAX_PARTS}")
+    return range(count)
 
 
 def reshaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:

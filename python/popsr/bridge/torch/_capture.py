@@ -300,6 +300,14 @@ def _check_operands(op: Any, values: Any, place: Place | None) -> None:
             )
 
 
+def _is_outside(value: Any) -> bool:
+    """True for a tensor that is not traced: of no class that dispatches by itself."""
+    import torch
+
+    plain: Any = torch.Tensor.__torch_dispatch__
+    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is plain
+
+
 def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
     return UnsupportedError(
         f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
@@ -361,7 +369,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
             generator, op, args, options = given_generator(op, args, options)
             _check_operands(op, (*args, *options.values()), place)
             written = list(_written(op, args))
-            if any(type(each) in (torch.Tensor, torch.nn.Parameter) for each in written):
+            if any(map(_is_outside, written)):
                 raise _writes_constant(op, place)
             if self._pending and written and op.namespace != "c10d":
                 self._pending.note_writes(written)

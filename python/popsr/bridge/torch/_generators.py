@@ -156,8 +156,8 @@ def check_found(drawn: Sequence[Drawn]) -> None:
             if generator._cdata in seen:
                 raise UnsupportedError(
                     f"trace_step: the generator of the op at {place} cannot be found, got one from outside of the "
-                    "step, expected an attribute of the model, a variable of the step's function or module, or one that "
-                    "the step makes"
+                    "step, expected an attribute of the model, a variable of the step's function or module, or one "
+                    "that the step makes"
                 )
         seen |= {generator._cdata for generator, _ in each.met}
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge.torch._hooks import is_followed
+from popsr.bridge.torch._left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._storage import as_views, sharing
+from popsr.bridge.torch._watch import watched
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
 __all__ = ["Leaf", "StepCall", "prepare_optimizer"]
@@ -123,8 +128,16 @@ class StepCall:
         import torch
         import torch.utils._pytree as trees
 
-        self._step, self._model, self._optimizer, self._where = step, model, optimizer, where
+        self._step, self._optimizer, self._where = step, optimizer, where
+        self.model = model
         self.results: list[str] = []
+        self.gradients: list[str] = []
+        self.absent: list[str] = []
+        self.keeps_gradients = False
+        self.kept: Any = None
+        self.tracer: Any = None
+        self._of_gradients: list[str] = []
+        self._replaced: set[str] = set()
         self._names: dict[Any, str] = {p: name for name, p in model.named_parameters()}
         leaves = [_leaf(name, "state", name, p, p.requires_grad) for p, name in self._names.items()]
         leaves += [_leaf(name, "state", name, b) for name, b in model.named_buffers()]
@@ -141,6 +154,30 @@ class StepCall:
             path = names[key[0].idx] + trees.keystr(key[1:])
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
+        self.shared = sharing(leaves)
+
+    @property
+    def objects(self) -> list[Any]:
+        """Modules and the optimiser, whose attributes a step may change."""
+        return [*self.model.modules(), *([] if self._optimizer is None else [self._optimizer])]
+
+    def begin_with_gradients(self, names: list[str]) -> None:
+        """Let gradients that a call left, of parameters by name, be states, of zeros."""
+        import torch
+
+        self._of_gradients = names
+        self.leaves = [leaf for leaf in self.leaves if leaf.path not in self.absent]
+        self.absent = [f"{name}.grad" for name in names]
+        owners = {leaf.path: leaf for leaf in self.leaves}
+        made = [
+            dataclasses.replace(
+                owners[name], path=f"{name}.grad", local=torch.zeros_like(owners[name].local), trained=False
+            )
+            for name in self._of_gradients
+        ]
+        count = sum(leaf.role == "state" for leaf in self.leaves)
+        self.leaves = [*self.leaves[:count], *made, *self.leaves[count:]]
+        self.shared = sharing(self.leaves)
 
     def _state_entries(self, optimizer: Any) -> Iterator[tuple[str, Any, str, Any]]:
         import torch
@@ -167,13 +204,19 @@ class StepCall:
     def __call__(self, *tensors: Any) -> list[Any]:
         """New values of all states, then the results."""
         import torch.utils._pytree as trees
+        from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode
 
+        self.tracer = getattr(get_innermost_proxy_mode(), "tracer", None)
+        tensors = tuple(as_views(self.shared, self.leaves, tensors))
         values = [leaf.rebuilt(t) for leaf, t in zip(self.leaves, tensors, strict=True)]
         given = iter(values)
         named = {name: _as_parameter(next(given)) for name in self._names.values()}
-        buffers = {name: next(given) for name, _ in self._model.named_buffers()}
+        buffers = {name: next(given) for name, _ in self.model.named_buffers()}
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
+        attributes = {name: set(vars(p)) for name, p in named.items()}
+        for name in self._of_gradients:
+            named[name].grad = next(given)
         batch = list(self._batch)
         for i in self._places:
             batch[i] = next(given)
@@ -181,17 +224,25 @@ class StepCall:
         from torch.nn.utils import stateless
 
         with (
-            stateless._reparametrize_module(self._model, {**named, **buffers}, tie_weights=True),
+            stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
+            watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
-                made = self._step(self._model, *arguments)
+                made = self._step(self.model, *arguments)
             else:
-                made = self._step(self._model, self._optimizer, *arguments)
-            after = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
-            new = [local_of(after.get(name, value)) for name, value in {**named, **buffers}.items()]
-            new += self._new_state(named)
-            new += [local_of(group[key]) for _, group, key in self._options]
+                made = self._step(self.model, self._optimizer, *arguments)
+            check_left(self.model, named, buffers, attributes, self._where)
+            after = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+            now = [after[name] for name in (*named, *buffers)]
+            now += self._new_state()
+            now += [group[key] for _, group, key in self._options]
+            now += [self._gradient(name, after) for name in self._of_gradients]
+            checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
+            check_leaves(self.leaves, now[:checked], self.shared, self._where)
+            new = [local_of(value) for value in now]
+            self._replaced |= {name for name, p in named.items() if after[name] is not p}
+            self.gradients = [name for name in named if after[name].grad is not None]
         found, _ = trees.tree_flatten_with_path(made)
         kept = [(path, value) for path, value in found if _is_traced(value)]
         self.results = [f"result{trees.keystr(path)}" for path, _ in kept]
@@ -206,6 +257,8 @@ class StepCall:
         if optimizer is None:
             yield
             return
+        # a parameter that the step before made anew is not the optimizer's, which has one that must not be used
+        self._held = {p: p if name in self._replaced else named[name] for p, name in self._names.items()}
         kept_state, kept = optimizer.state, [(group, dict(group)) for group in optimizer.param_groups]
         self._groups = kept
         try:
@@ -213,11 +266,11 @@ class StepCall:
             for p, values in kept_state.items():
                 if p in self._names:
                     traced = {key: state.get((p, key), value) for key, value in values.items()}
-                    optimizer.state[named[self._names[p]]] = traced
+                    optimizer.state[self._held[p]] = traced
             for (_, group, key), value in zip(self._options, options, strict=True):
                 group[key] = value
             for group, old in kept:
-                group["params"] = [named[self._names[p]] for p in old["params"]]
+                group["params"] = [self._held[p] for p in old["params"]]
             self._before = {p: dict(values) for p, values in optimizer.state.items()}
             yield
         finally:
@@ -226,38 +279,52 @@ class StepCall:
                 group.clear()
                 group.update(old)
 
-    def _new_state(self, named: dict[str, Any]) -> list[Any]:
+    def _unread(self) -> dict[Any, str]:
+        """Parameters that do not stand for those of this step: DTensors, and those that the step before made anew."""
+        return {p: name for p, name in self._names.items() if name in self._replaced or not is_followed(p)}
+
+    def _gradient(self, name: str, after: Mapping[str, Any]) -> Any:
+        """A gradient that the step keeps for the next one.
+
+        Raises:
+            UnsupportedError: there is none after the step.
+        """
+        found = after[name].grad
+        if found is None:
+            raise UnsupportedError(
+                f"{self._where}: only every other step leaves a gradient, got none of {shown(name)}, expected "
+                "zero_grad at the same place in each step"
+            )
+        return found
+
+    def _new_state(self) -> list[Any]:
         """The optimiser's state after the step.
 
         Raises:
             UnsupportedError: it has other entries than before, or numbers of Python that changed.
         """
-        import torch
-
         if self._optimizer is None:
             return []
         for group, old in self._groups:
-            for key, value in old.items():
-                if isinstance(value, int | float) and group.get(key) != value:
-                    raise UnsupportedError(
-                        f"{self._where}: the step changes an option of the optimizer that is a number, got "
-                        f"{shown(key)} {shown(value)} and then {shown(group.get(key))}, expected a scheduler after the "
-                        "step, or a tensor as option"
-                    )
+            for key, value, now in changed_options(old, group):
+                raise UnsupportedError(
+                    f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
+                    f"{shown(key)} {shown(value)} and then {shown(now)}, expected a scheduler after the step, or a "
+                    "tensor as option"
+                )
         found = []
         for p, values in self._optimizer.state.items():
             before = self._before.get(p, {})
-            for key, value in values.items():
+            for key, _, value in changed_options(before, values):
                 is_new = key not in before
-                changed = not isinstance(value, torch.Tensor) and not is_new and value != before[key]
-                if (is_new and value is not None) or changed:
+                if not is_new or value is not None:
                     raise UnsupportedError(
                         f"{self._where}: the step {'makes' if is_new else 'changes'} state that is not a tensor of the "
                         f"optimizer before it, got {shown(key)}, expected an optimizer after its first step, with "
                         "tensors as state"
                     )
         for _, p, key, _ in self._state:
-            found.append(local_of(self._optimizer.state[named[self._names[p]]][key]))
+            found.append(self._optimizer.state[self._held[p]][key])
         return found
 
 

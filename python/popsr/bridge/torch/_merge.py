@@ -99,7 +99,7 @@ def _compare_node(
         if hasattr(values[0], "graph"):
             _compare_inner(first, values, recorded, merged, where)
             return
-        keys = [key_of(value, id) for value in values]
+        keys = [key_of(value) for value in values]
         if len(set(keys)) > 1 and not operands.vary_attribute(nodes, values):
             rank = next(r for r, key in enumerate(keys) if key != keys[0])
             raise _different(first, nodes[rank], rank, where, "constants that differ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -54,16 +55,32 @@ def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     hook = sys.excepthook  # torch puts one before it that shows the rank
-    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
-    random_state = torch.get_rng_state()
+    with _launched(rank, world):
+        dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+        random_state = torch.get_rng_state()
+        try:
+            with _own_shards():
+                yield
+        finally:
+            torch.set_rng_state(random_state)
+            _forget_meshes()
+            dist.destroy_process_group()
+            sys.excepthook = hook
+
+
+@contextlib.contextmanager
+def _launched(rank: int, world: int) -> Iterator[None]:
+    """Set the environment as ``torchrun`` does on one host, and put it back."""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    kept = {name: os.environ.get(name) for name in numbers}
+    os.environ.update({name: str(number) for name, number in numbers.items()})
     try:
-        with _own_shards():
-            yield
+        yield
     finally:
-        torch.set_rng_state(random_state)
-        _forget_meshes()
-        dist.destroy_process_group()
-        sys.excepthook = hook
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -3,74 +3,140 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr.bridge.torch._sharded import fully_sharded, is_fully_sharded
+from popsr.bridge.torch._hooks import hooks_of, is_followed, other_optimizers_checked, references_followed
+from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._reducer import check_replicated, replicated
+from popsr.bridge.torch._sharded import (
+    fully_sharded,
+    is_fully_sharded,
+    numbers_of_the_step_hashed,
+    reductions_followed,
+)
 from popsr.errors import UnsupportedError
 
-__all__ = ["recipe_for"]
+__all__ = ["check_read", "followed", "recipe_for"]
+
+_UNREAD = {
+    "FullyShardedDataParallel": "fully_shard (FSDP2) or DistributedDataParallel",
+    "ZeroRedundancyOptimizer": "an optimizer of all parameters, or fully_shard (FSDP2)",
+}
+"""Wrappers that are refused, with what is read in their place."""
+
+
+_OF_OBJECTS = (
+    "all_gather_object",
+    "gather_object",
+    "broadcast_object_list",
+    "scatter_object_list",
+    "send_object_list",
+    "recv_object_list",
+    "_object_to_tensor",
+)
+"""Collectives of Python objects, and the function that those call which a user imported by name."""
+
+
+def check_read(wrapper: Any) -> None:
+    """Refuse a module or an optimiser by its class, before it fails somewhere inside.
+
+    Raises:
+        UnsupportedError: with what is read instead.
+    """
+    for each in type(wrapper).__mro__:
+        if each.__name__ in _UNREAD and each.__module__.startswith("torch."):
+            raise UnsupportedError(
+                f"trace_step: {each.__name__} is not read, got one, expected {_UNREAD[each.__name__]}"
+            )
 
 
 def recipe_for(model: Any) -> Any:
-    """The module to trace in place of a wrapper; other modules as they are."""
+    """The module to trace in place of a wrapper; other modules as they are.
+
+    Raises:
+        UnsupportedError: a wrapper in it is not followed.
+    """
     from torch.nn.parallel import DistributedDataParallel
 
     model = getattr(model, "_orig_mod", model)  # of torch.compile, which changes nothing of what is computed
-    if isinstance(model, DistributedDataParallel):
-        return _replicated(model)
+    for each in model.modules():
+        check_read(each)
+        if isinstance(each, DistributedDataParallel):
+            check_replicated(each)
     return fully_sharded(model) if is_fully_sharded(model) else model
 
 
-def _replicated(wrapper: Any) -> Any:
-    """``DistributedDataParallel``: gradients become their mean over the group, buffers those of its first rank.
+@contextlib.contextmanager
+def _objects_refused() -> Iterator[None]:
+    """Refuse collectives of Python objects, whose pickles are made as the step runs.
 
     Raises:
-        UnsupportedError: the wrapper has a communication hook.
+        UnsupportedError: with the line and the name.
     """
-    import torch
-    import torch.distributed._functional_collectives as functional
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
 
-    if getattr(wrapper, "_comm_hooks", None):
-        raise UnsupportedError(
-            "trace_step: DistributedDataParallel with a communication hook, got one, expected a wrapper without"
-        )
-    group, size = wrapper.process_group, wrapper.process_group.size()
+    def refusing(name: str) -> Callable[..., Any]:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise UnsupportedError(
+                f"trace_step: a collective of objects is not read at {shown_place(current_place())}, got "
+                f"{name}, expected a collective of tensors"
+            )
 
-    def average(p: Any) -> None:
-        p.grad.copy_(functional.all_reduce(p.grad / size, "sum", group))
+        return refuse
 
-    class Replicated(torch.nn.Module):
-        """The module with the averages of its gradients."""
+    kept = [
+        (module, name, getattr(module, name))
+        for module in (dist, distributed_c10d)
+        for name in _OF_OBJECTS
+        if hasattr(module, name)
+    ]
+    try:
+        for module, name, _ in kept:
+            setattr(module, name, refusing(name.removeprefix("_")))
+        yield
+    finally:
+        for module, name, function in kept:
+            setattr(module, name, function)
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = wrapper.module
-            self.require_backward_grad_sync = True
-            self.training = wrapper.training
 
-        def forward(self, *args: Any, **options: Any) -> Any:
-            if self.require_backward_grad_sync:
-                for p in self.module.parameters():
-                    if p.requires_grad and not getattr(p, "_popsr_averaged", False):
-                        p.register_post_accumulate_grad_hook(self._average)
-                        p._popsr_averaged = True
-                if wrapper.broadcast_buffers:
-                    with torch.no_grad():
-                        for buffer in self.module.buffers():
-                            buffer.copy_(functional.broadcast(buffer, 0, group))
-            return self.module(*args, **options)
+def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[..., Any]:
+    """The step, with what wrappers and hooks of parameters do while it runs on traced tensors.
 
-        def _average(self, p: Any) -> None:
-            if self.require_backward_grad_sync:
-                average(p)
+    Args:
+        step: the user's function.
+        model: the module with its own parameters, which is later given with traced ones.
+        optimizer: the optimiser or None.
+    Raises:
+        UnsupportedError: a hook of a parameter is not followed.
+    """
+    from torch.nn.parallel import DistributedDataParallel
 
-        @contextlib.contextmanager
-        def no_sync(self) -> Iterator[None]:
-            kept, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-            try:
-                yield
-            finally:
-                self.require_backward_grad_sync = kept
+    originals = dict(model.named_parameters(remove_duplicate=False))
+    wrappers = [each for each in model.modules() if isinstance(each, DistributedDataParallel)]
+    wrapped = {id(p) for each in wrappers for p in each.parameters()}
+    hooks = {name: hooks_of(p, name, in_wrapper=id(p) in wrapped) for name, p in model.named_parameters()}
+    given = {name: p for name, p in originals.items() if is_followed(p)}
+    tensors = originals | dict(model.named_buffers(remove_duplicate=False))
 
-    return Replicated()
+    @functools.wraps(step)
+    def run(model: Any, *args: Any) -> Any:
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        traced = parameters | dict(model.named_buffers(remove_duplicate=False))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_objects_refused())
+            stack.enter_context(replicated(model, originals))
+            stack.enter_context(reductions_followed(model))
+            stack.enter_context(numbers_of_the_step_hashed())
+            stack.enter_context(references_followed(tensors, traced))
+            stack.enter_context(other_optimizers_checked(optimizer))
+            nodes = [
+                each.copy_to(traced[name], given.get(name, traced[name])) for name, each in hooks.items()
+            ]
+            made = step(model, *args)
+            nodes.clear()
+            return made
+
+    return run

@@ -31,7 +31,7 @@ class _Itself:
         return id(self._value)
 
 
-def key_of(value: Any, of_node: Callable[[Any], Hashable]) -> Hashable:
+def key_of(value: Any, of_node: Callable[[Any], Hashable] = id) -> Hashable:
     """The key of an operand.
 
     Args:
@@ -41,7 +41,7 @@ def key_of(value: Any, of_node: Callable[[Any], Hashable]) -> Hashable:
     import torch
 
     if isinstance(value, torch.fx.Node):
-        return of_node(value)
+        return ("node", of_node(value))
     if isinstance(value, list | tuple):
         return ("list", *(key_of(each, of_node) for each in value))
     if isinstance(value, dict):
@@ -122,9 +122,9 @@ class GraphKey:
             if name not in self.groups:
                 self.groups.append(name)
             args = tuple(self.groups.index(name) if each is name else each for each in args)
-        operands = key_of((args, node.kwargs), lambda n: ("node", numbers[n]))
+        operands = key_of((args, node.kwargs), numbers.__getitem__)
         if node.op == "get_attr":
-            return (node.op, key_of(attribute_of(module, node), lambda n: ("node", numbers[n])))
+            return (node.op, key_of(attribute_of(module, node), numbers.__getitem__))
         target = "" if node.op == "placeholder" else str(node.target)
         draws = (draw_of(node), generator_draw_of(node))
         return (node.op, target, operands, meta_key(node), _strides(node), draws)

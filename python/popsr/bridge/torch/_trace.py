@@ -13,7 +13,8 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, record, resolve_writes
+from popsr.bridge.torch._capture import Recorded, resolve_writes
+from popsr.bridge.torch._construction import Construction
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._generators import Drawn, check_found
 from popsr.bridge.torch._importer import Importer, array_of
@@ -27,7 +28,8 @@ from popsr.bridge.torch._ranks import (
     is_running,
     rank_of,
 )
-from popsr.bridge.torch._recipes import recipe_for
+from popsr.bridge.torch._recipes import check_read, followed, recipe_for
+from popsr.bridge.torch._second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -57,9 +59,8 @@ def trace_step(
 
     Parameters, buffers and the optimiser's state are states, under their names in ``state_dict`` and
     ``optimizer.NAME.KEY``; gradients are none when the step begins. Values of the batch are data, under the names of
-    the step's arguments; the results are ``result`` and what follows. A model that is wrapped in
-    ``DistributedDataParallel`` is read as the module in it, whose gradients become their mean over the process group
-    after each backward pass.
+    the step's arguments; the results are ``result`` and what follows. ``DistributedDataParallel``, anywhere in the
+    model, reduces what torch reduces; hooks of parameters are run; broadcasts while the model is made arrive.
 
     Args:
         step: the function. Lines of errors and explanations are of what it calls.
@@ -72,7 +73,8 @@ def trace_step(
         replicas: number of ranks.
         groups: replicas that hold equal values, by patterns of paths as of ``fnmatch``: a ``ReplicaGrouping``, lists
             of ranks, or a number for each rank. A parameter's groups are those of its optimiser state. Default: of
-            DTensors those of their placements, of others those of equal initial values; of data none.
+            DTensors those of their placements, of others those of equal initial values; of data none. Of states whose
+            initial values differ while nothing is declared the proof says so, and is not ok.
         equal: patterns of paths of what all replicas share, such as data that is not different per replica, and
             ``random seed`` where all draw the same random numbers.
         process_groups: groups of ranks by the name of a process group, in a job of the user, for names whose other
@@ -130,14 +132,17 @@ def _trace_ranks(
         raise ArgumentTypeError(
             f"{where}: model is not a module, got {type(model).__name__}, expected nn.Module"
         )
+    construction = Construction(lambda: _made(model, optimizer, where), where)
     numbers = [0] if ranks == "first" or is_running() else list(range(world))
+    if len(numbers) > 1 and not isinstance(model, torch.nn.Module):
+        construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     for rank in reversed(numbers):
         with rank_of(rank, world, where):
-            call = _call(step, model, optimizer, batch, rank, where)
-            inputs = call.inputs()
-            found = record(call, inputs)
+            made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
+            call = _call(step, *made, batch, rank, where)
+            found, inputs = record_steps(call, where)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
     _compare_leaves([leaves[rank] for rank in numbers], where)
@@ -179,7 +184,8 @@ def _tensors_of(batch: Sequence[Any], rank: int) -> Iterator[Any]:
     return (t for t in trees.tree_leaves(tuple(batch[0](rank))) if isinstance(t, torch.Tensor))
 
 
-def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
+def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
+    """The model and the optimiser, of functions that make them."""
     import torch
 
     made = model if isinstance(model, torch.nn.Module) else model()
@@ -189,10 +195,16 @@ def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int
         )
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(made)
+    return made, optimizer
+
+
+def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:
+    check_read(optimizer)
+    read = recipe_for(model)
     given = tuple(batch[0](rank)) if _is_function(batch) else tuple(batch)
     if optimizer is not None:
         prepare_optimizer(optimizer, where)
-    return StepCall(step, recipe_for(made), optimizer, given, where)
+    return StepCall(followed(step, read, optimizer), read, optimizer, given, where)
 
 
 def _built(
@@ -212,8 +224,12 @@ def _built(
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
             values = Values([array_of(row) for row in rows], world)
-            labels[leaf.path] = _labels(leaf, each, values, labels.get(leaf.owner), world)
-            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path]))
+            owners = labels.get(leaf.owner) or [None] * world
+            placed = leaf.layout is not None and len(each) == world
+            own = [other.label() for other in each] if placed else values.labels()
+            labels[leaf.path] = list(zip(owners, own, strict=True))
+            apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
+            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
             if leaf.role == "state":
                 states.append(leaf.path)
         for number, varying in enumerate(seen.merged.varying):
@@ -245,21 +261,25 @@ def _check_seeds(seen: _Seen, patterns: Groups) -> None:
                 )
 
 
-def _labels(
-    leaf: Leaf, of_ranks: Sequence[Leaf], values: Values, owners: list[Hashable] | None, world: int
-) -> list[Hashable]:
-    """Equal labels for ranks that hold equal values: by the placements of a DTensor, else by the values themselves.
-
-    State of the optimiser is equal where its parameter is, too.
-    """
-    placed = leaf.layout is not None and len(of_ranks) == world
-    own = [each.label() for each in of_ranks] if placed else values.labels()
-    return own if owners is None else list(zip(owners, own, strict=True))
-
-
 def _argument(
-    builder: StepBuilder, leaf: Leaf, values: Values, patterns: Groups, labels: Sequence[Hashable]
+    builder: StepBuilder,
+    leaf: Leaf,
+    values: Values,
+    patterns: Groups,
+    labels: Sequence[Hashable],
+    apart: bool,
 ) -> Any:
+    """One leaf on all ranks.
+
+    Args:
+        builder: the program.
+        leaf: the tensor, as the first rank has it.
+        values: what ranks have.
+        patterns: the groups that the user declares.
+        labels: equal where ranks hold equal values: by the placements of a DTensor, else by the values themselves; of
+            the optimiser's state those of its parameter, too.
+        apart: True if values differ for which there is no placement.
+    """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
     if leaf.role == "data":
@@ -272,4 +292,5 @@ def _argument(
             f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
             "equal values on the replicas of a group"
         )
-    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind)
+    undeclared = apart and declared is None
+    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind, undeclared=undeclared)

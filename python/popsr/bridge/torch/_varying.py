@@ -91,7 +91,7 @@ class Operands:
     def _node_key(self, rank: int, node: Any) -> Hashable:
         if is_part(node):
             return ("part", self._node_key(rank, node.args[0]), node.args[1])
-        return ("node", self._numbers[rank][node])
+        return self._numbers[rank][node]
 
     def _differing(self, called: Sequence[dict[str, Any]]) -> set[str]:
         names = {name for each in called for name in each}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from popsr._host.frameworks import framework
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._graphs import from_export, from_fx
 
@@ -24,9 +25,11 @@ def import_step(step: Any, *args: Any, **options: Any) -> BridgedStep:
         step: the program or the graph module.
         args: inputs of a graph module.
         options: of ``from_export`` or ``from_fx``, such as ``replicas``.
-    """
-    import torch
 
+    Raises:
+        MissingPackageError: PyTorch is not installed, or too old.
+    """
+    torch = framework("import_step", "torch")
     read: Any = from_fx if isinstance(step, torch.fx.GraphModule) else from_export
     made: BridgedStep = read(step, *args, **options)
     return made

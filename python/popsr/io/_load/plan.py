@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,8 +16,9 @@ from popsr.io._load.casts import cast_values
 from popsr.io._load.diff import LoadDiff, LoadEntry
 from popsr.io._load.groups import Rows, rows_of_groups, shown_groups, take_rows
 from popsr.io._load.options import LoadOptions, file_names
+from popsr.io._settings import grouping_of
 from popsr.io._stored import StoredFile, StoredTensor
-from popsr.replicas import ReplicaGrouping
+from popsr.replicas import ReplicaGrouping, VariableSettings
 from popsr.tensor import Variable
 
 __all__ = ["LoadPlan"]
@@ -152,14 +154,15 @@ class LoadPlan:
 
     def _shown(self, tensor: StoredTensor) -> str:
         kind = tensor.type_name if tensor.dtype is None else tensor.dtype.name
-        saved = self._saved(tensor)
-        groups = "" if saved is None else f" {shown_groups(saved)}"
+        if tensor.settings is None or self._stored.replication is None:
+            return f"{kind}{list(tensor.shape)}"
+        groups = f" {_shown_saved(tensor.settings.value, self._stored.replication)}"
         return f"{kind}{list(tensor.shape)}{groups}"
 
     def _saved(self, tensor: StoredTensor) -> ReplicaGrouping | None:
         if tensor.settings is None or self._stored.replication is None:
             return None
-        return tensor.settings.value.replica_grouping(self._stored.replication)
+        return grouping_of(tensor.settings.value, self._stored.replication)
 
     def _missing_error(self) -> UnknownNameError:
         first, total = self.missing[0].id, len(self.variables) - len(self.skipped)
@@ -248,6 +251,12 @@ def _resharded(array: Array, shards: int, groups: int, axis: int) -> Array:
     if groups == 1:
         return whole
     return np.stack(np.split(whole, groups, axis))
+
+
+@functools.lru_cache(maxsize=64)
+def _shown_saved(settings: VariableSettings, replication: int) -> str:
+    """The groups of a tensor; of many replicas their text takes longer than all else of a tensor."""
+    return shown_groups(grouping_of(settings, replication))
 
 
 def _shown_variable(variable: Variable) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from popsr._host.arguments import read_path
 from popsr._host.files import bytes_of, shown_name, shown_path
 from popsr._host.frameworks import framework
 from popsr._session.rows import Array
-from popsr._text.one_line import one_line
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
@@ -34,6 +32,7 @@ from popsr.io._settings import (
     read_program,
 )
 from popsr.io._stored import StoredFile, StoredTensor
+from popsr.io._torch.weights import load_weights
 
 __all__ = [
     "TORCH_SUFFIXES",
@@ -50,7 +49,9 @@ METADATA = "popsr"
 """The key of popsr's texts in the ``_metadata`` of a state dict, which ``load_state_dict`` ignores."""
 
 _MAX_DEPTH = 32
-_ZIP = b"PK\x03\x04"
+_FEW_VALUES, _MAX_VALUES = 1 << 20, 1 << 24
+_TEXTS = (str, bytes, bytearray)
+_END: tuple[Any, Any] = (object(), None)
 
 
 def load_torch(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
@@ -92,7 +93,8 @@ class TorchFile(StoredFile):
             array = array_of_tensor(self.torch, self.found[name])
             self._check_hash(name, array)
             # Pages of the file that it is mapped to would change with it.
-            result[name] = np.array(array, order="C", copy=True)
+            is_mapped = self.found[name].is_contiguous()
+            result[name] = np.array(array, order="C", copy=True) if is_mapped else array
         self.file.check_unchanged()
         return result
 
@@ -110,43 +112,56 @@ def open_torch(where: str, path: Path) -> Iterator[TorchFile]:
     torch = framework(where, "torch")
     with OpenFile(where, path) as file:
         stored = TorchFile(file, Budget(file.bad, file.size), torch=torch)
-        loaded = _load(torch, file)
-        for name, tensor in named_tensors(torch, loaded):
+        loaded = load_weights(torch, file)
+        for name, tensor in named_tensors(torch, loaded, file.size):
             stored.add(_stored_tensor(torch, stored, name, tensor))
             stored.found[name] = tensor
+        _take_shared(stored)
         _add_texts(stored, getattr(loaded, "_metadata", None))
         yield stored
 
 
-def _load(torch: Any, file: OpenFile) -> Any:
-    if file.size == 0:
-        raise file.bad("is empty, expected a checkpoint")
-    is_zip = file.read(0, min(4, file.size)) == _ZIP
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(file.path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # of its own kinds, and whatever damage leads to
-        text = one_line(str(error).partition("\n")[0], 160)
-        if "nsupported" in str(error) or "eights" in str(error):
-            raise file.bad(f"holds more than weights or is damaged; torch.load says: {text}") from None
-        raise file.bad(f"is not a file of PyTorch or damaged; torch.load says: {text}") from None
+def named_tensors(torch: Any, value: Any, size: int) -> Iterator[tuple[str, Any]]:
+    """Tensors inside of mappings and sequences, with the keys and indices on the way joined by dots.
 
+    Args:
+        torch: the package.
+        value: what the file holds.
+        size: bytes of the file; a value takes two at least.
 
-def named_tensors(torch: Any, value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Tensors inside of mappings and sequences, with the keys and indices on the way joined by dots."""
+    Raises:
+        CheckpointError: they are nested too deeply, or there are too many values: a list that has another twice, which
+            has another twice, is small in a file.
+    """
     if isinstance(value, torch.Tensor):
-        yield name, value
-    elif depth > _MAX_DEPTH:
-        raise CheckpointError(
-            f"model: nested too deeply, got {shown_name(name)}, expected at most {_MAX_DEPTH}"
-        )
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from named_tensors(torch, each, f"{name}.{key}" if name else str(key), depth + 1)
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for i, each in enumerate(value):
-            yield from named_tensors(torch, each, f"{name}.{i}" if name else str(i), depth + 1)
+        yield "", value
+        return
+    waiting: list[Iterator[tuple[Any, Any]]] = [iter([("", value)])]
+    count, limit = 0, min(_FEW_VALUES + size // 2, _MAX_VALUES)
+    names = [""]
+    while waiting:
+        key, each = next(waiting[-1], _END)
+        if key is _END[0]:
+            waiting.pop()
+            names.pop()
+            continue
+        count += 1
+        if count > limit:
+            raise CheckpointError(f"model: too many values, got more than {limit}, expected fewer")
+        is_tensor = isinstance(each, torch.Tensor)
+        if not is_tensor and (not isinstance(each, (Mapping, Sequence)) or isinstance(each, _TEXTS)):
+            continue
+        name = f"{names[-1]}.{key}" if names[-1] else str(key)
+        if len(waiting) > _MAX_DEPTH + 1 or len(name) > Budget.NAME:
+            raise CheckpointError(
+                f"model: nested too deeply, got {shown_name(name)}, expected at most {_MAX_DEPTH} names of together "
+                f"{Budget.NAME} characters"
+            )
+        if is_tensor:
+            yield name, each
+        else:
+            waiting.append(iter(each.items()) if isinstance(each, Mapping) else enumerate(each))
+            names.append(name)
 
 
 def _stored_tensor(torch: Any, stored: TorchFile, name: str, tensor: Any) -> StoredTensor:
@@ -160,6 +175,19 @@ def _stored_tensor(torch: Any, stored: TorchFile, name: str, tensor: Any) -> Sto
     dtype = dtype_of_name(kind)
     nbytes = tensor.numel() * tensor.element_size()
     return StoredTensor(name, kind, dtype, shape, None, 0, nbytes)
+
+
+def _take_shared(stored: TorchFile) -> None:
+    """Count what tensors have beyond their storages: a tensor may be expanded, and many may share a storage.
+
+    Raises:
+        CheckpointError: it is out of proportion to the file.
+    """
+    storages = {
+        each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in stored.found.values()
+    }
+    nbytes = sum(tensor.length for tensor in stored.tensors.values())
+    stored.budget.take_memory(max(0, nbytes - sum(storages.values())))
 
 
 def dtype_of_name(kind: str) -> np.dtype[Any] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from popsr import ops
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import expanded, reshaped
+from popsr.bridge.onnx._tensors import expanded, numbered, reshaped
 from popsr.bridge.onnx._types import array_of
 from popsr.bridge.onnx.ops.control._graphs import closed, free_values
 from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, stacked, with_row
@@ -174,7 +174,7 @@ def _scan_8(node: Node, lengths: Value, *operands: Value) -> list[Value]:
         raise NotSupportedError("of sequences of different lengths")
     tensors = [node.tensor(value) for value in operands]
     samples = []
-    for number in range(tensors[0].shape[0]):
+    for number in numbered(tensors[0].shape[0], "samples"):
         parts = [reshaped(cut(t, [number], [number + 1], [0], [1]), t.shape[1:]) for t in tensors]
         samples.append(_scan(node, *parts))
     return [stacked(node, each, 0) for each in zip(*samples, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
-from popsr.bridge.onnx._tensors import reshaped
+from popsr.bridge.onnx._tensors import numbered, reshaped
 from popsr.tensor import Tensor
 
 __all__ = ["Index", "repeated", "row_at", "stacked", "with_row"]
@@ -35,7 +35,7 @@ def repeated(
     """
     state = list(carried)
     if times <= 2 or node.reader.unroll:
-        for number in range(times):
+        for number in numbered(times, "passes"):
             state = list(step(np.asarray(number, np.int64), state, list(outer)))
         return state
     count = ops.identity(node.constant(0, dtypes.int64))

@@ -10,7 +10,7 @@ import numpy as np
 from popsr import ops
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import reshaped
+from popsr.bridge.onnx._tensors import numbered, reshaped
 from popsr.bridge.onnx.ops.control._loops import stacked
 from popsr.bridge.onnx.ops.shape._shape import cut
 from popsr.tensor import Tensor
@@ -72,14 +72,14 @@ def _split_to_sequence(node: Node, value: Value, sizes: Value = None) -> list[Se
     t = node.tensor(value)
     axis = node.integer("axis", 0) % t.rank
     extent = t.shape[axis]
-    if sizes is None:
-        lengths = [1] * extent
+    known = np.asarray(1) if sizes is None else node.known(sizes, "split")
+    if known.ndim:
+        lengths = known.tolist()
     else:
-        known = node.known(sizes, "split")
-        each = int(known.reshape(-1)[0])
-        lengths = (
-            [min(each, extent - i) for i in range(0, extent, each)] if known.ndim == 0 else known.tolist()
-        )
+        each = int(known)
+        if each < 1:
+            raise ValueError(f"a split of {each} elements")
+        lengths = [min(each, extent - each * i) for i in numbered(-(-extent // each), "parts")]
     ends = np.cumsum([0, *lengths])
     parts = [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
     if sizes is None and not node.integer("keepdims", 1):

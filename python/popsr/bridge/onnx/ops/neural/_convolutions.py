@@ -12,7 +12,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import rule
-from popsr.bridge.onnx._tensors import reshaped
+from popsr.bridge.onnx._tensors import check_known, counting, reshaped
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
@@ -145,13 +145,14 @@ def _window_reduced(t: Tensor, w: Windows, reduction: str) -> Tensor:
 def _max_with_indices(node: Node, t: Tensor, w: Windows) -> list[Tensor]:
     """The greatest element of each window, and its place among all of the operand."""
     extents, counts = t.shape[2:], w.counts(t.shape[2:])
+    check_known(math.prod(counts) * math.prod(w.kernel))
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     column = bool(node.integer("storage_order", 0))
     numbers = np.zeros((1, 1), np.int64)
     scale = 1
     for axis, extent in enumerate(extents):
-        at = np.arange(counts[axis])[:, None] * w.strides[axis] - w.low[axis]
-        at = at + np.arange(w.kernel[axis])[None, :] * w.dilations[axis]
+        at = counting(counts[axis], w.kernel[axis])[:, None] * w.strides[axis] - w.low[axis]
+        at = at + counting(w.kernel[axis])[None, :] * w.dilations[axis]
         here = (at >= 0) & (at < extent)
         at = np.where(here, at, 0)
         places, inside = _pairs(places * extent, at, np.add), _pairs(inside, here, np.logical_and)
@@ -165,7 +166,7 @@ def _max_with_indices(node: Node, t: Tensor, w: Windows) -> list[Tensor]:
     first = cast(ops.argmax(patches, 2, False), dtypes.int64)
     begin = node.constant(np.arange(len(places)) * places.shape[1], dtypes.int64)
     found = ops.gather(node.constant(numbers.reshape(-1), dtypes.int64), ops.add(first, begin), 0)
-    plane = node.constant((np.arange(planes) * math.prod(extents))[:, None], dtypes.int64)
+    plane = node.constant((counting(planes) * math.prod(extents))[:, None], dtypes.int64)
     shape = (*t.shape[:2], *counts)
     return [reshaped(ops.max(patches, [2], False), shape), reshaped(ops.add(found, plane), shape)]
 
@@ -188,7 +189,7 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
     wanted = (*t.shape[:2], *own) if shape is None else node.known_ints(shape, "output_shape")
     at = reshaped(places, (places.nelms, 1))
     if shape is not None:  # the places are those of the smaller operand of the pool
-        numbers = np.arange(math.prod((*t.shape[:2], *own))).reshape((*t.shape[:2], *own))
+        numbers = counting(math.prod((*t.shape[:2], *own))).reshape((*t.shape[:2], *own))
         corner = np.unravel_index(numbers.reshape(-1), (*t.shape[:2], *own))
         table = np.ravel_multi_index(corner, wanted)
         at = reshaped(
@@ -221,8 +222,8 @@ def _elements(w: Windows, extents: Sequence[int]) -> Array:
     """Elements of each window, those of the padding counted."""
     total = np.ones(())
     for axis, count in enumerate(w.counts(extents)):
-        at = np.arange(count)[:, None] * w.strides[axis] - w.low[axis]
-        at = at + np.arange(w.kernel[axis])[None, :] * w.dilations[axis]
+        at = counting(count, w.kernel[axis])[:, None] * w.strides[axis] - w.low[axis]
+        at = at + counting(w.kernel[axis])[None, :] * w.dilations[axis]
         total = np.multiply.outer(total, (at < extents[axis] + w.high[axis]).sum(1))
     return total
 
@@ -266,6 +267,7 @@ def _col2im(node: Node, value: Value, image: Value, block: Value) -> Tensor:
     extents, kernel = node.known_ints(image, "image_shape"), node.known_ints(block, "block_shape")
     w = windows_of(node, extents, kernel)
     counts = w.counts(extents)
+    check_known(math.prod(kernel) * math.prod(counts))
     grid = np.zeros((math.prod(kernel), math.prod(counts)), np.int64)
     inside = np.ones(grid.shape, bool)
     for i, offset in enumerate(itertools.product(*map(range, kernel))):
@@ -279,6 +281,7 @@ def _col2im(node: Node, value: Value, image: Value, block: Value) -> Tensor:
     size = math.prod(extents)
     samples, channels = t.shape[0], t.shape[1] // math.prod(kernel)
     planes = samples * channels
+    check_known(planes * max(size + 1, grid.size))
     places = np.where(inside, grid, size)[None] + np.arange(planes)[:, None, None] * (size + 1)
     zeros = node.like(np.zeros(planes * (size + 1)), t)
     made = ops.scatter_general(

@@ -9,7 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import moved, reshaped
+from popsr.bridge.onnx._tensors import counting, moved, reshaped
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -66,7 +66,7 @@ def _without_repeats(node: Node, t: Tensor, term: str) -> tuple[Tensor, str]:
             order = [i for i in range(t.rank) if i not in (first, second)] + [first, second]
             wide = moved(t, order)
             flat = reshaped(wide, (*wide.shape[:-2], extent * extent))
-            places = node.constant(np.arange(extent) * (extent + 1), dtypes.int64)
+            places = node.constant(counting(extent) * (extent + 1), dtypes.int64)
             t = ops.gather(flat, places, flat.rank - 1)
             term = "".join(each for i, each in enumerate(term) if i not in (first, second)) + label
     return t, term

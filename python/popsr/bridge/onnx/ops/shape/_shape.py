@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
@@ -154,12 +155,14 @@ def _concat(node: Node, *parts: Tensor) -> Tensor:
 def _split(node: Node, value: Value, sizes: Value = None) -> list[Tensor]:
     t, axis = node.tensor(value), node.integer("axis", 0)
     axis %= t.rank
-    parts = node.integer("num_outputs", len(node.proto.output))
+    parts = len(node.proto.output)
+    if node.integer("num_outputs", parts) != parts:
+        raise ValueError(f"num_outputs {node.integer('num_outputs')} of {parts} outputs")
     each = -(-t.shape[axis] // parts)
     given = node.ints("split", ()) if sizes is None else node.known_ints(sizes, "split")
     lengths = list(given) or [max(0, min(each, t.shape[axis] - each * i)) for i in range(parts)]
-    if sum(lengths) != t.shape[axis] or len(lengths) < len(node.proto.output):
-        raise ValueError(f"{t.shape[axis]} elements split in {lengths}")
+    if sum(lengths) != t.shape[axis] or len(lengths) != parts:
+        raise ValueError(f"{t.shape[axis]} elements split in {shown(lengths)} for {parts} outputs")
     ends = np.cumsum([0, *lengths])
     return [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
 

@@ -1,0 +1,152 @@
+"""A step traced again from what its first trace left behind: all steps must run the same ops.
+
+Attributes of modules, ``train()`` and ``eval()``, what the optimiser has in Python, closures and gradients are what the
+first trace made of them; states are inputs of both. A tensor that the first trace made and kept is a constant where it
+was made of constants alone, as caches of positions and masks are, and refused else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from popsr._text.shown import shown
+from popsr.bridge.torch._capture import Recorded, record
+from popsr.bridge.torch._kept import kept_attributes, name_of_kept
+from popsr.bridge.torch._leaves import StepCall
+from popsr.bridge.torch._locations import current_place, place_of_node, shown_place
+from popsr.bridge.torch._same_graph import Rows, difference
+from popsr.bridge.torch._storage import check_constants, check_writes
+from popsr.bridge.torch._watch import fake_mode_of
+from popsr.errors import UnsupportedError
+
+__all__ = ["record_steps"]
+
+
+@dataclass
+class _Trace:
+    """One trace: its graph, what of it is compared, and what keeps its fake tensors' places in the graph."""
+
+    recorded: Recorded
+    rows: Rows
+    tracer: Any
+
+
+def record_steps(call: StepCall, where: str) -> tuple[Recorded, list[Any]]:
+    """The ops of each step of a training run, and a value for each of their inputs.
+
+    Gradients that a step leaves and the next one uses are states; the graph is then one of the steps after the first.
+
+    Raises:
+        UnsupportedError: a step runs other ops than the one before it, or leaves other tensors.
+    """
+    traces: list[_Trace] = []
+    kept = _Kept(call, traces, where)
+    with kept_attributes(*call.objects), _no_fake_gradients(traces):
+        first = _trace(call, kept, where)
+        left = list(call.gradients)
+        call.begin_with_gradients(left)
+        second = _trace(call, kept, where)
+        _check_same(first, second, where)
+        if not second.rows.reads_gradients:
+            call.begin_with_gradients([])
+            return first.recorded, call.inputs()
+        call.keeps_gradients = True
+        third = _trace(call, kept, where)
+        _check_same(second, third, where)
+        return second.recorded, call.inputs()
+
+
+def _trace(call: StepCall, kept: _Kept, where: str) -> _Trace:
+    call.kept = kept if kept.traces else None
+    recorded = record(call, call.inputs())
+    check_constants(call.leaves, recorded.module, where)
+    check_writes(call.shared, call.leaves, recorded.module, where)
+    rows = Rows(recorded, [leaf.path for leaf in call.leaves], call.absent, kept.made)
+    kept.traces.append(_Trace(recorded, rows, call.tracer))
+    return kept.traces[-1]
+
+
+def _check_same(first: _Trace, second: _Trace, where: str) -> None:
+    found = difference(first.rows, second.rows)
+    if found is not None:
+        places = ["the end" if n.op == "output" else shown_place(place_of_node(n)) for n in found]
+        a, b = ("nothing" if n.op == "output" else n.target for n in found)
+        texts = f"{a} and {b}" if a != b else f"other operands of {a}"
+        raise UnsupportedError(
+            f"{where}: one step and the next run different ops at {places[0]} and {places[1]}, got {texts}, expected "
+            "the same ops in every step; what the first step alone does belongs before trace_step, such as in one "
+            "call of the model"
+        )
+
+
+class _Kept:
+    """Fake tensors of the traces before that the step uses again."""
+
+    def __init__(self, call: StepCall, traces: list[_Trace], where: str) -> None:
+        """Nothing is used yet."""
+        self.traces = traces
+        self.made: dict[int, Hashable] = {}
+        self._call, self._where = call, where
+        self._values: dict[Any, Any] = {}
+
+    def __call__(self, t: Any) -> Any:
+        """The values of a tensor that was made of constants alone.
+
+        Raises:
+            UnsupportedError: it was not.
+        """
+        from torch.fx.experimental.proxy_tensor import get_proxy_slot
+
+        for trace in self.traces:
+            slot = None if hasattr(t, "placements") else get_proxy_slot(t, trace.tracer, None)
+            node = getattr(getattr(slot, "proxy", None), "node", None)
+            if node in trace.rows.constants and not t.requires_grad:
+                value = self._value(node, trace.recorded.module)
+                self.made[id(value)] = trace.rows.constants[node]
+                return value
+        name = name_of_kept(self._call.model, t)
+        text = f"{shown(name)} of shape {tuple(t.shape)}" if name else f"one of shape {tuple(t.shape)}"
+        raise UnsupportedError(
+            f"{self._where}: a tensor kept from the step before is used at {shown_place(current_place())}, got {text}, "
+            "expected states that are registered as buffers of the model"
+        )
+
+    def _value(self, node: Any, module: Any) -> Any:
+        import torch
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        if node not in self._values:
+            operands = [self._value(each, module) for each in node.all_input_nodes]
+            of = dict(zip(node.all_input_nodes, operands, strict=True))
+            with _disable_current_modes(), torch.no_grad():
+                if node.op == "get_attr":
+                    made = getattr(module, node.target)
+                else:
+                    args, options = torch.fx.node.map_arg((node.args, dict(node.kwargs)), of.__getitem__)
+                    made = node.target(*args, **options)
+            self._values[node] = made
+        return self._values[node]
+
+
+@contextlib.contextmanager
+def _no_fake_gradients(traces: list[_Trace]) -> Iterator[None]:
+    """Take gradients of a trace off the tensors outside of the step that it reached."""
+    import torch
+
+    try:
+        yield
+    finally:
+        for trace in traces:
+            module = trace.recorded.module
+            for node in module.graph.nodes:
+                t = getattr(module, node.target, None) if node.op == "get_attr" else None
+                if (
+                    isinstance(t, torch.Tensor)
+                    and t.requires_grad
+                    and t.is_leaf
+                    and fake_mode_of(t.grad) is not None
+                ):
+                    t.grad = None
