@@ -1,7 +1,13 @@
-"""Cost of ``python -m popsr check``: 40 files of one program, with the start of Python and the import of popsr."""
+"""Cost of ``python -m popsr check``: 40 files of one program, and long files of one kind of statement.
 
+With the start of Python and the import of popsr.
+"""
+
+import resource
 import subprocess
 import sys
+
+import pytest
 
 MODULE = '''
 """A layer of the program, its configuration and how it is trained."""
@@ -108,3 +114,31 @@ def test_check_of_40_files(benchmark, tmp_path):
         f"popsr check of 40 files, {lines:,} lines: best {stats.min:.2f} s, median {stats.median:.2f} s "
         "(goal: at most 1 s)"
     )
+
+
+HEAD = "import popxl\nfrom popxl import ops\nir = popxl.Ir()\nx = popxl.constant(1.0)\n"
+STATEMENTS = {
+    "calls": "x = ops.add(x, 1.0)",
+    "plain names": "y{i} = {i}",
+    "functions": "def f{i}(a): return ops.add(a, x)",
+    "missing names": "ops.name{i}(x)",
+    "missing attributes": "x.name{i}",
+    "missing options": "ir.options.name{i} = 1",
+    "missing modules": "import module{i}",
+}
+
+
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_check_of_long_files(kind, tmp_path):
+    """Processor time of a statement at three sizes."""
+    for count in (5_000, 20_000, 80_000):
+        path = tmp_path / f"long{count}.py"
+        path.write_text(HEAD + "".join(f"{STATEMENTS[kind].format(i=i)}\n" for i in range(count)))
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "popsr", "check", str(path)], check=False, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(
+            f"popsr check of {count:,} {kind}, {path.stat().st_size:,} bytes: {spent:.2f} s, "
+            f"{1e3 * spent / count:.3f} ms a statement (goal: at most 0.1 ms)"
+        )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 USAGE = """usage: python -m popsr <command>
 
@@ -50,12 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command == "run":
         return int(importlib.import_module("popsr.compat._run").main(args[1:]))
     if command in _LISTINGS:
-        return _print_listing(_LISTINGS[command], args[1:])
+        return int(importlib.import_module(_LISTINGS[command]).main(args[1:]))
     if command in ("version", "--version"):
         print(importlib.import_module("popsr").__version__)
         return 0
     if command == "help" and args[1:]:
-        return _print_listing("popsr._help", args[1:])
+        return int(importlib.import_module("popsr._help").main(args[1:]))
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if args else 2
@@ -63,16 +68,75 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _print_listing(module: str, args: Sequence[str]) -> int:
-    """Run a command whose output may be cut off by its reader, as by ``head``."""
+class _Output(io.FileIO):
+    """The bytes of stdout.
+
+    Attributes:
+        problem: why some of them are lost.
+    """
+
+    problem: OSError | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        """As of a file, which forgets its errors."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.problem = error
+            raise
+
+
+def _open_output() -> _Output:
+    """Put streams in the place of those that are closed, else files that are opened later take their descriptors."""
+    if sys.stderr is None:
+        sys.stderr = _on_null(2, os.O_WRONLY)
+    if sys.stdout is None:
+        sys.stdout = _on_null(1, os.O_RDONLY)  # which refuses to be written
+    old, output = sys.stdout, _Output(1, "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(output),
+        old.encoding,
+        old.errors,
+        line_buffering=bool(old.line_buffering),
+        write_through=getattr(old, "write_through", False),
+    )
+    return output
+
+
+def _on_null(descriptor: int, flags: int) -> io.TextIOWrapper:
+    os.dup2(os.open(os.devnull, flags), descriptor)
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)))
+
+
+def run() -> int:
+    """Run the command of this process; in the place of a traceback of stdout's errors is a line on stderr.
+
+    Readers such as ``head`` that have enough are no error to tell of.
+    """
+    if sys.argv[1:2] == ["run"]:  # a program's streams are its own
+        return main()
+    command = " ".join(sys.argv[1:2]) or "help"  # a program that the command runs has other arguments
+    output, status = _open_output(), 1
     try:
-        status = int(importlib.import_module(module).main(args))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        try:
+            status = main()
+        finally:
+            sys.stdout.flush()
+    except BaseException:
+        if output.problem is None:
+            raise
+    if output.problem is None:
+        return status
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end
+    if isinstance(output.problem, BrokenPipeError):
         return 1
-    return status
+    got = output.problem.strerror
+    print(
+        f"popsr: {command}: cannot write to stdout, got {got}, expected a stream that takes all",
+        file=sys.stderr,
+    )
+    return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -135,3 +135,9 @@ except popsr.Error as error:
     assert run_python(program, POPSR_COMM="") == "range(0, 2)\n"
     pytest.importorskip("mpi4py")
     assert run_python(program, POPSR_COMM="world") == "range(0, 2)\n"
+
+
+@pytest.mark.parametrize("library", worlds.LIBRARIES)
+def test_calls_in_a_forked_child_are_refused_and_the_ranks_go_on(library: str) -> None:
+    out = worlds.check(library, 3, "tests_py.mpi.forked")
+    assert sorted(out.split("\n")) == ["", *(f"rank {rank} went on" for rank in range(3))], out

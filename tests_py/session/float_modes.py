@@ -14,6 +14,7 @@ AVAILABLE = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 _DEFAULT = 0x1F80
 _EXCEPTIONS = 0x3F  # flags that any operation may raise
+_TRAPPED = 0x1D
 
 
 class _Environment(ctypes.Structure):
@@ -31,6 +32,18 @@ def _get() -> _Environment:
 def mxcsr() -> int:
     """The control bits of this thread."""
     return int(_get().mxcsr) & ~_EXCEPTIONS
+
+
+@contextlib.contextmanager
+def traps() -> Iterator[None]:
+    """Invalid operations, divisions by zero, overflow and underflow end the process."""
+    libm, saved = ctypes.CDLL("libm.so.6"), _get()
+    libm.feenableexcept(_TRAPPED)
+    try:
+        yield
+        assert libm.fegetexcept() == _TRAPPED
+    finally:
+        libm.fesetenv(ctypes.byref(saved))
 
 
 @contextlib.contextmanager

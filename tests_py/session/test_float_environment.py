@@ -21,8 +21,8 @@ from popsr import fp8_utils, ops, sr
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.ops import fp8_mse_scale, group_quantize_compress_numpy, trig_tables
 from popsr.utils import to_numpy
-from tests_py.session.float_modes import AVAILABLE, MODES, float_mode, mxcsr
-from tests_py.support.helpers import Array, make_variable
+from tests_py.session.float_modes import AVAILABLE, MODES, float_mode, mxcsr, traps
+from tests_py.support.helpers import Array, make_variable, run_python
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="other CPUs and libraries set the modes otherwise")
 
@@ -33,6 +33,10 @@ WIDE = np.concatenate(
 SINGLE = WIDE.astype(np.float32)
 HALF = WIDE.astype(np.float16)
 FLOAT8 = fp8_utils.host_pow2scale_cast_to_fp8(WIDE, popsr.float8_143, 3)
+# Overflow, underflow and invalid operations wherever they are rounded or become integers.
+EXTREME = np.array([1e300, -1e39, 1e5, 1e-300, -1e-39, 1e-7, np.inf, np.nan, 0.0])
+with np.errstate(over="ignore", under="ignore"):
+    EXTREME_SINGLE = EXTREME.astype(np.float32)
 F32, F16, BF16 = popsr.float32, popsr.float16, popsr.bfloat16
 
 
@@ -119,6 +123,54 @@ def of_mapped_file() -> Array:
             return np.array(factory.next_memmap(folder, "w"))
 
 
+def of_checkpoint_cast(target: popsr.dtype) -> Array:
+    """Weights of float64 that become another dtype when they are loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "w.safetensors"
+        path.write_bytes(wide_checkpoint())
+        ir = popsr.Ir()
+        with ir.main_graph:
+            w = popsr.variable(np.zeros(WIDE.shape), target, name="w")
+            ops.print_tensor(popsr.constant(0))
+        with popsr.Session(ir) as session:
+            session.reset_host_weights(path, cast=True)
+            return session.get_tensor_data(w)
+
+
+@functools.cache
+def wide_checkpoint() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        ir = popsr.Ir()
+        with ir.main_graph:
+            popsr.variable(WIDE, popsr.float64, name="w", downcast=False)
+            ops.print_tensor(popsr.constant(0))
+        with popsr.Session(ir) as session:
+            popsr.io.save_safetensors(session, Path(folder) / "w.safetensors")
+        return (Path(folder) / "w.safetensors").read_bytes()
+
+
+def of_synthetic_data() -> Array:
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        stream, out = popsr.h2d_stream(WIDE.shape, F16), popsr.d2h_stream(WIDE.shape, F16)
+        ops.host_store(out, ops.host_load(stream))
+    ir.options.syntheticDataMode = popsr._options.enums.SyntheticDataMode.RandomNormal
+    with popsr.Session(ir) as session:
+        return session.run()[out]
+
+
+def of_float_attributes() -> Array:
+    """Numbers of ops that are infinite, zero or no numbers in the dtype of their tensors."""
+    ir = popsr.Ir()
+    with ir.main_graph, popsr.in_sequence():
+        x, out = popsr.constant(HALF), popsr.d2h_stream(HALF.shape, F16)
+        y = x * 1e39 + 1e-300
+        y = ops.detach(ops.where(popsr.constant(np.ones(HALF.shape, bool)), x, y))
+        ops.host_store(out, y)
+    with popsr.Session(ir) as session:
+        return session.run()[out]
+
+
 def of_print() -> Array:
     ir, text, before = popsr.Ir(), text_io.StringIO(), sys.stderr
     with ir.main_graph:
@@ -177,6 +229,20 @@ CASES: dict[str, Callable[[], Any]] = {
     "sr bracket": lambda: sr.bracket(SINGLE, SINGLE[::-1].copy())[2],
     "sr adamw": of_adamw,
     "adder": lambda: popsr.StochasticAdder("float32", seed=1).add_biased(SINGLE, SINGLE[::-1].copy()),
+    "extremes": lambda: np.concatenate(
+        [to_numpy(EXTREME, to).view(np.uint8) for to in (F16, BF16, F32, popsr.float8_143, popsr.float8_e5m2)]
+    ),
+    "extreme integers": lambda: np.concatenate(
+        [to_numpy(EXTREME, to).view(np.uint8) for to in (popsr.int8, popsr.int32, popsr.uint32, popsr.int64)]
+    ),
+    "extreme variable": lambda: values_of(lambda: popsr.variable(EXTREME, F16)),
+    "extreme constant": lambda: values_of(lambda: popsr.constant(EXTREME, F16)),
+    "extreme list": lambda: values_of(lambda: popsr.constant(EXTREME.tolist(), F16)),
+    "extreme sr": lambda: sr.cast(EXTREME_SINGLE, "float16", key=sr.Key(0)),
+    "checkpoint cast": lambda: of_checkpoint_cast(F32),
+    "checkpoint cast float16": lambda: of_checkpoint_cast(F16),
+    "synthetic data": of_synthetic_data,
+    "float attributes": of_float_attributes,
     "trigonometry": lambda: np.stack(trig_tables(20, 8, np_dtype=np.float64)),
     "truncated normal": lambda: (np.random.seed(0), truncated_normal((50,), 1 / 3))[1],  # noqa: NPY002
     "compressed": lambda: np.concatenate(
@@ -256,3 +322,20 @@ def test_threads_do_not_share_the_guard() -> None:
         for thread in threads:
             thread.join()
     assert results == [WIDE.astype(np.float32).tobytes()] * 4
+
+
+def test_traps_end_no_conversion() -> None:
+    """NumPy reports what overflows through x87, which has masks of its own."""
+    out = run_python("from tests_py.session.test_float_environment import trap; trap()")
+    assert out.split("\n")[-2:] == ["all", ""], out
+
+
+def trap() -> None:
+    """Run all cases with traps, in a process of its own, which a trap ends."""
+    for name, case in CASES.items():
+        print(name, flush=True)
+        expect = raw(case())
+        with traps():
+            got = case()
+        assert raw(got) == expect
+    print("all")

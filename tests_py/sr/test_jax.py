@@ -14,6 +14,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 sj = pytest.importorskip("popsr.sr.jax")
 
+MINUS = jnp.int32(-1)
 KEY = sr.Key(5).fold_in("w")
 OFFSETS = {"offset": 7}
 CALLS = named_calls(np.float16)
@@ -179,6 +180,7 @@ REFUSED: dict[str, Any] = {
     "dtype": (lambda x: sj.cast(x, "int8", key=KEY), errors.DTypeError, "cast: unknown dtype"),
     "step": (lambda x: sj.Key(1).at(0.5), errors.ArgumentTypeError, "Key.at: not an integer, got 0.5"),
     "negative step": (lambda x: sj.Key(1).at(-1), errors.AttributeValueError, "Key.at"),
+    "negative step of jax": (lambda x: sj.Key(1).at(MINUS), errors.AttributeValueError, "Key.at: got -1"),
     "key": (lambda x: sj.Key(x), errors.ArgumentTypeError, "Key: not a key, got float32"),
 }
 

@@ -15,7 +15,8 @@ PyObject* in_default_environment(PyObject*, PyObject* const* args, Py_ssize_t co
     PyErr_SetString(PyExc_TypeError, "in_default_environment: no function, got no arguments, expected one");
     return nullptr;
   }
-  const kernels::FloatEnvironment environment;
+  // All of it, not MXCSR alone: NumPy reports overflow by feraiseexcept, which traps in x87.
+  const kernels::PortableFloatEnvironment environment;
   return vectorcall(args[0], args + 1, count - 1, names);
 }
 

@@ -28,7 +28,8 @@ class PortableFloatEnvironment {
 
 #if defined(__SSE__)
 
-/// The same by MXCSR alone, in a few nanoseconds: no kernel computes in x87.
+/// The same by MXCSR alone, in a few nanoseconds: for kernels, none of which computes in x87. Foreign code may, as
+/// feraiseexcept does.
 class SseFloatEnvironment {
  public:
   SseFloatEnvironment() : saved_(_mm_getcsr()) {

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from popsr._host.arguments import read_path
 from popsr._host.files import file_errors, shown_path
+from popsr._host.regular_files import open_regular
 from popsr._record.file_format import MAGIC, TRAILER, VERSION, Tag
 from popsr.errors import FileError
 
@@ -96,8 +97,8 @@ def open_record(where: str, path: Any) -> RecordFile:
         FileError: it cannot be read, or is not a complete recording of this version.
     """
     target = read_path(where, path)
-    with file_errors(where, "read", target):
-        data = target.read_bytes()
+    with open_regular(target, where) as file, file_errors(where, "read", target):
+        data = file.read()
     if data[: len(MAGIC)] != MAGIC:
         _refuse(target, "another kind of file", "one of popsr.record", where)
     if len(data) < len(MAGIC) + 8:

@@ -88,7 +88,9 @@ class Channel:
 
         Raises:
             RankError: a rank does not come in time.
+            StateError: this process is not a rank itself.
         """
+        _refuse_child(waiting.call)
         if self._comm is not None and self.end is None:
             self.notices.listen()  # a rank may have ended what this one does not know of
             ended = self.notices.heard(Word.ENDED, self.life)
@@ -240,12 +242,21 @@ class Channel:
         _abandoned.extend(self.sessions)
 
     def require_life(self, call: str, life: int) -> None:
-        """Refuse calls of sessions that have ended."""
+        """Refuse calls of sessions that have ended, and those of children of ranks."""
+        _refuse_child(call)
         if self.end is not None or life != self.life:
             got = "an earlier error" if self.end is None else text_of(self.end)
             raise StateError(
                 f"{call}: the session of these ranks has ended, got {got}, expected a new session on all ranks"
             )
+
+
+def _refuse_child(call: str) -> None:
+    if rank_ends.is_child():
+        raise StateError(
+            f"{call}: the ranks of a session are the processes of MPI, got a child that one of them forked, expected "
+            "the call in its parent, or in the child a new session without comm"
+        )
 
 
 def _let_others_run() -> None:

@@ -7,6 +7,7 @@ that ends waits for the others, tells those that wait for it, and aborts all whe
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from popsr._session.rank_notices import Notices, Word, kind_of, text_of
 from popsr._text.one_line import one_line
 
-__all__ = ["Ending", "abort", "mark", "origin_of", "watch"]
+__all__ = ["Ending", "abort", "is_child", "mark", "origin_of", "watch"]
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -40,14 +41,29 @@ class Ending(Protocol):
         """True once all ranks have made them."""
 
 
+_children: list[int] = []  # this process, if it is a child by ``fork`` of a rank
 _watched: list[Ending] = []
+
+
+def is_child() -> bool:
+    """True in a child that ``fork`` made of a rank: messages there are its parent's, and it is not a rank itself."""
+    return bool(_children)
+
+
+def _note_fork() -> None:
+    if "mpi4py.MPI" in sys.modules:
+        _children.append(os.getpid())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 _failed: list[BaseException] = []
 
 
 def watch(messages: Ending) -> None:
     """End these when the process ends."""
     if not _watched:
-        atexit.register(_leave, os.getpid())
+        atexit.register(_leave)
         _previous.append(sys.excepthook)
         sys.excepthook = _report
     if messages not in _watched:
@@ -78,8 +94,8 @@ def _report(class_: type[BaseException], error: BaseException, trace: TracebackT
     except KeyboardInterrupt:
         pass
     _previous[0](class_, error, trace)
-    sys.stderr.flush()
-    if sys.modules["mpi4py.MPI"].Is_finalized():
+    _flush()
+    if is_child() or sys.modules["mpi4py.MPI"].Is_finalized():
         return
     kind = kind_of(error)
     text = one_line(f"{kind}: {error}") if kind else text_of(error)
@@ -89,7 +105,7 @@ def _report(class_: type[BaseException], error: BaseException, trace: TracebackT
 
 def _is_printed_elsewhere(error: BaseException) -> bool:
     """True when the rank of the error prints it, or if that does not, a lower rank than this one."""
-    if sys.modules["mpi4py.MPI"].Is_finalized():
+    if is_child() or sys.modules["mpi4py.MPI"].Is_finalized():
         return False
     told: tuple[Notices, int] | None = error.__dict__.get("_told_by")
     if told is not None and told[1] != told[0].rank:
@@ -102,10 +118,10 @@ def _is_printed_elsewhere(error: BaseException) -> bool:
     return False
 
 
-def _leave(process: int) -> None:
+def _leave() -> None:
     """End together with the other ranks, or end them."""
     mpi = sys.modules["mpi4py.MPI"]
-    if os.getpid() != process or mpi.Is_finalized():
+    if is_child() or mpi.Is_finalized():
         return
     try:
         is_together = not (_failed and "mpi4py.run" in sys.modules) and _waits_for_others(mpi)
@@ -118,10 +134,16 @@ def _leave(process: int) -> None:
 
 def abort(mpi: Any, status: int) -> None:
     """End all ranks, when launchers have passed on what this one printed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     time.sleep(_FORWARDS)
     mpi.COMM_WORLD.Abort(status)
+
+
+def _flush() -> None:
+    """Write what was printed; streams that are closed or full do not keep the ranks from ending."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
 
 
 def _waits_for_others(mpi: Any) -> bool:

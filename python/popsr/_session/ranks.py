@@ -22,7 +22,7 @@ from popsr._host.arguments import read_number
 from popsr._host.frameworks import framework
 from popsr._program import launcher
 from popsr._session.rank_channel import Channel, Views, Waiting, channel_of
-from popsr._session.rank_ends import mark
+from popsr._session.rank_ends import is_child, mark
 from popsr._session.rank_notices import error_of, kind_of, text_of
 from popsr._session.rank_program import program_items
 from popsr._session.rows import Array
@@ -230,8 +230,8 @@ class Ranks:
 
     @property
     def has_ended(self) -> bool:
-        """True after an error that ended the session."""
-        return self._channel.end is not None or self._channel.life != self._life
+        """True after an error that ended the session, and in children of ranks, which have no part in it."""
+        return is_child() or self._channel.end is not None or self._channel.life != self._life
 
     def _marked(self, error: BaseException) -> BaseException:
         """The error with the rank that has it, if that is another one; of the class that it has there."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr._host.float8 import FLOAT8, encode
+from popsr._host.float_environment import in_default_environment
 from popsr._options.enums import SyntheticDataMode
 from popsr._session.host_data import StreamPlan
 from popsr._session.rows import Array
@@ -37,6 +38,7 @@ class SyntheticData:
         """Arrays to be filled for the streams in use, which replace the caller's; other keys stay."""
         return {**given, **{plan.stream: np.empty(plan.shape, plan.numpy) for plan in plans}}
 
+    @in_default_environment
     def fill(self, plans: Iterable[StreamPlan], arrays: Iterable[Array], step: int) -> None:
         """Write the data of a run into the arrays of streams to the device.
 

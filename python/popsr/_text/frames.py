@@ -9,7 +9,15 @@ import re
 import sys
 from types import FrameType
 
-__all__ = ["file_and_line", "frame_place", "frame_text", "is_inside", "source_line", "user_frame"]
+__all__ = [
+    "absolute_path",
+    "file_and_line",
+    "frame_place",
+    "frame_text",
+    "is_inside",
+    "source_line",
+    "user_frame",
+]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
@@ -21,11 +29,19 @@ _CELL_LINE = r"(Cell In\[.*\]), line (\d+)"
 _cells: dict[str, bool] = {}
 
 
+def absolute_path(path: str) -> str:
+    """The absolute path of a file; the path as it is where the folder of the process was removed."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        return path
+
+
 def is_inside(filename: str) -> bool:
     """True for files of popsr, and of the standard library's context managers."""
     known = _inside.get(filename)
     if known is None:
-        path = os.path.abspath(filename)
+        path = absolute_path(filename)
         ours = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
         known = _inside[filename] = ours or path == _DECORATORS
     return known

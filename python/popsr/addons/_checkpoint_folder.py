@@ -58,7 +58,9 @@ def read_folder(where: str, path: Any) -> Path:
         raise UnsupportedError(
             f"{where}: Weights & Biases is not supported, got {shown(path)}, expected a folder"
         )
-    return read_path(where, path).absolute()
+    found = read_path(where, path)
+    with file_errors(where, "find", found):  # the folder of the process may be gone
+        return found.absolute()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._host.arguments import read_choice, read_int, read_items, read_shape
+from popsr._host.arguments import read_call, read_choice, read_int, read_items, read_shape
 from popsr._lazy import names_only
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
@@ -260,7 +260,8 @@ def tensor_parallel_input(
         )
     copies = [input_data] * tp
     if repeat_fn is not None:
-        copies = [_array(where, repeat_fn(input_data.copy(), i)) for i in range(tp)]
+        call = read_call(f"{where}: repeat_fn", repeat_fn)
+        copies = [_array(where, call(input_data.copy(), i)) for i in range(tp)]
     shapes = sorted({copy.shape for copy in copies})
     if len(shapes) > 1 or shapes[0][:1] != (rows,):
         raise ShapeError(f"{where}: repeat_fn returns other shapes, got {shapes}, expected ({rows}, ...)")

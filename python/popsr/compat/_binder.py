@@ -28,7 +28,7 @@ class Binder(Walker):
 
     def __init__(self, importer: Importer, index: Index) -> None:
         """``index``: of all modules of the program; this one adds itself."""
-        super().__init__({})
+        super().__init__({}, index.budget)
         self._import = importer
         self._index = index
         self._told: set[ast.expr] = set()  # targets whose values are bound
@@ -71,11 +71,12 @@ class Binder(Walker):
                 name, handled = alias.name, self.handles("ImportError")
                 self.bind(alias.asname or name, partial(_member, found, name, handled))
             elif isinstance(found, Known):
+                if found.path not in self.scope.imported_all:
+                    for name in _values.public_names(found):
+                        self._bind_import(name, _values.attribute(found, name))
                 self.scope.imported_all.append(found.path)
-                for name in _values.public_names(found):
-                    self._bind_import(name, _values.attribute(found, name))
             elif isinstance(found, ModuleSource):
-                self.scope.stars.append(found)
+                self.scope.stars[found] = None
             else:
                 self.scope.imported_all.append(found.path if isinstance(found, Missing) else "")
 

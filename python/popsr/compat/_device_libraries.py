@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from popsr._host.arguments import read_path
+from popsr._text.frames import absolute_path
 from popsr._text.shown import shown
 from popsr.errors import AttributeAccessError, FileError
 
@@ -55,7 +56,7 @@ class DeviceLibrary(ctypes.CDLL):
 
 def expect(path: str) -> None:
     """Let ``ctypes`` go on with a path where nothing is, because nothing was compiled."""
-    _expected.add(os.path.abspath(path))
+    _expected.add(absolute_path(path))
 
 
 def load_library(path: str | os.PathLike[str]) -> None:
@@ -109,7 +110,7 @@ def _init(self: ctypes.CDLL, *args: Any, **kwargs: Any) -> None:
 def _is_for_device(name: Any, text: str) -> bool:
     if not isinstance(name, (str, os.PathLike)):
         return False
-    path = os.path.abspath(os.fspath(name))
+    path = absolute_path(os.fspath(name))
     if path in _expected:
         return not os.path.exists(path)
     missing = _NEEDS_SDK.search(text)

@@ -6,12 +6,13 @@ Their attributes are never reported as missing; they are followed because object
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from popsr.compat import _values
-from popsr.compat._values import Foreign, Instance, Known, Missing, Own, Value
+from popsr.compat._values import Budget, Foreign, Instance, Known, Missing, Own, Value
 
 if TYPE_CHECKING:
     from popsr.compat._scopes import Scope
@@ -61,6 +62,7 @@ class Index:
     calls: dict[str, list[tuple[Scope, ast.Call]]] = field(default_factory=dict)
     classes: dict[ast.AST, OwnClass] = field(default_factory=dict)
     asked_for: set[str] = field(default_factory=set)  # with hasattr
+    budget: Budget = field(default_factory=Budget)
     defined: set[str] = field(default_factory=set)  # names of functions
     _below: dict[OwnClass, list[OwnClass]] | None = None
     _stored: dict[str, dict[Value, list[Store]]] = field(default_factory=dict)
@@ -127,6 +129,7 @@ class OwnFunction(Own):
         self._index = index
         self._decorators: set[str] | None = None
         self._is_busy = False
+        self._arguments: dict[tuple[ast.Call, int], dict[str, ast.expr] | None] = {}
 
     @property
     def decorators(self) -> set[str]:
@@ -198,27 +201,35 @@ class OwnFunction(Own):
         return int(not isinstance(owner, OwnClass))
 
     def _argument(self, scope: Scope, call: ast.Call, name: str, bound: int) -> object:
-        if any(isinstance(each, ast.Starred) for each in call.args) or any(
-            each.arg is None for each in call.keywords
-        ):
+        if (call, bound) not in self._arguments:
+            self._arguments[call, bound] = self._matched(call, bound)
+        given = self._arguments[call, bound]
+        if given is None:
+            return None
+        if name in given:
+            return _NOTHING if is_none(given[name]) else scope.value(given[name])
+        default = self._defaults.get(name)
+        return _NOTHING if default is None or is_none(default) else self._outer.value(default)
+
+    def _matched(self, call: ast.Call, bound: int) -> dict[str, ast.expr] | None:
+        """The arguments of a call by parameter; None where they are not known."""
+        if any(isinstance(each, ast.Starred) for each in call.args):
             return None
         args = self.node.args
         names = [each.arg for each in (*args.posonlyargs, *args.args)][bound:]
-        given = dict(zip(names, call.args, strict=False)) | {
-            each.arg: each.value for each in call.keywords if each.arg is not None
-        }
-        if name in given:
-            return _NOTHING if is_none(given[name]) else scope.value(given[name])
-        default = self._default(name)
-        return _NOTHING if default is None or is_none(default) else self._outer.value(default)
+        named = {each.arg: each.value for each in call.keywords if each.arg is not None}
+        is_known = all(each.arg is not None for each in call.keywords)
+        return dict(zip(names, call.args, strict=False)) | named if is_known else None
 
-    def _default(self, name: str) -> ast.expr | None:
+    @functools.cached_property
+    def _defaults(self) -> dict[str, ast.expr | None]:
         args = self.node.args
         positional = [*args.posonlyargs, *args.args]
         found = zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)
         defaults: dict[str, ast.expr | None] = {arg.arg: value for arg, value in found}
-        defaults |= {arg.arg: value for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
-        return defaults.get(name)
+        return defaults | {
+            arg.arg: value for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        }
 
 
 _NOTHING = object()
@@ -252,6 +263,7 @@ class OwnClass(Own):
             self._mro = [self]  # of a class that is its own base
             for base in map(self.outer.value, self.node.bases):
                 found = base.mro() if isinstance(base, OwnClass) else [base]
+                self.index.budget.take(len(found) * len(self._mro))
                 self._mro += [each for each in found if each not in self._mro]
         return self._mro
 

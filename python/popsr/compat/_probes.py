@@ -55,14 +55,14 @@ def _literal(node: ast.expr) -> tuple[Any, bool]:
     return (value, True) if isinstance(value, (str, int, float, type(None))) else (None, False)
 
 
-@functools.lru_cache(typed=True)
+@functools.lru_cache(maxsize=None, typed=True)
 def _error_of_replication(value: Any, is_literal: bool) -> str | None:
     if not is_literal or (isinstance(value, int) and value > _MOST_REPLICAS):
         return None
     return _error(lambda: popsr.Ir(value))
 
 
-@functools.lru_cache(typed=True)
+@functools.lru_cache(maxsize=None, typed=True)
 def _error_of_device(value: Any, is_literal: bool) -> str | None:
     if not is_literal:
         return None
@@ -72,7 +72,7 @@ def _error_of_device(value: Any, is_literal: bool) -> str | None:
     return _error(lambda: popsr.Session(ir, value))
 
 
-@functools.lru_cache(typed=True)
+@functools.lru_cache(maxsize=None, typed=True)
 def _error_of_option(name: str, value: Any, is_literal: bool) -> str | None:
     return (
         _error(lambda: setattr(Options(), name, value)) if is_literal and hasattr(Options(), name) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from popsr._host.regular_files import open_regular
 from popsr._text.shown import shown
 from popsr.compat import _values
 from popsr.compat._binder import Binder
@@ -79,15 +80,12 @@ class OwnModule(ModuleSource):
             FileError: it cannot be read.
             SyntaxError: it is not a program.
         """
-        try:
-            self.source = self.path.read_bytes()
-        except OSError as error:
-            found = FileError(f"check: cannot read {shown(str(self.path))}, got {error.strerror or error}")
-            found.errno = error.errno
-            raise found from None
+        with open_regular(self.path, "check") as file:
+            self.source = file.read()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the program's style
             tree = ast.parse(self.source)
+        self._project.index.budget.add_source(self.source)
         self.scopes = Binder(self.imported, self._project.index).bind_all(tree)
         self.tree = tree
 

@@ -15,8 +15,8 @@ from popsr._text.nearest import nearest
 from popsr.compat import _gone, _probes, _values
 from popsr.compat._dataclass_fields import unhashable_defaults
 from popsr.compat._project import OwnModule, Project
-from popsr.compat._scopes import Walker, text_of
-from popsr.compat._values import Foreign, Instance, Known, Missing, Value
+from popsr.compat._scopes import Scope, Walker, text_of
+from popsr.compat._values import Foreign, Instance, Known, Missing, TooManySteps, Value
 
 __all__ = ["Finding", "Findings", "scan"]
 
@@ -56,7 +56,10 @@ class Findings:
 def scan(project: Project) -> Findings:
     """Look up all names of all modules of a program."""
     project.is_complete = True
-    stored, added = _stored_on_popsrs(project), _added_by_subclasses(project)
+    try:
+        stored, added = _stored_on_popsrs(project), _added_by_subclasses(project)
+    except TooManySteps:  # again where a module is read
+        stored, added = set(), set()
     result = Findings()
     for module in project.modules.values():
         if module.tree is None:
@@ -66,6 +69,9 @@ def scan(project: Project) -> Findings:
             reader.visit(module.tree)
         except RecursionError:
             project.problems.append((module.path, SyntaxError("nested too deeply")))
+            continue
+        except TooManySteps as error:
+            project.problems.append((module.path, error))
             continue
         result.found += reader.findings()
         result.used |= reader.used
@@ -104,7 +110,7 @@ class _Reader(Walker):
     """Looks up every name of a module."""
 
     def __init__(self, module: OwnModule, project: Project, stored: set[str], added: set[str]) -> None:
-        super().__init__(module.scopes)
+        super().__init__(module.scopes, project.index.budget)
         self._added = added
         self.used: set[str] = set()
         self._module = module
@@ -118,6 +124,8 @@ class _Reader(Walker):
             for each in (module.tree.body if module.tree is not None else ())
         )
         self._places: dict[tuple[int, str], tuple[int, Finding]] = {}  # with the column in bytes
+        self._texts: set[str] = set()
+        self._sources: dict[Scope, str] = {}
 
     def findings(self) -> list[Finding]:
         """In the order of their places."""
@@ -139,6 +147,7 @@ class _Reader(Walker):
             return
         line, column = _place(node)
         finding = Finding(self._module.path, line, 0, kind, text, suggestion, note)
+        self._texts.add(text)
         before = self._places.get((line, text))
         if before is None or before[0] > column:
             self._places[line, text] = column, finding
@@ -176,7 +185,7 @@ class _Reader(Walker):
             self._report(node, "removed", text, error="ImportError")
         elif not _gone.is_found(root):
             text = f"no module {root}: not installed here"
-            if not any(each.text == text for _, each in self._places.values()):
+            if text not in self._texts:
                 self._report(node, "not installed", text, error="ImportError", note=True)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -298,11 +307,18 @@ class _Reader(Walker):
         """Names that only ``from module import *`` could have bound."""
         if not isinstance(node.ctx, ast.Load) or self.scope.home(node.id) is not None:
             return
-        sources = self.scope.all_imported_all()
+        source = self._last_source()
         known = hasattr(builtins, node.id) or node.id.startswith("__")
-        if sources and "" not in sources and not known:
-            suggestion = _values.suggestion(_values.module(sources[-1]), node.id)
-            self._report_missing(node, "name", f"{sources[-1]}.{node.id}", "NameError", suggestion)
+        if source and not known:
+            suggestion = _values.suggestion(_values.module(source), node.id)
+            self._report_missing(node, "name", f"{source}.{node.id}", "NameError", suggestion)
+
+    def _last_source(self) -> str:
+        """The last module whose names are all imported; empty without one, or if one of them is not popsr's."""
+        if self.scope not in self._sources:
+            sources = self.scope.all_imported_all()
+            self._sources[self.scope] = sources[-1] if sources and "" not in sources else ""
+        return self._sources[self.scope]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         cls = self._index.classes.get(node)

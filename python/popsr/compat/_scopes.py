@@ -16,7 +16,7 @@ from typing import Any
 from popsr.compat import _values
 from popsr.compat._classes import PRIVATE_PREFIX
 from popsr.compat._own import OwnFunction
-from popsr.compat._values import Foreign, Items, Own, Value
+from popsr.compat._values import Budget, Foreign, Items, Own, Value
 
 __all__ = ["COMPREHENSIONS", "FunctionNode", "ModuleSource", "Scope", "Walker", "text_of"]
 
@@ -67,13 +67,16 @@ class ModuleSource(Own):
 class Scope:
     """The names of a module, class, function or comprehension."""
 
-    def __init__(self, parent: Scope | None = None, node: ast.AST | None = None) -> None:
-        """``node``: what has the scope."""
+    def __init__(
+        self, parent: Scope | None = None, node: ast.AST | None = None, budget: Budget | None = None
+    ) -> None:
+        """``node``: what has the scope; ``budget``: of the program, where there is no parent."""
         self.parent = parent
+        self.budget: Budget = parent.budget if parent else budget or Budget()
         self.node = node
         self.bindings: dict[str, list[Callable[[], Value]]] = {}
         self.imported_all: list[str] = []  # modules of `from module import *`
-        self.stars: list[ModuleSource] = []  # the program's own such modules
+        self.stars: dict[ModuleSource, None] = {}  # the program's own such modules
         self.returns: list[ast.expr | None] = []
         self.yields: list[ast.expr | None] = []
         self._values: dict[str, Value] = {}
@@ -82,6 +85,7 @@ class Scope:
         """The scope of a name that is used in this one; None when the program does not bind it."""
         scope: Scope | None = self
         while scope is not None:
+            self.budget.take(len(scope.stars))
             is_visible = scope is self or not isinstance(scope.node, ast.ClassDef)
             if is_visible and (name in scope.bindings or any(each.exports(name) for each in scope.stars)):
                 return scope
@@ -91,6 +95,7 @@ class Scope:
     def all_imported_all(self) -> list[str]:
         """Modules of ``from module import *`` here and further out; "" is one that is not popsr's."""
         own = [source for star in self.stars for source in star.unknown_sources()]
+        self.budget.take(len(self.imported_all) + len(own))
         return (self.parent.all_imported_all() if self.parent else []) + self.imported_all + own
 
     def name(self, name: str) -> Value:
@@ -111,7 +116,12 @@ class Scope:
         return _values.join(values + [star.attribute(name) for star in self.stars if star.exports(name)])
 
     def value(self, node: ast.expr | None) -> Value:
-        """The value of an expression in this scope."""
+        """The value of an expression in this scope.
+
+        Raises:
+            TooManySteps: the program's budget is used up.
+        """
+        self.budget.take()
         if isinstance(node, ast.Name):
             return self.name(node.id)
         if isinstance(node, ast.Attribute):
@@ -164,10 +174,10 @@ class Scope:
 class Walker(ast.NodeVisitor):
     """Walks through a program and knows the scope, and which errors of missing names the program handles."""
 
-    def __init__(self, scopes: dict[ast.AST, Scope]) -> None:
+    def __init__(self, scopes: dict[ast.AST, Scope], budget: Budget) -> None:
         """``scopes``: of nodes that have one; filled when it is empty."""
         self.scopes = scopes
-        self.scope = Scope()
+        self.scope = Scope(budget=budget)
         self._handled: list[set[str]] = []
         self._visitors: dict[type, Callable[[ast.AST], object]] = {}
 

@@ -62,6 +62,11 @@ class Items:
 
     values: tuple[Value, ...]
 
+    @functools.cached_property
+    def first(self) -> Items:
+        """The first that was made of the same values; found once, as each may hold another many times."""
+        return _items.setdefault(tuple(map(_identity, self.values)), self)
+
 
 class Own:
     """Something that the program defines: a module, function, class or object of such a class."""
@@ -85,6 +90,35 @@ class Own:
 
 
 Value: TypeAlias = Known | Instance | Missing | Foreign | Items | Own | None
+_items: dict[tuple[object, ...], Items] = {}
+
+
+class TooManySteps(SyntaxError):
+    """The values of a program's names are made of each other too often."""
+
+
+class Budget:
+    """Steps that reading a program may take, in proportion to its bytes: programs take 0.1 a byte.
+
+    Lines of a program may double the work of the lines before them.
+    """
+
+    def __init__(self) -> None:
+        self._left = 200_000
+
+    def add_source(self, source: bytes) -> None:
+        """A file of the program."""
+        self._left += 2 * len(source)
+
+    def take(self, steps: int = 1) -> None:
+        """Count steps.
+
+        Raises:
+            TooManySteps: none are left.
+        """
+        self._left -= steps
+        if self._left < 0:
+            raise TooManySteps("names that are made of each other too often")
 
 
 def join(values: Iterable[Value]) -> Value:
@@ -97,7 +131,7 @@ def _identity(value: Value) -> object:
     if isinstance(value, Known):
         return Known, id(value.object)
     if isinstance(value, Items):
-        return Items, tuple(map(_identity, value.values))
+        return Items, id(value.first)
     return (Instance, value.cls) if isinstance(value, Instance) else value
 
 
@@ -298,17 +332,38 @@ def suggestion(owner: Value, name: str) -> str:
     if isinstance(owner, Instance) and owner.cls is Options:
         return _suggested_option(name)
     if isinstance(owner, Known):
-        names = {
-            *dir(owner.object),
-            *getattr(owner.object, "__dict__", ()),
-            *getattr(owner.object, "__all__", ()),
-        }
+        own = getattr(owner.object, "__dict__", ())
+        names = (
+            _names(owner.object, len(own)) if isinstance(owner.object, Hashable) else _all_names(owner.object)
+        )
     elif isinstance(owner, Instance):
-        names = {*dir(owner.cls), *_classes.fields(owner.cls)}
+        names = _names_of_instances(owner.cls)
     else:
         return ""
-    private = name.startswith("_")
-    return nearest(name, sorted(each for each in names if each.startswith("_") == private))
+    return nearest(name, names[name.startswith("_")])
+
+
+def _all_names(owner: Any) -> tuple[list[str], list[str]]:
+    """Public and private names of an object."""
+    own, public = getattr(owner, "__dict__", ()), getattr(owner, "__all__", ())
+    return _parted({*dir(owner), *own, *public})
+
+
+@functools.cache
+def _names(owner: Any, number: int) -> tuple[list[str], list[str]]:
+    """``number``: of its own names, which grow as its modules are imported."""
+    del number
+    return _all_names(owner)
+
+
+@functools.cache
+def _names_of_instances(cls: type) -> tuple[list[str], list[str]]:
+    return _parted({*dir(cls), *_classes.fields(cls)})
+
+
+def _parted(names: set[str]) -> tuple[list[str], list[str]]:
+    private = {each for each in names if each.startswith("_")}
+    return sorted(names - private), sorted(private)
 
 
 def _suggested_option(name: str) -> str:

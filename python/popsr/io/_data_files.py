@@ -16,7 +16,7 @@ from typing import Any
 from popsr._host.files import file_errors, shown_path
 from popsr.errors import Error, FileError
 from popsr.io._budget import Budget
-from popsr.io._new_file import NewFile, leftovers, sibling_name
+from popsr.io._new_file import NewFile, leftovers, remove, sibling_name
 from popsr.io._onnx_format import DATA_FILE, OLD_DATA, PRODUCER, metadata
 from popsr.io._onnx_read import read_model
 from popsr.io._open_file import OpenFile
@@ -34,15 +34,7 @@ def data_file(model: Path) -> Path:
 
 def remove_data(where: str, path: Path) -> None:
     """Remove a data file that is not needed any more; a failure is logged, for all that matters is saved."""
-    try:
-        path.unlink()
-    except OSError as error:
-        _logger.warning(
-            "%s: cannot remove the data file %s, got %s: it is not needed any more",
-            where,
-            shown_path(path),
-            error.strerror,
-        )
+    remove(where, path, "data file", "it is not needed any more")
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,10 @@ class OldData:
 
     @contextlib.contextmanager
     def replaced(self, where: str, onnx: Any, new: NewFile) -> Iterator[None]:
-        """The block gives the model its new file; then the old data files are removed."""
+        """The block gives the model its new file; then the old data files are removed.
+
+        So they are also where the folder of the new file cannot be synchronised: file systems keep the order of both.
+        """
         if not self.files:
             yield
             return
@@ -93,11 +88,17 @@ class OldData:
             note.write_at(0, self._note(onnx))
             try:
                 yield
-                for file in self.files:
-                    remove_data(where, file)
             finally:
-                if new.is_committed and any(map(os.path.exists, self.files)):
-                    note.keep()
+                if new.is_committed:
+                    self._remove(where, note)
+
+    def _remove(self, where: str, note: NewFile) -> None:
+        try:
+            for file in self.files:
+                remove_data(where, file)
+        finally:
+            if any(map(os.path.exists, self.files)):
+                note.keep()
 
     def _note(self, onnx: Any) -> bytes:
         """A model without tensors that has the names."""

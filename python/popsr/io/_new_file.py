@@ -16,7 +16,7 @@ from popsr._host.files import file_errors, shown_path
 from popsr.io._attributes import Attributes
 from popsr.io._digest import Digest
 
-__all__ = ["NewFile", "NoFile", "leftovers", "remove_leftovers", "sibling_name"]
+__all__ = ["NewFile", "NoFile", "leftovers", "remove", "remove_leftovers", "sibling_name"]
 
 _STEP = 4 << 20  # of one system call: what the digest has read is still in the cache when it is written
 _SMALL = 64 << 10
@@ -64,8 +64,7 @@ class NewFile:
         if self._file >= 0:
             try:
                 if not self._is_kept:
-                    with contextlib.suppress(OSError):
-                        os.unlink(self._temporary)
+                    remove(self._where, self._temporary, "temporary file", "the next save removes it")
             finally:
                 self._close()
 
@@ -172,6 +171,21 @@ class NoFile(NewFile):
     def commit(self, *, is_kept: bool = True) -> None:  # noqa: ARG002 - no file stays
         """Do nothing."""
         self.is_committed = True
+
+
+def remove(where: str, path: str | Path, what: str, consequence: str) -> None:
+    """Remove a file that is of no use; a failure is logged."""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        _logger.warning(
+            "%s: cannot remove the %s %s, got %s: %s",
+            where,
+            what,
+            shown_path(path),
+            error.strerror,
+            consequence,
+        )
 
 
 def remove_leftovers(where: str, owner: Path) -> None:

@@ -75,7 +75,8 @@ class Key:
         """``Key.at`` of a step, which may be traced.
 
         Args:
-            step: an integer, or an array of jax with one.
+            step: an integer, or an array of jax with one. A traced one that is negative is refused when it is known,
+                inside of jax's own error.
         """
         return self._then("at", step)
 
@@ -91,10 +92,10 @@ class Key:
         text, leaves = None, self._leaves
         if isinstance(data, str) and call == "fold_in":
             kind, text = "text", data
-        elif isinstance(data, jax.Array) and data.shape == () and jnp.issubdtype(data.dtype, jnp.integer):
+        elif _is_integer(data) and isinstance(data, jax.core.Tracer):
             kind, leaves = "traced", (*leaves, data)
-        elif integer_of(data) is not None:
-            number = read_int(f"Key.{call}", data, 0, 2**64 - 1)
+        elif _is_integer(data) or integer_of(data) is not None:
+            number = read_int(f"Key.{call}", int(data) if _is_integer(data) else data, 0, 2**64 - 1)
             kind, leaves = "pair", (*leaves, np.array([number & _WORD, number >> 32], np.uint32))
         else:
             raise ArgumentTypeError(f"Key.{call}: not an integer, got {shown(data)}, expected 0 to 2**64 - 1")
@@ -116,6 +117,11 @@ class Key:
             f".{call}({'...' if text is None else repr(text)})" for call, _, text in self._chain[1:]
         )
         return f"Key(...){calls}"
+
+
+def _is_integer(data: Any) -> bool:
+    """True for an array of jax with one integer."""
+    return isinstance(data, jax.Array) and data.shape == () and jnp.issubdtype(data.dtype, jnp.integer)
 
 
 def _words_of_jax(root: jax.Array) -> Any:

@@ -201,6 +201,11 @@ def test_axes_are_counted_from_the_first() -> None:
 
 X, X0 = numbers(4, 6), np.array(1.0)
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (
+        lambda: am.tensor_parallel_input(X, 2, 2, repeat_fn=unchecked(-1)),
+        Argument,
+        "tensor_parallel_input: repeat_fn cannot be called, got -1, expected a function",
+    ),
     (lambda: am.shard(unchecked([1]), 1, 0), Argument, r"shard: not an array, got \[1\]"),
     (
         lambda: am.shard(X, 3, 0),

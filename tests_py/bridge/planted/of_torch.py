@@ -239,7 +239,7 @@ def step(model, x, y):
 
 
 model, batch = Net, (torch.ones(2, 4), torch.zeros(2, 2))
-options = {"groups": {"x": [[0, 1], [2, 3]], "y": [[0, 1], [2, 3]]}}
+options = {"groups": {"[xy]": [[0, 1], [2, 3]], "one": [[0, 2], [1, 3]], "two": [[0, 2], [1, 3]]}}
 '''
 _TENSOR_SUM = _TENSOR.replace("LINE_SUM", "{{}}").replace("LINE_MEAN", 'g = fc.all_reduce(g, "avg", across)')
 _TENSOR_MEAN = _TENSOR.replace("LINE_SUM", 'out = fc.all_reduce(part, "sum", within)').replace(
@@ -267,7 +267,8 @@ def step(model, x, y):
         model.w.sub_(0.1 * shard)
 
 
-model, batch, options = Net, (torch.ones(2, 4), torch.zeros(2, 2)), {}
+model, batch = Net, (torch.ones(2, 4), torch.zeros(2, 2))
+options = {"groups": {"w": [[0, 2], [1, 3]]}}
 '''
 
 _MEAN = "g = mean(g)"

@@ -29,7 +29,7 @@ _HANG = datetime.timedelta(seconds=60)
 
 
 class RankError(RuntimeError):
-    """What ranks raised.
+    """Errors that ranks raised.
 
     Attributes:
         errors: the traceback of each rank as text, None of those that raised nothing.

@@ -85,7 +85,7 @@ UNFOLLOWED = {
     "gradient_as_bucket_view=True beside find_unused_parameters=True": with_options(
         gradient_as_bucket_view=True, find_unused_parameters=True
     ),
-    "no part of the model": other_wrapper,
+    "outside of the model": other_wrapper,
     "parameters were replaced": with_options(replaced),
     "join()": joining,
 }

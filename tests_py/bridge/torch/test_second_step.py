@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import random
 import warnings
@@ -65,6 +66,18 @@ class Cached(Layer):
         if x.shape not in self.kept:
             self.kept[x.shape] = self.make(x)
         return self.lin(x + self.kept[x.shape])
+
+
+@functools.lru_cache
+def positions(count: int) -> Any:
+    return torch.arange(float(count)).cos()
+
+
+class Global(Layer):
+    """Keeps positions outside of the model."""
+
+    def forward(self, x: Any) -> Any:
+        return self.lin(x * positions(4))
 
 
 class Last(Layer):
@@ -391,6 +404,15 @@ def test_model_stays_as_it_is(made: Any) -> None:
     assert vars(made) == before
     assert all(p.grad is None for p in made.parameters())
     assert torch.is_grad_enabled()
+
+
+def test_cache_outside_of_the_model() -> None:
+    positions.cache_clear()
+    with pytest.raises(UnsupportedError, match=f"{KEPT}.* made by one call before trace_step"):
+        bridge.trace_step(trained, Global, OPTIMIZERS["sgd"], rows_of, replicas=2)
+    positions.cache_clear()
+    Global()(torch.ones(8, 4))
+    check_claims(trained, Global, OPTIMIZERS["sgd"])
 
 
 def environment() -> tuple[str | None, ...]:

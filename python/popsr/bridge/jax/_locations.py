@@ -8,6 +8,7 @@ import os
 import sysconfig
 from typing import Any
 
+from popsr._text.frames import absolute_path
 from popsr.bridge.jax._framework import the_jax
 
 __all__ = ["is_of_jax", "is_transposed", "user_line"]
@@ -23,7 +24,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 @functools.cache
 def _rank(file: str) -> int:
     """0 for files of the user, 1 for libraries, 2 for jax itself and this package."""
-    path = os.path.abspath(file)
+    path = absolute_path(file)
     if path.startswith((_PACKAGE, _folder_of_jax(), _folder_of_jaxlib())) or file.startswith("<frozen"):
         return 2
     return 1 if _SITE in path or path.startswith(_LIBRARIES) else 0

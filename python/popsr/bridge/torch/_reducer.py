@@ -95,7 +95,7 @@ _SWITCHES = "require_backward_grad_sync, require_forward_param_sync"
 
 
 def _switches(wrapper: Any) -> tuple[bool, bool]:
-    """What one step leaves for the next; whether buffers are sent counts where there are some."""
+    """Switches that one step leaves for the next; whether buffers are sent counts where there are some."""
     sends = wrapper.forward_sync_buffers and any(True for _ in wrapper.module.buffers())
     return wrapper.require_backward_grad_sync, bool(wrapper.require_forward_param_sync and sends)
 
@@ -108,7 +108,7 @@ def _only_followed(wrapper_class: Any) -> Iterator[None]:
     def checked(self: Any, *args: Any, **options: Any) -> Any:
         if not isinstance(self.reducer, Reducer):
             raise UnsupportedError(
-                "trace_step: a DistributedDataParallel that is no part of the model is called at "
+                "trace_step: a DistributedDataParallel outside of the model is called at "
                 f"{shown_place(current_place())}, got one around {shown(type(self.module).__name__)}, expected the "
                 "wrapper, or a module that holds it, as model"
             )
@@ -182,7 +182,7 @@ class Reducer:
         self._expects = self._was_prepared = self._relies_on_before = False
         self._attach()
 
-    # What the wrapper calls
+    # Calls of the wrapper
 
     def set_runtime_stats_and_log(self) -> None:
         """Log nothing."""

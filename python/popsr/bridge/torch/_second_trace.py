@@ -60,7 +60,7 @@ def record_steps(call: StepCall, where: str) -> tuple[Recorded, list[Any]]:
 
 
 def _trace(call: StepCall, kept: _Kept, where: str) -> _Trace:
-    call.kept = kept if kept.traces else None
+    call.kept = kept
     recorded = record(call, call.inputs())
     check_constants(call.leaves, recorded.module, where)
     check_writes(call.shared, call.leaves, recorded.module, where)
@@ -111,7 +111,7 @@ class _Kept:
         text = f"{shown(name)} of shape {tuple(t.shape)}" if name else f"one of shape {tuple(t.shape)}"
         raise UnsupportedError(
             f"{self._where}: a tensor kept from the step before is used at {shown_place(current_place())}, got {text}, "
-            "expected states that are registered as buffers of the model"
+            "expected a buffer of the model for what changes, and what stays made by one call before trace_step"
         )
 
     def _value(self, node: Any, module: Any) -> Any:

@@ -202,6 +202,8 @@ def check_constants(leaves: Sequence[Any], module: Any, where: str) -> None:
     states = [(leaf, place_of(leaf.local)) for leaf in leaves if leaf.role == "state"]
     for node in module.graph.nodes:
         value = getattr(module, node.target, None) if node.op == "get_attr" else None
+        if hasattr(value, "graph"):
+            check_constants(leaves, value, where)
         if not isinstance(value, torch.Tensor):
             continue
         place = place_of(getattr(value, "_local_tensor", value))

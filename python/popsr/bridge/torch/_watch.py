@@ -29,7 +29,7 @@ def watched(
     Args:
         parameters: the model's own, by their paths; a step has others in their place.
         traced: the tensors of this trace.
-        kept: a function of a fake tensor of the step before that gives what to use in its place; None in the first.
+        kept: a function of a fake tensor of a trace before that gives what to use in its place.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -59,7 +59,7 @@ def watched(
                     f"{shown_place(current_place())}, got {shown(names[id(args[0])])}, expected those of the model "
                     "that the step is given, which the step before has not made anew"
                 )
-            if kept is not None and mode is not None:
+            if mode is not None:
                 args = current(tuple(args), func)
                 options = {key: current(value, func) for key, value in options.items()}
             if func == tensor.data.__set__:

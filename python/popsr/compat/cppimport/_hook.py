@@ -10,6 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from popsr._text.frames import absolute_path
 from popsr._text.shown import shown
 from popsr.compat.cppimport._bindings import Binding, read_binding
 from popsr.errors import MissingPackageError
@@ -67,7 +68,7 @@ def find_file(stem: str, paths: Iterable[str], *, must_opt_in: bool) -> str | No
     """
     for folder in paths:
         for suffix in SUFFIXES:
-            file = os.path.join(os.path.abspath(folder or "."), stem + suffix)
+            file = os.path.join(absolute_path(folder or "."), stem + suffix)
             if os.path.isfile(file) and (not must_opt_in or _opts_in(file)):
                 return file
     return None

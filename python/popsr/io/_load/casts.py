@@ -8,12 +8,14 @@ import ml_dtypes
 import numpy as np
 
 from popsr._host.files import shown_name
+from popsr._host.float_environment import in_default_environment
 from popsr._session.rows import Array
 from popsr.errors import DTypeError
 
 __all__ = ["cast_values"]
 
 
+@in_default_environment
 def cast_values(where: str, name: str, array: Array, target: np.dtype[Any]) -> Array:
     """Values in another dtype: floats are rounded once, to nearest even; all other casts are exact.
 
