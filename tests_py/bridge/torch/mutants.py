@@ -21,15 +21,14 @@ class Mutant:
     """One fault.
 
     Attributes:
-        places: what is replaced: a module of the bridge, and a name in it with dots for members.
-        worse: makes the replacement of what is there.
+        places: what is replaced: a module of the bridge, a name in it with dots for members, and what makes the
+            replacement of what is there.
         kinds: kinds of statements that show it.
         wrapper: key of the function that makes the model of programs that show it.
         fails: how a program fails with it.
     """
 
-    places: tuple[tuple[str, str], ...]
-    worse: Callable[[Any], Any]
+    places: tuple[tuple[str, str, Callable[[Any], Any]], ...]
     kinds: tuple[str, ...]
     wrapper: str = ""
     fails: str = "false"
@@ -38,12 +37,12 @@ class Mutant:
     def in_force(self) -> Iterator[None]:
         """Inside, popsr has the fault."""
         with contextlib.ExitStack() as stack:
-            for module, name in self.places:
+            for module, name, worse in self.places:
                 *path, last = name.split(".")
                 home: Any = importlib.import_module(f"popsr.bridge.{module}")
                 for each in path:
                     home = getattr(home, each)
-                new = self.worse(vars(home).get(last))
+                new = worse(vars(home).get(last))
                 stack.enter_context(mock.patch.object(home, last, new, create=last not in vars(home)))
             yield
 
@@ -113,13 +112,18 @@ def _seeded_alike(drawn: Any) -> Any:
     return worse
 
 
-def _at_backward(_expects: Any) -> Any:
+def _at_backward(_ready: Any) -> Any:
     """The wrapper's switch counts when a gradient is there, not at the forward pass."""
-    return property(lambda self: self._wrapper.require_backward_grad_sync, lambda self, value: None)
+    import torch
+    import torch.distributed._functional_collectives as functional
 
+    def worse(self: Any, i: int) -> None:
+        p = self._parameters[i]
+        if self._wrapper.require_backward_grad_sync and p.grad is not None:
+            with torch.no_grad():
+                p.grad.copy_(functional.all_reduce(p.grad / self._group.size(), "sum", self._group))
 
-def _given(op: Any, args: Any, options: Any) -> Any:
-    return None, op, args, options
+    return worse
 
 
 def _as_they_are(_launched: Any) -> Any:
@@ -128,39 +132,40 @@ def _as_they_are(_launched: Any) -> Any:
 
 MUTANTS = {
     "writes at places of ranks are lost": Mutant(
-        (("torch._varying", "Operands._select"),), _without_writes, ("write",)
+        (("torch._varying", "Operands._select", _without_writes),), ("write",)
     ),
     "constants are compared by value": Mutant(
-        (("torch._varying", "key_of"), ("torch._merge", "key_of")), _by_value, ("constant",)
+        (("torch._varying", "key_of", _by_value), ("torch._merge", "key_of", _by_value)), ("constant",)
     ),
     "shared memory is not followed": Mutant(
-        (("torch._leaves", "sharing"),), _never_shared, ("shared storage",)
+        (("torch._leaves", "sharing", _never_shared),), ("shared storage",)
     ),
-    "data that is set is lost": Mutant((("torch._watch", "_set_data"),), _nothing, ("data replaced",)),
+    "data that is set is lost": Mutant((("torch._watch", "_set_data", _nothing),), ("data replaced",)),
     "memory is taken to be zero": Mutant(
-        (("torch._uninitialised", "_Memory"),), _nothing_read, ("uninitialised",)
+        (("torch._uninitialised", "_Memory", _nothing_read),), ("uninitialised",)
     ),
     "collectives are awaited at once": Mutant(
-        (("torch._collective_calls", "_is_synchronous"),), lambda _: lambda: True, ("asynchronous",)
-    ),
-    "generators are kept in graphs": Mutant(
-        (("torch._capture", "given_generator"), ("torch._capture", "_check_operands")),
-        lambda kept: _given if kept.__name__ == "given_generator" else _nothing(kept),
-        ("generator",),
-        fails="crash",
+        (("torch._collective_calls", "_is_synchronous", lambda _: lambda: True),), ("asynchronous",)
     ),
     "seeds of generators are ignored": Mutant(
-        (("torch._generators", "Generators.drawn"),), _seeded_alike, ("generator",)
+        (("torch._generators", "Generators.drawn", _seeded_alike),), ("generator",)
     ),
-    "a step is traced once": Mutant((("torch._second_trace", "_check_same"),), _nothing, ("python state",)),
-    "the environment has no rank": Mutant((("torch._ranks", "_launched"),), _as_they_are, ("environment",)),
+    "a step is traced once": Mutant((("torch._second_trace", "_check_same", _nothing),), ("python state",)),
+    "the environment has no rank": Mutant((("torch._ranks", "_launched", _as_they_are),), ("environment",)),
     "wrappers decide in the backward pass": Mutant(
-        (("torch._reducer", "Reducer._expects"),), _at_backward, ("wrapper",), "ddp"
+        (
+            ("torch._reducer", "Reducer._ready", _at_backward),
+            ("torch._reducer", "Reducer.check_end", _nothing),
+            ("torch._reducer", "Reducer._rebuild_buckets", _nothing),
+        ),
+        ("no_sync",),
+        "ddp, no broadcast",
     ),
-    "hooks of parameters are dropped": Mutant((("torch._hooks", "Hooks.copy_to"),), _nothing, ("hook",)),
+    "hooks of parameters are dropped": Mutant(
+        (("torch._hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
+    ),
     "groups of one replica are ok": Mutant(
-        (("_proof", "Proof.undeclared"),),
-        lambda _: property(lambda self: ()),
+        (("_proof", "Proof.undeclared", lambda _: property(lambda self: ())),),
         ("training",),
         "other start",
         "false ok",

@@ -29,7 +29,7 @@ def tables() -> dict[str, list[str]]:
     return _TABLES
 
 
-_WRAPPED = ("wrapper", "shards")
+_WRAPPED = ("wrapper", "no_sync", "shards")
 _DEPTH = 3
 
 HEAD = """\
@@ -322,7 +322,7 @@ def _kinds(source: random.Random, wrapper: str, kinds: Sequence[str]) -> list[st
     if not wrapper.startswith("ddp"):
         return [source.choice(plain) for _ in range(count)]
     others = [source.choice(plain) for _ in range(source.choice([0, 0, 1, 2]))]
-    made = [*others, *["wrapper"] * source.choice([1, 1, 1, 2])]
+    made = [*others, *source.choices(["wrapper", "no_sync"], k=source.choice([1, 1, 1, 2]))]
     source.shuffle(made)
     return made
 

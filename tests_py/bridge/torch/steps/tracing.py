@@ -56,7 +56,8 @@ class Tracer:
         """Begin to trace a program; ``receive`` has its claims."""
         if self._process is None:
             self._start()
-        self._pipe.send((program.text(), program.options(), runs, self.fault))
+        with contextlib.suppress(BrokenPipeError):  # it died after the program before: receive tells
+            self._pipe.send((program.text(), program.options(), runs, self.fault))
 
     def receive(self) -> Claims:
         """The claims about the program that was sent."""

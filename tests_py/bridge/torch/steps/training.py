@@ -129,10 +129,8 @@ STATEMENTS["hook"] = [
     "for p in self.parameters():\n"
     "    p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))\n---\n"
     "clear()\n($loss).backward()\n$update",
-    "self.lin.bias.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(1 + dist.get_rank()))\n---\n"
+    "self.lin.bias.register_post_accumulate_grad_hook(lambda p: (p.grad.mul_(1 + dist.get_rank()), None)[1])\n---\n"
     "clear()\n($loss).backward()\n$update",
-    "self.lin.bias.register_post_accumulate_grad_hook(lambda p: p.data.add_(p.grad))\n---\n"
-    "clear()\n($loss).backward()\n$reduce",
     "self.register_forward_hook(lambda module, args, made: made * (1 + dist.get_rank()))\n---\n" + _PLAIN,
     "self.lin.register_forward_pre_hook(lambda module, args: (args[0] * $one,))\n---\n" + _PLAIN,
     "self.register_full_backward_hook(lambda module, before, after: None)\n---\n" + _PLAIN,
@@ -149,6 +147,15 @@ STATEMENTS["hook"] = [
     "made$i.sum().backward()\n$reduce\n$update",
     "self.register_forward_hook(lambda module, args, made: "
     "module.out.copy_(made.detach()[0]))\n---\nclear()\n($loss).backward()",
+]
+STATEMENTS["writing hook"] = [
+    "self.lin.bias.register_post_accumulate_grad_hook(lambda p: (p.data.add_(p.grad), None)[1])\n---\n"
+    "clear()\n($loss).backward()\n$reduce",
+    "self.lin.bias.register_post_accumulate_grad_hook(lambda p: (self.out.copy_(p.grad), None)[1])\n---\n"
+    + _PLAIN,
+    "self.lin.bias.register_hook(lambda g: (self.acc.add_(g), g)[1])\n---\n" + _PLAIN,
+    "self.lin.weight.register_post_accumulate_grad_hook(lambda p: (p.data.sub_(p.grad), None)[1])\n---\n"
+    "clear()\n($loss).backward()\n$reduce",
 ]
 STATEMENTS["options"] = [
     "clear()\n($loss).backward()\n$reduce\nfor group in groups():\n"
@@ -179,14 +186,6 @@ STATEMENTS["averaging"] = [
 STATEMENTS["wrapper"] = [
     "clear()\n($loss).backward()\n$update",
     "clear()\n($loss).backward()\n$update",
-    "clear()\nwith model.no_sync():\n    ($loss).backward()\n($loss).backward()\n$update",
-    "clear()\n($loss).backward()\nwith model.no_sync():\n    ($loss).backward()\n$update",
-    "clear()\nwith model.no_sync():\n    loss$i = $loss\nloss$i.backward()\n$update",
-    "clear()\nloss$i = $loss\nwith model.no_sync():\n    loss$i.backward()\n$update",
-    "clear()\n($loss).backward()\nwith model.no_sync():\n    loss$i = $loss\nloss$i.backward()\n$update",
-    "clear()\n($loss).backward()\nm(x).square().sum().backward()\n$update",
-    "clear()\nm(x).square().sum().backward()\n($loss).backward()\n$update",
-    "clear()\nm(x).square().sum().backward()\n$update",
     "clear()\n(model(x) + model(x * 2)).sum().backward()\n$update",
     "for p in m.lin.parameters():\n    p.requires_grad_(True)\nclear()\n($loss).backward()\n$update",
     "for p in m.lin.parameters():\n    p.requires_grad_(False)\nclear()\n($loss).backward()\n$update",
@@ -202,6 +201,16 @@ STATEMENTS["wrapper"] = [
     "clear()\n($loss).backward()\ndist.all_reduce(m.lin.weight.grad)\n$update",
     "with torch.no_grad():\n    model(x)\nclear()\n($loss).backward()\n$update",
     "model.eval()\nclear()\n($loss).backward()\n$update\nmodel.train()",
+]
+STATEMENTS["no_sync"] = [
+    "clear()\nwith model.no_sync():\n    ($loss).backward()\n($loss).backward()\n$update",
+    "clear()\n($loss).backward()\nwith model.no_sync():\n    ($loss).backward()\n$update",
+    "clear()\nwith model.no_sync():\n    loss$i = $loss\nloss$i.backward()\n$update",
+    "clear()\nloss$i = $loss\nwith model.no_sync():\n    loss$i.backward()\n$update",
+    "clear()\n($loss).backward()\nwith model.no_sync():\n    loss$i = $loss\nloss$i.backward()\n$update",
+    "clear()\n($loss).backward()\nm(x).square().sum().backward()\n$update",
+    "clear()\nm(x).square().sum().backward()\n($loss).backward()\n$update",
+    "clear()\nm(x).square().sum().backward()\n$update",
     "clear()\nwith model.no_sync():\n    for part in x:\n        model(part[None]).sum().backward()\n$update",
 ]
 """Statements of a model in ``DistributedDataParallel``."""
