@@ -56,11 +56,21 @@ def check(program: Program, tracer: Tracer, runs: bool = True) -> Outcome:
         steps = list(zip(*rows, strict=False))
         if raised:
             outcome.notes.append(("torch raises", " ".join(raised.split())[-200:]))
-        _compare(outcome, steps, raced=bool({*program.kinds} & {*_RACES}))
-        _compare_runs(outcome, steps)
+        raced = bool({*program.kinds} & {*_RACES})
+        _compare(outcome, steps, raced)
+        if not raced:
+            _compare_runs(outcome, steps)
+    elif claims.outcome == "untyped" and _raises(program, claims.text):
+        outcome.notes.append(("own error", claims.text))
     elif claims.outcome != "refused":
         outcome.failures.append((claims.outcome, claims.text))
     return outcome
+
+
+def _raises(program: Program, text: str) -> bool:
+    """True for an error of the program's own, by which ranks make no model, either."""
+    rows, raised = _real(program)
+    return not any(rows) and text.partition(":")[0] in (raised or "")
 
 
 def _real(program: Program) -> tuple[list[list[Rows]], str | None]:

@@ -30,6 +30,7 @@ def tables() -> dict[str, list[str]]:
 
 
 _WRAPPED = ("wrapper", "no_sync", "shards")
+_REFUSED = ("control flow", "objects", "python state", "subset")  # for the most part: drawn less often
 _DEPTH = 3
 
 HEAD = """\
@@ -281,7 +282,7 @@ class _Drawer:
             indent = re.search(r"(?:^|\n)( *)$", text[: match.start()])
             if indent is not None and name in ("write", "reduce", "update"):
                 return made.replace("\n", "\n" + indent[1])
-            simple = re.fullmatch(r"[\w.]+|[\w.]+\([^()]*\)|\(.*\)", made) is not None
+            simple = re.fullmatch(r"[\w.]+(\([^()]*\))?", made) is not None
             return (
                 made
                 if simple or name in ("write", "reduce", "update", "loss", "view", "whole", "group")
@@ -319,9 +320,10 @@ def _kinds(source: random.Random, wrapper: str, kinds: Sequence[str]) -> list[st
         return ["shards", *source.sample(["shards", "value", "reduction"], source.randrange(2))]
     count = source.choice([1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6])
     plain = [kind for kind in KINDS if kind not in _WRAPPED]
+    weights = [1 if kind in _REFUSED else 4 for kind in plain]
     if not wrapper.startswith("ddp"):
-        return [source.choice(plain) for _ in range(count)]
-    others = [source.choice(plain) for _ in range(source.choice([0, 0, 1, 2]))]
+        return source.choices(plain, weights, k=count)
+    others = source.choices(plain, weights, k=source.choice([0, 0, 1, 2]))
     made = [*others, *source.choices(["wrapper", "no_sync"], k=source.choice([1, 1, 1, 2]))]
     source.shuffle(made)
     return made

@@ -134,7 +134,8 @@ def _proved(names: dict[str, Any], options: dict[str, Any], runs: bool) -> Claim
     labels |= {each.path: tuple(proof.facts.partition(each.tensor).labels) for each in made.results}
     found = Claims("proved", "", labels, proof.ok, len(made.gaps))
     str(proof)
-    if runs and not made.gaps and "random seed" not in labels:
+    draws = any(path == "random seed" or path.startswith("generator ") for path in labels)
+    if runs and not made.gaps and not draws:
         world = options["replicas"]
         for number in range(STEPS):
             rows = [names["batch"](rank, number) for rank in range(world)]
