@@ -37,9 +37,22 @@ def opaque(
 
 def _mark(t: Tensor) -> Tensor:
     """A scalar that depends on every element."""
-    return ops.sum(ops.cast(t, dtypes.float32))
+    return ops.sum(_cast(t, dtypes.float32))
 
 
 def _spread(mark: Tensor, shape: tuple[int, ...], dtype: dtypes.dtype) -> Tensor:
     """The scalar in every element of a tensor."""
-    return ops.cast(ops.expand(mark, shape), dtype)
+    return _cast(ops.expand(mark, shape), dtype)
+
+
+_SCALED = frozenset([dtypes.float8_143, dtypes.float8_152, dtypes.float8_e4m3fn, dtypes.float8_e5m2])
+"""Types that are cast with a scale."""
+
+
+def _cast(t: Tensor, dtype: dtypes.dtype) -> Tensor:
+    """A cast between any two types."""
+    if t.dtype in _SCALED:
+        t = ops.pow2scale_cast_from_fp8(t, constant(0, dtypes.int32), dtypes.float32)
+    if dtype in _SCALED:
+        return ops.pow2scale_cast_to_fp8(ops.cast(t, dtypes.float32), constant(0, dtypes.int32), dtype)
+    return ops.cast(t, dtype)

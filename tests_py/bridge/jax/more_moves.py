@@ -49,6 +49,7 @@ _STEPPED: list[Callable[[Any], Any]] = [
     lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     lax.sign,
     lambda x: lax.reduce_precision(x, 5, 7),
+    lambda x: lax.nextafter(x, x + 1),
     lambda x: lax.is_finite(x).astype(x.dtype),
     lambda x: (x >= 0.5).astype(x.dtype),
 ]
@@ -305,7 +306,6 @@ def _analysed(rng: Rng, pool: list[Any]) -> Any:
         lambda: lax.digamma(1.5 + x * x),
         lambda: jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(ROWS)),
         lambda: jnp.linalg.qr(x + 9 * jnp.eye(ROWS))[1],
-        lambda: lax.nextafter(x, x + 1),
     ]
     return jnp.tanh(moves[rng.integers(len(moves))]())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -567,7 +568,9 @@ def _gathered_invariant(x: Any) -> Any:
     return x + parallel.all_gather_invariant(x, "data", axis=0, tiled=True)[:2]
 
 
+@functools.cache
 def _grid() -> Any:
+    """The mesh, made before a step is traced."""
     from tests_py.bridge.jax.compare import devices
 
     return devices({"data": 2, "model": 2})
@@ -757,5 +760,18 @@ def _places(x: Any) -> Any:
 
 def ROWS() -> list[Row]:  # noqa: N802 - a table that needs jax
     """All rows."""
-    parts = (_elementwise, _bits, _shape, _reduce, _linear, _indexing, _collectives, _control, _random)
+    from tests_py.bridge.jax.bit_rows import bit_rows
+
+    parts = (
+        _elementwise,
+        _bits,
+        bit_rows,
+        _shape,
+        _reduce,
+        _linear,
+        _indexing,
+        _collectives,
+        _control,
+        _random,
+    )
     return [row for part in parts for row in part()]

@@ -109,3 +109,53 @@ def test_complex_numbers_inside_of_a_loop_are_gaps() -> None:
         return w, jax.lax.pmean(x.sum(), "data")
 
     assert from_jax(f, W, X, unsupported="conservative", **CUT).prove().ok
+
+
+LOCAL: dict[str, Any] = {
+    "float8": lambda w: w.astype(jnp.float8_e4m3fn).astype(jnp.float32),
+    "a sum of float8": lambda w: w.astype(jnp.float8_e5m2).sum().astype(jnp.float32),
+    "small integers": lambda w: w.astype(jnp.int4).astype(jnp.float32),
+    "keys of rbg": lambda w: jax.random.normal(
+        jax.random.fold_in(jax.random.key(w[0, 0].astype(int), impl="rbg"), 3), w.shape
+    ),
+    "keys of unsafe_rbg": lambda w: jax.random.key_data(
+        jax.random.split(jax.random.key(w[0, 0].astype(int), impl="unsafe_rbg"))
+    )[0].astype(jnp.float32),
+    "complex numbers": lambda w: jnp.abs(jnp.exp(1j * w)).T,
+    "complex numbers in a loop": lambda w: jax.lax.scan(lambda c, r: (c * 1j + r, c), w[0] + 0j, w)[1].real,
+    "complex numbers in a branch": lambda w: (
+        jax.lax.cond(w[0, 0] > 0, lambda c: c, lambda c: c * 1j, w + 0j).imag
+    ),
+    "qr": lambda w: jnp.linalg.qr(w)[0],
+    "eigh": lambda w: jnp.linalg.eigh(w @ w.T)[1],
+}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_local_gap_is_equal_where_its_operands_are(name: str) -> None:
+    change = LOCAL[name]
+
+    def f(w: Any, x: Any) -> Any:
+        return w + change(w), jax.lax.pmean(change(x[:4, :4]).sum(), "data")
+
+    def differing(w: Any, x: Any) -> Any:
+        return w + change(w + x.sum()), jax.lax.pmean(x.sum(), "data")
+
+    assert from_jax(f, W, X, unsupported="conservative", **CUT).prove().ok
+    assert not from_jax(differing, W, X, unsupported="conservative", **CUT).prove().ok
+
+
+@pytest.mark.parametrize("exchange", [jax.lax.psum, lambda c, axis: jax.lax.all_gather(c, axis)[1]])
+def test_a_collective_on_complex_numbers_joins_its_groups(exchange: Any) -> None:
+    def f(w: Any, x: Any) -> Any:
+        return w + exchange(jnp.fft.fft(x[:1] * w), "data").real, jax.lax.pmean(x.sum(), "data")
+
+    def moved(w: Any, x: Any) -> Any:
+        turned = jax.lax.ppermute(jnp.fft.fft(x[:1] * w), "data", [(0, 1), (1, 0)])
+        return w + turned.real, jax.lax.pmean(x.sum(), "data")
+
+    assert from_jax(f, W, X, unsupported="conservative", **CUT).prove().ok
+    step = from_jax(moved, W, X, unsupported="conservative", **CUT)
+    assert not step.prove().ok
+    with pytest.raises(UnsupportedOpsError, match="complex"):
+        step.run()

@@ -315,3 +315,29 @@ def test_the_process_lives_after_each_trace() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = [f"{name}: {told}" for name, (_, told) in KEPT.items()]
     assert (done.stdout.splitlines(), done.returncode) == (expected, 0), done.stderr[-2000:]
+
+
+def _of_torch(model: Any, x: Any) -> Any:
+    return torch.rand(8, generator=torch.Generator().set_state(torch.get_rng_state()))
+
+
+def _of_torch_earlier(model: Any, x: Any) -> Any:
+    torch.rand(3)
+    g = torch.Generator().set_state(torch.get_rng_state())
+    torch.rand(1)
+    return torch.rand(8, generator=g)
+
+
+@pytest.mark.parametrize("body", [_of_torch, _of_torch_earlier])
+def test_states_of_torchs_own_generator(body: Body) -> None:
+    """Ranks that seed torch apart have other states in a job, though not while they are traced."""
+    assert str(traced(body).prove().value("out").proved) == NONE
+    assert str(traced(body, equal=["random seed"]).prove().value("out").proved) == ALL
+
+
+def test_the_seed_of_torchs_own_generator_is_refused() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"the seed of torch's generator is asked for at .*test_generators"
+    ):
+        traced(lambda model, x: torch.rand(8, generator=made(torch.initial_seed())))
+    assert torch.initial_seed.__module__ == "torch.random"

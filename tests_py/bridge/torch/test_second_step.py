@@ -200,7 +200,6 @@ FOLLOWED: dict[str, tuple[Callable[[], Any], Callable[..., None]]] = {
     "positions after a first call": (warmed, trained),
     "mask in a dictionary": (lambda: Cached(lambda x: torch.triu(torch.ones(x.shape), 1)), trained),
     "kept and never read": (Last, trained),
-    "counted and never read": (Counted, trained),
     "batch norm": (Normed, trained),
     "spectral norm": (parametrized(nn.utils.parametrizations.spectral_norm), trained),
     "gradient that a second pass adds to": (Layer, same_gradient),
@@ -218,6 +217,32 @@ def counted(m: Any, o: Any, x: Any) -> None:
     m.calls += 1
     with torch.no_grad():
         if m.calls > 1:
+            m.out.copy_(x[0])
+
+
+def counted_to_three(m: Any, o: Any, x: Any) -> None:
+    m.calls += 1
+    with torch.no_grad():
+        if m.calls == 3:
+            m.out.copy_(x[0])
+
+
+def listed(m: Any, o: Any, x: Any) -> None:
+    m.calls["list"].append(len(m.calls["list"]))
+
+
+STEPS = 0
+
+
+def _next() -> int:
+    global STEPS
+    STEPS += 1
+    return STEPS
+
+
+def counted_outside(m: Any, o: Any, x: Any) -> None:
+    with torch.no_grad():
+        if _next() % 100 == 0:
             m.out.copy_(x[0])
 
 
@@ -348,6 +373,10 @@ DIFFERENT = "one step and the next run different ops at .*test_second_step.py:"
 KEPT = "a tensor kept from the step before is used at .*test_second_step.py:"
 REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     "counter": (lambda: Layer(calls=0), counted, "different ops at the end and .*test_second_step.py:"),
+    "counted and not read": (Counted, trained, "the step changes 'calls' each time, got 1 and then 2"),
+    "third step": (lambda: Layer(calls=0), counted_to_three, "the step changes 'calls' each time"),
+    "list": (lambda: Layer(calls={"list": []}), listed, r"changes \"len\(calls\['list'\]\)\" each time"),
+    "count of a function": (Layer, counted_outside, "the step changes 'STEPS' each time"),
     "train and eval": (Layer, toggled, "different ops at the end and .*test_second_step.py:"),
     "tensor": (lambda: Layer(kept=torch.zeros(4)), attribute, f"{KEPT}.* got 'kept' of shape \\(4,\\)"),
     "scale": (lambda: Layer(scale=1.0), scaled, DIFFERENT),
@@ -396,9 +425,11 @@ def test_refused(name: str) -> None:
 )
 def test_model_stays_as_it_is(made: Any) -> None:
     before = dict(vars(made))
-    if hasattr(made, "calls"):
+    if hasattr(made, "calls") or isinstance(made, Counted):
         with pytest.raises(UnsupportedError):
-            bridge.trace_step(counted, made, OPTIMIZERS["sgd"], rows_of, replicas=2)
+            bridge.trace_step(
+                counted if hasattr(made, "calls") else trained, made, OPTIMIZERS["sgd"], rows_of, replicas=2
+            )
     else:
         bridge.trace_step(trained, made, OPTIMIZERS["sgd"], rows_of, replicas=2)
     assert vars(made) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._text.shown import shown
 from popsr.bridge.jax._mesh import as_axes
+from popsr.bridge.jax._per_replica import PerReplica, known_rows
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.bridge.jax._shape import moved
 from popsr.replicas import ReplicaGrouping
@@ -130,9 +132,12 @@ def _ppermute(equation: Equation, t: Tensor) -> Result:
     return ops.collectives.replicated_permute(t, [destinations.get(r) for r in range(spread.replicas)])
 
 
-@rule("axis_index")
+@rule("axis_index", raw=True)
 def _axis_index(equation: Equation) -> Result:
-    axes = _axes(equation)
-    if not equation.importer.spread.in_order(axes):
-        raise NotSupportedError("axes in another order than the mesh's")
-    return ops.replica_index(equation.importer.spread.group(axes), dtype=dtypes.int32)
+    """A value that is known for each replica, and the op where it is used as it is."""
+    axes, spread = _axes(equation), equation.importer.spread
+    index = spread.index(axes)
+    found = known_rows([np.asarray(number, np.int32) for number in index], range(len(index)))
+    if isinstance(found, PerReplica) and spread.in_order(axes):
+        return [dataclasses.replace(found, index=spread.group(axes))]
+    return [found]

@@ -10,7 +10,8 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.create_graph import graph_input, graph_output
 from popsr.bridge.jax._calls import CALLED
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, Value, dtype_of, rule
+from popsr.bridge.jax._per_replica import is_known
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, Value, rule, stand_in_dtype
 from popsr.bridge.jax._trip_counts import trip_count
 from popsr.graph import Graph
 from popsr.tensor import Tensor
@@ -39,7 +40,7 @@ def _graph(equation: Equation, name: str, values: Sequence[Value], body: Body) -
         The graph, and the tensors to call it with.
     """
     importer = equation.importer
-    values = [value if isinstance(value, np.ndarray) else importer.tensor(value) for value in values]
+    values = [value if is_known(value) else importer.tensor(value) for value in values]
     tensors = [value for value in values if isinstance(value, Tensor)]
     graph = importer.builder.ir.create_empty_graph(name)
     with graph:
@@ -64,7 +65,7 @@ def _jaxpr_body(equation: Equation, jaxpr: Any, results: Sequence[Any]) -> Body:
 
 def _as(equation: Equation, value: Value, aval: Any) -> Tensor:
     t = equation.importer.tensor(value)
-    return t if t.dtype == dtype_of(aval.dtype) else ops.cast(t, dtype_of(aval.dtype))
+    return t if t.dtype == stand_in_dtype(aval.dtype) else ops.cast(t, stand_in_dtype(aval.dtype))
 
 
 # Branches
@@ -124,7 +125,7 @@ def _scan(equation: Equation) -> Result:
     importer, jaxpr = equation.importer, params["jaxpr"]
     carried, stacked = equation.results[:num_carry], equation.results[num_carry:]
     start = [_as(equation, value, aval) for value, aval in zip(carry, carried, strict=True)]
-    rows = [ops.init(aval.shape, dtype_of(aval.dtype)) for aval in stacked]
+    rows = [ops.init(aval.shape, stand_in_dtype(aval.dtype)) for aval in stacked]
     count = importer.constant(np.zeros((), np.int32), dtypes.int32)
     loop: list[Value] = [ops.identity(count), *start, *rows]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from popsr import dtypes, ops
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -114,9 +116,13 @@ def _clamp(low: Tensor, a: Tensor, high: Tensor) -> Result:
     return ops.minimum(ops.maximum(a, low), high)
 
 
-@rule("select_n")
-def _select_n(equation: Equation, which: Tensor, *cases: Tensor) -> Result:
-    """Case k where the predicate is k; a bool counts as 0 or 1."""
+@rule("select_n", raw=True)
+def _select_n(equation: Equation) -> Result:
+    """Case k where the predicate is k; a bool counts as 0 or 1. Of a predicate that is one known number, that case."""
+    importer, predicate = equation.importer, equation.values[0]
+    if isinstance(predicate, np.ndarray) and predicate.size and (predicate == predicate.flat[0]).all():
+        return importer.tensor(equation.values[1 + int(predicate.flat[0])])
+    which, *cases = map(importer.tensor, equation.values)
     if len(cases) == 1:
         return cases[0]
     if which.dtype == dtypes.bool:
@@ -133,24 +139,6 @@ def _convert(equation: Equation, a: Tensor) -> Result:
     if to == dtypes.bool and a.dtype != dtypes.bool:
         return ops.not_equal(a, equation.constant(0, a.dtype))
     return a if a.dtype == to else ops.cast(a, to)
-
-
-@rule("reduce_precision")
-def _reduce_precision(equation: Equation, a: Tensor) -> Result:
-    """Through the float type that has these bits."""
-    bits = equation.params["exponent_bits"], equation.params["mantissa_bits"]
-    types = {
-        (5, 10): dtypes.float16,
-        (8, 7): dtypes.bfloat16,
-        (8, 23): dtypes.float32,
-        (11, 52): dtypes.float64,
-    }
-    narrow = types.get(bits)
-    if narrow is None:
-        raise NotSupportedError(f"{bits[0]} bits of exponent and {bits[1]} of mantissa")
-    if width(narrow) >= width(a.dtype):
-        return a
-    return ops.cast(ops.cast(a, narrow), a.dtype)
 
 
 @rule("copy", "stop_gradient", "optimization_barrier", "name", plain=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from popsr.bridge.jax._rules import Equation
 
-__all__ = ["FOLDS", "MAX_FOLDED"]
+__all__ = ["FOLDS", "MAX_FOLDED", "Fold"]
 
 MAX_FOLDED = 1 << 18
 """Elements of the greatest result that is folded."""
@@ -48,6 +48,17 @@ def _quotient(_equation: Equation, a: Array, b: Array) -> Array | None:
 
 def _remainder(_equation: Equation, a: Array, b: Array) -> Array | None:
     return np.fmod(a, b) if a.dtype.kind in "iu" and b.all() else None
+
+
+def _shift(kinds: str, function: Callable[..., Any]) -> Fold:
+    """A shift of integers of these kinds by fewer bits than they have."""
+
+    def fold(_equation: Equation, a: Array, by: Array) -> Array | None:
+        if a.dtype.kind not in kinds or ((by < 0) | (by >= 8 * a.dtype.itemsize)).any():
+            return None
+        return np.asarray(function(a, by))
+
+    return fold
 
 
 def _broadcast_in_dim(equation: Equation, value: Array) -> Array:
@@ -88,6 +99,7 @@ def _select(equation: Equation, which: Array, *cases: Array) -> Array:
 
 
 FOLDS: dict[str, Fold] = {
+    "abs": _exact(np.abs),
     "add": _exact(np.add),
     "sub": _exact(np.subtract),
     "mul": _exact(np.multiply),
@@ -100,6 +112,10 @@ FOLDS: dict[str, Fold] = {
     "or": _exact(np.bitwise_or),
     "xor": _exact(np.bitwise_xor),
     "not": _exact(np.invert),
+    "sign": _exact(np.sign),
+    "shift_left": _shift("iu", np.left_shift),
+    "shift_right_arithmetic": _shift("i", np.right_shift),
+    "shift_right_logical": _shift("u", np.right_shift),
     "eq": _exact(np.equal),
     "ne": _exact(np.not_equal),
     "lt": _exact(np.less),

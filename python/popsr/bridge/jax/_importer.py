@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax._cuts import Cuts
-from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED
+from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED, Fold
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._locations import is_of_jax, is_transposed, user_line
-from popsr.bridge.jax._mesh import Spread
+from popsr.bridge.jax._mesh import Spread, numbered
 from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
+from popsr.bridge.jax._per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
 from popsr.bridge.jax._rules import (
     RULES,
     Aval,
@@ -25,6 +26,7 @@ from popsr.bridge.jax._rules import (
     Value,
     dtype_of,
     make_constant,
+    stand_in_dtype,
 )
 from popsr.bridge.jax._sharded import Sharded
 from popsr.context import gcg, location
@@ -77,7 +79,12 @@ class Importer:
             return value.whole(self.spread)
         key = (gcg()._id, id(value))
         if key not in self._known:
-            self._known[key] = value, self.constant(value, dtype_of(value.dtype))
+            kind = dtype_of(value.dtype)
+            if isinstance(value, PerReplica):
+                made = tensor_of(value, lambda table: self.constant(table, kind))
+            else:
+                made = self.constant(value, kind)
+            self._known[key] = value, made
         return self._known[key][1]
 
     # Equations
@@ -151,16 +158,24 @@ class Importer:
             or any(equation.key_operands)
         ):
             return None
-        if not all(isinstance(value, np.ndarray) for value in equation.values):
+        if not all(map(is_known, equation.values)):
             return None
-        found = fold(equation, *equation.values)
-        if found is None:
-            return None
-        known = found if isinstance(found, list) else [found]
-        return [
-            np.asarray(value).astype(aval.dtype, copy=False).reshape(aval.shape)
-            for value, aval in zip(known, equation.results, strict=True)
-        ]
+        varying = [value for value in equation.values if isinstance(value, PerReplica)]
+        if not varying:
+            return _fold(fold, equation, equation.values)
+        labels = numbered([*zip(*(value.labels for value in varying), strict=True)])
+        rows = []
+        for number in range(min(max(labels) + 1, MAX_ROWS + 1)):
+            replica = labels.index(number)
+            found = _fold(
+                fold,
+                equation,
+                [v.rows[v.labels[replica]] if isinstance(v, PerReplica) else v for v in equation.values],
+            )
+            if found is None or number == MAX_ROWS:
+                return None
+            rows.append(found)
+        return [known_rows(each, labels) for each in zip(*rows, strict=True)]
 
     def _emitted(self, equation: Equation) -> list[Value]:
         """Results of the ops that a rule appends."""
@@ -185,10 +200,31 @@ class Importer:
         self.cuts.follow(equation, equation.values, made)
         return made
 
+    def _exchanged(self, equation: Any, values: Sequence[Value]) -> list[Value] | None:
+        """The results of a collective on stand-ins for values of a dtype that tensors cannot have.
+
+        None unless it is a collective with a rule, and tensors lack a dtype.
+        """
+        found = RULES.get(equation.primitive.name)
+        if found is None or found.module != "collectives" or all(map(_is_exact, equation.invars)):
+            return None
+        operands, results = (
+            tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
+        )
+        made = Equation(equation.primitive.name, equation.params, tuple(values), operands, results, self)
+        try:
+            return self._emitted(made)
+        except (NotSupportedError, DTypeError, ShapeError, UnsupportedError):
+            return None
+
     def _gap(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
         """Stand-ins for the results, and a note of what is missing."""
         if is_silent(equation):
             return []
+        exchanged = self._exchanged(equation, values)
+        if exchanged is not None:
+            self.builder.unsupported(text, (), ())
+            return exchanged
         operands = [self.tensor(value) for value in values if getattr(value, "size", 1) and _has_dtype(value)]
         outputs = [_stand_in(var.aval) for var in equation.outvars]
         everywhere = not depends_on_operands_alone(equation)
@@ -196,10 +232,35 @@ class Importer:
         return list(self.builder.unsupported(text, operands, outputs, everywhere=everywhere))
 
 
+def _stored_as(aval: Any) -> Aval:
+    """Shape and dtype of a value, or of its stand-in."""
+    shape, dtype = _stand_in(aval)
+    return Aval(shape, dtype.as_numpy())
+
+
+def _fold(fold: Fold, equation: Equation, values: Sequence[NDArray[Any]]) -> list[Value] | None:
+    """The results of an equation whose operands are known."""
+    found = fold(equation, *values)
+    if found is None:
+        return None
+    return [
+        np.asarray(value).astype(aval.dtype, copy=False).reshape(aval.shape)
+        for value, aval in zip(found if isinstance(found, list) else [found], equation.results, strict=True)
+    ]
+
+
 def _has_dtype(value: Value) -> bool:
     """False for known arrays of an element type that tensors cannot have."""
     try:
-        return not isinstance(value, np.ndarray) or bool(dtype_of(value.dtype))
+        return not is_known(value) or bool(dtype_of(value.dtype))
+    except NotSupportedError:
+        return False
+
+
+def _is_exact(var: Any) -> bool:
+    """True for values whose tensors have their dtype."""
+    try:
+        return bool(dtype_of(aval_of(var.aval).dtype))
     except NotSupportedError:
         return False
 
@@ -210,10 +271,7 @@ def _stand_in(aval: Any) -> tuple[tuple[int, ...], dtypes.dtype]:
         found = aval_of(aval)
     except NotSupportedError:
         return tuple(getattr(aval, "shape", ())), dtypes.float32
-    try:
-        return found.shape, dtype_of(found.dtype)
-    except NotSupportedError:
-        return found.shape, dtypes.float32
+    return found.shape, stand_in_dtype(found.dtype)
 
 
 def needed(jaxpr: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from popsr._text.frames import absolute_path
 from popsr.bridge.jax._framework import the_jax
 
-__all__ = ["is_of_jax", "is_transposed", "user_line"]
+__all__ = ["is_of_jax", "is_transposed", "rank_of_file", "user_line"]
 
 _LIBRARIES = tuple(
     os.path.abspath(path) + os.sep
@@ -22,7 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 
 @functools.cache
-def _rank(file: str) -> int:
+def rank_of_file(file: str) -> int:
     """0 for files of the user, 1 for libraries, 2 for jax itself and this package."""
     path = absolute_path(file)
     if path.startswith((_PACKAGE, _folder_of_jax(), _folder_of_jaxlib())) or file.startswith("<frozen"):
@@ -49,7 +49,7 @@ def user_line(equation: Any) -> tuple[str, int] | None:
         return None
     library = None
     for frame in traceback.frames:
-        rank = _rank(frame.file_name)
+        rank = rank_of_file(frame.file_name)
         if rank == 0:
             return frame.file_name, int(frame.line_num)
         if rank == 1 and library is None:
@@ -71,4 +71,4 @@ def is_of_jax(jaxpr: Any) -> bool:
     info = getattr(jaxpr, "debug_info", None)
     source = getattr(info, "func_src_info", None) or ""
     file = source.rpartition(" at ")[2].rpartition(":")[0]
-    return bool(file) and _rank(file) == 2
+    return bool(file) and rank_of_file(file) == 2

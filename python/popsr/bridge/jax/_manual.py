@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from popsr._text.shown import shown
 from popsr.bridge.jax._calls import CALLED
 from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._per_replica import is_known
 from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.errors import ReplicaError
@@ -53,7 +52,7 @@ def to_part(equation: Equation, value: Value, spec: Spec) -> Value:
     if isinstance(value, Sharded) and value.spec == spec:
         return value.part
     if is_whole(spec):
-        return value if isinstance(value, np.ndarray) else equation.importer.tensor(value)
+        return value if is_known(value) else equation.importer.tensor(value)
     return sliced(equation.importer.tensor(value), spec, equation.importer.spread)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -115,7 +115,7 @@ class Spread:
         ]
 
 
-def numbered(labels: Sequence[int]) -> list[int]:
+def numbered(labels: Sequence[Hashable]) -> list[int]:
     """Labels as numbers of groups, by first appearance."""
-    numbers: dict[int, int] = {}
+    numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in labels]

@@ -69,7 +69,6 @@ LOCAL = frozenset(
         "lu",
         "lu_pivots_to_permutation",
         "mulhi",
-        "nextafter",
         "ormqr",
         "pad",
         "philox2x32",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax._mesh import Spread
+from popsr.bridge.jax._per_replica import PerReplica
 from popsr.tensor import Tensor, constant
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "dtype_of",
     "make_constant",
     "rule",
+    "stand_in_dtype",
     "width",
 ]
 
@@ -107,7 +109,7 @@ class Equation:
         return self.importer.constant(np.asarray(value), kind)
 
 
-Result = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any]]
+Result = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | PerReplica]
 RuleFunction = Callable[..., Result]
 
 
@@ -163,6 +165,14 @@ def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
             raise NotSupportedError(f"dtype {dtype}")
         _TYPES[dtype] = known
     return known
+
+
+def stand_in_dtype(dtype: np.dtype[Any]) -> dtypes.dtype:
+    """The element type of tensors, or that of stand-ins where tensors cannot have it: of those a gap is noted."""
+    try:
+        return dtype_of(dtype)
+    except NotSupportedError:
+        return dtypes.float32
 
 
 def width(dtype: dtypes.dtype) -> int:

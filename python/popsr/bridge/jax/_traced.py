@@ -15,7 +15,8 @@ from popsr.bridge.jax._importer import aval_of
 from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._rules import Aval, NotSupportedError, dtype_of
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError
+from popsr.bridge.jax._twice import traced_twice
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 
 __all__ = ["WHERE", "Traced"]
 
@@ -72,7 +73,7 @@ class Traced:
                 )
             axes = [(read_text(f"{WHERE}: axis_name", axis_name), count)]
             args = self._rows(args, in_axes, count)
-        self.jaxpr, self.outputs = jax.make_jaxpr(f, axis_env=axes, return_shape=True)(*args)
+        self.jaxpr, self.outputs, devices = traced_twice(f, axes, args)
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
         if found is None and mesh is not None:
             found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
@@ -84,6 +85,11 @@ class Traced:
                 f"{dict(found.sizes)}"
             )
         self.spread = found
+        if devices and jax.device_count() != found.replicas:
+            raise UnsupportedError(
+                f"{WHERE}: the step lists the devices of the machine that traces it, got {devices}, of which there are "
+                f"{jax.device_count()}, expected as many as replicas, {found.replicas}, or a mesh that is made before"
+            )
         for each in meshes_of(self.jaxpr.jaxpr):
             require_axes(found, each)
         self.avals = [_checked(var.aval) for var in self.jaxpr.jaxpr.invars]

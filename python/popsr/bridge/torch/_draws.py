@@ -61,8 +61,7 @@ class Draws:
                 _check_counted(op)
                 self._generators.note_draw(generator, state, self._count)
             _advance(own, f"{state} {op} {_shown(operands)}")
-            if generator is not None:
-                self._generators.note_state(generator)
+            self._generators.note_state(generator)
         with noted(_KEY if generator is None else _GENERATOR_KEY, (state, self._count)):
             yield
 
@@ -119,11 +118,27 @@ def generator_draw_of(node: Any) -> int | None:
 
 @contextlib.contextmanager
 def kept_generator() -> Iterator[None]:
-    """Leave torch's generator as it is."""
+    """Leave torch's generator as it is, and refuse the question for its seed, which ranks need not share.
+
+    Raises:
+        UnsupportedError: with the line that asks.
+    """
     import torch
 
+    def refuse() -> int:
+        raise UnsupportedError(
+            f"bridge.torch: the seed of torch's generator is asked for at {shown_place(current_place())}, got "
+            "torch.initial_seed or torch.seed, expected a seed that the step is given"
+        )
+
     state = torch.get_rng_state()
+    names = [(module, name) for module in (torch, torch.random) for name in ("initial_seed", "seed")]
+    kept = [getattr(module, name) for module, name in names]
     try:
+        for module, name in names:
+            setattr(module, name, refuse)
         yield
     finally:
         torch.set_rng_state(state)
+        for (module, name), function in zip(names, kept, strict=True):
+            setattr(module, name, function)

@@ -26,17 +26,25 @@ class Drawn:
     Attributes:
         labels: by number of the op; ranks of one label draw the same numbers, in this run and in all others.
         lasting: numbers of ops whose generator was there before the step, and goes on from run to run.
+        of_torch: numbers of ops whose generator may have its state from torch's own, which ranks need not share.
         met: generators that were not found before the step, with the line of the first op that is given it.
     """
 
     labels: dict[int, str]
     lasting: frozenset[int]
+    of_torch: frozenset[int]
     met: list[tuple[Any, str]]
 
 
 def state_of(generator: Any) -> str:
     """A generator's state, as a short text."""
     return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()
+
+
+def _state_of_torch() -> str:
+    import torch
+
+    return state_of(torch.default_generator)
 
 
 def given_generator(op: Any, args: Any, options: Any) -> tuple[Any, Any, Any, Any]:
@@ -80,6 +88,7 @@ class Generators:
         self._start = {key: state_of(each) for key, each in self._kept.items()}
         self._last = dict(self._start)
         self._history = {key: {state} for key, state in self._start.items()}
+        self._states_of_torch = {_state_of_torch()}
         self._sources: dict[int, list[int]] = {}
         self._origin = dict.fromkeys(self._kept, "kept")
         self._met: dict[int, tuple[Any, str]] = {}
@@ -99,7 +108,10 @@ class Generators:
         self._draws.append((number, key, state, self._origin[key], self._sources.get(key, [])))
 
     def note_state(self, generator: Any) -> None:
-        """Say that a generator went on by an op."""
+        """Say that a generator went on by an op; None: torch's own."""
+        if generator is None:
+            self._states_of_torch.add(_state_of_torch())
+            return
         key, state = generator._cdata, state_of(generator)
         self._last[key] = state
         self._history.setdefault(key, set()).add(state)
@@ -116,8 +128,11 @@ class Generators:
         self._sources[key] = [
             other for other, each in others.items() if state in {*self._history[other], state_of(each)}
         ]
+        is_of_torch = state in {*self._states_of_torch, _state_of_torch()}
         is_copied, is_seeded = bool(self._sources[key]), state_of(fresh) == state
-        self._origin[key] = "copied" if is_copied else "seeded" if is_seeded else "other"
+        self._origin[key] = (
+            "torch's" if is_of_torch else "copied" if is_copied else "seeded" if is_seeded else "other"
+        )
         self._last[key] = state
 
     def drawn(self) -> Drawn:
@@ -131,17 +146,19 @@ class Generators:
         for key, end in ends.items():
             self._follow(self._kept[key], end)
         lives = {key: f"{self._start[key]}-{end}" for key, end in ends.items()}
-        changed = {key for key in self._kept if self._origin[key] in ("copied", "other")}
-        labels, lasting = {}, []
+        changed = {key for key in self._kept if self._origin[key] in ("copied", "other", "torch's")}
+        labels, lasting, of_torch = {}, list[int](), list[int]()
         for number, key, state, origin, sources in self._draws:
             depends = [key, *sources] if origin == "kept" else sources
-            if origin == "other" or changed & {key, *depends}:
+            if origin in ("other", "torch's") or changed & {key, *depends}:
                 depends = list(lives)
+            if {origin, *(self._origin[each] for each in depends)} & {"other", "torch's"}:
+                of_torch.append(number)
             label = [origin, state, *(lives[each] for each in depends)]
             labels[number] = hashlib.sha256(" ".join(label).encode()).hexdigest()
             if origin != "seeded":
                 lasting.append(number)
-        return Drawn(labels, frozenset(lasting), list(self._met.values()))
+        return Drawn(labels, frozenset(lasting), frozenset(of_torch), list(self._met.values()))
 
 
 def check_found(drawn: Sequence[Drawn]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["kept_attributes", "name_of_kept"]
+from popsr.bridge.torch._locations import is_users
+from popsr.bridge.torch._same import key_of
+
+__all__ = ["kept_attributes", "name_of_kept", "plain_values"]
 
 _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 @contextlib.contextmanager
@@ -41,6 +46,55 @@ def _keep(container: Any, kept: dict[int, tuple[Any, Any]]) -> None:
     for value in container.values() if isinstance(container, dict) else container:
         if type(value) in _CONTAINERS:
             _keep(value, kept)
+
+
+def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
+    """Numbers and texts that a step may count with, by name: attributes, and what its function captures.
+
+    Those of modules and of the optimiser are followed into lists and dictionaries, whose lengths count, too.
+    """
+    found: dict[str, Hashable] = {}
+    for prefix, module in model.named_modules():
+        _add_plain(f"{prefix}." if prefix else "", vars(module), found)
+    if optimizer is not None:
+        _add_plain("optimizer.", vars(optimizer), found)
+    classes = {each for module in model.modules() for each in type(module).__mro__}
+    functions = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
+    for name, value in _captured([inspect.unwrap(step), *functions]):
+        if isinstance(value, _PLAIN):
+            found[name] = key_of(value)
+    return found
+
+
+def _add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]) -> None:
+    waiting = [(f"{prefix}{name}", value) for name, value in items.items()]
+    seen: set[int] = set()
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, _PLAIN):
+            found[name] = key_of(value)
+        elif type(value) in (*_CONTAINERS, tuple) and id(value) not in seen:
+            seen.add(id(value))
+            found[f"len({name})"] = len(value)
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [(f"{name}[{key!r:.40}]", each) for key, each in inner]
+
+
+def _captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Variables around functions of the user and those that they call: captured ones, and those of their modules."""
+    waiting, seen = list(functions), set[int]()
+    while waiting:
+        function = waiting.pop()
+        code = getattr(function, "__code__", None)
+        if code is None or id(function) in seen or not is_users(code.co_filename):
+            continue
+        seen.add(id(function))
+        found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # of a cell that is still empty
+                found[name] = cell.cell_contents
+        waiting += [value for value in found.values() if inspect.isfunction(value)]
+        yield from found.items()
 
 
 def name_of_kept(model: Any, t: Any) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._hooks import is_followed
+from popsr.bridge.torch._kept import plain_values
 from popsr.bridge.torch._left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._storage import as_views, sharing
 from popsr.bridge.torch._watch import watched
@@ -160,6 +161,10 @@ class StepCall:
     def objects(self) -> list[Any]:
         """Modules and the optimiser, whose attributes a step may change."""
         return [*self.model.modules(), *([] if self._optimizer is None else [self._optimizer])]
+
+    def plain_values(self) -> dict[str, Hashable]:
+        """Numbers and texts of Python that the step may count with, as they are now."""
+        return plain_values(self.model, self._optimizer, self._step)
 
     def begin_with_gradients(self, names: list[str]) -> None:
         """Let gradients that a call left, of parameters by name, be states, of zeros."""

@@ -32,6 +32,7 @@ class _Trace:
     recorded: Recorded
     rows: Rows
     tracer: Any
+    left: dict[str, Hashable]
 
 
 def record_steps(call: StepCall, where: str) -> tuple[Recorded, list[Any]]:
@@ -50,6 +51,7 @@ def record_steps(call: StepCall, where: str) -> tuple[Recorded, list[Any]]:
         call.begin_with_gradients(left)
         second = _trace(call, kept, where)
         _check_same(first, second, where)
+        _check_settled(first, second, where)
         if not second.rows.reads_gradients:
             call.begin_with_gradients([])
             return first.recorded, call.inputs()
@@ -65,7 +67,7 @@ def _trace(call: StepCall, kept: _Kept, where: str) -> _Trace:
     check_constants(call.leaves, recorded.module, where)
     check_writes(call.shared, call.leaves, recorded.module, where)
     rows = Rows(recorded, [leaf.path for leaf in call.leaves], call.absent, kept.made)
-    kept.traces.append(_Trace(recorded, rows, call.tracer))
+    kept.traces.append(_Trace(recorded, rows, call.tracer, call.plain_values()))
     return kept.traces[-1]
 
 
@@ -80,6 +82,22 @@ def _check_same(first: _Trace, second: _Trace, where: str) -> None:
             "the same ops in every step; what the first step alone does belongs before trace_step, such as in one "
             "call of the model"
         )
+
+
+def _check_settled(first: _Trace, second: _Trace, where: str) -> None:
+    """Refuse a step that counts in Python: a later one may do something else, such as each hundredth."""
+    for name in dict.fromkeys((*first.left, *second.left)):
+        before, after = first.left.get(name), second.left.get(name)
+        if before != after:
+            raise UnsupportedError(
+                f"{where}: the step changes {shown(name)} each time, got {_told(before)} and then {_told(after)}, "
+                "expected nothing in Python that goes on changing: a later step may run other ops; count in a buffer "
+                "of the model, or outside of the step"
+            )
+
+
+def _told(key: Any) -> str:
+    return str(key[-1] if isinstance(key, tuple) else key)[:40]
 
 
 class _Kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -123,6 +124,12 @@ class RandomSeeds:
         found = [each for each in self._drawn if each is not None]
         of_ranks = [each.labels[op] for each in found]
         labels = tuple(of_ranks * (self._world // len(of_ranks)))
+        if any(op in each.of_torch for each in found):
+            own = (self._groups.of(RANDOM_SEED) or self._builder.each()).partition.labels
+            labels = tuple(
+                hashlib.sha256(f"{label} {group}".encode()).hexdigest()
+                for label, group in zip(labels, own, strict=True)
+            )
         if labels not in self._generators:
             path = f"generator {len(self._generators) + 1}"
             unknown = is_running() and len(of_ranks) < self._world

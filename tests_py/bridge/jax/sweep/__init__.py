@@ -1,0 +1,1 @@
+"""Random steps of all surfaces of JAX, judged by the bits on each device."""
