@@ -22,7 +22,8 @@ class Claims:
     """What a proof says.
 
     Attributes:
-        outcome: "proved", "refused" by an error of popsr, "untyped" by another, "crash" of the process, or "endless".
+        outcome: "proved", "refused" by an error of popsr, "untyped" by another, "leak" of global state, "crash" of the
+            process, or "endless".
         text: of the error, its type first.
         labels: for each state and result a number for each rank, equal where the proof says equal.
         ok: what the proof says of all.
@@ -101,12 +102,40 @@ def _serve(pipe: Any) -> None:
         while True:
             text, options, runs, fault = pipe.recv()
             kept = dict(os.environ)
+            before = _global_state()
             with faulty(fault):
                 found = _claims(text, options, runs)
+            changed = [name for name, value in _global_state().items() if value != before[name]]
+            if changed:
+                found = Claims("leak", f"the trace leaves {', '.join(changed)} changed ({found.text})")
+                torch.set_grad_enabled(True)
             gc.collect()
             pipe.send(found)
             os.environ.clear()
             os.environ.update(kept)
+
+
+def _global_state() -> dict[str, object]:
+    """What a trace must leave as it was, for the next one and for the user."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    return {
+        "grad mode": torch.is_grad_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "dispatch modes": len(_get_current_dispatch_mode_stack()),
+        "the process group": dist.is_initialized(),
+        "the random state": torch.get_rng_state().numpy().tobytes(),
+        "the environment": [os.environ.get(name) for name in names],
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "dispatch keys": (
+            str(torch._C._dispatch_tls_local_include_set()),
+            str(torch._C._dispatch_tls_local_exclude_set()),
+        ),
+        "MKLDNN": torch._C._get_mkldnn_enabled(),
+    }
 
 
 def _claims(text: str, options: dict[str, Any], runs: bool) -> Claims:
