@@ -1,0 +1,174 @@
+"""Faults of the bridge, each one rule that a proof rests on taken out, to see that tests find them.
+
+A fault replaces functions by worse ones while it is in force; the rules are those that random steps once broke.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+__all__ = ["MUTANTS", "Mutant", "faulty"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault.
+
+    Attributes:
+        places: what is replaced: a module of the bridge, a name in it with dots for members, and what makes the
+            replacement of what is there.
+        kinds: kinds of statements that show it.
+        wrapper: key of the function that makes the model of programs that show it.
+        fails: how a program fails with it.
+    """
+
+    places: tuple[tuple[str, str, Callable[[Any], Any]], ...]
+    kinds: tuple[str, ...]
+    wrapper: str = ""
+    fails: str = "false"
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Inside, popsr has the fault."""
+        with contextlib.ExitStack() as stack:
+            for module, name, worse in self.places:
+                *path, last = name.split(".")
+                home: Any = importlib.import_module(f"popsr.bridge.{module}")
+                for each in path:
+                    home = getattr(home, each)
+                new = worse(vars(home).get(last))
+                stack.enter_context(mock.patch.object(home, last, new, create=last not in vars(home)))
+            yield
+
+
+@contextlib.contextmanager
+def faulty(name: str | None) -> Iterator[None]:
+    """Inside, popsr has the fault of a name; None: it is as it is."""
+    with contextlib.nullcontext() if name is None else MUTANTS[name].in_force():
+        yield
+
+
+def _nothing(_kept: Any) -> Any:
+    return lambda *_args, **_options: None
+
+
+def _by_value(key_of: Any) -> Any:
+    """A key of numbers and tensors that is equal where ``==`` says so."""
+    import torch
+
+    def worse(value: Any, *rest: Any) -> Any:
+        if isinstance(value, bool | int | float):
+            return ("number", value)
+        if type(value) is torch.Tensor:
+            return ("tensor", str(value.dtype), tuple(value.detach().reshape(-1).tolist()))
+        if isinstance(value, list | tuple):
+            return tuple(worse(each, *rest) for each in value)
+        return key_of(value, *rest)
+
+    return worse
+
+
+def _without_writes(select: Any) -> Any:
+    """What is written at a place that differs between ranks is lost."""
+
+    def worse(self: Any, nodes: Any, called: Any, selection: Any) -> Any:
+        if not selection.writes:
+            return select(self, nodes, called, selection)
+        self._replace(nodes[0], called[0]["self"])
+        return True
+
+    return worse
+
+
+def _never_shared(_sharing: Any) -> Any:
+    from popsr.bridge.torch._storage import Sharing
+
+    return lambda _leaves: Sharing(frozenset(), {})
+
+
+def _nothing_read(_memory: Any) -> Any:
+    """Memory that nothing has written is taken to hold zeros."""
+
+    class Memory:
+        def __init__(self, _graph: Any) -> None:
+            self.read: set[Any] = set()
+
+    return Memory
+
+
+def _seeded_alike(drawn: Any) -> Any:
+    """Generators of all ranks are taken to have one state."""
+
+    def worse(self: Any) -> Any:
+        found = drawn(self)
+        return dataclasses.replace(found, labels=dict.fromkeys(found.labels, "00" * 32))
+
+    return worse
+
+
+def _at_backward(_ready: Any) -> Any:
+    """The wrapper's switch counts when a gradient is there, not at the forward pass."""
+    import torch
+    import torch.distributed._functional_collectives as functional
+
+    def worse(self: Any, i: int) -> None:
+        p = self._parameters[i]
+        if self._wrapper.require_backward_grad_sync and p.grad is not None:
+            with torch.no_grad():
+                p.grad.copy_(functional.all_reduce(p.grad / self._group.size(), "sum", self._group))
+
+    return worse
+
+
+def _as_they_are(_launched: Any) -> Any:
+    return lambda *_ranks: contextlib.nullcontext()
+
+
+MUTANTS = {
+    "writes at places of ranks are lost": Mutant(
+        (("torch._varying", "Operands._select", _without_writes),), ("write",)
+    ),
+    "constants are compared by value": Mutant(
+        (("torch._varying", "key_of", _by_value), ("torch._merge", "key_of", _by_value)), ("constant",)
+    ),
+    "shared memory is not followed": Mutant(
+        (("torch._leaves", "sharing", _never_shared),), ("shared storage",)
+    ),
+    "data that is set is lost": Mutant((("torch._watch", "_set_data", _nothing),), ("data replaced",)),
+    "memory is taken to be zero": Mutant(
+        (("torch._uninitialised", "_Memory", _nothing_read),), ("uninitialised",)
+    ),
+    "collectives are awaited at once": Mutant(
+        (("torch._collective_calls", "_is_synchronous", lambda _: lambda: True),), ("asynchronous",)
+    ),
+    "seeds of generators are ignored": Mutant(
+        (("torch._generators", "Generators.drawn", _seeded_alike),), ("generator",)
+    ),
+    "a step is traced once": Mutant((("torch._second_trace", "_check_same", _nothing),), ("python state",)),
+    "the environment has no rank": Mutant((("torch._ranks", "_launched", _as_they_are),), ("environment",)),
+    "wrappers decide in the backward pass": Mutant(
+        (
+            ("torch._reducer", "Reducer._ready", _at_backward),
+            ("torch._reducer", "Reducer.check_end", _nothing),
+            ("torch._reducer", "Reducer._rebuild_buckets", _nothing),
+        ),
+        ("no_sync",),
+        "ddp, no broadcast",
+    ),
+    "hooks of parameters are dropped": Mutant(
+        (("torch._hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
+    ),
+    "groups of one replica are ok": Mutant(
+        (("_proof", "Proof.undeclared", lambda _: property(lambda self: ())),),
+        ("training",),
+        "other start",
+        "false ok",
+    ),
+}
+"""Faults by name."""

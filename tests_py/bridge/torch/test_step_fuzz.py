@@ -1,0 +1,72 @@
+"""Random training steps: claims hold on real ranks bit by bit, and faults of the bridge are found."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests_py.bridge.torch.mutants import MUTANTS  # noqa: E402
+from tests_py.bridge.torch.steps.checking import Outcome, check  # noqa: E402
+from tests_py.bridge.torch.steps.drawing import KINDS, draw, tables  # noqa: E402
+from tests_py.bridge.torch.steps.tracing import Tracer  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tracer() -> Iterator[Tracer]:
+    made = Tracer()
+    yield made
+    made.close()
+
+
+def told(outcome: Outcome) -> str:
+    return f"{outcome.failures}\n{outcome.program.options()}\n{outcome.program.text()}"
+
+
+@pytest.mark.parametrize(("start", "world"), [(0, 2), (100, 4)])
+def test_claims_hold_on_ranks(tracer: Tracer, start: int, world: int) -> None:
+    outcomes = collections.Counter[str]()
+    for seed in range(start, start + 20):
+        outcome = check(draw(seed, (world,)), tracer)
+        assert not outcome.failures, told(outcome)
+        outcomes[outcome.claims.outcome] += 1
+    assert outcomes["proved"] >= 6, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(10_000, 15_000, 250))
+def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
+    for seed in range(start, start + 250):
+        outcome = check(draw(seed), tracer)
+        assert not outcome.failures, told(outcome)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_fault_is_found(tracer: Tracer, name: str) -> None:
+    mutant, tried = MUTANTS[name], 24
+    for seed in range(tried):
+        tracer.fault = name
+        outcome = check(draw(seed, (2,), mutant.kinds, mutant.wrapper), tracer, runs=False)
+        tracer.fault = None
+        if mutant.fails in outcome.kinds:
+            return
+    pytest.fail(f"{tried} programs of {mutant.kinds} do not find {name}")
+
+
+def test_every_row_is_drawn() -> None:
+    """A row of a table that no seed draws would test nothing."""
+    text = "\n".join(draw(seed).text() for seed in range(4000))
+    flat = re.sub(r"\s+", " ", text)
+    rows = [row for table in (*KINDS.values(), *tables().values()) for row in table]
+    missing = [row for row in rows if not all(part in flat for part in _fixed_parts(row))]
+    assert not missing
+
+
+def _fixed_parts(row: str) -> list[str]:
+    """What is in each program of a row: the text between what is drawn."""
+    parts = re.split(r"\$[a-z]+|\n---\n", row)
+    return [part for part in (re.sub(r"\s+", " ", each).strip() for each in parts) if len(part) > 3]
