@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import inspect
 import os
-import platform
-import socket
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr.bridge import _elsewhere
+from popsr.bridge._elsewhere import other_values
 from popsr.bridge.jax._locations import rank_of_file
 from popsr.errors import UnsupportedError
 
@@ -33,16 +31,6 @@ _OF_PROCESSES = (
 )
 _OF_ALL = ("devices", "device_count")
 """Functions that are equal in all processes. A step may call them on a machine with as many devices as replicas."""
-
-_DAY = 86_400
-_OTHERS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-    (os, "getpid", lambda pid: pid + 1),
-    (socket, "gethostname", lambda name: name + "-2"),
-    (platform, "node", lambda name: name + "-2"),
-    *((time, name, lambda now: now + _DAY) for name in ("time", "monotonic", "perf_counter")),
-    *((time, name + "_ns", lambda now: now + _DAY * 10**9) for name in ("time", "monotonic", "perf_counter")),
-)
-"""Functions whose value is another one in another process or at another time, and such a value."""
 
 _VARIABLES = frozenset(
     [
@@ -97,8 +85,7 @@ class Watched:
             for name in (*_OF_PROCESSES, *_OF_ALL):
                 if hasattr(bridge, name):
                     stack.enter_context(self._function(bridge, name))
-            for module, name, other in _OTHERS:
-                stack.enter_context(self._replaced(module, name, other))
+            stack.enter_context(other_values(lambda: self.elsewhere and bool(self._line_of_user())))
             stack.enter_context(self._environment())
             yield
 
@@ -130,21 +117,6 @@ class Watched:
             if clear is not None:
                 setattr(module, name, known)
                 clear()
-
-    @contextlib.contextmanager
-    def _replaced(self, module: Any, name: str, other: Callable[[Any], Any]) -> Iterator[None]:
-        known = getattr(module, name)
-
-        @functools.wraps(known)
-        def called(*args: Any, **options: Any) -> Any:
-            value = known(*args, **options)
-            return other(value) if self.elsewhere and self._line_of_user() else value
-
-        setattr(module, name, called)
-        try:
-            yield
-        finally:
-            setattr(module, name, known)
 
     @contextlib.contextmanager
     def _environment(self) -> Iterator[None]:
@@ -187,9 +159,9 @@ def _stand_in(*args: Any, _called: Any = None, **options: Any) -> Any:
 
 
 def _is_between(file: str) -> bool:
-    """True for files between a reader and what it reads: this one, those of the environment and of devices."""
+    """True for files between a reader and what it reads: popsr's, those of the environment and of devices."""
     return (
-        file == __file__
+        file in (__file__, _elsewhere.__file__)
         or file.startswith("<frozen")
         or file.endswith(("xla_bridge.py", "_collections_abc.py"))
     )
