@@ -1,7 +1,6 @@
 """What a step reads of its process: other values than they are, as in another process on another day.
 
-A step that is traced a second time with them makes other constants where it computes with them, and is refused. One that
-only prints them is not.
+A step that is traced a second time with them makes other constants where it computes with them, and is refused.
 """
 
 from __future__ import annotations
