@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as functional  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 
 class Plain(nn.Module):
@@ -323,3 +324,15 @@ def test_batch_is_not_the_memory_of_a_written_state() -> None:
     model = Plain()
     with pytest.raises(UnsupportedError, match=re.escape("got 'out' and 'y'")):
         bridge.trace_step(write_state, model, None, torch.ones(4, 4), model.out.view(1, 4), replicas=2)
+
+
+def test_graphs_that_write_memory_of_two_inputs() -> None:
+    def written(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return b * 2
+
+    flat = torch.zeros(8)
+    module = make_fx(written, tracing_mode="fake")(torch.zeros(4), torch.zeros(4))
+    with pytest.raises(UnsupportedError, match=r"share memory are written, got 'a_1' and 'b_1'"):
+        bridge.from_fx(module, flat[:4], flat[2:6], replicas=2)
+    assert bridge.from_fx(module, flat[:4], flat[4:], replicas=2).prove().ok

@@ -20,6 +20,7 @@ from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._ranks import grouping_of_one, grouping_of_ranks, is_running
 from popsr.bridge.torch._simplify import simplify
 from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
+from popsr.bridge.torch._storage import overlaps
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
@@ -72,6 +73,8 @@ def from_export(
         program = program.run_decompositions(decompositions())
     module, signature = program.graph_module, program.graph_signature
     simplify(module)
+    written = [s.target for s in signature.output_specs if s.kind.name == "BUFFER_MUTATION"]
+    _check_memory(where, {**program.constants, **program.state_dict}, written)
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)
     examples = iter(torch.utils._pytree.tree_leaves(program.example_inputs))
     with builder:
@@ -88,6 +91,24 @@ def from_export(
         add_results(builder, [f"result[{i}]" for i in range(len(results))], results)
         seeds.finish()
         return builder.finish()
+
+
+def _check_memory(where: str, given: Mapping[str, Any], written: Iterable[str]) -> None:
+    """Refuse writes of a tensor that shares memory with another one: a graph has them apart.
+
+    Raises:
+        UnsupportedError: with both names.
+    """
+    import torch
+
+    tensors = {name: t for name, t in given.items() if isinstance(t, torch.Tensor)}
+    names, changed = list(tensors), set(written)
+    for i, j in sorted(overlaps(list(tensors.values()))):
+        if changed & {names[i], names[j]}:
+            raise UnsupportedError(
+                f"{where}: tensors that share memory are written, got {shown(names[i])} and {shown(names[j])}, "
+                "expected memory of their own"
+            )
 
 
 def _exported_input(builder: StepBuilder, program: Any, spec: Any, patterns: Groups, examples: Any) -> Any:
@@ -167,6 +188,7 @@ def from_fx(
         )
     traced = functional(primitive(module, inputs), inputs, keep_writes=True)
     written: dict[int, int] = traced.meta["written"]
+    _check_memory(where, dict(zip(names, inputs, strict=True)), [names[i] for i in written])
     new = {names[i]: number for i, number in written.items()} | dict(states or {})
     builder, importer, patterns, seeds = _reader(where, replicas, groups, equal, process_groups, unsupported)
     with builder:
