@@ -61,7 +61,7 @@ def _nothing(_kept: Any) -> Any:
 
 
 def _by_value(key_of: Any) -> Any:
-    """A key of numbers and tensors that is equal where ``==`` says so."""
+    """Key of numbers and tensors that is equal where ``==`` says so."""
     import torch
 
     def worse(value: Any, *rest: Any) -> Any:
@@ -77,7 +77,7 @@ def _by_value(key_of: Any) -> Any:
 
 
 def _without_writes(select: Any) -> Any:
-    """What is written at a place that differs between ranks is lost."""
+    """Lose writes at places that differ between ranks."""
 
     def worse(self: Any, nodes: Any, called: Any, selection: Any) -> Any:
         if not selection.writes:
@@ -95,7 +95,7 @@ def _never_shared(_sharing: Any) -> Any:
 
 
 def _nothing_read(_memory: Any) -> Any:
-    """Memory that nothing has written is taken to hold zeros."""
+    """Take memory that nothing has written to hold zeros."""
 
     class Memory:
         def __init__(self, _graph: Any) -> None:
@@ -105,7 +105,7 @@ def _nothing_read(_memory: Any) -> Any:
 
 
 def _seeded_alike(drawn: Any) -> Any:
-    """Generators of all ranks are taken to have one state."""
+    """Take generators of all ranks to have one state."""
 
     def worse(self: Any) -> Any:
         found = drawn(self)
@@ -115,7 +115,7 @@ def _seeded_alike(drawn: Any) -> Any:
 
 
 def _at_backward(_ready: Any) -> Any:
-    """The wrapper's switch counts when a gradient is there, not at the forward pass."""
+    """Ask the wrapper's switch when a gradient is there, not at the forward pass."""
     import torch
     import torch.distributed._functional_collectives as functional
 

@@ -68,6 +68,6 @@ def test_every_row_is_drawn() -> None:
 
 
 def _fixed_parts(row: str) -> list[str]:
-    """What is in each program of a row: the text between what is drawn."""
+    """Text that each program of a row has: between the expressions that are drawn."""
     parts = re.split(r"\$[a-z]+|\n---\n", row)
     return [part for part in (re.sub(r"\s+", " ", each).strip() for each in parts) if len(part) > 3]

@@ -24,7 +24,7 @@ _TOLERANCE = 1e-3
 
 @dataclass
 class Outcome:
-    """How a program fared.
+    """Result of a program.
 
     Attributes:
         program: the program.
@@ -74,7 +74,7 @@ def _raises(program: Program, text: str) -> bool:
 
 
 def _real(program: Program) -> tuple[list[list[Rows]], str | None]:
-    """What each rank has after each step, and an error that ends them."""
+    """States and results of each rank after each step, and an error that ends them."""
     try:
         made = gloo.run(program.world, run_text, program.text(), program.seeds)
     except gloo.RankError as error:

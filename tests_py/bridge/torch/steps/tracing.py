@@ -1,4 +1,4 @@
-"""What popsr claims of a program: read in a process of its own, as a trace may crash."""
+"""Claims of popsr about a program, read in a process of its own, as a trace may crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Claims", "Tracer"]
 
 @dataclass
 class Claims:
-    """What a proof says.
+    """Facts that a proof states.
 
     Attributes:
         outcome: "proved", "refused" by an error of popsr, "untyped" by another, "leak" of global state, "crash" of the
@@ -116,7 +116,7 @@ def _serve(pipe: Any) -> None:
 
 
 def _global_state() -> dict[str, object]:
-    """What a trace must leave as it was, for the next one and for the user."""
+    """Global state that a trace must leave as it was, for the next one and for the user."""
     import torch
     import torch.distributed as dist
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
