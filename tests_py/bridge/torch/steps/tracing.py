@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import multiprocessing
 import os
 import warnings
@@ -98,6 +99,9 @@ def _serve(pipe: Any) -> None:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    importlib.import_module("popsr.bridge.torch")
+    gc.collect()
+    gc.freeze()  # a collection after each program looks at what it left alone
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
             text, options, runs, fault = pipe.recv()
