@@ -195,6 +195,21 @@ def clipped(m: Any, o: Any, x: Any) -> None:
     o.step()
 
 
+def from_outside(m: Any, o: Any, x: Any) -> None:
+    o.zero_grad()
+    m(x).square().mean().backward()
+    for p in m.others:
+        if p.grad is not None:
+            p.grad.add_(x.sum())
+    o.step()
+
+
+def with_own() -> Any:
+    made = Layer()
+    made.others = list(made.parameters())
+    return made
+
+
 FOLLOWED: dict[str, tuple[Callable[[], Any], Callable[..., None]]] = {
     "positions": (lambda: Rotary(cache=None), trained),
     "positions after a first call": (warmed, trained),
@@ -204,6 +219,7 @@ FOLLOWED: dict[str, tuple[Callable[[], Any], Callable[..., None]]] = {
     "spectral norm": (parametrized(nn.utils.parametrizations.spectral_norm), trained),
     "gradient that a second pass adds to": (Layer, same_gradient),
     "clipped": (Layer, clipped),
+    "parameters from outside": (with_own, from_outside),
 }
 
 
@@ -348,24 +364,9 @@ def averaged(m: Any, o: Any, x: Any) -> None:
             a.lerp_(b, 0.1)
 
 
-def from_outside(m: Any, o: Any, x: Any) -> None:
-    o.zero_grad()
-    m(x).square().mean().backward()
-    for p in m.others:
-        if p.grad is not None:
-            p.grad.add_(x.sum())
-    o.step()
-
-
 def with_copy() -> Any:
     made = Layer()
     made.others = [copy.deepcopy(made)]
-    return made
-
-
-def with_own() -> Any:
-    made = Layer()
-    made.others = list(made.parameters())
     return made
 
 
@@ -401,11 +402,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     ),
     "gradients disabled": (Layer, disabled, "cannot be traced at .*test_second_step.py:"),
     "average in another model": (with_copy, averaged, "a tensor from outside of the step is written at"),
-    "parameters from outside": (
-        with_own,
-        from_outside,
-        "not the model's in this step is used at .*test_second_step.py:.* 'lin",
-    ),
     "buffer that was None": (LazyBuffer, trained, "the step adds a parameter or buffer, got 'cache'"),
     "cache of data": (lambda: Cached(lambda x: x.detach() * 2), trained, f"{KEPT}.* got 'kept' of shape"),
     "cache of random numbers": (lambda: Cached(lambda x: torch.rand(x.shape)), trained, KEPT),

@@ -120,6 +120,8 @@ def generator_draw_of(node: Any) -> int | None:
 def kept_generator() -> Iterator[None]:
     """Leave torch's generator as it is, and refuse the question for its seed, which ranks need not share.
 
+    Inside, it is in a state that no seed of the user gives: one that is seeded alike is no copy of it.
+
     Raises:
         UnsupportedError: with the line that asks.
     """
@@ -137,6 +139,7 @@ def kept_generator() -> Iterator[None]:
     try:
         for module, name in names:
             setattr(module, name, refuse)
+        _advance(torch.default_generator, f"{state_of(torch.default_generator)} as a step begins")
         yield
     finally:
         torch.set_rng_state(state)

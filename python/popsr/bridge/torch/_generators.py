@@ -150,7 +150,7 @@ class Generators:
         labels, lasting, of_torch = {}, list[int](), list[int]()
         for number, key, state, origin, sources in self._draws:
             depends = [key, *sources] if origin == "kept" else sources
-            if origin in ("other", "torch's") or changed & {key, *depends}:
+            if origin == "other" or changed & {key, *depends}:
                 depends = list(lives)
             if {origin, *(self._origin[each] for each in depends)} & {"other", "torch's"}:
                 of_torch.append(number)

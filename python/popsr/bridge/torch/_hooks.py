@@ -12,12 +12,17 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = [
+    "REPLACED",
     "Hooks",
     "hooks_of",
     "is_followed",
     "other_optimizers_checked",
     "references_followed",
 ]
+
+
+REPLACED = "_popsr_replaced"
+"""Attribute of the traced tensor of a parameter that the step before made anew: references are to the old one."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,17 @@ def references_followed(originals: dict[str, Any], traced: dict[str, Any]) -> It
     Raises:
         UnsupportedError: a gradient reached an original, as of a function of autograd that was called with it.
     """
-    found = {id(t): traced[path] for path, t in originals.items() if is_followed(t) and path in traced}
+    import torch
+
+    unwatched: Any = torch._C.DisableTorchFunction
+    found = {
+        id(t): traced[path]
+        for path, t in originals.items()
+        if is_followed(t) and path in traced and not hasattr(traced[path], REPLACED)
+    }
     kept = [(t, type(t)) for t in {id(t): t for t in originals.values()}.values() if id(t) in found]
-    grads = {path: t.grad for path, t in originals.items() if t.is_leaf}
+    with unwatched():
+        grads = {path: t.grad for path, t in originals.items() if t.is_leaf}
     changed: list[str] = []
     try:
         for t, kind in kept:
@@ -145,10 +158,11 @@ def references_followed(originals: dict[str, Any], traced: dict[str, Any]) -> It
     finally:
         for t, kind in kept:
             t.__class__ = kind
-        for path, grad in grads.items():
-            if originals[path].grad is not grad:
-                changed.append(path)
-                originals[path].grad = grad
+        with unwatched():
+            for path, grad in grads.items():
+                if originals[path].grad is not grad:
+                    changed.append(path)
+                    originals[path].grad = grad
     if changed:
         raise UnsupportedError(
             f"trace_step: a gradient of {shown(changed[0])} does not come through the model, got a reference from "
@@ -190,8 +204,10 @@ def _standing_in(base: Any, traced: dict[int, Any]) -> Any:
     class Reference(base):
         @classmethod
         def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = args[0] if args else None
             args, options = trees.tree_map(lambda t: traced.get(id(t), t), (args, kwargs or {}))
-            return function(*args, **options)
+            made = function(*args, **options)
+            return given if made is not given and made is traced.get(id(given)) else made  # p += 1 is p
 
     return Reference
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
-from popsr.bridge.torch._hooks import is_followed
+from popsr.bridge.torch._hooks import REPLACED, is_followed
 from popsr.bridge.torch._kept import plain_values
 from popsr.bridge.torch._left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._storage import as_views, sharing
@@ -220,6 +220,8 @@ class StepCall:
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
         attributes = {name: set(vars(p)) for name, p in named.items()}
+        for name in self._replaced:
+            setattr(named[name], REPLACED, True)
         for name in self._of_gradients:
             named[name].grad = next(given)
         batch = list(self._batch)
