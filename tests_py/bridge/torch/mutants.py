@@ -26,12 +26,14 @@ class Mutant:
         kinds: kinds of statements that show it.
         wrapper: key of the function that makes the model of programs that show it.
         fails: how a program fails with it.
+        seed: of the first program that showed it, from which on tests look.
     """
 
     places: tuple[tuple[str, str, Callable[[Any], Any]], ...]
     kinds: tuple[str, ...]
     wrapper: str = ""
     fails: str = "false"
+    seed: int = 0
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
@@ -59,7 +61,7 @@ def _nothing(_kept: Any) -> Any:
 
 
 def _by_value(key_of: Any) -> Any:
-    """A key of numbers and tensors that is equal where ``==`` says so."""
+    """Key of numbers and tensors that is equal where ``==`` says so."""
     import torch
 
     def worse(value: Any, *rest: Any) -> Any:
@@ -75,7 +77,7 @@ def _by_value(key_of: Any) -> Any:
 
 
 def _without_writes(select: Any) -> Any:
-    """What is written at a place that differs between ranks is lost."""
+    """Lose writes at places that differ between ranks."""
 
     def worse(self: Any, nodes: Any, called: Any, selection: Any) -> Any:
         if not selection.writes:
@@ -93,7 +95,7 @@ def _never_shared(_sharing: Any) -> Any:
 
 
 def _nothing_read(_memory: Any) -> Any:
-    """Memory that nothing has written is taken to hold zeros."""
+    """Take memory that nothing has written to hold zeros."""
 
     class Memory:
         def __init__(self, _graph: Any) -> None:
@@ -103,7 +105,7 @@ def _nothing_read(_memory: Any) -> Any:
 
 
 def _seeded_alike(drawn: Any) -> Any:
-    """Generators of all ranks are taken to have one state."""
+    """Take generators of all ranks to have one state."""
 
     def worse(self: Any) -> Any:
         found = drawn(self)
@@ -113,7 +115,7 @@ def _seeded_alike(drawn: Any) -> Any:
 
 
 def _at_backward(_ready: Any) -> Any:
-    """The wrapper's switch counts when a gradient is there, not at the forward pass."""
+    """Ask the wrapper's switch when a gradient is there, not at the forward pass."""
     import torch
     import torch.distributed._functional_collectives as functional
 
@@ -132,25 +134,31 @@ def _as_they_are(_launched: Any) -> Any:
 
 MUTANTS = {
     "writes at places of ranks are lost": Mutant(
-        (("torch._varying", "Operands._select", _without_writes),), ("write",)
+        (("torch._varying", "Operands._select", _without_writes),), ("write",), seed=8
     ),
     "constants are compared by value": Mutant(
-        (("torch._varying", "key_of", _by_value), ("torch._merge", "key_of", _by_value)), ("constant",)
+        (("torch._varying", "key_of", _by_value), ("torch._merge", "key_of", _by_value)),
+        ("constant",),
+        seed=6,
     ),
     "shared memory is not followed": Mutant(
         (("torch._leaves", "sharing", _never_shared),), ("shared storage",)
     ),
-    "data that is set is lost": Mutant((("torch._watch", "_set_data", _nothing),), ("data replaced",)),
+    "data that is set is lost": Mutant(
+        (("torch._watch", "_set_data", _nothing),), ("data replaced",), seed=2
+    ),
     "memory is taken to be zero": Mutant(
         (("torch._uninitialised", "_Memory", _nothing_read),), ("uninitialised",)
     ),
     "collectives are awaited at once": Mutant(
-        (("torch._collective_calls", "_is_synchronous", lambda _: lambda: True),), ("asynchronous",)
+        (("torch._collective_calls", "_is_synchronous", lambda _: lambda: True),), ("asynchronous",), seed=1
     ),
     "seeds of generators are ignored": Mutant(
-        (("torch._generators", "Generators.drawn", _seeded_alike),), ("generator",)
+        (("torch._generators", "Generators.drawn", _seeded_alike),), ("generator",), seed=1
     ),
-    "a step is traced once": Mutant((("torch._second_trace", "_check_same", _nothing),), ("python state",)),
+    "a step is traced once": Mutant(
+        (("torch._second_trace", "_check_same", _nothing),), ("python state",), seed=20
+    ),
     "the environment has no rank": Mutant((("torch._ranks", "_launched", _as_they_are),), ("environment",)),
     "wrappers decide in the backward pass": Mutant(
         (
@@ -160,6 +168,7 @@ MUTANTS = {
         ),
         ("no_sync",),
         "ddp, no broadcast",
+        seed=5,
     ),
     "hooks of parameters are dropped": Mutant(
         (("torch._hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
@@ -169,6 +178,7 @@ MUTANTS = {
         ("training",),
         "other start",
         "false ok",
+        seed=8,
     ),
 }
 """Faults by name."""

@@ -30,11 +30,11 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.parametrize(("start", "world"), [(0, 2), (100, 4)])
 def test_claims_hold_on_ranks(tracer: Tracer, start: int, world: int) -> None:
     outcomes = collections.Counter[str]()
-    for seed in range(start, start + 20):
+    for seed in range(start, start + 12):
         outcome = check(draw(seed, (world,)), tracer)
         assert not outcome.failures, told(outcome)
         outcomes[outcome.claims.outcome] += 1
-    assert outcomes["proved"] >= 6, outcomes
+    assert outcomes["proved"] >= 4, outcomes
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_fault_is_found(tracer: Tracer, name: str) -> None:
     mutant, tried = MUTANTS[name], 24
-    for seed in range(tried):
+    for seed in range(mutant.seed, mutant.seed + tried):
         tracer.fault = name
         outcome = check(draw(seed, (2,), mutant.kinds, mutant.wrapper), tracer, runs=False)
         tracer.fault = None
@@ -59,7 +59,8 @@ def test_fault_is_found(tracer: Tracer, name: str) -> None:
 
 def test_every_row_is_drawn() -> None:
     """A row of a table that no seed draws would test nothing."""
-    text = "\n".join(draw(seed).text() for seed in range(4000))
+    drawn = [draw(seed, kinds=[kind], wrapper="") for kind in KINDS for seed in range(150)]
+    text = " ".join(part for each in drawn for one in each.statements for part in (one.setup, one.body))
     flat = re.sub(r"\s+", " ", text)
     rows = [row for table in (*KINDS.values(), *tables().values()) for row in table]
     missing = [row for row in rows if not all(part in flat for part in _fixed_parts(row))]
@@ -67,6 +68,6 @@ def test_every_row_is_drawn() -> None:
 
 
 def _fixed_parts(row: str) -> list[str]:
-    """What is in each program of a row: the text between what is drawn."""
+    """Text that each program of a row has: between the expressions that are drawn."""
     parts = re.split(r"\$[a-z]+|\n---\n", row)
     return [part for part in (re.sub(r"\s+", " ", each).strip() for each in parts) if len(part) > 3]

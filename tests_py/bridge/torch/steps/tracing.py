@@ -1,9 +1,10 @@
-"""What popsr claims of a program: read in a process of its own, as a trace may crash."""
+"""Claims of popsr about a program, read in a process of its own, as a trace may crash."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import multiprocessing
 import os
 import warnings
@@ -19,7 +20,7 @@ __all__ = ["Claims", "Tracer"]
 
 @dataclass
 class Claims:
-    """What a proof says.
+    """Facts that a proof states.
 
     Attributes:
         outcome: "proved", "refused" by an error of popsr, "untyped" by another, "leak" of global state, "crash" of the
@@ -98,6 +99,9 @@ def _serve(pipe: Any) -> None:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    importlib.import_module("popsr.bridge.torch")
+    gc.collect()
+    gc.freeze()  # a collection after each program looks at what it left alone
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
             text, options, runs, fault = pipe.recv()
@@ -116,7 +120,7 @@ def _serve(pipe: Any) -> None:
 
 
 def _global_state() -> dict[str, object]:
-    """What a trace must leave as it was, for the next one and for the user."""
+    """Global state that a trace must leave as it was, for the next one and for the user."""
     import torch
     import torch.distributed as dist
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack

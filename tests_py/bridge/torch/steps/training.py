@@ -150,7 +150,7 @@ STATEMENTS["hook"] = [
     "clear()\nmade$i = model(x)\nmade$i.register_hook(lambda g: g * (1 + rank))\n"
     "made$i.sum().backward()\n$reduce\n$update",
     "self.register_forward_hook(lambda module, args, made: "
-    "module.out.copy_(made.detach()[0]))\n---\nclear()\n($loss).backward()",
+    "(module.out.copy_(made.detach()[0]), None)[1])\n---\nclear()\n($loss).backward()",
 ]
 STATEMENTS["writing hook"] = [
     "self.lin.bias.register_post_accumulate_grad_hook(lambda p: (p.data.add_(p.grad), None)[1])\n---\n"
