@@ -15,7 +15,7 @@ FUNCTIONS = {"equal", "array_equal", "allclose", "isclose", "array_equiv", "asse
 VALUES = {*"value values constant constants literal number after old new a b x y".split()}  # noqa: SIM905
 """Names that hold values of a program; ``shape``, ``dtype`` and ``key`` of them are no values."""
 
-# What is compared, and why that is no claim about bits.
+# Comparisons that are allowed, and what they compare.
 ALLOWED = {
     "audit/_compare.py: np.array_equal(x[:whole].view(np.uint64), y[:whole].view(np.uint64))": "bytes",
     "audit/_compare.py: np.array_equal(x[whole:], y[whole:])": "bytes",

@@ -53,7 +53,7 @@ def test_no_session_depends_on_the_environment() -> None:
     """A newcomer's run of README's command and CI's are the same."""
     for name in ("noxfile.py", ".ci/builds.py"):
         text = (ROOT / name).read_text()
-        assert not re.search(r"environ\b(?!\['PATH'\])(?!ment)|getenv", text), name
+        assert not re.search(r"environ\b(?!\['PATH'\])|getenv", text), name
     assert '\nnox.options.sessions = ["tests", "cpp", "lint"]\n' in (ROOT / "noxfile.py").read_text()
 
 

@@ -28,7 +28,7 @@ class PortableFloatEnvironment {
 
 #if defined(__SSE__)
 
-/// The same by MXCSR alone, in a few nanoseconds: for kernels, none of which computes in x87. Foreign code may, as
+/// Guard of MXCSR alone, in a few nanoseconds: for kernels, as none computes in x87. Foreign code may, as
 /// feraiseexcept does.
 class SseFloatEnvironment {
  public:

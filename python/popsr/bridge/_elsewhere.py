@@ -1,4 +1,4 @@
-"""What a step reads of its process: other values than they are, as in another process on another day.
+"""Values that a step reads of its process, replaced by those of another process on another day.
 
 A step that is traced a second time with them makes other constants where it computes with them, and is refused.
 """

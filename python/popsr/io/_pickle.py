@@ -25,7 +25,7 @@ _CONSTANTS = set(
 )
 
 Allow = Callable[[str, str], object]
-"""What stands for a global of a module and a name; raises for those that a file may not have."""
+"""A stand-in for a global of a module and a name; raises for those that a file may not have."""
 
 
 class Named:
@@ -44,7 +44,7 @@ class Pairs(list[tuple[Any, Any]]):
 
 
 class Record:
-    """What a call of a global would have made: the arguments, and what was added afterwards."""
+    """A stand-in for the result of a call: its arguments, and everything that was added afterwards."""
 
     __slots__ = ("arguments", "items", "made_by", "pairs", "state")
 

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,12 @@ def audit_log(path: Path, groups: Any = "all") -> None:
     import popsr.bridge.audit
 
     popsr.bridge.audit.audit_log(path, groups)
+
+
+def zeros(path: Path) -> Path:
+    """A name of a device without an end."""
+    path.symlink_to("/dev/zero")
+    return path
 
 
 def fifo(name: str) -> Callable[[Path], None]:
@@ -126,16 +132,12 @@ NAMES: dict[str, Row] = {
     "fifo-groups": Row(fifo("g.json"), lambda p: audit(p, str(p / "g.json")), "got a FIFO, expected a file"),
     "fifo-file": Row(fifo("rank_2.safetensors"), audit, ""),
     "device-groups": Row(
-        lambda path: (of_rank(0, 1)(path), (path / "g.yaml").symlink_to("/dev/zero")),
+        lambda path: (of_rank(0, 1)(path), zeros(path / "g.yaml")),
         lambda path: audit(path, str(path / "g.yaml")),
         "got a device, expected a file",
     ),
-    "device-log": Row(
-        lambda path: (path / "a.jsonl").symlink_to("/dev/zero"), audit_log, "got a device, expected a file"
-    ),
-    "device-file": Row(
-        lambda path: (of_rank(0)(path), (path / "rank_1.safetensors").symlink_to("/dev/zero")), audit, ""
-    ),
+    "device-log": Row(lambda path: zeros(path / "a.jsonl"), audit_log, "got a device, expected a file"),
+    "device-file": Row(lambda path: (of_rank(0)(path), zeros(path / "rank_1.safetensors")), audit, ""),
     "pattern": Row(of_rank(0, 1), lambda p: audit(p / "**x/{rank}.pt"), "wrong pattern of files"),
     "json-deep": groups_file("g.json", "[" * 500_000)._replace(match="cannot be read"),
     "json-long": groups_file("g.json", " " * (2 << 20))._replace(match="is too long"),
@@ -198,7 +200,7 @@ def number(value: int) -> bytes:
 
 def checkpoint(
     shape: tuple[int, ...],
-    chunks: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    chunks: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     span: tuple[int, int] = (0, 1),
     index: Callable[[tuple[int, ...]], bytes] = lambda at: size_of(*at),
     extra: bytes = b"",

@@ -17,7 +17,7 @@ pytest.importorskip("yaml")
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each row took, in one process that forks: the import of torch takes longer than all of them."""
+    """Time and memory of each row, in one process that forks: the import of torch takes longer than all of them."""
     code = (
         "from pathlib import Path; import popsr.bridge.audit, popsr.io, torch, yaml; "
         "from tests_py.support.limits import print_rows; from tests_py.bridge.audit.bombs import ROWS; "

@@ -35,7 +35,8 @@ class Kept:
 
     def __init__(self) -> None:
         """As before the first call."""
-        self.calls, self.signed, self.table, self.seen = 0, False, np.zeros(4, np.float32), None
+        self.calls, self.signed, self.table = 0, False, np.zeros(4, np.float32)
+        self.seen: Any = None
         self.inner = jax.jit(self.counted)
 
     def counted(self, w: Any) -> Any:
@@ -169,7 +170,12 @@ def test_a_step_that_stays_is_proved(change: Callable[[Any], Any]) -> None:
 
 
 def test_devices_are_listed_where_there_are_as_many_as_replicas() -> None:
-    specs = {"mesh": {"data": 8}, "in_specs": (P(), P("data")), "out_specs": (P(), P()), "check_vma": False}
+    specs: dict[str, Any] = {
+        "mesh": {"data": 8},
+        "in_specs": (P(), P("data")),
+        "out_specs": (P(), P()),
+        "check_vma": False,
+    }
     assert popsr.prove(step(lambda w: w / len(jax.devices())), W, X, **specs).ok
 
 

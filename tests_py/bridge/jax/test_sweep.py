@@ -61,9 +61,9 @@ def _no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _gaps_are_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins are read from nothing."""
-    from popsr.bridge import _builder
+    from popsr.bridge import _builder, _opaque
 
-    known = _builder.opaque
+    known = _opaque.opaque
     monkeypatch.setattr(_builder, "opaque", lambda inputs, outputs, everywhere: known((), outputs, False))
 
 

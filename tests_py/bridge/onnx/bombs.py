@@ -124,7 +124,7 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     "one-hot": (
         lambda: model(
             [node("OneHot", "i", "n", "v")],
-            known={"i": numbers(1), "n": np.int64(HUGE), "v": np.float32([0, 1])},
+            known={"i": numbers(1), "n": np.int64(HUGE), "v": np.array([0, 1], np.float32)},
         ),
         "elements that are known",
     ),
@@ -196,7 +196,7 @@ def read(path: Path) -> None:
 
 
 def write(make: Callable[[], Any]) -> Callable[[Path], object]:
-    """What writes the model."""
+    """The function that writes the model."""
     return lambda path: (path / "m.onnx").write_bytes(make().SerializeToString())
 
 

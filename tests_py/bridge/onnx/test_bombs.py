@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each row took, in one process that forks."""
+    """Time and memory of each row, in one process that forks."""
     code = (
         "from pathlib import Path; import popsr.bridge.onnx, onnx, onnx.reference; "
         "from tests_py.support.limits import print_rows; from tests_py.bridge.onnx.bombs import ROWS; "

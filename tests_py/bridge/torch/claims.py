@@ -1,4 +1,4 @@
-"""What popsr says of a step against torch's ranks: values after some steps, and each claim by bits."""
+"""Claims about a step against torch's ranks: values after some steps, and each claim by bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step may do outside of plain ops, and what comes of it: a table of docs/bridge_torch.md.
+"""Steps that do more than call plain ops, and the verdict on each: a table of docs/bridge_torch.md.
 
 ``python -m tests_py.bridge.torch.followed`` writes it anew.
 """
@@ -27,6 +27,7 @@ __all__ = ["ON_PAGE", "table"]
 
 ON_PAGE = PageTable(ROOT / "docs/bridge_torch.md", "followed and refused")
 WORLD = 4
+CONSTANT = torch.zeros(4)
 
 
 class Model(nn.Module):
@@ -114,7 +115,7 @@ def _accumulated(m: Any, x: Any) -> None:
         dist.all_reduce(p.grad)
 
 
-# What a step does, the state that shows it, the step, and the model if it is another one.
+# Rows: a text, the state that shows it, the step, and the model.
 ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
     (
         "a write at the rank's place: `table[rank] = 1`, `split`, `out=`",
@@ -194,11 +195,10 @@ ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
     ),
     ("time, process number, files, threads", "out", lambda m, x: m.out.fill_(float(time.time() > 0)), Model),
 ]
-CONSTANT = torch.zeros(4)
 
 
 def outcome(path: str, body: Callable[[Any, Any], Any], model: Callable[[], Any]) -> str:
-    """What ``trace_step`` and the proof say of a step on four ranks with data of their own."""
+    """The verdict of ``trace_step`` and the proof on a step on four ranks with data of their own."""
 
     def step(m: Any, x: Any) -> None:
         with torch.no_grad():
@@ -218,7 +218,7 @@ def outcome(path: str, body: Callable[[Any, Any], Any], model: Callable[[], Any]
 
 def table() -> str:
     """The rows for the page."""
-    rows = [f"| {what} | {outcome(*row)} |" for what, *row in ROWS]
+    rows = [f"| {what} | {outcome(path, body, model)} |" for what, path, body, model in ROWS]
     return "\n".join(["| in a step | its state is |", "| --- | --- |", *rows])
 
 

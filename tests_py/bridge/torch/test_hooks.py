@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+from torch.autograd import Function  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
 from tests_py.bridge.torch import wrapped  # noqa: E402
@@ -87,7 +88,12 @@ def of_modules() -> Made:
 def before_steps() -> Made:
     model = Two()
     optimizer = sgd(model)
-    optimizer.register_step_pre_hook(lambda *_: [mean(p) for p in model.parameters()] and None)
+
+    def average(*_: Any) -> None:
+        for p in model.parameters():
+            mean(p)
+
+    optimizer.register_step_pre_hook(average)
     return model, optimizer, updated(plain)
 
 
@@ -220,7 +226,7 @@ def own_momentum() -> Made:
     return model, sgd(model), step
 
 
-class Twice(torch.autograd.Function):
+class Twice(Function):
     @staticmethod
     def forward(ctx: Any, t: Any) -> Any:
         return 2 * t

@@ -58,7 +58,7 @@ def variants() -> Iterator[tuple[str, Any, Any]]:
 
 
 def bits(op: Any, call: Any) -> Any:
-    """What torch makes, as bytes; None where it refuses the arguments or makes a sparse tensor."""
+    """Results of torch as bytes; None where it refuses the arguments or makes a sparse tensor."""
     try:
         made = op(*call[0], **call[1])
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as nn  # noqa: E402
+from torch.nn import Module  # noqa: E402
 
 from popsr.bridge.torch import trace_step  # noqa: E402
 from popsr.errors import UnsupportedError  # noqa: E402
@@ -27,7 +28,7 @@ EQUAL = "{0,1,2,3}"
 Write = Callable[[Any], Any]
 
 
-class Tables(torch.nn.Module):
+class Tables(Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("table", torch.arange(12.0).view(4, 3))
@@ -137,7 +138,7 @@ def test_claims_and_runs(path: str, write: Write, groups: str) -> None:
     assert (np.signbit(ours.astype(np.float64)) == np.signbit(np.stack(rows).astype(np.float64))).all()
 
 
-# What ranks do apart in another way than by a place or a number of one kind.
+# Ranks that differ in another way than by a place or a number of one kind.
 REFUSED: list[tuple[str, Write]] = [
     ("2 and 2.0", lambda m: m.n.copy_(m.n * one(2, 2.0))),
     ("16777217 and 16777217.0", lambda m: m.wide.copy_(torch.full((4,), one(16777217, 16777217.0)))),
@@ -159,7 +160,7 @@ def test_refused(write: Write) -> None:
         trace_step(_step(write), Tables(), None, torch.ones(1), replicas=4)
 
 
-class Stage(torch.nn.Module):
+class Stage(Module):
     """A layer whose weight has another name or shape on rank 1."""
 
     def __init__(self, name: str, width: int) -> None:

@@ -1,4 +1,4 @@
-"""What changes from one step to the next outside of the states: as torch has it after three steps, or refused."""
+"""Changes from one step to the next outside of the states: as torch has it after three steps, or refused."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class Layer(nn.Module):
 
 class Rotary(Layer):
     """Keeps positions, which its first call makes."""
+
+    cache: Any
 
     def forward(self, x: Any) -> Any:
         if self.cache is None or self.cache.shape[0] < x.shape[0]:

@@ -59,7 +59,7 @@ def test_fault_is_found(tracer: Tracer, name: str) -> None:
 
 def test_every_row_is_drawn() -> None:
     """A row of a table that no seed draws would test nothing."""
-    drawn = [draw(seed, kinds=[kind], wrapper="") for kind in KINDS for seed in range(150)]
+    drawn = [draw(seed, kinds=[kind], wrapper="") for kind in KINDS for seed in range(240)]
     text = " ".join(part for each in drawn for one in each.statements for part in (one.setup, one.body))
     flat = re.sub(r"\s+", " ", text)
     rows = [row for table in (*KINDS.values(), *tables().values()) for row in table]

@@ -60,7 +60,7 @@ class Tied(Plain):
 
 
 class Outer(Plain):
-    """Weights are parts of a tensor that is no state."""
+    """Weights that are parts of a tensor outside of the states."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class RankGroups:
         return "".join(parts)
 
     def among(self, ranks: Iterable[int]) -> dict[Hashable, list[int]]:
-        """Those of some ranks that each group has, in the order of ``ranks``."""
+        """Members of each group among some ranks, in the order of ``ranks``."""
         found: dict[Hashable, list[int]] = {}
         for rank in ranks:
             found.setdefault(self.group(rank), []).append(rank)

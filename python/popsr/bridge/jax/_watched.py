@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr._text.shown import shown
 from popsr.bridge import _elsewhere
 from popsr.bridge._elsewhere import other_values
 from popsr.bridge.jax._locations import rank_of_file
@@ -125,7 +126,7 @@ class Watched:
 
         def read(environ: Any, key: Any) -> Any:
             if key in _VARIABLES and (line := self._line_of_user()):
-                raise _refused(f"os.environ[{key!r}]", line)
+                raise _refused(f"os.environ[{shown(key)}]", line)
             return known(environ, key)
 
         kind.__getitem__ = read  # type: ignore[method-assign]

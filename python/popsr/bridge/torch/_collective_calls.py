@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr.bridge.torch._asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._uninitialised import named_memory
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -45,7 +46,7 @@ def functional_collective(
         _done(writes) if _is_synchronous() else pending.start(_SHOWN.get(name, name), _read(values), writes)
     )
     _last.clear()
-    # Those of c10d return the tensors of their first argument, if any, before the handle.
+    # Ops of c10d return the tensors of their first argument, if any, before the handle.
     return work.boxed() if len(op._schema.returns) == 1 else (args[0], work.boxed())
 
 
@@ -129,14 +130,17 @@ def _all_reduce(values: dict[str, Any], group: str, _size: int) -> Iterable[Writ
 
 
 def _reduce(values: dict[str, Any], group: str, _size: int) -> Iterable[Write]:
-    """The reduction on the root alone; others keep what they have, of which torch says nothing."""
+    """The reduction on the root alone; backends leave parts of it on other ranks, or what these have."""
     import torch
 
     is_root = torch.tensor(_group(group).rank() == values["root_rank"])
-    return [
-        (t, torch.where(is_root, _wait(_functional().all_reduce(t, _reduction(), group)), t))
-        for t in values["tensors"]
-    ]
+    made = []
+    for t in values["tensors"]:
+        reduced = _wait(_functional().all_reduce(t, _reduction(), group))
+        with named_memory("result of reduce on ranks that are not its root"):
+            other = torch.empty_like(t)
+        made.append((t, torch.where(is_root, reduced, other)))
+    return made
 
 
 def _broadcast(values: dict[str, Any], group: str, _size: int) -> Iterable[Write]:

@@ -22,7 +22,7 @@ __all__ = ["Draws", "draw_of", "generator_draw_of", "is_uncounted", "kept_genera
 _KEY = "popsr_draw"
 _GENERATOR_KEY = "popsr_generator"
 
-# How many numbers these take from a generator depends on their operands.
+# Ops whose operands say how many numbers they take from a generator.
 _UNCOUNTED = frozenset({"poisson", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu"}) | {
     "rrelu_with_noise",
     "rrelu_with_noise_functional",
@@ -120,7 +120,7 @@ def generator_draw_of(node: Any) -> int | None:
 def kept_generator() -> Iterator[None]:
     """Leave torch's generator as it is, and refuse the question for its seed, which ranks need not share.
 
-    Inside, it is in a state that no seed of the user gives: one that is seeded alike is no copy of it.
+    Inside, its state is one that no seed of the user gives: a generator with the seed that it had is not a copy.
 
     Raises:
         UnsupportedError: with the line that asks.

@@ -222,7 +222,7 @@ def _has_attributes(value: Any) -> bool:
 
 
 def _of_function(function: Any) -> Iterator[Any]:
-    """What a function of the user refers to: captured variables, defaults, and the globals that it names."""
+    """Objects that a function of the user refers to: captured variables, defaults, and the globals that it names."""
     code = function.__code__
     yield from function.__closure__ or ()
     yield function.__defaults__

@@ -1,4 +1,4 @@
-"""What a step leaves behind in Python: attributes of modules and of the optimiser, put back after its traces."""
+"""Python state that a step changes: attributes of modules and of the optimiser, put back after its traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step leaves behind, as the next one begins with it: the same tensors, of the same kind, in the same memory."""
+"""Checks of the tensors that a step leaves for the next: the same ones, of the same kind, in the same memory."""
 
 from __future__ import annotations
 

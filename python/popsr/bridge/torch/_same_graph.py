@@ -19,7 +19,7 @@ _STOLEN = ("aten.detach.default", "aten.clone.default")
 
 
 class Rows:
-    """What of a graph is compared: a row for each op that is not made of constants alone, in order.
+    """Rows of a graph by which traces are compared: one for each op that is not made of constants alone, in order.
 
     Args:
         recorded: the graph with its writes.

@@ -216,7 +216,7 @@ def numbers_of_the_step_hashed() -> Iterator[None]:
 
     def hashed(self: Any) -> int:
         try:
-            return kept[0](self)
+            return int(kept[0](self))
         except RuntimeError:  # a symbol without a value
             return id(self)
 

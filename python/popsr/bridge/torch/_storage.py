@@ -37,7 +37,7 @@ class Place:
 
 
 def place_of(t: Any) -> Place:
-    """Where a local tensor is."""
+    """The place of a local tensor in memory."""
     import torch
 
     if t.layout is not torch.strided or not t.numel():
@@ -169,7 +169,7 @@ def check_writes(shared: Sharing, leaves: Sequence[Any], module: Any, where: str
 
 
 def aliases(nodes: Sequence[Any]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]]:
-    """What each node is a view of, itself included; and the writes: what is written, and the node that writes."""
+    """The node that each node is a view of, itself included; and each write as its target and the node that writes."""
     roots: dict[Any, Any] = {}
     written: list[tuple[Any, Any]] = []
     for node in nodes:

@@ -106,7 +106,7 @@ class Operands:
     # Replacing
 
     def _varied(self, values: Sequence[Any], node: Any, kind: str) -> Any:
-        """What takes the place of an operand that differs, before a node; None where nothing can."""
+        """An operand to take the place of one that differs, before a node; None where nothing can."""
         import torch
 
         first = values[0]

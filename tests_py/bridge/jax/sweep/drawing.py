@@ -88,7 +88,7 @@ class Drawing:
 
     def one(self, moves: Sequence[tuple[str, Callable[[], Any]]]) -> Any:
         """The result of one of several moves."""
-        name, move = moves[self.rng.integers(len(moves))]
+        name, move = moves[int(self.rng.integers(len(moves)))]
         self._kind = name
         return move()
 

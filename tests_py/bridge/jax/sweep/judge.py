@@ -95,7 +95,7 @@ def judge(step: RandomStep, passes: Sequence[Sequence[Any]], tally: Tally) -> No
     replicas = int(np.prod([*step.sizes.values()]))
     pairs = [*itertools.combinations(range(replicas), 2)]
     bits = [[[row.tobytes() for row in value] for value in values] for values in passes]
-    partitions = [facts.partition(t).labels for t in tensors]
+    partitions = [facts.partition(t).labels for t in tensors if t is not None]
     assert len(partitions) == len(bits[0])
     same = [
         {(r, s) for r, s in pairs if all(values[number][r] == values[number][s] for values in bits)}
