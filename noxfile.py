@@ -116,7 +116,7 @@ def isa(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that take more than a few seconds: Python's, and C++ sweeps over all numbers of a type."""
-    install_popsr(session, "test", "examples", "mpi")
+    install_popsr(session, *TESTED, "peers")
     install_groups(session, "mpi")
     session.run("pytest", "-m", "slow", *session.posargs)
     if not session.posargs:
