@@ -16,7 +16,7 @@ from torch.nn import Module  # noqa: E402
 
 from popsr.bridge.torch import trace_step  # noqa: E402
 from popsr.errors import UnsupportedError  # noqa: E402
-from tests_py.bridge.torch.ranks import run_ranks  # noqa: E402
+from tests_py.bridge.torch.ranks import run_ranks, states_after  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::popsr.errors.ReplicaWarning",  # states that drift
@@ -182,3 +182,38 @@ class Stage(Module):
 def test_ranks_that_hold_other_tensors(model: Callable[[], Any], text: str) -> None:
     with pytest.raises(UnsupportedError, match=f"ranks 0 and 1 hold different tensors, {text}"):
         trace_step(lambda m, x: x.sum(), model, None, torch.ones(1), replicas=2)
+
+
+def _rate() -> float:
+    return 0.1 + 0.1 * rank()
+
+
+RATES: dict[str, Callable[[Any], Any]] = {
+    "adamw": lambda m: torch.optim.AdamW(m.parameters(), lr=_rate(), foreach=False),
+    "adamw foreach": lambda m: torch.optim.AdamW(m.parameters(), lr=_rate(), foreach=True),
+    "adamw fused": lambda m: torch.optim.AdamW(m.parameters(), lr=_rate(), fused=True),
+    "sgd foreach": lambda m: torch.optim.SGD(m.parameters(), lr=_rate(), momentum=0.9, foreach=True),
+}
+
+
+def _layer() -> Any:
+    torch.manual_seed(3)
+    return torch.nn.Linear(4, 2)
+
+
+def _train(model: Any, optimizer: Any, x: Any) -> None:
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_of_ranks(name: str) -> None:
+    """A rate is a number that optimisers compute with in Python, too."""
+    made = trace_step(_train, _layer, RATES[name], torch.ones(2, 4), replicas=2, equal=["x"])
+    assert str(made.prove().value("weight").proved) == "{0}{1}"
+    got = made.run()
+    for path, rows in states_after(_train, _layer, RATES[name], lambda _: (torch.ones(2, 4),), 2, 1).items():
+        wanted = np.stack(rows)
+        ours = np.broadcast_to(got[path], wanted.shape)
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-6)

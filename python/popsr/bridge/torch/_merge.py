@@ -12,7 +12,7 @@ from typing import Any
 
 from popsr.bridge.torch._capture import Recorded
 from popsr.bridge.torch._draws import draw_of
-from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._locations import Place, place_of_node, shown_place
 from popsr.bridge.torch._ranks import grouping_of_all
 from popsr.bridge.torch._same import attribute_of, group_name, key_of, meta_key
 from popsr.bridge.torch._varying import Operands, Varying, is_part
@@ -138,8 +138,18 @@ def _note_groups(nodes: Sequence[Any], recorded: Sequence[Recorded], merged: Mer
         node.args = tuple(name if each is own else each for each in node.args)
 
 
+def _place(node: Any) -> Place | None:
+    """The line of a node, or of the first one that is computed with it: numbers have none of their own."""
+    while node is not None:
+        place = place_of_node(node)
+        if place is not None:
+            return place
+        node = next(iter(node.users), None)
+    return None
+
+
 def _different(first: Any, other: Any, rank: int, where: str, what: str) -> UnsupportedError:
-    texts = [shown_place(place_of_node(node)) for node in (first, other)]
+    texts = [shown_place(_place(node)) for node in (first, other)]
     return UnsupportedError(
         f"{where}: ranks 0 and {rank} run different ops at {texts[0]} and {texts[1]}, got {what}, expected the same "
         "ops on all ranks"

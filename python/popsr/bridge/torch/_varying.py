@@ -266,8 +266,8 @@ def _arguments(node: Any) -> dict[str, Any]:
 def _type_of(node: Any, name: str) -> str:
     """Torch's name of the type of an operand."""
     schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return ""
+    if schema is None:  # of Python's operators on numbers that are known when the step runs
+        return "number" if getattr(node.target, "__module__", "") == operator.mul.__module__ else ""
     return next(str(each.type) for each in schema.arguments if each.name == name)
 
 
