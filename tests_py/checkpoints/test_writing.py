@@ -99,15 +99,18 @@ def test_data_is_on_the_disk_before_its_name_and_the_name_before_the_old_data_go
         log.append(f"rename to {Path(target).suffix}")
         real(source, target)
 
-    def unlink(path: Path, real: Any = Path.unlink, **options: Any) -> None:
-        log.append(f"remove {path.suffix}")
+    def unlink(path: Path, real: Any = os.unlink, **options: Any) -> None:
+        log.append(f"remove {Path(path).suffix}")
         real(path, **options)
 
-    for owner, call in ((os, fsync), (os, replace), (Path, unlink)):
-        monkeypatch.setattr(owner, call.__name__, call)
+    for call in (fsync, replace, unlink):
+        monkeypatch.setattr(os, call.__name__, call)
     saved(tmp_path, ONNX, small_program().ir)
     each = ["fsync file", "rename to {}", "fsync folder"]
-    assert log == [text.format(suffix) for suffix in (".data", ".onnx") for text in each] + ["remove .data"]
+    assert log == [text.format(suffix) for suffix in (".data", ".onnx") for text in each] + [
+        "remove .data",
+        "remove .tmp",
+    ]
 
 
 @both_formats
