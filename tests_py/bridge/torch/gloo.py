@@ -27,6 +27,9 @@ Bits = tuple[str, tuple[int, ...], bytes]
 _HANG = datetime.timedelta(seconds=60)
 """Wait of a rank for the others of a collective; a rank that ends or fails is noticed at once."""
 
+_PATIENCE = 5 * _HANG.total_seconds()
+"""Seconds until a rank that gives no answer is ended."""
+
 
 class RankError(RuntimeError):
     """Errors that ranks raised.
@@ -107,7 +110,8 @@ class _Job:
                 pipe.send((store, function, args))
         for pipe in self._pipes:
             try:
-                result, error = pipe.recv()
+                result, error = pipe.recv() if pipe.poll(_PATIENCE) else (None, "the rank does not answer")
+                ended = ended or error == "the rank does not answer"
             except (EOFError, OSError):
                 result, error, ended = None, "the process ended", True
             results.append(result)
