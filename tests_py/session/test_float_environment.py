@@ -326,6 +326,7 @@ def test_threads_do_not_share_the_guard() -> None:
 
 def test_traps_end_no_conversion() -> None:
     """NumPy reports what overflows through x87, which has masks of its own."""
+    pytest.importorskip("onnx")
     out = run_python("from tests_py.session.test_float_environment import trap; trap()")
     assert out.split("\n")[-2:] == ["all", ""], out
 
