@@ -194,7 +194,7 @@ def program_of(x: Any, name: str, told: popsr.dtype | None = None) -> tuple[pops
 
 def _safetensors(name: str, folder: Path) -> None:
     """popsr to torch, torch to popsr, into a session."""
-    safetensors, torch = pytest.importorskip("safetensors.torch"), pytest.importorskip("torch")
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
     x, path = sample(name), folder / "x.safetensors"
     io.save_safetensors(program_of(x, "w")[0], path)
     check(io.load_safetensors(path)["w"].view(x.dtype), x)
