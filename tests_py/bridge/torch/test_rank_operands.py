@@ -16,6 +16,7 @@ from torch.nn import Module  # noqa: E402
 
 from popsr.bridge.torch import trace_step  # noqa: E402
 from popsr.errors import UnsupportedError  # noqa: E402
+from tests_py.bridge.torch.claims import fixed  # noqa: E402
 from tests_py.bridge.torch.ranks import run_ranks, states_after  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
@@ -197,8 +198,7 @@ RATES: dict[str, Callable[[Any], Any]] = {
 
 
 def _layer() -> Any:
-    torch.manual_seed(3)
-    return torch.nn.Linear(4, 2)
+    return fixed(torch.nn.Linear(4, 2))  # ranks in threads share torch's generator
 
 
 def _train(model: Any, optimizer: Any, x: Any) -> None:
