@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "check_row", "in_child", "outcome", "print_rows", "status"]
+from tests_py.support.helpers import run_python
+
+__all__ = ["Row", "check_row", "in_child", "measured_rows", "outcome", "print_rows", "status"]
 
 _MAX_SECONDS = 20  # of a process; what takes longer has failed
 _ROW_SECONDS, _ROW_MEMORY = 2, 200 << 20
@@ -24,6 +26,16 @@ class Row(NamedTuple):
     make: Callable[[Path], object]
     call: Callable[[Path], object]
     match: str
+
+
+def measured_rows(module: str, imports: str, folder: Path) -> dict[str, Any]:
+    """Time and memory of each row of a module, in one process that imports first, as that may take longer than all."""
+    code = (
+        f"from pathlib import Path; import {imports}; from tests_py.support.limits import print_rows; "
+        f"from {module} import ROWS; print_rows(ROWS, Path({str(folder)!r}))"
+    )
+    lines = map(json.loads, run_python(code, MALLOC_MMAP_THRESHOLD_="65536").splitlines())
+    return {line["name"]: line for line in lines}
 
 
 def print_rows(rows: Mapping[str, Row], folder: Path) -> None:
