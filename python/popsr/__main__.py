@@ -78,7 +78,7 @@ class _Output(io.FileIO):
     problem: OSError | None = None
 
     def write(self, data: Buffer, /) -> int:
-        """As of a file, which forgets its errors."""
+        """Write bytes, and keep the error, which a file forgets."""
         try:
             return super().write(data)
         except OSError as error:

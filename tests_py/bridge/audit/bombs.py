@@ -167,7 +167,7 @@ def tower(levels: int) -> bytes:
 
 
 def memo_tower(levels: int) -> bytes:
-    """The same by the memo, for a reader without DUP; all but the last are in a list that is dropped."""
+    """Tower by the memo, for a reader without DUP; all but the last are in a list that is dropped."""
     steps = b"".join(b"h%ch%c\x86q%c0" % (i, i, i + 1) for i in range(levels))
     return b"K\x01q\x000" + steps + b"h%c" % levels
 

@@ -416,7 +416,7 @@ def all_outcomes() -> dict[str, dict[str, gloo.Bits] | str]:
 
 
 def real_outcomes(function: Callable[[], Any] = all_outcomes) -> dict[str, set[str] | str]:
-    """Of each row the states that differ between two ranks of gloo, or the error that they raise."""
+    """States of each row that differ between two ranks of gloo, or the error that they raise."""
     first, second = gloo.run(2, function)
     return {name: _differing(made, second[name]) for name, made in first.items()}
 

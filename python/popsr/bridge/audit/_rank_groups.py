@@ -62,7 +62,7 @@ class RankGroups:
         return found
 
     def partition(self) -> Partition:
-        """The same as a Partition, which takes memory for each rank."""
+        """Partition of these groups, which takes memory for each rank."""
         numbers: dict[Hashable, int] = {}
         return Partition.from_labels(
             [numbers.setdefault(self.group(rank), len(numbers)) for rank in range(self.ranks)]

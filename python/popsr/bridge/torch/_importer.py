@@ -30,6 +30,7 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._same import DISTRIBUTED, attribute_of
 from popsr.bridge.torch._step_of import RandomSeeds
 from popsr.bridge.torch._uninitialised import EMPTY, memory_of
 from popsr.context import location
@@ -49,7 +50,6 @@ _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_bl
 _INLINED = frozenset(
     {"wrap_with_set_grad_enabled", "wrap_activation_checkpoint", "tag_activation_checkpoint"}
 )
-_DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 
 def array_of(t: Any) -> Any:
@@ -130,7 +130,7 @@ class Importer:
         if node.op == "placeholder":
             return next(given)
         if node.op == "get_attr":
-            return constants[node.target] if node.target in constants else _attribute(module, node.target)
+            return constants[node.target] if node.target in constants else _attribute(module, node)
         args = self._arguments(node.args, values)
         options = {k: self._arguments(v, values) for k, v in node.kwargs.items() if k not in _IGNORED}
         if node.op != "call_function":
@@ -218,14 +218,12 @@ def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
     namespace = getattr(target, "namespace", None)
     if namespace is None:
         return getattr(target, "__name__", str(target)), PYTHON_RULES
-    table = COLLECTIVES if namespace in _DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
+    table = COLLECTIVES if namespace in DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
     return str(target).split(".", 1)[-1], table
 
 
-def _attribute(module: Any, target: str) -> Any:
-    value = module
-    for part in target.split("."):
-        value = getattr(value, part)
+def _attribute(module: Any, node: Any) -> Any:
+    value = attribute_of(module, node)
     if not hasattr(value, "dtype"):
         return value
     return constant(array_of(value), dtype_of(value.dtype))

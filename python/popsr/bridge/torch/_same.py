@@ -7,7 +7,7 @@ True for 1, whose results differ.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from popsr.bridge.torch._draws import draw_of, generator_draw_of
@@ -72,17 +72,21 @@ def _tensor_key(t: Any) -> Hashable:
     return ("tensor", str(t.dtype), tuple(t.shape), t.stride(), bits.numpy().tobytes())
 
 
+def _made_by(node: Any) -> Sequence[Any]:
+    """Torch's fake results of a node."""
+    value = node.meta.get("val")
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def meta_key(node: Any) -> Hashable:
     """Shapes and element types of what a node makes."""
     import torch
 
-    value = node.meta.get("val")
-    values = value if isinstance(value, list | tuple) else [value]
     return tuple(
         (str(each.dtype), tuple(map(str, each.shape)))
         if isinstance(each, torch.Tensor)
         else type(each).__name__
-        for each in values
+        for each in _made_by(node)
     )
 
 
@@ -134,9 +138,7 @@ def _strides(node: Any) -> Hashable:
     """Strides of the tensors that a node makes, which say what a view of them is."""
     import torch
 
-    value = node.meta.get("val")
-    values = value if isinstance(value, list | tuple) else [value]
     return tuple(
         str(each.stride()) if isinstance(each, torch.Tensor) and each.layout is torch.strided else ""
-        for each in values
+        for each in _made_by(node)
     )
