@@ -22,13 +22,13 @@ ALLOWED = {
     "audit/_compare.py: x != y": "bytes",
     "jax/_importer.py: number == MAX_ROWS": "a count of rows",
     "jax/_trip_counts.py: a != b": "the program's own comparison",
-    "torch/_collective_calls.py: _group(group).rank() == values['root_rank']": "numbers of ranks",
+    "torch/_tracing/collective_calls.py: _group(group).rank() == values['root_rank']": "numbers of ranks",
     "torch/_dtypes.py: a == b": "element types",
-    "torch/_reducer.py: _switches(wrapper) != old": "switches of a wrapper",
+    "torch/_wrappers/reducer.py: _switches(wrapper) != old": "switches of a wrapper",
     "torch/_rules/pools.py: values == []": "a list without elements",
-    "torch/_same_graph.py: a[0] != b[0]": "keys of ops",
-    "torch/_second_trace.py: a != b": "names of ops",
-    "torch/_second_trace.py: before != after": "keys of values",
+    "torch/_states/same_graph.py: a[0] != b[0]": "keys of ops",
+    "torch/_states/second_trace.py: a != b": "names of ops",
+    "torch/_states/second_trace.py: before != after": "keys of values",
 }
 
 

@@ -89,7 +89,7 @@ def _without_writes(select: Any) -> Any:
 
 
 def _never_shared(_sharing: Any) -> Any:
-    from popsr.bridge.torch._storage import Sharing
+    from popsr.bridge.torch._states.storage import Sharing
 
     return lambda _leaves: Sharing(frozenset(), {})
 

@@ -11,8 +11,8 @@ import pytest
 import popsr.bridge.torch as bridge
 import popsr.bridge.torch._importer  # noqa: F401  # fills RULES
 from popsr.bridge import UnsupportedOpsError
-from popsr.bridge.torch._decompositions import decompositions
 from popsr.bridge.torch._rules import RULES
+from popsr.bridge.torch._tracing.decompositions import decompositions
 from popsr.errors import UnsupportedError
 from tests_py import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 
 import popsr
 import popsr.bridge.torch as bridge
-from popsr.bridge.torch._ranks import grouping_of_one
+from popsr.bridge.torch._ranks.job import grouping_of_one
 
 torch = pytest.importorskip("torch")
 

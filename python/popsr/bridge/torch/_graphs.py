@@ -12,15 +12,15 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import functional, primitive
 from popsr.bridge.torch._control import is_dynamic
-from popsr.bridge.torch._decompositions import decompositions
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
-from popsr.bridge.torch._ranks import grouping_of_one, grouping_of_ranks, is_running
-from popsr.bridge.torch._simplify import simplify
+from popsr.bridge.torch._ranks.job import grouping_of_one, grouping_of_ranks, is_running
+from popsr.bridge.torch._states.storage import overlaps
 from popsr.bridge.torch._step_of import Groups, RandomSeeds, Values, add_results
-from popsr.bridge.torch._storage import overlaps
+from popsr.bridge.torch._tracing.capture import functional, primitive
+from popsr.bridge.torch._tracing.decompositions import decompositions
+from popsr.bridge.torch._tracing.simplify import simplify
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 

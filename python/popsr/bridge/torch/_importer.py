@@ -10,10 +10,10 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
-from popsr.bridge.torch._draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._notes import is_backward
+from popsr.bridge.torch._ranks.same import DISTRIBUTED, attribute_of
 from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     bags,
     bits,
@@ -30,9 +30,9 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     shape,
 )
 from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
-from popsr.bridge.torch._same import DISTRIBUTED, attribute_of
 from popsr.bridge.torch._step_of import RandomSeeds
-from popsr.bridge.torch._uninitialised import EMPTY, memory_of
+from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of, is_uncounted
+from popsr.bridge.torch._tracing.uninitialised import EMPTY, memory_of
 from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant

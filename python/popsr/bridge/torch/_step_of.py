@@ -14,8 +14,13 @@ from popsr._host.arguments import read_items, read_mapping, read_text
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._generators import Drawn
-from popsr.bridge.torch._ranks import grouping_of_labels, grouping_of_ranks, grouping_of_values, is_running
+from popsr.bridge.torch._ranks.job import (
+    grouping_of_labels,
+    grouping_of_ranks,
+    grouping_of_values,
+    is_running,
+)
+from popsr.bridge.torch._tracing.generators import Drawn
 from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor, Variable, constant

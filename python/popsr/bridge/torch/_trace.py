@@ -13,24 +13,24 @@ from popsr._host.frameworks import framework
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._capture import Recorded, resolve_writes
-from popsr.bridge.torch._construction import Construction
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
-from popsr.bridge.torch._generators import Drawn, check_found
 from popsr.bridge.torch._importer import Importer, array_of
-from popsr.bridge.torch._leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._merge import Merged, merge
-from popsr.bridge.torch._ranks import (
+from popsr.bridge.torch._ranks.construction import Construction
+from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
     grouping_of_ranks,
     grouping_of_values,
     is_running,
     rank_of,
 )
-from popsr.bridge.torch._recipes import check_read, followed, recipe_for
-from popsr.bridge.torch._second_trace import record_steps
+from popsr.bridge.torch._ranks.merge import Merged, merge
+from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
+from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
+from popsr.bridge.torch._tracing.generators import Drawn, check_found
+from popsr.bridge.torch._wrappers.recipes import check_read, followed, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 

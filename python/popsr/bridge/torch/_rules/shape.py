@@ -12,7 +12,7 @@ from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules.table import Gap, Site, rule
-from popsr.bridge.torch._uninitialised import EMPTY
+from popsr.bridge.torch._tracing.uninitialised import EMPTY
 from popsr.tensor import Tensor, constant
 
 __all__ = ["at_places"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from popsr.bridge.torch._locations import current_place, shown_place
-from popsr.bridge.torch._uninitialised import named_memory
+from popsr.bridge.torch._tracing.uninitialised import named_memory
 from popsr.errors import UnsupportedError
 
 __all__ = ["Pending", "Write", "flat_tensors"]

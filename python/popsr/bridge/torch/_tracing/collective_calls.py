@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge.torch._asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._locations import current_place, shown_place
-from popsr.bridge.torch._uninitialised import named_memory
+from popsr.bridge.torch._tracing.asynchronous import Pending, Write, flat_tensors
+from popsr.bridge.torch._tracing.uninitialised import named_memory
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]

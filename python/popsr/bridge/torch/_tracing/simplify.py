@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr.bridge.torch._uninitialised import fill_unread
+from popsr.bridge.torch._tracing.uninitialised import fill_unread
 
 __all__ = ["return_writes", "simplify"]
 

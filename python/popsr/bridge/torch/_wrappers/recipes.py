@@ -7,10 +7,15 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr.bridge.torch._hooks import hooks_of, is_followed, other_optimizers_checked, references_followed
 from popsr.bridge.torch._locations import current_place, shown_place
-from popsr.bridge.torch._reducer import check_replicated, replicated
-from popsr.bridge.torch._sharded import (
+from popsr.bridge.torch._states.hooks import (
+    hooks_of,
+    is_followed,
+    other_optimizers_checked,
+    references_followed,
+)
+from popsr.bridge.torch._wrappers.reducer import check_replicated, replicated
+from popsr.bridge.torch._wrappers.sharded import (
     fully_sharded,
     is_fully_sharded,
     numbers_of_the_step_hashed,

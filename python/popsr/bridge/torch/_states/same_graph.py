@@ -6,9 +6,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from popsr.bridge.torch._capture import Recorded
-from popsr.bridge.torch._same import DISTRIBUTED, key_of
-from popsr.bridge.torch._storage import aliases
+from popsr.bridge.torch._ranks.same import DISTRIBUTED, key_of
+from popsr.bridge.torch._states.storage import aliases
+from popsr.bridge.torch._tracing.capture import Recorded
 
 __all__ = ["Rows", "difference"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
-from popsr.bridge.torch._hooks import REPLACED, is_followed
-from popsr.bridge.torch._kept import plain_values
-from popsr.bridge.torch._left import changed_options, check_leaves, check_left
-from popsr.bridge.torch._storage import as_views, sharing
-from popsr.bridge.torch._watch import watched
+from popsr.bridge.torch._states.hooks import REPLACED, is_followed
+from popsr.bridge.torch._states.kept import plain_values
+from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._states.storage import as_views, sharing
+from popsr.bridge.torch._states.watch import watched
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
 __all__ = ["Leaf", "StepCall", "prepare_optimizer"]

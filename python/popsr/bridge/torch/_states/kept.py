@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr.bridge.torch._locations import is_users
-from popsr.bridge.torch._same import key_of
+from popsr.bridge.torch._ranks.same import key_of
 
 __all__ = ["kept_attributes", "name_of_kept", "plain_values"]
 

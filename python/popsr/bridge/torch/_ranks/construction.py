@@ -8,7 +8,7 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
-from popsr.bridge.torch._ranks import rank_of
+from popsr.bridge.torch._ranks.job import rank_of
 from popsr.errors import ReplicaError, UnsupportedError
 
 __all__ = ["Construction"]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
-from popsr.bridge.torch._same import key_of
-from popsr.bridge.torch._storage import Sharing, overlaps
+from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._states.storage import Sharing, overlaps
 from popsr.errors import UnsupportedError
 
 __all__ = ["changed_options", "check_leaves", "check_left"]

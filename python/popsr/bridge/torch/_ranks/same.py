@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from popsr.bridge.torch._draws import draw_of, generator_draw_of
+from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
 
 __all__ = ["DISTRIBUTED", "GraphKey", "attribute_of", "group_name", "key_of", "meta_key"]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge._elsewhere import other_values
-from popsr.bridge.torch._capture import Recorded, record
-from popsr.bridge.torch._kept import kept_attributes, name_of_kept
-from popsr.bridge.torch._leaves import StepCall
 from popsr.bridge.torch._locations import current_place, is_users, place_of_node, shown_place
-from popsr.bridge.torch._same_graph import Rows, difference
-from popsr.bridge.torch._storage import check_constants, check_writes
-from popsr.bridge.torch._watch import fake_mode_of
+from popsr.bridge.torch._states.kept import kept_attributes, name_of_kept
+from popsr.bridge.torch._states.leaves import StepCall
+from popsr.bridge.torch._states.same_graph import Rows, difference
+from popsr.bridge.torch._states.storage import check_constants, check_writes
+from popsr.bridge.torch._states.watch import fake_mode_of
+from popsr.bridge.torch._tracing.capture import Recorded, record
 from popsr.errors import UnsupportedError
 
 __all__ = ["record_steps"]

@@ -13,11 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from popsr.bridge.torch._asynchronous import Pending
-from popsr.bridge.torch._collective_calls import functional_collective, noted_reductions
-from popsr.bridge.torch._decompositions import decompositions, in_terms_of_others
-from popsr.bridge.torch._draws import Draws, kept_generator
-from popsr.bridge.torch._generators import Drawn, Generators, given_generator
 from popsr.bridge.torch._locations import (
     Place,
     current_place,
@@ -27,9 +22,14 @@ from popsr.bridge.torch._locations import (
     stack_trace,
 )
 from popsr.bridge.torch._notes import noted_backward
-from popsr.bridge.torch._same import GraphKey
-from popsr.bridge.torch._simplify import return_writes, simplify
-from popsr.bridge.torch._synchronised import synchronised_norms
+from popsr.bridge.torch._ranks.same import GraphKey
+from popsr.bridge.torch._tracing.asynchronous import Pending
+from popsr.bridge.torch._tracing.collective_calls import functional_collective, noted_reductions
+from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
+from popsr.bridge.torch._tracing.draws import Draws, kept_generator
+from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_generator
+from popsr.bridge.torch._tracing.simplify import return_writes, simplify
+from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "functional", "primitive", "record", "resolve_writes"]

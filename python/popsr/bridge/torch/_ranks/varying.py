@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr.bridge.torch._same import key_of
+from popsr.bridge.torch._ranks.same import key_of
 
 __all__ = ["Operands", "Varying", "is_part"]
 

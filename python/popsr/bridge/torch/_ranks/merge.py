@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popsr.bridge.torch._capture import Recorded
-from popsr.bridge.torch._draws import draw_of
 from popsr.bridge.torch._locations import Place, place_of_node, shown_place
-from popsr.bridge.torch._ranks import grouping_of_all
-from popsr.bridge.torch._same import attribute_of, group_name, key_of, meta_key
-from popsr.bridge.torch._varying import Operands, Varying, is_part
+from popsr.bridge.torch._ranks.job import grouping_of_all
+from popsr.bridge.torch._ranks.same import attribute_of, group_name, key_of, meta_key
+from popsr.bridge.torch._ranks.varying import Operands, Varying, is_part
+from popsr.bridge.torch._tracing.capture import Recorded
+from popsr.bridge.torch._tracing.draws import draw_of
 from popsr.errors import UnsupportedError
 from popsr.replicas import ReplicaGrouping
 

@@ -1,0 +1,1 @@
+"""Tensors and Python state of a step, and the second trace, from what the first left behind."""
