@@ -28,6 +28,7 @@ from popsr.bridge.torch._tracing.collective_calls import functional_collective, 
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
 from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_generator
+from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
@@ -61,6 +62,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
         UnsupportedError: Python's control flow or a shape depends on the data.
     """
     import torch.fx.traceback as notes
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -74,6 +76,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
             pending = Pending()
             stack.callback(pending.close)
             for each in (
+                plain_ops(),
                 watcher(found.groups, pending, Draws(generators)),
                 noted_reductions(),
                 synchronised_norms(),
@@ -85,7 +88,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
             return function(*args)
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with notes.preserve_node_meta(), kept_generator(), generators:
+    with notes.preserve_node_meta(), graphs_without_code(True), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
             found.drawn = generators.drawn()
@@ -203,11 +206,18 @@ def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **
     """Trace a graph once more, on fake tensors; ops keep their lines."""
     import torch
     import torch.fx.traceback as notes
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
     from torch.fx.experimental.proxy_tensor import make_fx
 
     reader = _reader(module)
-    traced = make_fx(changed(reader.run), tracing_mode="fake", _allow_non_fake_inputs=True, **options)
-    with notes.preserve_node_meta(), torch.no_grad():
+    run = changed(reader.run)
+
+    def again(*args: Any) -> Any:
+        with plain_ops(options.get("decomposition_table")):
+            return run(*args)
+
+    traced = make_fx(again, tracing_mode="fake", _allow_non_fake_inputs=True, **options)
+    with notes.preserve_node_meta(), graphs_without_code(True), torch.no_grad():
         try:
             made = traced(*[t.detach() if isinstance(t, torch.Tensor) else t for t in inputs])
         except Error as error:
@@ -344,6 +354,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
     core: Any = torch._C
     sequence_number = core._autograd._get_sequence_nr
     running_node = core._current_autograd_node
+    device_of = torch.ops.prim.device.default
 
     class Watcher(TorchDispatchMode):
         supports_higher_order_operators = True  # branches and loops are recorded as they stand
@@ -354,6 +365,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
             self._places: dict[int, Place] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if op is device_of:
+                return op(*args)
             options = kwargs or {}
             place = self._place()
             if place is not None:

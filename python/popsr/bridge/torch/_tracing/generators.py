@@ -206,8 +206,8 @@ def _referents(value: Any) -> Iterable[Any]:
     """The objects that an object refers to, of those that a step may be made of."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return ()
+    if isinstance(value, torch.Tensor | torch.fx.Node | torch.fx.Graph | torch.fx.Tracer):
+        return ()  # graphs of earlier traces refer to much, and to no generator
     if isinstance(value, types.FunctionType):
         return _of_function(value)
     if isinstance(value, type):

@@ -160,9 +160,12 @@ class Reducer:
     def __init__(self, wrapper: Any, model: Any, names: dict[int, str]) -> None:
         """Nothing reduced yet; hooks of all parameters that the constructor of the wrapper saw."""
         import torch
+        from torch.utils._python_dispatch import _disable_current_modes
 
         self._wrapper, self._group = wrapper, wrapper.process_group
-        found = [p for bucket in wrapper.reducer._get_zeros_like_grad_buckets() for p in bucket.parameters()]
+        with _disable_current_modes():  # no op of the step reads the memory of these buckets
+            buckets = wrapper.reducer._get_zeros_like_grad_buckets()
+        found = [p for bucket in buckets for p in bucket.parameters()]
         gone = [tuple(p.shape) for p in found if id(p) not in names]
         if gone:
             raise UnsupportedError(
