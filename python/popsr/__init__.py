@@ -14,6 +14,7 @@ from popsr._late_members import add_late_members
 from popsr._lazy import lazy_attributes, names_only
 from popsr._program.calls import explain_calls
 from popsr._text.entry_points import add_entry_points, entry_point
+from popsr._text.logs import follow_environment
 from popsr._text.suggestions import unknown_attribute
 from popsr.context import (
     gcg,
@@ -218,3 +219,4 @@ if not TYPE_CHECKING:
 
     explain_calls(globals(), __all__)
     add_entry_points(__name__)
+    follow_environment()

@@ -10,12 +10,14 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
+from popsr._text.phases import phase
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._quiet import without_debug_lines
 from popsr.bridge.torch._ranks.construction import Construction
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
@@ -93,7 +95,8 @@ def trace_step(
     read_choice(where, "ranks", ranks, ("all", "first"))
     patterns = Groups(groups, equal, world, where)
     declared = read_mapping(where, "process_groups", process_groups)
-    seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
+    with phase(where, "trace"):
+        seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
     named = {name: grouping_of_ranks(value, world, where) for name, value in declared.items()}
 
     def grouping(name: str) -> ReplicaGrouping:
@@ -139,7 +142,7 @@ def _trace_ranks(
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     for rank in reversed(numbers):
-        with rank_of(rank, world, where):
+        with phase(where, f"rank {rank}"), rank_of(rank, world, where), without_debug_lines():
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
             found, inputs = record_steps(call, where)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popsr._host.arguments import read_choice, read_text
+from popsr._text.logs import add_handler
 
 __all__ = ["Logger", "getLogger"]
 
@@ -48,8 +49,7 @@ class Logger:
             AttributeValueError: there is no such level.
         """
         self._logger.setLevel(_LEVELS[read_choice("setLevel", "level", level, tuple(_LEVELS))])
-        if not _ROOT.hasHandlers():
-            _ROOT.addHandler(_handler())
+        add_handler()
 
     trace, debug, info = _line("TRACE"), _line("DEBUG"), _line("INFO")
     warn, error, critical = _line("WARN"), _line("ERR"), _line("CRITICAL")
@@ -64,11 +64,3 @@ def getLogger(name: str = "") -> Logger:
         ArgumentTypeError: not a str.
     """
     return Logger(name)
-
-
-def _handler() -> logging.Handler:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
-    # A later logging.basicConfig shows the lines too.
-    handler.addFilter(lambda _: not logging.getLogger().handlers)
-    return handler
