@@ -251,11 +251,13 @@ def test_all_nodes_without_a_counterpart_are_in_one_error() -> None:
         net.output(net.add("Mystery", [net.inputs[0].name], f"second{i}"))
     with pytest.raises(UnsupportedOpsError) as found:
         load(net.model())
-    # The nodes that read an unread result are not gaps of their own.
+    # Nodes that read an unread result are named too: whether there is a rule needs no shapes.
     assert [str(gap) for gap in found.value.gaps] == [
         "Unheard at first0 (Unheard):1",
         "Mystery at second0 (Mystery):3",
+        "Unheard at first1 (Unheard):4",
         "Mystery at second1 (Mystery):6",
+        "Unheard at first2 (Unheard):7",
         "Mystery at second2 (Mystery):9",
     ]
 
@@ -374,3 +376,17 @@ def test_a_loop_of_many_passes_is_refused() -> None:
         UnsupportedOpsError, match=r"Loop \(.*changes its shape from pass to pass\) at loop \(Loop\):2"
     ):
         load(net.model())
+
+
+def test_ops_behind_a_missing_op_are_named() -> None:
+    net = Net()
+    x = net.add("Relu", [net.input("x", (2,))], "first")
+    alpha = net.add("Alpha", [x], "alpha", domain="foreign")
+    beta = net.add("Beta", [alpha], "beta", domain="foreign")
+    known = net.add("Relu", [beta], "known")
+    gelu = net.add("Gelu", [known], "a_function_of_onnx")
+    net.output(gelu)
+    net.output(net.add("Gamma", [x], "gamma", domain="foreign"))
+    with pytest.raises(UnsupportedOpsError, match="3 kinds of op without a counterpart") as caught:
+        load(net.model(20))
+    assert [gap.op.split()[0] for gap in caught.value.gaps] == ["Alpha", "Beta", "Gamma"]

@@ -155,7 +155,7 @@ class Importer(Values):
                     f"{shown(error.args[0])}, expected nodes in an order without cycles"
                 ) from None
             if any(value is NONE for value in operands):
-                results: list[Value] = [NONE] * len(proto.output)
+                results = self._behind_a_gap(proto, position)
             else:
                 results = self._results(proto, position, op_type, operands, values)
         names = proto.output
@@ -326,6 +326,30 @@ class Importer(Values):
         return self._onnx.helper.make_tensor_type_proto(code_of(kind), value.shape)
 
     # Gaps
+
+    def _behind_a_gap(self, proto: Any, position: int) -> list[Value]:
+        """A node whose operands are missing: of its op no more is asked than whether there is one."""
+        domain, op_type = domain_of(proto), proto.op_type
+        if (domain, op_type, getattr(proto, "overload", "")) in self._functions:
+            return [NONE] * len(proto.output)
+        opset = self._opsets.get(domain)
+        if opset is None:
+            return self._gap(
+                proto,
+                position,
+                f"{op_type} (of the domain {domain or 'ai.onnx'}, which the model does not import)",
+            )
+        if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
+            return self._gap(proto, position, f"{op_type} (of the domain {domain})" if domain else op_type)
+        return [NONE] * len(proto.output)
+
+    def _has_body(self, domain: str, op_type: str, opset: int) -> bool:
+        """True for an op that ONNX gives as a function of others."""
+        schemas = self._onnx.defs
+        if not schemas.has(op_type, opset, domain):
+            return False
+        schema = schemas.get_schema(op_type, opset, domain)
+        return bool(schema.has_function or schema.has_context_dependent_function)
 
     def _gap(self, proto: Any, position: int, text: str) -> list[Value]:
         """Note what is missing; nodes that read the results are skipped."""
