@@ -9,9 +9,10 @@ decomposed to ATen's core set.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from popsr.bridge.torch._locations import (
     Place,
@@ -175,18 +176,35 @@ def _without_onednn() -> Iterator[None]:
         core._set_mkldnn_enabled(enabled)
 
 
+def _on_the_cpu(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with ``cpu`` in place of ``cpu:0``, which for torch is the same and for fake tensors is not."""
+    import torch
+
+    device = options.get("device")
+    if device is None or device.type != "cpu" or device.index is None:
+        return options
+    return {**options, "device": torch.device("cpu")}
+
+
+_FAKES = "torch._subclasses.meta_utils"
+
+
 @contextlib.contextmanager
 def _storages_of_one_size() -> Iterator[None]:
     """Refuse to resize a storage: no op says that its elements are lost."""
     import torch
 
-    def resize(*_args: Any) -> NoReturn:
+    storage: Any = torch.UntypedStorage
+    plain = storage.resize_
+
+    def resize(*args: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") == _FAKES:
+            return plain(*args)  # of a fake tensor that stands for a real one
         raise UnsupportedError(
             f"bridge.torch: a storage is resized at {shown_place(current_place())}, expected tensors that keep their "
             "memory"
         )
 
-    storage: Any = torch.UntypedStorage
     storage.resize_ = resize
     try:
         yield
@@ -367,7 +385,7 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if op is device_of:
                 return op(*args)
-            options = kwargs or {}
+            options = _on_the_cpu(kwargs or {})
             place = self._place()
             if place is not None:
                 notes.current_meta["stack_trace"] = stack_trace(place)
