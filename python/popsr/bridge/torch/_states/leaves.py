@@ -16,6 +16,7 @@ from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import watched
+from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
 __all__ = ["Leaf", "StepCall", "prepare_optimizer"]
@@ -159,8 +160,9 @@ class StepCall:
 
     @property
     def objects(self) -> list[Any]:
-        """Modules and the optimiser, whose attributes a step may change."""
-        return [*self.model.modules(), *([] if self._optimizer is None else [self._optimizer])]
+        """Modules with their shards and the optimiser, whose attributes a step may change."""
+        optimizers = [] if self._optimizer is None else [self._optimizer]
+        return [*self.model.modules(), *sharding_objects(self.model), *optimizers]
 
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""
