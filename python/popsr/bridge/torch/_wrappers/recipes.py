@@ -73,6 +73,14 @@ def recipe_for(model: Any) -> Any:
     return fully_sharded(model) if is_fully_sharded(model) else model
 
 
+def _uncompiled() -> contextlib.AbstractContextManager[None]:
+    """Let functions and modules of ``torch.compile`` run as they are written, whatever they were compiled with."""
+    import torch._dynamo
+
+    found: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    return found
+
+
 @contextlib.contextmanager
 def _objects_refused() -> Iterator[None]:
     """Refuse collectives of Python objects, whose pickles are made as the step runs.
@@ -131,6 +139,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
         parameters = dict(model.named_parameters(remove_duplicate=False))
         traced = parameters | dict(model.named_buffers(remove_duplicate=False))
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_uncompiled())
             stack.enter_context(_objects_refused())
             stack.enter_context(replicated(model, originals))
             stack.enter_context(reductions_followed(model))

@@ -17,8 +17,8 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.algorithms.join import Join  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
-from tests_py.bridge.torch import wrapped  # noqa: E402
-from tests_py.bridge.torch.wrapped import ROWS, Made, batch_of, loss, plain, sgd, updated  # noqa: E402
+from tests_py.bridge.torch.wrappers import wrapped  # noqa: E402
+from tests_py.bridge.torch.wrappers.wrapped import ROWS, Made, batch_of, loss, plain, sgd, updated  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, about broadcast_buffers=
 
