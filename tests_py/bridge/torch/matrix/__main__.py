@@ -20,4 +20,14 @@ if __name__ == "__main__":
             continue
         began = time.process_time()
         (outcome,) = judged([Cell(*names, asked.plant)])
-        print(f"{time.process_time() - began:.1f} s", *names, "->", outcome.text[:400], outcome.false[:2], outcome.drifts[:3], "alarms", outcome.alarms[:3], flush=True)
+        print(
+            f"{time.process_time() - began:.1f} s",
+            *names,
+            "->",
+            outcome.text[:400],
+            outcome.false[:2],
+            outcome.drifts[:3],
+            "alarms",
+            outcome.alarms[:3],
+            flush=True,
+        )

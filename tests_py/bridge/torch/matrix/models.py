@@ -108,7 +108,9 @@ class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(4, WIDTH, 3, stride=2, padding=1), nn.BatchNorm2d(WIDTH), nn.ReLU())
+        self.second = nn.Sequential(
+            nn.Conv2d(4, WIDTH, 3, stride=2, padding=1), nn.BatchNorm2d(WIDTH), nn.ReLU()
+        )
         self.head = nn.Linear(WIDTH, WORDS)
 
     def forward(self, x: Any) -> Any:

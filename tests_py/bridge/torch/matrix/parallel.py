@@ -121,6 +121,9 @@ def _on(model: Any, kind: Model, mesh: Any, nested: bool = True, **options: Any)
     inner = {key: each for key, each in options.items() if key != "mp_policy"}
     if "mp_policy" in options:
         inner["mp_policy"] = dataclasses.replace(options["mp_policy"], output_dtype=None)
+    for layer in model.modules() if "mp_policy" in options else ():
+        if isinstance(layer, nn.BatchNorm2d):  # in float32, as its buffers
+            fully_shard(layer, mesh=mesh)
     for part in kind.parts if nested else ():
         fully_shard(model.get_submodule(part), mesh=mesh, **inner)
     ignored = {p for name, p in model.named_parameters() if _is_owned(name, kind)}
