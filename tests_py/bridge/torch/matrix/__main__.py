@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import time
+from pathlib import Path
 
-from tests_py.bridge.torch.matrix.cells import CELLS, PLANTS, Cell
+from tests_py.bridge.torch.matrix.cells import CELLS, PLANTS
 from tests_py.bridge.torch.matrix.judging import judged
+from tests_py.bridge.torch.matrix.table import ON_PAGE, REFUSED, state_of, table
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the cells, tell each, and write the page if they are without bugs."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="text that names of cells have")
-    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--plant", default="", choices=PLANTS)
+    parser.add_argument(
+        "--kept", type=Path, help="file of outcomes, of which those that are read are not run again"
+    )
+    parser.add_argument("--every", type=int, default=1, help="run each n-th cell alone, and write no page")
     asked = parser.parse_args()
+    kept = json.loads(asked.kept.read_text()) if asked.kept and asked.kept.exists() else {}
     for cell in CELLS[:: asked.every]:
-        names = (cell.model, cell.parallel, cell.optimizer)
-        if asked.only not in " / ".join(names):
+        key = " / ".join((cell.model, cell.parallel, cell.optimizer, asked.plant))
+        if state_of(kept.get(key, "")) != REFUSED:
             continue
         began = time.process_time()
-        (outcome,) = judged([Cell(*names, asked.plant)])
-        print(
-            f"{time.process_time() - began:.1f} s",
-            *names,
-            "->",
-            outcome.text[:400],
-            outcome.false[:2],
-            outcome.drifts[:3],
-            "alarms",
-            outcome.alarms[:3],
-            flush=True,
-        )
+        (outcome,) = judged([dataclasses.replace(cell, plant=asked.plant)])
+        kept[key] = outcome.text
+        print(f"{time.process_time() - began:.1f} s  {key}: {outcome.text}", flush=True)
+        for name in ("false", "drifts", "alarms"):
+            if getattr(outcome, name):
+                print(f"    {name}: {getattr(outcome, name)[:4]}", flush=True)
+        if asked.kept:
+            asked.kept.write_text(json.dumps(kept, indent=1))
+    if asked.every == 1 and not asked.plant:
+        texts = [kept[" / ".join((each.model, each.parallel, each.optimizer, ""))] for each in CELLS]
+        ON_PAGE.write(table(texts))
+
+
+if __name__ == "__main__":
+    main()

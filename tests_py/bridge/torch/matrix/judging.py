@@ -136,7 +136,7 @@ def judge(cell: Cell, claims: Claims, ranks: list[tuple[list[Rows], str]]) -> Ou
     if outcome.raised:
         return outcome
     for number, states in enumerate(zip(*(found for found, _ in ranks), strict=True)):
-        for path, (_, first) in states[0].items():
+        for path in states[0]:
             rows = [each[path] for each in states]
             pairs = list(itertools.combinations(range(len(rows)), 2))
             expected = [(a, b) for a, b in pairs if rows[a][0] == rows[b][0]]

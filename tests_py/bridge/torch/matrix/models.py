@@ -39,6 +39,7 @@ class Model:
         sequence: those of sequence parallelism; default the same.
         draws: True if it draws random numbers.
         owned: names of modules that each rank has for itself.
+        uncut: True if it has layers that tensor parallelism leaves as they are.
     """
 
     make: Callable[[], Any]
@@ -48,6 +49,7 @@ class Model:
     sequence: Callable[[], dict[str, Any]] | None = None
     draws: bool = False
     owned: tuple[str, ...] = ()
+    uncut: bool = False
 
 
 class Mlp(nn.Module):
@@ -241,8 +243,10 @@ MODELS: dict[str, Model] = {
     "MLP": Model(Mlp, _features, ("inner",), _mlp_tensor, _mlp_sequence),
     "GPT": Model(Gpt, **_GPT),
     "GPT, dropout": Model(lambda: Gpt(0.1), **_GPT, draws=True),
-    "convolutions, batch norm": Model(Convolutions, _images, ("first", "second"), _whole_head),
-    "experts, `all_to_all`": Model(Experts, _sequences, ("head",), _whole_head, owned=("expert",)),
-    "embedding, LSTM": Model(Recurrent, _sequences, ("tokens", "head"), _whole_head),
+    "convolutions, batch norm": Model(Convolutions, _images, ("first", "second"), _whole_head, uncut=True),
+    "experts, `all_to_all`": Model(
+        Experts, _sequences, ("head",), _whole_head, owned=("expert",), uncut=True
+    ),
+    "embedding, LSTM": Model(Recurrent, _sequences, ("tokens", "head"), _whole_head, uncut=True),
 }
 """Kinds of models by name."""

@@ -60,6 +60,7 @@ class Optimizer:
         scaler: True if a ``GradScaler`` scales the loss.
         scheduler: makes a scheduler of the optimiser.
         average: True if an average of the weights is kept.
+        together: True if it updates all parameters in one call.
     """
 
     make: Callable[[Any], Any]
@@ -67,6 +68,12 @@ class Optimizer:
     scaler: bool = False
     scheduler: Callable[[Any], Any] | None = None
     average: bool = False
+    together: bool = False
+
+    @property
+    def joint(self) -> bool:
+        """True if one call takes all gradients, which must then be of one type of tensor."""
+        return self.clip or self.scaler or self.together
 
     def made(self, model: Any) -> Any:
         """The optimiser of a model, with its extras as attributes."""
@@ -114,10 +121,10 @@ _ADAMW = _torch("AdamW", lr=0.01)
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "SGD": Optimizer(_torch("SGD", lr=0.1, momentum=0.9)),
-    "SGD `foreach`": Optimizer(_torch("SGD", lr=0.1, momentum=0.9, foreach=True)),
+    "SGD `foreach`": Optimizer(_torch("SGD", lr=0.1, momentum=0.9, foreach=True), together=True),
     "AdamW": Optimizer(_ADAMW),
-    "AdamW `foreach`": Optimizer(_torch("AdamW", lr=0.01, foreach=True)),
-    "AdamW `fused`": Optimizer(_torch("AdamW", lr=0.01, fused=True)),
+    "AdamW `foreach`": Optimizer(_torch("AdamW", lr=0.01, foreach=True), together=True),
+    "AdamW `fused`": Optimizer(_torch("AdamW", lr=0.01, fused=True), together=True),
     "Adam": Optimizer(_torch("Adam", lr=0.01)),
     "RMSprop": Optimizer(_torch("RMSprop", lr=0.01)),
     "Adagrad": Optimizer(_torch("Adagrad", lr=0.01)),

@@ -62,6 +62,15 @@ class Parallel:
     shared: int = 1
     forgotten: tuple[Passes, Callable[[Any, Model], None]] | None = None
 
+    @property
+    def shards(self) -> bool:
+        """True if its parameters are DTensors."""
+        return self.wrap is not _plain and self.wrap is not _ddp
+
+
+def _plain(model: Any, _kind: Model) -> Any:
+    return model
+
 
 def module_of(model: Any) -> Any:
     """The module of the user in a wrapper of ``DistributedDataParallel``."""
@@ -206,9 +215,7 @@ def _gathered(model: Any, passes: Callable[[Any, int, int], Any]) -> Any:
 _NARROW = MixedPrecisionPolicy(torch.bfloat16, torch.float32, output_dtype=torch.float32)
 
 PARALLEL: dict[str, Parallel] = {
-    "`all_reduce` by hand": Parallel(
-        2, lambda model, _kind: model, reduce=_by_hand, forgotten=(_once, _without_first)
-    ),
+    "`all_reduce` by hand": Parallel(2, _plain, reduce=_by_hand, forgotten=(_once, _without_first)),
     "`DistributedDataParallel`": Parallel(2, _ddp, forgotten=(_of_module, _nothing)),
     "DDP, `no_sync`": Parallel(2, _ddp, _no_sync, forgotten=(_only_no_sync, _nothing)),
     "`fully_shard`, one": Parallel(2, _sharded(2, nested=False)),

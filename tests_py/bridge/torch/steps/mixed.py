@@ -381,13 +381,14 @@ class Mixed:
             + f"loss_of = lambda made: {p['loss']}\nforward = lambda x: loss_of(model(x))\n\n"
             + f"def backward(loss):\n    {scaled}.backward()\n\n"
             + "def whole(x):\n    loss = forward(x)\n    backward(loss)\n    return loss\n\n"
-            + f"optimizer.zero_grad()\nloss = torch.zeros(())\n{p['passes']}\n{p['reduce']}\n{p['update']}\n{p['scheduled']}\n"
+            + f"optimizer.zero_grad()\nloss = torch.zeros(())\n{p['passes']}\n{p['reduce']}\n"
+            + f"{p['update']}\n{p['scheduled']}\n"
             + "with torch.no_grad():\n"
             + textwrap.indent(f"{p['averaged']}\n{p['end']}", "    ")
         )
         batch = (
-            f"g = torch.Generator().manual_seed(100 * number + rank // {self.shared})\nx = torch.randn(4, 4, generator=g)\n"
-            f"{p['data']}\nreturn x, torch.randint(0, 4, (4,), generator=g)"
+            f"g = torch.Generator().manual_seed(100 * number + rank // {self.shared})\n"
+            f"x = torch.randn(4, 4, generator=g)\n{p['data']}\nreturn x, torch.randint(0, 4, (4,), generator=g)"
         )
         functions = {
             "model_of(model)": f"return {unwrapped}",
