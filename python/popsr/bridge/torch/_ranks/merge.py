@@ -57,7 +57,10 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
 
 def _compare_communication(recorded: Sequence[Recorded], where: str) -> None:
     """Refuse ranks that take part in other collectives: those whose results nobody reads wait all the same."""
-    calls = [[node for node in each.module.graph.nodes if group_name(node) is not None] for each in recorded]
+    calls = [
+        [node for way in each.ways for node in way.module.graph.nodes if group_name(node) is not None]
+        for each in recorded
+    ]
     for together in zip(*calls, strict=False):
         for rank, node in enumerate(together):
             if (str(node.target), meta_key(node)) != (str(together[0].target), meta_key(together[0])):
