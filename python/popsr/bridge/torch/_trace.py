@@ -232,6 +232,8 @@ def _built(
             owners = labels.get(leaf.owner) or [None] * world
             placed = leaf.layout is not None and len(each) == world
             own = [other.label() for other in each] if placed else values.labels()
+            if leaf.role == "number":
+                own = [other.origin for other in each] * (world // len(each))
             labels[leaf.path] = list(zip(owners, own, strict=True))
             apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
@@ -307,8 +309,9 @@ def _argument(
     """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
-    if leaf.role == "data":
-        grouping = declared or builder.each()
+    if leaf.role != "state":
+        shared = grouping_of_values(labels) if leaf.role == "number" else builder.each()
+        grouping = declared or shared
         rows = values.of_groups(grouping)
         return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
     grouping = declared or grouping_of_values(labels)

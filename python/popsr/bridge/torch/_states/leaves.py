@@ -15,6 +15,7 @@ from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import watched
 from popsr.errors import ArgumentTypeError, UnsupportedError
@@ -28,11 +29,12 @@ class Leaf:
 
     Attributes:
         path: its name for the user.
-        role: "state" or "data".
+        role: "state", "data", or "number" of a scheduler.
         owner: path of the parameter that it belongs to; its own for others.
         local: what this rank holds.
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
+        origin: of a number equal where ranks share it in all steps.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Leaf:
     local: Any
     layout: Any = None
     trained: bool = False
+    origin: Hashable = None
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""
@@ -156,7 +159,22 @@ class StepCall:
             path = names[key[0].idx] + trees.keystr(key[1:])
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
+        self.schedules = Schedules(optimizer, where)
         self.shared = sharing(leaves)
+
+    def add_numbers(self, new: NewNumbers) -> None:
+        """Let numbers that a scheduler sets in the step be inputs, after all others."""
+        import torch
+
+        self.begin_with_gradients([])
+        self.keeps_gradients = False
+        self.schedules.add(new)
+        self.leaves = [leaf for leaf in self.leaves if leaf.role != "number"]
+        self.leaves += [
+            Leaf(each.path, "number", each.path, torch.tensor(each.value, dtype=torch.float64), origin=each.origin)
+            for each in self.schedules.numbers
+        ]
+        self.shared = sharing(self.leaves)
 
     @property
     def objects(self) -> list[Any]:
@@ -238,12 +256,14 @@ class StepCall:
         batch = list(self._batch)
         for i in self._places:
             batch[i] = next(given)
+        numbers = list(given)
         arguments = trees.tree_unflatten(batch, self._spec)
         from torch.nn.utils import stateless
 
         with (
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
+            self.schedules.traced(numbers),
             watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
@@ -322,6 +342,8 @@ class StepCall:
             return []
         for group, old in self._groups:
             for key, value, now in changed_options(old, group):
+                if self.schedules.sets(key):
+                    continue
                 raise UnsupportedError(
                     f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
                     f"{shown(key)} {shown(value)} and then {shown(now)}, expected a scheduler after the step, or a "

@@ -20,6 +20,7 @@ from popsr.bridge.torch._locations import current_place, is_users, place_of_node
 from popsr.bridge.torch._states.kept import kept_attributes, name_of_kept
 from popsr.bridge.torch._states.leaves import StepCall, no_gradient
 from popsr.bridge.torch._states.same_graph import Rows, difference
+from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._states.storage import check_constants, check_writes
 from popsr.bridge.torch._states.watch import fake_mode_of
 from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, record
@@ -48,6 +49,14 @@ def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]
     Raises:
         UnsupportedError: a step runs other ops than the one before it, or leaves other tensors.
     """
+    while True:
+        try:
+            return _recorded_steps(call, where)
+        except NewNumbers as new:
+            call.add_numbers(new)
+
+
+def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
     with _no_fake_gradients(traces):

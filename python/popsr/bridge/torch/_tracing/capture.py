@@ -23,6 +23,7 @@ from popsr.bridge.torch._locations import (
 )
 from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._ranks.same import GraphKey
+from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._tracing.asynchronous import Pending
 from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
 from popsr.bridge.torch._tracing.collective_calls import functional_collective, noted_reductions
@@ -124,7 +125,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
         try:
             found.module = traced(*inputs)
             found.drawn = generators.drawn()
-        except Error:
+        except (Error, NewNumbers):
             raise
         except Exception as error:
             if choices.outcomes and ends_by_raise(error):
