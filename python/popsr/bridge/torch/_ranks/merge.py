@@ -59,10 +59,11 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
     """
     merged = Merged(recorded[0].functional)
     if len(recorded) > 1:
-        _compare_communication([each.module for each in recorded], where)
+        ways = [[way.module for way in each.ways] for each in recorded]
+        _compare_communication(ways, where)
         modules = [each.functional for each in recorded]
-        _compare_communication(modules, where)
-        _compare_draws([each.module for each in recorded], where)
+        _compare_communication([[each] for each in modules], where)
+        _compare_draws(ways, where)
         _Merge(modules, recorded, merged, where).run()
         merged.module.graph.eliminate_dead_code()
         merged.module.graph.lint()
@@ -70,9 +71,11 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
     return merged
 
 
-def _compare_communication(modules: Sequence[Any], where: str) -> None:
+def _compare_communication(of_ranks: Sequence[Sequence[Any]], where: str) -> None:
     """Refuse ranks that take part in other collectives: those whose results nobody reads wait all the same."""
-    calls = [[node for node in each.graph.nodes if group_name(node) is not None] for each in modules]
+    calls = [
+        [node for way in ways for node in way.graph.nodes if group_name(node) is not None] for ways in of_ranks
+    ]
     for rank, own in enumerate(calls):
         for node, first in zip(own, calls[0], strict=False):
             if (str(node.target), meta_key(node)) != (str(first.target), meta_key(first)):
@@ -88,9 +91,9 @@ def _compare_communication(modules: Sequence[Any], where: str) -> None:
             )
 
 
-def _compare_draws(modules: Sequence[Any], where: str) -> None:
+def _compare_draws(of_ranks: Sequence[Sequence[Any]], where: str) -> None:
     """Refuse ranks that draw random numbers at other places: generators do not go on together."""
-    draws = [[node for node in each.graph.nodes if _draw(node) is not None] for each in modules]
+    draws = [[node for way in ways for node in way.graph.nodes if _draw(node) is not None] for ways in of_ranks]
     for rank, own in enumerate(draws):
         for node, first in itertools.zip_longest(own, draws[0]):
             if node is None or first is None or _draw(node) != _draw(first):

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import watched
 from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
-__all__ = ["Leaf", "StepCall", "prepare_optimizer"]
+__all__ = ["Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,12 @@ class Leaf:
 
     Attributes:
         path: its name for the user.
-        role: "state" or "data".
+        role: "state", "data", or "number" of a scheduler.
         owner: path of the parameter that it belongs to; its own for others.
         local: what this rank holds.
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
+        origin: of a number equal where ranks share it in all steps.
     """
 
     path: str
@@ -41,6 +44,7 @@ class Leaf:
     local: Any
     layout: Any = None
     trained: bool = False
+    origin: Hashable = None
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""
@@ -156,7 +160,22 @@ class StepCall:
             path = names[key[0].idx] + trees.keystr(key[1:])
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
+        self.schedules = Schedules(optimizer, where)
         self.shared = sharing(leaves)
+
+    def add_numbers(self, new: NewNumbers) -> None:
+        """Let numbers that a scheduler sets in the step be inputs, after all others."""
+        import torch
+
+        self.begin_with_gradients([])
+        self.keeps_gradients = False
+        self.schedules.add(new)
+        self.leaves = [leaf for leaf in self.leaves if leaf.role != "number"]
+        self.leaves += [
+            Leaf(each.path, "number", each.path, torch.tensor(each.value, dtype=torch.float64), origin=each.origin)
+            for each in self.schedules.numbers
+        ]
+        self.shared = sharing(self.leaves)
 
     @property
     def objects(self) -> list[Any]:
@@ -167,6 +186,15 @@ class StepCall:
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""
         return plain_values(self.model, self._optimizer, self._step)
+
+    def labels(self) -> list[Hashable | None]:
+        """Labels of the inputs: equal ones for counters of the optimizer that begin alike, None for others."""
+        return [
+            key_of((leaf.path.rsplit(".", 1)[-1], leaf.local))
+            if leaf.path.startswith("optimizer.") and leaf.role == "state" and leaf.local.numel() == 1
+            else None
+            for leaf in self.leaves
+        ]
 
     def begin_with_gradients(self, names: list[str]) -> None:
         """Let gradients that a call left, of parameters by name, be states, of zeros."""
@@ -224,17 +252,20 @@ class StepCall:
         attributes = {name: set(vars(p)) for name, p in named.items()}
         for name in self._replaced:
             setattr(named[name], REPLACED, True)
-        for name in self._of_gradients:
-            named[name].grad = next(given)
+        gradients = {name: next(given) for name in self._of_gradients}
+        for name, value in gradients.items():
+            named[name].grad = value
         batch = list(self._batch)
         for i in self._places:
             batch[i] = next(given)
+        numbers = list(given)
         arguments = trees.tree_unflatten(batch, self._spec)
         from torch.nn.utils import stateless
 
         with (
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
+            self.schedules.traced(numbers),
             watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
@@ -246,7 +277,7 @@ class StepCall:
             now = [after[name] for name in (*named, *buffers)]
             now += self._new_state()
             now += [group[key] for _, group, key in self._options]
-            now += [self._gradient(name, after) for name in self._of_gradients]
+            now += [self._gradient(name, after, value) for name, value in gradients.items()]
             checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
             check_leaves(self.leaves, now[:checked], self.shared, self._where)
             new = [local_of(value) for value in now]
@@ -292,19 +323,16 @@ class StepCall:
         """Parameters that do not stand for those of this step: DTensors, and those that the step before made anew."""
         return {p: name for p, name in self._names.items() if name in self._replaced or not is_followed(p)}
 
-    def _gradient(self, name: str, after: Mapping[str, Any]) -> Any:
+    def _gradient(self, name: str, after: Mapping[str, Any], given: Any) -> Any:
         """A gradient that the step keeps for the next one.
 
         Raises:
             UnsupportedError: there is none after the step.
         """
         found = after[name].grad
-        if found is None:
-            raise UnsupportedError(
-                f"{self._where}: only every other step leaves a gradient, got none of {shown(name)}, expected "
-                "zero_grad at the same place in each step"
-            )
-        return found
+        if found is None and self.keeps_gradients:
+            raise no_gradient(name, self._where)
+        return given if found is None else found
 
     def _new_state(self) -> list[Any]:
         """The optimiser's state after the step.
@@ -316,6 +344,8 @@ class StepCall:
             return []
         for group, old in self._groups:
             for key, value, now in changed_options(old, group):
+                if self.schedules.sets(key):
+                    continue
                 raise UnsupportedError(
                     f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
                     f"{shown(key)} {shown(value)} and then {shown(now)}, expected a scheduler after the step, or a "
@@ -335,6 +365,14 @@ class StepCall:
         for _, p, key, _ in self._state:
             found.append(self._optimizer.state[self._held[p]][key])
         return found
+
+
+def no_gradient(name: str, where: str) -> UnsupportedError:
+    """The error of a gradient that is there after one step and not after the next."""
+    return UnsupportedError(
+        f"{where}: only every other step leaves a gradient, got none of {shown(name)}, expected "
+        "zero_grad at the same place in each step"
+    )
 
 
 def _as_parameter(t: Any) -> Any:

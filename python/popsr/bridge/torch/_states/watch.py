@@ -39,6 +39,7 @@ def watched(
         getattr(tensor, name) for name in _METHODS
     }
     gradients = (tensor.grad.__get__, tensor.grad.__set__, tensor.data.__set__)
+    factories, numbers = (torch.tensor, torch.as_tensor), (torch.SymFloat, torch.SymInt)
     names = {id(p): name for p, name in parameters.items()}
     mode = next(filter(None, map(fake_mode_of, traced)), None)
 
@@ -62,6 +63,10 @@ def watched(
             if mode is not None:
                 args = current(tuple(args), func)
                 options = {key: current(value, func) for key, value in options.items()}
+            if func in factories and isinstance(args[0], numbers):
+                is_float = isinstance(args[0], torch.SymFloat)
+                kind = torch.get_default_dtype() if is_float else torch.int64
+                return torch.full((), args[0], **{"dtype": kind, **options})
             if func == tensor.data.__set__:
                 return _set_data(*args)
             return func(*args, **options)
