@@ -14,11 +14,11 @@ from popsr.bridge.torch._states.hooks import (
     other_optimizers_checked,
     references_followed,
 )
+from popsr.bridge.torch._wrappers.dtensors import dtensors_followed
 from popsr.bridge.torch._wrappers.reducer import check_replicated, replicated
 from popsr.bridge.torch._wrappers.sharded import (
     fully_sharded,
     is_fully_sharded,
-    numbers_of_the_step_hashed,
     reductions_followed,
 )
 from popsr.errors import UnsupportedError
@@ -143,7 +143,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
             stack.enter_context(_objects_refused())
             stack.enter_context(replicated(model, originals))
             stack.enter_context(reductions_followed(model))
-            stack.enter_context(numbers_of_the_step_hashed())
+            stack.enter_context(dtensors_followed())
             stack.enter_context(references_followed(tensors, traced))
             stack.enter_context(other_optimizers_checked(optimizer))
             nodes = [

@@ -14,12 +14,12 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._states.storage import aliases
 from popsr.errors import UnsupportedError
 
 __all__ = [
     "fully_sharded",
     "is_fully_sharded",
-    "numbers_of_the_step_hashed",
     "reductions_followed",
     "sharding_objects",
 ]
@@ -143,9 +143,8 @@ def reductions_followed(model: Any) -> Iterator[None]:
             setattr(owner, name, value)
         for each in params:
             _bind(each)
-        versions = [each.sharded_param._local_tensor._version for each in params]
         yield
-        _check_left(groups, versions)
+        _check_left(groups)
         for group in groups:
             group._to_sharded()
 
@@ -159,26 +158,39 @@ def _bind(p: Any) -> None:
     vars(p).pop("_unsharded_param", None)
 
 
-def _check_left(groups: list[Any], versions: list[int]) -> None:
+def _check_left(groups: list[Any]) -> None:
     """Refuse gradients that are not reduced when the step ends, and parameters that changed and are still gathered.
 
     Raises:
         UnsupportedError: with the method that is missing.
     """
-    before = iter(versions)
     for group in groups:
         for each in group.fsdp_params:
             gathered = getattr(each, "_unsharded_param", None)
             if each.unsharded_accumulated_grad is not None or getattr(gathered, "grad", None) is not None:
                 raise _left("set_requires_gradient_sync(False)", each)
-            if next(before) != each.sharded_param._local_tensor._version and not group.is_sharded:
-                raise UnsupportedError(
-                    f"trace_step: {shown(each._param_fqn)} was updated while its old values are gathered, which the "
-                    "next forward pass uses, got reshard_after_backward=False or a forward pass after the last "
-                    "backward pass, expected model.reshard() at the end of the step"
-                )
         if getattr(group, "_partial_reduce_output", None):
             raise _left("set_requires_all_reduce(False)", group.fsdp_params[0])
+    gathered = [each for group in groups if not group.is_sharded for each in group.fsdp_params]
+    changed = next((each for each in gathered if _is_written(each.sharded_param)), None)
+    if changed is not None:
+        raise UnsupportedError(
+            f"trace_step: the old values of {shown(changed._param_fqn)} are still gathered when the step ends, and are "
+            "used by the next one, got a forward pass without a backward pass, or set_reshard_after_backward(False), "
+            "expected reshard() of the module at the end of the step"
+        )
+
+
+def _is_written(t: Any) -> bool:
+    """True if an op of the trace so far has written a tensor, or another one in its memory."""
+    from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode, get_proxy_slot
+
+    tracer: Any = getattr(get_innermost_proxy_mode(), "tracer", None)
+    slot: Any = get_proxy_slot(t._local_tensor, tracer, None)
+    if slot is None:
+        return True
+    roots, written = aliases(list(tracer.graph.nodes))
+    return any(root is roots[slot.proxy.node] for root, _ in written)
 
 
 def _left(switch: str, p: Any) -> UnsupportedError:
@@ -302,30 +314,3 @@ def _divided(factors: Callable[..., Any], *args: Any, **options: Any) -> Any:
         _, factor = scatter.__getstate__()
         return 1 / factor, after, dist.ReduceOp.SUM, reduce
     return before, after, scatter, reduce
-
-
-@contextlib.contextmanager
-def numbers_of_the_step_hashed() -> Iterator[None]:
-    """Let DTensor look up ops whose operands are numbers that are known only when the step runs, such as a count."""
-    from torch.distributed.tensor._op_schema import OpSchema
-
-    kept = OpSchema.__hash__, OpSchema.__eq__
-
-    def hashed(self: Any) -> int:
-        try:
-            return int(kept[0](self))
-        except RuntimeError:  # a symbol without a value
-            return id(self)
-
-    def equal(self: Any, other: Any) -> bool:
-        try:
-            return self is other or bool(kept[1](self, other))
-        except RuntimeError:
-            return False
-
-    members: Any = OpSchema
-    members.__hash__, members.__eq__ = hashed, equal
-    try:
-        yield
-    finally:
-        members.__hash__, members.__eq__ = kept
