@@ -232,7 +232,10 @@ def returned_by_first(m: Any, optimizer: Any, x: Any, y: Any) -> Any:
             r"ranks 0 and 1 take part in different collectives, got _c10d_functional.all_reduce.default of rank 0 at "
             r".*test_some_ranks.py:\d+ after the 4 that both run, where rank 1 had ended",
         ),
-        (drawn_by_first, r"ranks 0 and 1 draw different random numbers, got aten.rand.* at .*test_some_ranks"),
+        (
+            drawn_by_first,
+            r"ranks 0 and 1 draw different random numbers, got aten.rand.* at .*test_some_ranks",
+        ),
         (drawn_last_by_first, r"ranks 0 and 1 draw different random numbers, .* and nothing at no line"),
         (returned_by_first, r"ranks 0 and 1 return different results"),
     ],

@@ -77,7 +77,9 @@ def _uncompiled() -> contextlib.AbstractContextManager[None]:
     """Let functions and modules of ``torch.compile`` run as they are written, whatever they were compiled with."""
     import torch._dynamo
 
-    found: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    found: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(
+        error_on_nested_fx_trace=False
+    )
     return found
 
 
