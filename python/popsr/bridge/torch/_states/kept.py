@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
@@ -63,7 +64,17 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
     for name, value in captured([inspect.unwrap(step), *functions]):
         if is_plain(value):
             found[name] = key_of(value)
+        elif _is_users_object(value):
+            add_plain(f"{name}.", vars(value), found)
     return found
+
+
+def _is_users_object(value: Any) -> bool:
+    """True for an object with attributes that is neither of torch's own, as modules are, nor a function or class."""
+    import torch
+
+    kinds = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type, types.FunctionType, types.ModuleType)
+    return not isinstance(value, kinds) and isinstance(getattr(value, "__dict__", None), dict)
 
 
 def is_plain(value: Any) -> bool:
