@@ -222,6 +222,12 @@ class _Merge:
             if other is None:
                 return
             if made.op != "call_function" or group_name(made) is not None or _draw(made) is not None:
+                if made.op == "output":
+                    raise UnsupportedError(
+                        f"{self._where}: ranks 0 and {other} return different results, got {len(nodes[0].args[0])} and "
+                        f"{len(nodes[other].args[0])} states and results of one shape and type, expected the same "
+                        "tensors on all ranks"
+                    )
                 texts = [f"{made.target}{each.args!s:.80}" for each in (nodes[0], nodes[other])]
                 raise _different(made, nodes[other], other, self._where, " and ".join(texts))
         for rank in [keys.index(key) for key in dict.fromkeys(keys)][1:]:
