@@ -72,17 +72,18 @@ def main() -> None:
         "--mixed", action="store_true", help="sharded forms, scalers, schedulers; kinds are forms"
     )
     parser.add_argument("--fault", default=None, help="a fault of mutants.py")
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which a trace is taken to be endless")
     parser.add_argument("--shrink", type=int, default=20, help="programs that are made small")
     parser.add_argument("--notes", action="store_true", help="print notes, too")
     asked = parser.parse_args()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     worlds = tuple(int(each) for each in asked.world.split(","))
     kinds = [each for each in asked.kinds.split(",") if each]
-    tracer, counts, began, left = Tracer(asked.fault), _Counts(), time.time(), asked.shrink
+    tracer, counts, began, left = Tracer(asked.fault, asked.seconds), _Counts(), time.time(), asked.shrink
     for seed in range(asked.seed, asked.seed + asked.programs):
         mixed = asked.mixed
         program = draw_mixed(seed, worlds, kinds) if mixed else draw(seed, worlds, kinds, asked.wrapper)
-        outcome = check(program, tracer)
+        outcome = check(program, tracer, runs=not mixed or seed % 4 == 0)
         counts.add(outcome)
         if outcome.failures:
             text = outcome.failures[0]
