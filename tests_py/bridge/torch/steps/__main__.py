@@ -72,7 +72,9 @@ def main() -> None:
         "--mixed", action="store_true", help="sharded forms, scalers, schedulers; kinds are forms"
     )
     parser.add_argument("--fault", default=None, help="a fault of mutants.py")
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which a trace is taken to be endless")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="after which a trace is taken to be endless"
+    )
     parser.add_argument("--shrink", type=int, default=20, help="programs that are made small")
     parser.add_argument("--notes", action="store_true", help="print notes, too")
     asked = parser.parse_args()
