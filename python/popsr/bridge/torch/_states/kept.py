@@ -11,7 +11,7 @@ from typing import Any
 from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._ranks.same import key_of
 
-__all__ = ["kept_attributes", "name_of_kept", "plain_values"]
+__all__ = ["captured", "kept_attributes", "name_of_kept", "plain_values"]
 
 _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -60,7 +60,7 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
         _add_plain("optimizer.", vars(optimizer), found)
     classes = {each for module in model.modules() for each in type(module).__mro__}
     functions = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
-    for name, value in _captured([inspect.unwrap(step), *functions]):
+    for name, value in captured([inspect.unwrap(step), *functions]):
         if isinstance(value, _PLAIN):
             found[name] = key_of(value)
     return found
@@ -80,7 +80,7 @@ def _add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]
             waiting += [(f"{name}[{key!r:.40}]", each) for key, each in inner]
 
 
-def _captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Variables around functions of the user and those that they call: captured ones, and those of their modules."""
     waiting, seen = list(functions), set[int]()
     while waiting:
