@@ -12,6 +12,7 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._states.around import Around, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
@@ -168,7 +169,24 @@ class StepCall:
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
         self.schedules = Schedules(optimizer, where)
+        self.around = Around(step, model, optimizer, batch, where)
+        self.add_states(self.around.slots)
         self.shared = sharing(leaves)
+
+    def add_states(self, slots: Sequence[Slot]) -> None:
+        """Let tensors outside of the model be states, after the others."""
+        self.begin_with_gradients([])
+        self.keeps_gradients = False
+        known = {slot.path for slot in self.around.slots}
+        self.around.slots += [slot for slot in slots if slot.path not in known]
+        states = sum(leaf.role == "state" for leaf in self.leaves)
+        added = [
+            _leaf(slot.path, "state", slot.path, slot.tensor, slot.tensor.requires_grad)
+            for slot in slots
+            if slot.path not in {leaf.path for leaf in self.leaves}
+        ]
+        self.leaves = [*self.leaves[:states], *added, *self.leaves[states:]]
+        self.shared = sharing(self.leaves)
 
     def add_numbers(self, new: NewNumbers) -> None:
         """Let numbers that a scheduler sets in the step be inputs, after all others."""
@@ -188,7 +206,7 @@ class StepCall:
     def objects(self) -> list[Any]:
         """Modules with their shards and the optimiser, whose attributes a step may change."""
         optimizers = [] if self._optimizer is None else [self._optimizer]
-        return [*self.model.modules(), *sharding_objects(self.model), *optimizers]
+        return [*self.model.modules(), *sharding_objects(self.model), *optimizers, *self.around.objects]
 
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""
@@ -257,6 +275,7 @@ class StepCall:
         buffers = {name: next(given) for name, _ in self.model.named_buffers()}
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
+        around = [next(given) for _ in self.around.slots]
         attributes = {name: set(vars(p)) for name, p in named.items()}
         for name in self._replaced:
             setattr(named[name], REPLACED, True)
@@ -274,6 +293,7 @@ class StepCall:
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
             self.schedules.traced(numbers),
+            self.around.replaced(around),
             watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
@@ -285,6 +305,7 @@ class StepCall:
             now = [after[name] for name in (*named, *buffers)]
             now += self._new_state()
             now += [group[key] for _, group, key in self._options]
+            now += self.around.now()
             now += [self._gradient(name, after, value) for name, value in gradients.items()]
             checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
             check_leaves(self.leaves, now[:checked], self.shared, self._where)

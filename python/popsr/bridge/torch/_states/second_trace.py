@@ -23,7 +23,7 @@ from popsr.bridge.torch._states.same_graph import Rows, difference
 from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._states.storage import check_constants, check_writes
 from popsr.bridge.torch._states.watch import fake_mode_of
-from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, record
+from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, WritesOutside, record
 from popsr.bridge.torch._tracing.choices import MOST_WAYS, Choices, next_scripts
 from popsr.errors import UnsupportedError
 
@@ -54,6 +54,11 @@ def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]
             return _recorded_steps(call, where)
         except NewNumbers as new:
             call.add_numbers(new)
+        except WritesOutside as write:
+            found = call.around.find(write.tensor)
+            if not found:
+                raise write.told from None
+            call.add_states(found)
 
 
 def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:

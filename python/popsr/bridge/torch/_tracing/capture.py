@@ -34,7 +34,7 @@ from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "WayEnds", "functional", "primitive", "record", "resolve_writes"]
+__all__ = ["Recorded", "WayEnds", "WritesOutside", "functional", "primitive", "record", "resolve_writes"]
 
 
 @dataclass
@@ -84,6 +84,20 @@ class WayEnds(Exception):
         self.told = told
 
 
+class WritesOutside(Exception):
+    """A step writes a tensor that no input stands for.
+
+    Args:
+        tensor: the tensor.
+        told: the error if it is found nowhere.
+    """
+
+    def __init__(self, tensor: Any, told: Error) -> None:
+        """A write."""
+        super().__init__(str(told))
+        self.tensor, self.told = tensor, told
+
+
 def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices) -> Recorded:
     """First pass: the graph of a function of tensors that returns tensors, with its writes.
 
@@ -125,7 +139,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
         try:
             found.module = traced(*inputs)
             found.drawn = generators.drawn()
-        except (Error, NewNumbers):
+        except (Error, NewNumbers, WritesOutside):
             raise
         except Exception as error:
             if choices.outcomes and ends_by_raise(error):
@@ -408,8 +422,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
             generator, op, args, options = given_generator(op, args, options)
             _check_operands(op, (*args, *options.values()), place)
             written = list(_written(op, args))
-            if any(map(_is_outside, written)):
-                raise _writes_constant(op, place)
+            for each in filter(_is_outside, written):
+                raise WritesOutside(each, _writes_constant(op, place))
             if self._pending and written and op.namespace != "c10d":
                 self._pending.note_writes(written)
             if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
