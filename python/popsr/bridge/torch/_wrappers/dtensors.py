@@ -6,7 +6,30 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["dtensors_followed"]
+from popsr._text.shown import shown
+from popsr.errors import UnsupportedError
+
+__all__ = ["check_cut", "dtensors_followed"]
+
+
+def check_cut(model: Any) -> None:
+    """Refuse DTensors of which ranks hold parts of different sizes.
+
+    Raises:
+        UnsupportedError: with what to do.
+    """
+    for name, t in (*model.named_parameters(), *model.named_buffers()):
+        sizes: dict[int, int] = {}
+        for number, each in enumerate(getattr(t, "placements", ())):
+            if hasattr(each, "dim"):
+                sizes[each.dim] = sizes.get(each.dim, 1) * t.device_mesh.size(number)
+        for dim, size in sizes.items():
+            if t.shape[dim] % size:
+                raise UnsupportedError(
+                    f"trace_step: {shown(name)} is not cut into equal parts, got axis {dim} of {tuple(t.shape)} over "
+                    f"{size} ranks, expected a length that {size} divides: pad the axis, cut another one "
+                    "(shard_placement_fn= of fully_shard), or prove a job of another number of ranks (replicas=)"
+                )
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ from popsr.bridge.torch._states.hooks import (
     other_optimizers_checked,
     references_followed,
 )
-from popsr.bridge.torch._wrappers.dtensors import dtensors_followed
+from popsr.bridge.torch._wrappers.dtensors import check_cut, dtensors_followed
 from popsr.bridge.torch._wrappers.reducer import check_replicated, replicated
 from popsr.bridge.torch._wrappers.sharded import (
-    fully_sharded,
+    check_sharded,
     is_fully_sharded,
     reductions_followed,
 )
@@ -29,6 +29,7 @@ __all__ = ["check_read", "followed", "recipe_for"]
 _OPTIMIZER = "an optimizer of torch.optim"
 _UNREAD = {
     "FullyShardedDataParallel": "fully_shard (FSDP2) or DistributedDataParallel",
+    "DDP": "DistributedDataParallel or fully_shard (FSDP2) in place of replicate()",
     "ZeroRedundancyOptimizer": "an optimizer of all parameters, or fully_shard (FSDP2)",
     "DataParallel": "DistributedDataParallel",
     "PostLocalSGDOptimizer": f"{_OPTIMIZER}, and averages that each step takes",
@@ -88,7 +89,10 @@ def recipe_for(model: Any) -> Any:
         check_read(each)
         if isinstance(each, DistributedDataParallel):
             check_replicated(each)
-    return fully_sharded(model) if is_fully_sharded(model) else model
+    if is_fully_sharded(model):
+        check_sharded(model)
+    check_cut(model)
+    return model
 
 
 def _uncompiled() -> contextlib.AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """``fully_shard`` of FSDP2 on traced tensors: torch's own code, but for what it does with memory and flat buffers.
 
-Torch's hooks decide when parameters are gathered, when gradients are reduced and by which factors. Here each parameter is
-gathered and reduced by a collective of its own, and no storage is freed: neither changes a value.
+Torch's hooks decide when parameters are gathered, when gradients are reduced and by which factors. Here each parameter
+is gathered and reduced by a collective of its own, and no storage is freed: neither changes a value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from popsr.bridge.torch._states.storage import aliases
 from popsr.errors import UnsupportedError
 
 __all__ = [
-    "fully_sharded",
+    "check_sharded",
     "is_fully_sharded",
     "reductions_followed",
     "sharding_objects",
@@ -41,11 +41,11 @@ def is_fully_sharded(model: Any) -> bool:
     return any(isinstance(each, FSDPModule) for each in model.modules())
 
 
-def fully_sharded(model: Any) -> Any:
-    """The module itself, whose parameters are shards; what is not followed is refused.
+def check_sharded(model: Any) -> None:
+    """Refuse what is not followed of ``fully_shard``, and let its parameters be shards.
 
     Raises:
-        UnsupportedError: shards of different sizes, or an option that is not followed.
+        UnsupportedError: with the option, or the parameter.
     """
     names = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
     for group in _parameter_groups(model):
@@ -54,8 +54,7 @@ def fully_sharded(model: Any) -> Any:
         for each in group.fsdp_params:
             if not each.sharded_param.is_meta:
                 each.reset_sharded_param()
-            _check_shards(each, names.get(id(each.sharded_param), each._module_info.param_name))
-    return model
+            _check_plain(each, names.get(id(each.sharded_param), each._module_info.param_name))
 
 
 def sharding_objects(model: Any) -> list[Any]:
@@ -104,20 +103,12 @@ def _check_communication(group: Any) -> None:
         )
 
 
-def _check_shards(p: Any, name: str) -> None:
-    """Refuse a parameter of which ranks hold parts of different sizes, or that gathers itself.
+def _check_plain(p: Any, name: str) -> None:
+    """Refuse a parameter that gathers itself.
 
     Raises:
-        UnsupportedError: with what to do.
+        UnsupportedError: with its class.
     """
-    dim, size = p.fsdp_placement.dim, getattr(p.mesh_info, "shard_mesh_size", 1)
-    length = p._orig_size[dim]
-    if length % size:
-        raise UnsupportedError(
-            f"trace_step: parameter {shown(name)} is not cut into equal parts, got axis {dim} of {tuple(p._orig_size)} "
-            f"over {size} ranks, expected a length that {size} divides: pad the axis, choose another one by "
-            "shard_placement_fn=, or prove a job of fewer ranks (replicas=)"
-        )
     if hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather"):
         kind = type(p._sharded_local_tensor).__name__
         raise UnsupportedError(
@@ -171,8 +162,9 @@ def _check_left(groups: list[Any]) -> None:
                 raise _left("set_requires_gradient_sync(False)", each)
         if getattr(group, "_partial_reduce_output", None):
             raise _left("set_requires_all_reduce(False)", group.fsdp_params[0])
-    gathered = [each for group in groups if not group.is_sharded for each in group.fsdp_params]
-    changed = next((each for each in gathered if _is_written(each.sharded_param)), None)
+    written = _written_of_trace()
+    kept = [each for group in groups if not group.is_sharded for each in group.fsdp_params]
+    changed = next((p for p in kept if written(p.sharded_param) or written(p._unsharded_param)), None)
     if changed is not None:
         raise UnsupportedError(
             f"trace_step: the old values of {shown(changed._param_fqn)} are still gathered when the step ends, and are "
@@ -181,16 +173,19 @@ def _check_left(groups: list[Any]) -> None:
         )
 
 
-def _is_written(t: Any) -> bool:
-    """True if an op of the trace so far has written a tensor, or another one in its memory."""
+def _written_of_trace() -> Callable[[Any], bool]:
+    """A function that says if an op of the trace so far has written a tensor, or another one in its memory."""
     from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode, get_proxy_slot
 
     tracer: Any = getattr(get_innermost_proxy_mode(), "tracer", None)
-    slot: Any = get_proxy_slot(t._local_tensor, tracer, None)
-    if slot is None:
-        return True
-    roots, written = aliases(list(tracer.graph.nodes))
-    return any(root is roots[slot.proxy.node] for root, _ in written)
+    roots, writes = aliases(list(tracer.graph.nodes))
+    targets = {root for root, _ in writes}
+
+    def is_written(t: Any) -> bool:
+        slot: Any = get_proxy_slot(getattr(t, "_local_tensor", t), tracer, None)
+        return slot is None or roots[slot.proxy.node] in targets
+
+    return is_written
 
 
 def _left(switch: str, p: Any) -> UnsupportedError:
