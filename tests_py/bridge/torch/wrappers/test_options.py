@@ -21,8 +21,8 @@ from torch.distributed.algorithms.join import Join  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
 from tests_py.bridge.torch import gloo  # noqa: E402
-from tests_py.bridge.torch.wrappers import wrapped  # noqa: E402
-from tests_py.bridge.torch.wrappers.options import ROWS, as_future, hooked  # noqa: E402
+from tests_py.bridge.torch.wrappers import options, wrapped  # noqa: E402
+from tests_py.bridge.torch.wrappers.options import ROWS, hooked  # noqa: E402
 from tests_py.bridge.torch.wrappers.wrapped import Made, Two, outcome, plain, sgd, updated  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, about broadcast_buffers=
@@ -59,7 +59,7 @@ def test_equal_where_ranks_are(name: str) -> None:
 def test_what_torch_lets_devices_alone_use() -> None:
     """On a CPU torch refuses hooks of bf16, and ``SyncBatchNorm`` in the wrapper."""
     assert wrapped.proved_outcome(hooked(default_hooks.bf16_compress_hook)) == set()
-    wrapper = default_hooks.bf16_compress_wrapper(as_is)
+    wrapper = default_hooks.bf16_compress_wrapper(options.untouched)
     assert wrapped.proved_outcome(hooked(wrapper)) == set(all_of_two())
 
     def made() -> Made:
@@ -68,10 +68,6 @@ def test_what_torch_lets_devices_alone_use() -> None:
         return model, sgd(model), updated(plain)
 
     assert wrapped.proved_outcome(made) == set()
-
-
-def as_is(_state: Any, bucket: Any) -> Any:
-    return as_future(bucket.buffer())
 
 
 def all_of_two() -> list[str]:
@@ -127,37 +123,6 @@ def test_groups_of_ranks() -> None:
 # Refused
 
 
-def asks(what: str) -> Any:
-    def hook(_state: Any, bucket: Any) -> Any:
-        return as_future(getattr(bucket, what)())
-
-    return hook
-
-
-def sliced(_state: Any, bucket: Any) -> Any:
-    dist.all_reduce(bucket.buffer()[:3])
-    return as_future(bucket.buffer())
-
-
-def sized(_state: Any, bucket: Any) -> Any:
-    if bucket.buffer().numel() > 4:
-        dist.all_reduce(bucket.buffer())
-    return as_future(bucket.buffer())
-
-
-def normed(_state: Any, bucket: Any) -> Any:
-    return as_future(bucket.buffer() / bucket.buffer().norm())
-
-
-def counting(state: Any, bucket: Any) -> Any:
-    state["calls"] += 1
-    return as_future(bucket.buffer())
-
-
-def drawing(_state: Any, bucket: Any) -> Any:
-    return as_future(bucket.buffer() + torch.rand_like(bucket.buffer()))
-
-
 def power() -> Any:
     return powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
 
@@ -169,15 +134,15 @@ def local() -> Any:
 @pytest.mark.parametrize(
     ("hook", "state", "told"),
     [
-        (asks("index"), None, r"got bucket.index, expected bucket.buffer\(\)"),
-        (asks("is_last"), None, "got bucket.is_last"),
-        (asks("gradients"), None, "got bucket.gradients"),
-        (asks("parameters"), None, "got bucket.parameters"),
-        (sliced, None, "got aten.slice.Tensor, expected ops on elements"),
-        (sized, None, "got numel of a tensor, expected a hook that does not ask for sizes"),
-        (normed, None, "got aten.linalg_vector_norm.default"),
-        (counting, lambda: {"calls": 0}, "got a change of 'state.calls'"),
-        (drawing, None, "got aten.rand_like.default"),
+        (options.asks("index"), None, r"got bucket.index, expected bucket.buffer\(\)"),
+        (options.asks("is_last"), None, "got bucket.is_last"),
+        (options.asks("gradients"), None, "got bucket.gradients"),
+        (options.asks("parameters"), None, "got bucket.parameters"),
+        (options.sliced, None, "got aten.slice.Tensor, expected ops on elements"),
+        (options.sized, None, "got numel of a tensor, expected a hook that does not ask for sizes"),
+        (options.by_norm, None, "got aten.linalg_vector_norm.default"),
+        (options.counting, lambda: {"calls": 0}, "got a change of 'state.calls'"),
+        (options.drawing, None, "got aten.rand_like.default"),
         (powerSGD_hook.powerSGD_hook, power, "communication hook 'powerSGD_hook' of DistributedDataParallel"),
         (post_localSGD_hook.post_localSGD_hook, local, "'post_localSGD_hook'"),
         (lambda _, bucket: None, None, "got NoneType from it, expected a future of a tensor"),
