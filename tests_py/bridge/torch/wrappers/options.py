@@ -40,7 +40,7 @@ from tests_py.bridge.torch.wrappers.wrapped import (  # noqa: E402
     updated,
 )
 
-__all__ = ["ROWS", "hooked"]
+__all__ = ["ROWS", "asks", "by_norm", "counting", "drawing", "hooked", "sized", "sliced", "untouched"]
 
 
 def twice(m: Any, x: Any, y: Any) -> None:
@@ -131,6 +131,40 @@ def built_in(kind: str) -> Callable[[], Made]:
         return model, sgd(model), updated(plain)
 
     return made
+
+
+# Hooks that do not treat all elements alike
+
+
+def asks(what: str) -> Any:
+    def hook(_state: Any, bucket: dist.GradBucket) -> Future:
+        return as_future(getattr(bucket, what)())
+
+    return hook
+
+
+def sliced(_state: Any, bucket: dist.GradBucket) -> Future:
+    dist.all_reduce(bucket.buffer()[:3])
+    return as_future(bucket.buffer())
+
+
+def sized(_state: Any, bucket: dist.GradBucket) -> Future:
+    if bucket.buffer().numel() > 4:
+        dist.all_reduce(bucket.buffer())
+    return as_future(bucket.buffer())
+
+
+def by_norm(_state: Any, bucket: dist.GradBucket) -> Future:
+    return as_future(bucket.buffer() / bucket.buffer().norm())
+
+
+def counting(state: Any, bucket: dist.GradBucket) -> Future:
+    state["calls"] += 1
+    return as_future(bucket.buffer())
+
+
+def drawing(_state: Any, bucket: dist.GradBucket) -> Future:
+    return as_future(bucket.buffer() + torch.rand_like(bucket.buffer()))
 
 
 # Places

@@ -110,6 +110,8 @@ def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # of a cell that is still empty
                 found[name] = cell.cell_contents
+        if hasattr(function, "__self__"):
+            found["self"] = function.__self__
         waiting += [value for value in found.values() if inspect.isfunction(value)]
         yield from found.items()
 
