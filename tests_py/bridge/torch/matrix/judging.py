@@ -55,7 +55,7 @@ def _states(cell: Cell, model: Any, optimizer: Any) -> Rows:
     names = {p: name for name, p in model.named_parameters()}
     for p, values in optimizer.state.items():
         tensors |= {f"optimizer.{names[p]}.{key}": t for key, t in values.items() if torch.is_tensor(t)}
-    means = getattr(optimizer, "average", None) or []
+    means = getattr(model, "average", None) or []
     tensors |= {f"average of {name}": mean for name, mean in zip(names.values(), means, strict=bool(means))}
     return {name: (_place(cell, name, t), gloo.bits(t)) for name, t in tensors.items()}
 

@@ -76,14 +76,14 @@ class Optimizer:
         return self.clip or self.scaler or self.together
 
     def made(self, model: Any) -> Any:
-        """The optimiser of a model, with its extras as attributes."""
+        """The optimiser of a model, with what stands around it as attributes of both."""
         optimizer = self.make(list(model.parameters()))
         if self.scaler:
             optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         if self.scheduler:
             optimizer.scheduler = self.scheduler(optimizer)
         if self.average:
-            optimizer.average = [p.detach().clone() for p in model.parameters()]
+            model.average = [p.detach().clone() for p in model.parameters()]
         return optimizer
 
     def backward(self, optimizer: Any, loss: Any) -> None:
@@ -105,7 +105,7 @@ class Optimizer:
             optimizer.scheduler.step()
         if self.average:
             with torch.no_grad():
-                for mean, p in zip(optimizer.average, model.parameters(), strict=True):
+                for mean, p in zip(model.average, model.parameters(), strict=True):
                     mean.lerp_(p, 0.1)
 
 
