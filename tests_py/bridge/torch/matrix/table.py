@@ -20,13 +20,13 @@ REFUSED = "refused"
 
 
 def state_of(text: str) -> str:
-    """ "ok", "drift" or "refused", of the text of an outcome."""
-    return text if text in ("ok", "drift") else REFUSED
+    """ "ok", "drift" or "refused", of the text of an outcome; empty if it was not run."""
+    return text if text in ("", "ok", "drift") else REFUSED
 
 
 def entry(cell: Cell, state: str) -> str:
     """A cell of the table."""
-    return LETTERS[cell.model] + {"ok": "", "drift": "\\*", REFUSED: " –"}[state]
+    return LETTERS[cell.model] + {"": " ?", "ok": "", "drift": "\\*", REFUSED: " –"}[state]
 
 
 def _message(text: str) -> str:
@@ -39,7 +39,7 @@ def table(texts: Sequence[str]) -> str:
     """The tables.
 
     Args:
-        texts: an outcome for each of ``CELLS``.
+        texts: an outcome for each of ``CELLS``, empty for those that were not run.
     """
     found = dict(zip(CELLS, texts, strict=True))
     head = ["", *OPTIMIZERS]
@@ -48,11 +48,12 @@ def table(texts: Sequence[str]) -> str:
     for parallel in PARALLEL:
         row = [next(cells) for _ in OPTIMIZERS]
         lines.append(f"| {parallel} | {' | '.join(entry(cell, state_of(found[cell])) for cell in row)} |")
-    read = [state_of(text) != REFUSED for text in texts]
+    read = [state_of(text) != REFUSED for text in texts if text]
     lines += ["", f"{len(read)} cells, {sum(read)} read ({100 * sum(read) / len(read):.0f} %), of them "]
     lines[-1] += f"{sum(text == 'drift' for text in texts)} not ok."
     published = [
-        f"{cell.model}; {cell.parallel}; {cell.optimizer}: {state_of(found[cell])}" for cell in PUBLISHED
+        f"{cell.model}; {cell.parallel}; {cell.optimizer}: {state_of(found[cell]) or '?'}"
+        for cell in PUBLISHED
     ]
     lines += ["", "Set-ups of published recipes:", "", *(f"- {line}" for line in published)]
     texts_of: dict[str, int] = {}
