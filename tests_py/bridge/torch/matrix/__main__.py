@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tests_py.bridge.torch.matrix.cells import CELLS, PLANTS
 from tests_py.bridge.torch.matrix.judging import judged
-from tests_py.bridge.torch.matrix.table import ON_PAGE, state_of, table
-
+from tests_py.bridge.torch.matrix.table import ON_PAGE, REFUSED, state_of, table
 
 _STRIDE = 5
 
@@ -29,7 +28,7 @@ def main() -> None:
     first = time.time()
     for cell in (cell for k in range(_STRIDE) for cell in CELLS[k::_STRIDE]):  # early ones are of all kinds
         key = " / ".join((cell.model, cell.parallel, cell.optimizer, asked.plant))
-        if state_of(kept.get(key, "")) in ("ok", "drift") or time.time() - first > 60 * asked.minutes:
+        if state_of(kept.get(key, "")) not in ("", REFUSED) or time.time() - first > 60 * asked.minutes:
             continue
         began = time.process_time()
         (outcome,) = judged([dataclasses.replace(cell, plant=asked.plant)])

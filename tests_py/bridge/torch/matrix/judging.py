@@ -76,15 +76,17 @@ class Claims:
 
     Attributes:
         refused: the error of popsr, its type first; empty if the step is read.
-        ok: the verdict.
+        ok: True if no state may differ.
         labels: for each state a number for each rank, equal where it is proved equal.
         drifting: states that the proof names.
+        suspicious: True if lints stand against a step that stays in step.
     """
 
     refused: str = ""
     ok: bool = False
     labels: dict[str, tuple[int, ...]] = field(default_factory=dict)
     drifting: list[str] = field(default_factory=list)
+    suspicious: bool = False
 
 
 def proved(cell: Cell) -> Claims:
@@ -99,7 +101,7 @@ def proved(cell: Cell) -> Claims:
         proof = made.prove()
     labels = {each.path: tuple(each.proved.labels) for each in proof.states}
     named = [each.path for each in (*proof.drifting, *proof.undeclared)]
-    return Claims("", bool(proof.ok), labels, named)
+    return Claims("", not named, labels, named, not named and not proof.ok)
 
 
 @dataclass
@@ -127,7 +129,8 @@ class Outcome:
         """One word, or the reason of a refusal."""
         if self.raised:
             return f"torch: {self.raised}"
-        return self.claims.refused or ("ok" if self.claims.ok else "drift")
+        read = "suspicious" if self.claims.suspicious else "ok" if self.claims.ok else "drift"
+        return self.claims.refused or read
 
 
 def judge(cell: Cell, claims: Claims, ranks: list[tuple[list[Rows], str]]) -> Outcome:

@@ -17,16 +17,18 @@ __all__ = ["ON_PAGE", "REFUSED", "entry", "state_of", "table"]
 ON_PAGE = PageTable(ROOT / "docs/what_is_read.md", "matrix")
 LETTERS = dict(zip(MODELS, "MGDCEL", strict=True))
 REFUSED = "refused"
+MARKS = {"": " ?", "ok": "", "drift": "\\*", "suspicious": " †", REFUSED: " –"}
+"""Marks by what became of a cell."""
 
 
 def state_of(text: str) -> str:
-    """ "ok", "drift" or "refused", of the text of an outcome; empty if it was not run."""
-    return text if text in ("", "ok", "drift") else REFUSED
+    """ "ok", "drift", "suspicious" or "refused", of the text of an outcome; empty if it was not run."""
+    return text if text in MARKS else REFUSED
 
 
 def entry(cell: Cell, state: str) -> str:
     """A cell of the table."""
-    return LETTERS[cell.model] + {"": " ?", "ok": "", "drift": "\\*", REFUSED: " –"}[state]
+    return LETTERS[cell.model] + MARKS[state]
 
 
 def _message(text: str) -> str:
@@ -50,7 +52,7 @@ def table(texts: Sequence[str]) -> str:
         lines.append(f"| {parallel} | {' | '.join(entry(cell, state_of(found[cell])) for cell in row)} |")
     read = [state_of(text) != REFUSED for text in texts if text]
     lines += ["", f"{len(read)} cells, {sum(read)} read ({100 * sum(read) / len(read):.0f} %), of them "]
-    lines[-1] += f"{sum(text == 'drift' for text in texts)} not ok."
+    lines[-1] += f"{sum(text in ('drift', 'suspicious') for text in texts)} not ok."
     published = [
         f"{cell.model}; {cell.parallel}; {cell.optimizer}: {state_of(found[cell]) or '?'}"
         for cell in PUBLISHED

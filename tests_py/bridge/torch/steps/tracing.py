@@ -28,7 +28,7 @@ class Claims:
             process, or "endless".
         text: of the error, its type first.
         labels: for each state and result a number for each rank, equal where the proof says equal.
-        ok: what the proof says of all.
+        ok: True if the proof says that no state may differ.
         gaps: number of ops that popsr lacks.
         drifting: states that the proof says may differ.
         runs: values of popsr's own run after each step, a row for each rank; none where it does not run.
@@ -168,8 +168,8 @@ def _proved(names: dict[str, Any], options: dict[str, Any], runs: bool) -> Claim
     proof = made.prove()
     labels = {each.path: tuple(each.proved.labels) for each in proof.states}
     labels |= {each.path: tuple(proof.facts.partition(each.tensor).labels) for each in made.results}
-    drifting = [each.path for each in proof.drifting]
-    found = Claims("proved", "", labels, bool(proof.ok), len(made.gaps), drifting)
+    drifting = [each.path for each in (*proof.drifting, *proof.undeclared)]
+    found = Claims("proved", "", labels, not drifting, len(made.gaps), drifting)
     str(proof)
     draws = any(path == "random seed" or path.startswith("generator ") for path in labels)
     if runs and not made.gaps and not draws:
