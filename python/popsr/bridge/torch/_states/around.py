@@ -93,7 +93,7 @@ class Around:
                 ]
             else:
                 continue
-            if any(slot.tensor is t for slot in slots) and not any(id(slot.tensor) in taken for slot in slots):
+            if any(getattr(slot.tensor, "_local_tensor", slot.tensor) is t for slot in slots) and not any(id(slot.tensor) in taken for slot in slots):
                 return slots
         return []
 
