@@ -102,6 +102,9 @@ def test_a_result_that_is_declared_equal_and_is_not() -> None:
 def test_groups_of_tensor_parallelism(data: str, fork: bool, drifting: list[str]) -> None:
     proof = popsr.prove(tensor_parallel(data, fork=fork))  # type: ignore[arg-type]
     assert [each.path for each in proof.drifting] == drifting
+    assert proof.verdict == ("not ok" if drifting else "ok" if data == "model" else "suspicious")
+    if not drifting:
+        assert {lint.code for lint in proof.suspicious} == ({"L6", "L7"} if data == "all" else set())
     if drifting == ["bias"]:
         assert str(proof.value("bias").proved) == "{0,2}{1,3}"
 
@@ -130,9 +133,16 @@ def test_a_sum_of_what_is_equal_is_redundant() -> None:
 
     proof = popsr.prove(momentum(twice))
     assert [lint.location for lint in proof.redundant] == ["model.py:44"]
-    assert proof.ok
-    with pytest.raises(errors.OutOfStepError, match=r"L6 model\.py:44"):
-        assert_in_step(momentum(twice), allow_redundant=False)
+    assert proof.suspicious == proof.redundant
+    assert repr(proof) == "Proof[suspicious: 2 states on 4 replicas, none drifts, 1 redundant collective]"
+    with pytest.raises(
+        errors.OutOfStepError, match=r"L6 model\.py:44: sum over {0,1,2,3} of values"
+    ) as caught:
+        assert_in_step(momentum(twice))
+    assert caught.value.__notes__[-1].endswith("error.proof.save_html('proof.html')")
+    assert assert_in_step(momentum(twice), allow=["L6"]).verdict == "suspicious"
+    with pytest.raises(errors.OutOfStepError):
+        assert_in_step(momentum(twice), allow=["L7", "L10", "L11"])
 
 
 def test_gradients_of_popsr_that_are_pending() -> None:
@@ -147,7 +157,7 @@ def test_gradients_of_popsr_that_are_pending() -> None:
         ops.var_updates.accumulate_(w, dw, -0.1)
     proof = popsr.prove(ir)
     assert [lint.code for lint in proof.pending] == ["L11"]
-    assert not proof.ok
+    assert proof.verdict == "not ok"
     assert any(text.startswith("L11") for text in proof.problems)
 
 

@@ -18,11 +18,23 @@ from popsr._text.strip import strip_svg
 if TYPE_CHECKING:
     from popsr._core import Partition
 
-__all__ = ["MAX_HTML", "MAX_LINE", "MAX_ROWS", "Groups", "Summarised", "Summary", "line", "line_of_items"]
+__all__ = [
+    "MAX_HTML",
+    "MAX_LINE",
+    "MAX_ROWS",
+    "Groups",
+    "Judged",
+    "Summarised",
+    "Summary",
+    "line",
+    "line_of_items",
+]
 
 MAX_LINE = 200  # characters of a repr
 MAX_ROWS = 40  # of a table as text
 MAX_HTML = 20_000  # bytes
+MAX_LINES = 12  # sentences above a table
+MAX_SENTENCE = 400  # characters
 _MAX_CELL = 60
 _STYLE = (
     ".popsr{font:13px/1.5 ui-monospace,monospace;color:inherit}"
@@ -68,10 +80,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Summary:
-    """A title, and a row for each part of the object.
+    """A title, sentences, and a row for each part of the object.
 
     ``rows`` may be long or lazy; as much of it is read as is shown. ``total`` is the number of rows.
-    ``strip`` is drawn below the title.
+    ``strip`` is drawn below the title. ``sentences`` say what is wrong, and stand above the table.
     """
 
     title: str
@@ -79,16 +91,18 @@ class Summary:
     rows: Iterable[Sequence[object]] = ()
     total: int = 0
     strip: Partition | None = None
+    sentences: Sequence[str] = ()
 
     def text(self) -> str:
         """Lines of a table with aligned columns; after ``MAX_ROWS`` rows the number of the others."""
+        above = [self.title, *(f"  {each}" for each in self._sentences())]
         rows = self._cells(MAX_ROWS)
         if not rows:
-            return self.title
+            return "\n".join(above)
         widths = [max(map(len, column)) for column in zip(self.header, *rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (tuple(self.header), *rows)]
         more = [f"… {self.total - len(rows)} more"] if self.total > len(rows) else []
-        return "\n".join([self.title, *(f"  {each}" for each in [*lines, *more])])
+        return "\n".join([*above, *(f"  {each}" for each in [*lines, *more])])
 
     def html(self) -> str:
         """A table that stands alone, of at most ``MAX_HTML`` bytes."""
@@ -96,6 +110,7 @@ class Summary:
         start = f'<div class="popsr"><style>{_STYLE}</style><p><b>{escape(line(self.title))}</b></p>'
         if self.strip is not None:
             start += f"<p>{strip_svg(self.strip)} {escape(strip_text(self.strip))}</p>"
+        start += "".join(f"<p>{escape(each)}</p>" for each in self._sentences())
         if not self.header:
             return f"{start}</div>"
         left = MAX_HTML - len(start.encode()) - len(head.encode()) - 200
@@ -115,15 +130,23 @@ class Summary:
         """Rendering for ``__treescope_repr__``: a dictionary that folds, with an entry for each row."""
         from treescope import repr_lib
 
-        fields = {cells[0]: " ".join(cells[1:]).strip() for cells in self._cells(MAX_ROWS)}
-        if self.total > len(fields):
-            fields["…"] = f"{self.total - len(fields)} more"
+        fields = {f"({n})": each for n, each in enumerate(self._sentences(), 1)}
+        shown = self._cells(MAX_ROWS)
+        fields |= {cells[0]: " ".join(cells[1:]).strip() for cells in shown}
+        if self.total > len(shown):
+            fields["…"] = f"{self.total - len(shown)} more"
         return repr_lib.render_dictionary_wrapper(
             object_type=type(value),
             wrapped_dict={"": line(self.title), **fields},
             path=path,
             subtree_renderer=render,
         )
+
+    def _sentences(self) -> list[str]:
+        """Those that are shown, and the number of the others."""
+        more = len(self.sentences) - MAX_LINES
+        shown = [one_line(each, MAX_SENTENCE) for each in self.sentences[:MAX_LINES]]
+        return [*shown, f"… {more} more"] if more > 0 else shown
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for row in self.rows:
@@ -160,3 +183,17 @@ class Summarised:
 
     def __treescope_repr__(self, path: str | None, subtree_renderer: Any) -> Any:
         return self._summary().treescope(self, path, subtree_renderer)
+
+
+class Judged(Summarised):
+    """A summary with a verdict: ``bool`` of it is ``ok``."""
+
+    __slots__ = ()
+
+    @property
+    def ok(self) -> bool:
+        """The verdict."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return self.ok

@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from popsr._host.arguments import read_flag, read_text
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
-from popsr._text.one_line import one_line
 from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._drift import short_partition
-from popsr.bridge._arguments import Step
+from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
 from popsr.bridge._proof_page import Section, page_of, write_page
+from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
 from popsr.errors import UnknownNameError
 from popsr.op import Op
@@ -31,11 +31,12 @@ __all__ = ["Cause", "Proof", "ProvedValue", "SourceLine", "proof_of"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Proof(Summarised):
+class Proof(Judged):
     """The facts about a step that hold for all data and any number of runs; made by ``popsr.prove``.
 
-    ``print`` shows the states, those that drift first. Everything holds for the program as it was analysed: of a step
-    with gaps too, as their stand-ins differ wherever an operand does.
+    A proof is true where it is ``ok``. ``print`` shows the causes of what is not, then the states, those that drift
+    first; ``save_html`` writes all that is known. Everything holds for the program as it was analysed: of a step with
+    gaps too, as their stand-ins differ wherever an operand does.
 
     Attributes:
         step: the step.
@@ -55,18 +56,42 @@ class Proof(Summarised):
     def lints(self) -> tuple[Lint, ...]:
         """All that the analysis finds suspicious, and gradients whose sum is missing or does not fit the others'."""
         derivatives = Derivatives(self.step.derivatives)
-        found = (lint for lint in self.facts.warnings if not _is_of_loss(lint, derivatives))
+        redundancy = self._redundancy
+        found = (
+            redundancy.in_words(lint) for lint in self.facts.warnings if not redundancy.is_of_backward(lint)
+        )
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
         return (*found, *pending, *multiples(self.step, derivatives))
 
+    @functools.cached_property
+    def _redundancy(self) -> Redundancy:
+        return Redundancy(self.step, Derivatives(self.step.derivatives))
+
     @property
     def ok(self) -> bool:
-        """True if all states and results are equal in their declared groups, and no sum is pending or may hang.
+        """True if all states and results are equal in their declared groups, none may hang, and nothing is suspicious.
 
         False, too, of a step with a state whose initial values differ while no groups are declared of it.
         """
-        return not (self.drifting or self.unequal or self.undeclared or self.pending or self.hanging)
+        return self.verdict == "ok"
+
+    @property
+    def verdict(self) -> Literal["ok", "suspicious", "not ok"]:
+        """The verdict.
+
+        "not ok": a state or declared result may differ in its groups, a state is undeclared, or a collective may hang.
+        "suspicious": replicas stay in step, but compute something else than the step's lines look like they mean.
+        """
+        if self.drifting or self.unequal or self.undeclared or self.hanging:
+            return "not ok"
+        return "suspicious" if self.suspicious else "ok"
+
+    @functools.cached_property
+    def suspicious(self) -> tuple[Lint, ...]:
+        """Lints L6, L7, L10 and L11, without collectives of equal values that cost bytes and nothing else."""
+        found = self._lints(*SUSPICIOUS)
+        return tuple(each for each in found if each.code != "L6" or not self._redundancy.is_harmless(each))
 
     @property
     def drifting(self) -> tuple[ProvedValue, ...]:
@@ -90,7 +115,10 @@ class Proof(Summarised):
 
     @property
     def redundant(self) -> tuple[Lint, ...]:
-        """Lints L6: collectives of values that are equal already, whose sums are too large or whose bytes in vain."""
+        """Lints L6: collectives of values that are equal already, whose sums are too large or whose bytes in vain.
+
+        Those of the first kind are suspicious, and means of gradients that were reduced before.
+        """
         return self._lints("L6")
 
     @property
@@ -106,6 +134,14 @@ class Proof(Summarised):
     @functools.cached_property
     def problems(self) -> tuple[str, ...]:
         """Why the proof is not ``ok``: a line for each cause, which names all that it makes differ."""
+        return self.problems_without(())
+
+    def problems_without(self, codes: Collection[str]) -> tuple[str, ...]:
+        """``problems`` without suspicious lints of some codes.
+
+        Args:
+            codes: of "L6", "L7", "L10" and "L11".
+        """
         values: dict[tuple[object, Partition, Partition], list[ProvedValue]] = {}
         asked: dict[tuple[Partition, Partition], int] = {}
         for each in (*self.drifting, *self.unequal):
@@ -117,9 +153,17 @@ class Proof(Summarised):
         texts = [_problem(found, explained=key[0] is not None) for key, found in values.items()]
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
-        named = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
-        others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
-        return (*texts, *dict.fromkeys(map(str, others)))
+        suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
+        return (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+
+    def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
+        """Those that the drift of a state does not say already."""
+        pending = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
+        apart = {each.path for each in self.drifting}
+        variables = {each.source for each in self.step.states if each.path in apart}
+        for each in lints:
+            if id(each) not in pending and not (each.code == "L7" and each.tensor in variables):
+                yield each
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
@@ -163,7 +207,10 @@ class Proof(Summarised):
         return self.step.run(inputs)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the proof as one HTML file that needs nothing else: states, causes, lints, explanations."""
+        """Write the proof as one HTML file that needs nothing else: causes, states, explanations, lints.
+
+        Of the program, its memory and its collectives ``popsr.Session(proof.step.ir).report(path)`` has a page.
+        """
         write_page(path, page_of(self._verdict(), _sections(self)))
 
     def _lints(self, *codes: str) -> tuple[Lint, ...]:
@@ -183,21 +230,31 @@ class Proof(Summarised):
             (len(self.unequal), "unequal result"),
             (len(self.pending), "pending sum"),
             (len(self.hanging), "hanging collective"),
+            (len(self._lints("L7")), "mismatched reduction"),
             (len(self.redundant), "redundant collective"),
             (len(self.gaps), "unsupported op"),
         ):
             if number:
                 parts.append(f"{number} {what}{'' if number == 1 else 's'}")
-        return f"{'ok' if self.ok else 'not ok'}: {', '.join(parts)}"
+        return f"{self._headline()}: {', '.join(parts)}"
+
+    def _headline(self) -> str:
+        """The verdict; of a step that can leave nothing different, that it writes nothing."""
+        if self.verdict != "ok" or self.results or any(map(self._is_written, self.step.states)):
+            return self.verdict
+        return "no state is written"
+
+    def _is_written(self, state: Argument) -> bool:
+        """True if the step gives a state another value."""
+        if state.result is not None:
+            return state.result is not state.source
+        assert state.tensor is not None
+        return self.facts.values(state.tensor)[-1][1] is not None
 
     def _summary(self) -> Summary:
         rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal and not each.undeclared)
         header, cells = _table(rows)
-        return Summary(self._verdict(), header, cells, len(rows))
-
-    def __str__(self) -> str:
-        below = [f"  {one_line(text, 400)}" for text in self.problems]
-        return "\n".join([self._summary().text(), *below])
+        return Summary(self._verdict(), header, cells, len(rows), sentences=self.problems)
 
 
 _EXPLAINED = 16
@@ -238,14 +295,17 @@ def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
     )
 
 
-def _is_of_loss(lint: Lint, derivatives: Derivatives) -> bool:
-    """True for a lint L6 about the backward pass of a loss that is reduced: the framework writes that sum."""
-    return (
-        lint.code == "L6"
-        and lint.op is not None
-        and lint.op.id in derivatives
-        and not lint.op.outputs[0].shape
-    )
+def _lint_lines(lints: Iterable[Lint]) -> list[str]:
+    """A line for each code and line of the program: the first lint, and how many more there are."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in lints:
+        texts = found.setdefault((each.code, each.location), [])
+        if each.text not in texts:
+            texts.append(each.text)
+    return [
+        f"{code} {short_place(place)}: {texts[0]}{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}"
+        for (code, place), texts in found.items()
+    ]
 
 
 def _problem(values: list[ProvedValue], *, explained: bool) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from typing import Any
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Unpack, overload
 
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument
+from popsr.bridge._options import Graph, GraphOptions, JaxOptions, Model, ModelOptions, Read, TorchOptions
 from popsr.bridge._proof import Proof
 from popsr.bridge._step import BridgedStep
 from popsr.errors import ArgumentTypeError
@@ -17,9 +21,19 @@ from popsr.streams import HostToDeviceStream
 
 __all__ = ["prove", "read_step", "step_of"]
 
-_FRAMEWORKS = ("jax", "torch", "onnx")
 
-
+@overload
+def prove(step: Ir | Read, *, stochastic_rounding: bool = ...) -> Proof: ...
+@overload
+def prove(step: Model, **options: Unpack[ModelOptions]) -> Proof: ...
+@overload
+def prove(step: Graph, *inputs: Any, **options: Unpack[GraphOptions]) -> Proof: ...
+@overload
+def prove(
+    step: Callable[..., Any], model: Any, optimizer: Any = ..., *batch: Any, **options: Unpack[TorchOptions]
+) -> Proof: ...
+@overload
+def prove(step: Callable[..., Any], *args: Any, **options: Unpack[JaxOptions]) -> Proof: ...
 def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: Any) -> Proof:
     """Prove which parts of a training step's state stay bitwise equal on which replicas, before it runs.
 
@@ -29,14 +43,15 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
         step: a step that was read by ``popsr.bridge.jax`` or ``popsr.bridge.torch``; a function of JAX or PyTorch, a
             program of ``torch.export``, a graph of ``make_fx`` or a model of ONNX, which are read here; or an ``Ir``,
             whose variables are the state.
-        args: arguments that a function is traced with; of a function of PyTorch the first is the model, and the next
-            its optimiser or None.
+        args: arguments that a function is traced with; of a function of PyTorch the first is the model or a function
+            that makes it, and the next its optimiser, a function of the model that makes it, or None.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
-        options: of the reader: ``mesh``, ``in_specs``, ``out_specs``, ``unsupported`` and others.
+        options: of the reader, ``popsr.bridge.jax.from_jax``, ``popsr.bridge.torch.trace_step``, ``from_export``,
+            ``from_fx`` or ``popsr.bridge.onnx.load``: ``mesh``, ``in_specs``, ``replicas``, ``groups`` and others.
     Returns:
         The states with declared and proved groups, those that drift with the cause at the user's line, and lints.
     Raises:
-        ArgumentTypeError: ``step`` is nothing that can be read.
+        ArgumentTypeError: ``step`` is nothing that can be read, or arguments are of two frameworks.
         MissingPackageError: the framework is not installed, or too old.
         UnsupportedOpsError: it has ops that popsr lacks, unless ``unsupported="conservative"``.
         Error: as the reader raises.
@@ -63,20 +78,104 @@ def read_step(where: str, step: Any, *args: Any, **options: Any) -> BridgedStep:
                 f"{where}: arguments beside a step that is read already, got {shown(args or options)}, expected none"
             )
         return step if isinstance(step, BridgedStep) else step_of(step)
-    torch = sys.modules.get("torch")
-    if torch is not None and args and isinstance(args[0], torch.nn.Module):
-        traced: BridgedStep = importlib.import_module("popsr.bridge.torch").trace_step(step, *args, **options)
-        return traced
-    for name in _FRAMEWORKS:
+    for name in ("torch", "onnx"):
         if name in sys.modules:
             importer = importlib.import_module(f"popsr.bridge.{name}")
             if importer.accepts(step):
-                read: BridgedStep = importer.import_step(step, *args, **options)
-                return read
+                return _imported(importer.import_step, step, args, options)
+    of_torch, of_jax = list(_signs_of_torch(args, options)), list(_signs_of_jax(step, args, options))
+    if of_torch and of_jax:
+        raise ArgumentTypeError(
+            f"{where}: arguments are of two frameworks, got {of_torch[0]} of PyTorch and {of_jax[0]} of JAX, expected "
+            f"{_OF_TORCH} or {_OF_JAX}"
+        )
+    if of_torch and callable(step):
+        return _traced(where, step, args, options)
+    jax = importlib.import_module("popsr.bridge.jax") if of_jax or "jax" in sys.modules else None
+    if jax is not None and jax.accepts(step):
+        return _imported(jax.from_jax, step, args, options)
+    if callable(step):
+        raise ArgumentTypeError(
+            f"{where}: no sign of a framework in a function and its arguments, got {shown(step)}, expected {_OF_TORCH} "
+            f"or {_OF_JAX}"
+        )
     raise ArgumentTypeError(
-        f"{where}: step cannot be read, got {shown(step)}, expected a BridgedStep, an Ir, a function of JAX, a program "
-        "of torch.export, a graph of make_fx or a model of ONNX"
+        f"{where}: step cannot be read, got {shown(step)}, expected a BridgedStep, an Ir, a function of JAX or "
+        "PyTorch, a program of torch.export, a graph of make_fx or a model of ONNX"
     )
+
+
+_OF_TORCH = "step, model, optimizer, *batch, replicas=N as of popsr.bridge.torch.trace_step"
+_OF_JAX = "step, *arrays, mesh=, in_specs=, out_specs= as of popsr.bridge.jax.from_jax"
+
+_TORCH_ALONE = TorchOptions.__annotations__.keys() - JaxOptions.__annotations__.keys()
+_JAX_ALONE = JaxOptions.__annotations__.keys() - TorchOptions.__annotations__.keys()
+
+
+def _imported(reader: Any, step: Any, args: Sequence[Any], options: Mapping[str, Any]) -> BridgedStep:
+    read: BridgedStep = reader(step, *args, **options)
+    return read
+
+
+def _traced(where: str, step: Any, args: Sequence[Any], options: Mapping[str, Any]) -> BridgedStep:
+    """A step of PyTorch."""
+    if not args or not (_is_module(args[0]) or _makes_model(args[0])):
+        raise ArgumentTypeError(
+            f"{where}: no model, got {shown(args[0]) if args else 'no arguments'}, expected {_OF_TORCH}, with a module "
+            "or a function that makes it"
+        )
+    if "replicas" not in options:
+        raise ArgumentTypeError(
+            f"{where}: no number of replicas, got {_listed(options)}, expected replicas=N"
+        )
+    return _imported(importlib.import_module("popsr.bridge.torch").trace_step, step, args, options)
+
+
+def _listed(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}=" for name in options) or "no options"
+
+
+def _signs_of_torch(args: Sequence[Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """What only a step of PyTorch has, in words; a function for an argument is none of JAX."""
+    torch = sys.modules.get("torch")
+    yield from (f"{name}=" for name in options if name in _TORCH_ALONE)
+    if args and (_is_module(args[0]) or _makes_model(args[0])):
+        yield shown(args[0])
+    yield from (shown(each) for each in args if torch is not None and isinstance(each, torch.Tensor))
+
+
+def _signs_of_jax(step: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """What only a step of JAX has, in words."""
+    yield from (f"{name}=" for name in options if name in _JAX_ALONE)
+    yield from (shown(each) for each in (step, *_leaves(args)) if _is_of_jax(each))
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type)
+
+
+def _makes_model(value: Any) -> bool:
+    """True for functions and classes, but for functions of JAX, which can be trees of arrays."""
+    return isinstance(value, _FUNCTIONS) and not _is_of_jax(value)
+
+
+def _is_of_jax(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The values in lists, tuples and dictionaries."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
 
 
 def step_of(ir: Ir) -> BridgedStep:

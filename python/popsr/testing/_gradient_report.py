@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._text.summary import Judged, Summary, line
 from popsr.errors import GradientError
 
 __all__ = ["GradientCheck", "GradientRow", "GroupSamples", "Sample", "fit_scale", "report"]
@@ -20,7 +20,7 @@ _SLACK = 0.05  # of a ratio: neighbouring sizes of groups are further apart
 
 @dataclass(frozen=True, slots=True)
 class GradientRow:
-    """The gradient of a variable in one group of replicas: the direction of the largest error.
+    """The gradient of a variable in one group of replicas: the direction of the largest error. True where it is ``ok``.
 
     Attributes:
         name: the variable.
@@ -40,6 +40,9 @@ class GradientRow:
     ok: bool
     note: str = ""
 
+    def __bool__(self) -> bool:
+        return self.ok
+
     @property
     def group(self) -> str:
         """The members as a block of a partition."""
@@ -47,8 +50,10 @@ class GradientRow:
 
 
 @dataclass(frozen=True, repr=False)
-class GradientCheck(Summarised):
+class GradientCheck(Judged):
     """The result of ``check_gradients``; ``print`` shows a table with wrong gradients first.
+
+    It is true where it is ``ok``.
 
     Attributes:
         rows: one for each variable and group of replicas, in the order of ``gradients``.

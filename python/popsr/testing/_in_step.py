@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Unpack, overload
 
-from popsr._host.arguments import read_flag
-from popsr.bridge import Proof, prove
+from popsr._host.arguments import read_choice, read_items
+from popsr.bridge import Proof
+from popsr.bridge._options import Graph, GraphOptions, JaxOptions, Model, ModelOptions, Read, TorchOptions
+from popsr.bridge._prove import read_step
+from popsr.bridge._suspicion import SUSPICIOUS
 from popsr.errors import OutOfStepError
+from popsr.ir import Ir
 
 __all__ = ["assert_in_step"]
 
 _MAX_LINES = 8
 
 
-def assert_in_step(step: Any, *args: Any, allow_redundant: bool = True, **options: Any) -> Proof:
+@overload
+def assert_in_step(
+    step: Ir | Read, *, allow: Iterable[str] = ..., stochastic_rounding: bool = ...
+) -> Proof: ...
+@overload
+def assert_in_step(step: Model, *, allow: Iterable[str] = ..., **options: Unpack[ModelOptions]) -> Proof: ...
+@overload
+def assert_in_step(
+    step: Graph, *inputs: Any, allow: Iterable[str] = ..., **options: Unpack[GraphOptions]
+) -> Proof: ...
+@overload
+def assert_in_step(
+    step: Callable[..., Any],
+    model: Any,
+    optimizer: Any = ...,
+    *batch: Any,
+    allow: Iterable[str] = ...,
+    **options: Unpack[TorchOptions],
+) -> Proof: ...
+@overload
+def assert_in_step(
+    step: Callable[..., Any], *args: Any, allow: Iterable[str] = ..., **options: Unpack[JaxOptions]
+) -> Proof: ...
+def assert_in_step(
+    step: Any, *args: Any, allow: Iterable[str] = (), stochastic_rounding: bool = False, **options: Any
+) -> Proof:
     """Assert that a training step keeps its state equal on the replicas that are declared to share it.
 
-    It is proved, for all data and any number of steps, without running anything; see :func:`popsr.prove`.
+    It is proved, for all data and any number of steps, without running anything; see :func:`popsr.prove`. A step that
+    keeps in step and is suspicious fails, too.
 
     Args:
-        step: as for ``popsr.prove``: a function of JAX, a program of PyTorch, or an ``Ir``.
+        step: as for ``popsr.prove``: a function of JAX or PyTorch, a program of PyTorch, or an ``Ir``.
         args: as for ``popsr.prove``.
-        allow_redundant: accept collectives of values that are equal already (lint L6), whose sums are too large.
+        allow: codes of lints that are accepted, of "L6", "L7", "L10" and "L11": what they say is meant.
+        stochastic_rounding: as for ``popsr.prove``.
         options: as for ``popsr.prove``.
     Returns:
-        The proof, which is ``ok``.
+        The proof, which is ``ok`` but for lints that are allowed.
     Raises:
         OutOfStepError: it is not; also an AssertionError. The text names the first cause, the notes its lines and
             the other causes, and ``proof`` has the rest.
@@ -39,18 +71,20 @@ def assert_in_step(step: Any, *args: Any, allow_redundant: bool = True, **option
         >>> popsr.testing.assert_in_step(ir)
         Proof[ok: 1 state on 2 replicas, none drifts]
     """
-    redundant = read_flag("assert_in_step: allow_redundant", allow_redundant)
-    proof = prove(step, *args, **options)
-    problems = [*proof.problems, *(() if redundant else map(str, proof.redundant))]
+    where = "assert_in_step"
+    codes = [read_choice(where, "allow", each, SUSPICIOUS) for each in read_items(where, "allow", allow)]
+    proof = read_step(where, step, *args, **options).prove(stochastic_rounding=stochastic_rounding)
+    problems = proof.problems_without(codes)
     if not problems:
         return proof
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    error = OutOfStepError(f"assert_in_step: {problems[0]}{more}")
+    error = OutOfStepError(f"{where}: {problems[0]}{more}")
     error.proof = proof
     for line in _lines(proof):
         error.add_note(f"  {line}")
     for text in problems[1:]:
         error.add_note(text)
+    error.add_note("all causes, states and lints as a page: error.proof.save_html('proof.html')")
     raise error
 
 

@@ -131,9 +131,15 @@ ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
     ),
     ("numbers of two kinds: `2` and `2.0`", "out", lambda m, x: m.out.mul_(2 if rank() else 2.0), Model),
     (
-        "other ops, axes, types or collectives on some ranks",
+        "ops that only some ranks run, other axes or types on some",
         "out",
         lambda m, x: m.out.add_(1) if rank() else None,
+        Model,
+    ),
+    (
+        "collectives or random numbers of only some ranks",
+        "out",
+        lambda m, x: dist.all_reduce(m.out) if rank() else None,
         Model,
     ),
     (

@@ -143,7 +143,10 @@ def _job(world: int) -> _Job:
 def _serve(rank: int, world: int, pipe: Any) -> None:
     """Answer calls until the other end is closed."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}  # launchers set them; a file connects the ranks
+    os.environ |= {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+    }  # launchers set them; a file connects the ranks
     import torch
 
     torch.set_num_threads(1)

@@ -108,6 +108,24 @@ NUMBERS: list[tuple[str, str, Write, str]] = [
 ]
 
 
+def _error(t: Any, reduction: str) -> Any:
+    return nn.mse_loss(t, t * 2, reduction=reduction)
+
+
+# Ranks that differ in another way than by a place or a number of one kind.
+KINDS: list[tuple[str, str, Write, str]] = [
+    ("2 and 2.0", "n", lambda m: m.n.copy_(m.n * one(2, 2.0)), APART),
+    ("16777217 and 16777217.0", "wide", lambda m: m.wide.copy_(torch.full((4,), one(16777217, 16777217.0))), APART),
+    ("True and 1", "n", lambda m: m.n.copy_(m.n + one(True, 1)), APART),
+    ("True and False", "n", lambda m: m.n.copy_(m.n.sort(descending=one(True, False))[0]), APART),
+    ("another axis", "n", lambda m: m.n.copy_(m.n.view(2, 2).sum(one(0, 1)).repeat(2)), APART),
+    ("another reduction", "wide", lambda m: m.wide.fill_(_error(m.wide, one("sum", "mean"))), APART),
+    ("parts of other sizes", "v", lambda m: m.v.copy_(m.table.split([1, 3])[one(0, 1)].sum(0)), APART),
+    ("another type", "wide", lambda m: m.wide.copy_(m.wide.to(one(torch.float32, torch.float64))), APART),
+    ("another rounding", "wide", _set("wide", lambda m: m.wide.div(3, rounding_mode=one("floor", "trunc"))), APART),
+]  # fmt: skip
+
+
 def _step(write: Write) -> Callable[[Any, Any], None]:
     def step(model: Any, x: Any) -> None:
         with torch.no_grad():
@@ -116,8 +134,8 @@ def _step(write: Write) -> Callable[[Any, Any], None]:
     return step
 
 
-@pytest.mark.parametrize(("path", "write", "groups"), [row[1:] for row in [*PLACES, *NUMBERS]],
-                         ids=[row[0] for row in [*PLACES, *NUMBERS]])  # fmt: skip
+@pytest.mark.parametrize(("path", "write", "groups"), [row[1:] for row in [*PLACES, *NUMBERS, *KINDS]],
+                         ids=[row[0] for row in [*PLACES, *NUMBERS, *KINDS]])  # fmt: skip
 def test_claims_and_runs(path: str, write: Write, groups: str) -> None:
     step = _step(write)
 
@@ -139,25 +157,26 @@ def test_claims_and_runs(path: str, write: Write, groups: str) -> None:
     assert (np.signbit(ours.astype(np.float64)) == np.signbit(np.stack(rows).astype(np.float64))).all()
 
 
-# Ranks that differ in another way than by a place or a number of one kind.
-REFUSED: list[tuple[str, Write]] = [
-    ("2 and 2.0", lambda m: m.n.copy_(m.n * one(2, 2.0))),
-    ("16777217 and 16777217.0", lambda m: m.wide.copy_(torch.full((4,), one(16777217, 16777217.0)))),
-    ("True and 1", lambda m: m.n.copy_(m.n + one(True, 1))),
-    ("True and False", lambda m: m.n.copy_(m.n.sort(descending=one(True, False))[0])),
-    ("another axis", lambda m: m.n.copy_(m.n.view(2, 2).sum(one(0, 1)).repeat(2))),
-    ("another reduction", lambda m: m.wide.fill_(nn.mse_loss(m.wide, m.wide * 2, reduction=one("sum", "mean")))),
-    ("another epsilon", lambda m: m.v.copy_(nn.layer_norm(m.v, (3,), eps=one(1e-5, 1e-6)))),
-    ("parts of other sizes", lambda m: m.v.copy_(m.table.split([1, 3])[one(0, 1)].sum(0))),
-    ("another type", lambda m: m.wide.copy_(m.wide.to(one(torch.float32, torch.float64)))),
-    ("a collective of one rank", lambda m: dist.all_reduce(m.v.clone()) if rank() == 1 else None),
-    ("another rounding", lambda m: m.wide.copy_(torch.div(m.wide, 3, rounding_mode=one("floor", "trunc")))),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("write", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_refused(write: Write) -> None:
-    with pytest.raises(UnsupportedError, match=r"ranks 0 and \d run different ops at .*test_rank_operands"):
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (
+            lambda m: dist.all_reduce(m.v.clone()) if rank() == 1 else None,
+            r"ranks 1 and 0 take part in different collectives, got .*all_reduce.* of rank 1 at "
+            r".*test_rank_operands.py:\d+ after the 0 that both run, where rank 0 had ended",
+        ),
+        (
+            lambda m: dist.all_reduce(m.v, one(dist.ReduceOp.MAX, dist.ReduceOp.SUM)),
+            r"ranks 0 and 1 run different ops at .*test_rank_operands",
+        ),
+        (
+            lambda m: m.v.copy_(torch.rand(3)) if rank() == 1 else None,
+            r"ranks 0 and 1 draw different random numbers, got nothing at no line and .*test_rank_operands",
+        ),
+    ],
+)
+def test_refused(write: Write, told: str) -> None:
+    with pytest.raises(UnsupportedError, match=told):
         trace_step(_step(write), Tables(), None, torch.ones(1), replicas=4)
 
 

@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 from tests_py.bridge.torch.mutants import MUTANTS  # noqa: E402
 from tests_py.bridge.torch.steps.checking import Outcome, check  # noqa: E402
 from tests_py.bridge.torch.steps.drawing import KINDS, draw, tables  # noqa: E402
+from tests_py.bridge.torch.steps.mixed import draw_mixed  # noqa: E402
+from tests_py.bridge.torch.steps.mixed_rows import FORMS, PARTS, TWO_AXES  # noqa: E402
 from tests_py.bridge.torch.steps.tracing import Tracer  # noqa: E402
 
 
@@ -43,6 +45,28 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
     for seed in range(start, start + 250):
         outcome = check(draw(seed), tracer)
         assert not outcome.failures, told(outcome)
+
+
+@pytest.mark.parametrize(("form", "world"), [(form, 4 if form in TWO_AXES else 2) for form in FORMS])
+def test_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, form: str, world: int) -> None:
+    for seed in range(2):
+        outcome = check(draw_mixed(seed, (world,), (form,)), tracer, runs=False)
+        assert not outcome.failures, told(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 2_000, 100))
+def test_many_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, start: int) -> None:
+    for seed in range(start, start + 100):
+        outcome = check(draw_mixed(seed, (2, 2, 4)), tracer, runs=seed % 4 == 0)
+        assert not outcome.failures, told(outcome)
+
+
+def test_every_row_of_mixed_steps_is_drawn() -> None:
+    drawn = [draw_mixed(seed, forms=(form,)) for form in FORMS for seed in range(400)]
+    text = "\n".join(part for each in drawn for part in each.parts.values())
+    rows = [row for rows in (*PARTS.values(), *FORMS.values()) for row in rows]
+    assert not [row for row in rows if row.partition("{")[0] not in text]
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -104,9 +104,16 @@ class UpdateLint {
            num_elements(ir_.tensor(op.inputs[0]).type.shape);
   }
 
+  /// True for a product: its elements are sums over those of an operand, whatever their numbers.
+  static bool multiplies(const OpDef& def) {
+    const std::string_view family = def.program.family;
+    return family == "matmul" || family == "conv" || family == "attention";
+  }
+
   /// The one value that this one is made of element by element, if there is one.
   std::optional<Value> origin(const Value& value) {
     const Op* op = flow_.writer(value);
+    if (op != nullptr && multiplies(*op->def)) return std::nullopt;
     const bool exchange = op != nullptr && op->def->replicas.collective != Collective::kNone;
     const std::int64_t size = num_elements(ir_.tensor(value.storage).type.shape);
     std::optional<Value> only;

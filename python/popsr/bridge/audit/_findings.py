@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from popsr._text.one_line import one_line
-from popsr._text.summary import Summarised, Summary, line
+from popsr._text.summary import Judged, Summary, line
 
 __all__ = ["AuditReport", "Drift"]
 
@@ -43,8 +43,10 @@ class Drift:
 
 
 @dataclass(frozen=True, repr=False)
-class AuditReport(Summarised):
+class AuditReport(Judged):
     """Findings of an audit; ``print`` shows the first drift, then a table.
+
+    It is true where it is ``ok``.
 
     Attributes:
         steps: that were compared, in order; ``(None,)`` for files without a step.
@@ -86,11 +88,9 @@ class AuditReport(Summarised):
     def _summary(self) -> Summary:
         rows = ((*_places(each), *each.values) for each in self.drifts)
         header = ("step", "parameter", "declared", "equal", "ranks", "element", "first", "other")
-        return Summary(self._verdict(), header, rows, len(self.drifts))
-
-    def __str__(self) -> str:
         first = [] if self.first is None else [f"first: {self.first}"]
-        return "\n".join([self._summary().text(), *first, *(f"note: {each}" for each in self.notes)])
+        above = (*first, *(f"note: {each}" for each in self.notes))
+        return Summary(self._verdict(), header, rows, len(self.drifts), sentences=above)
 
 
 def _places(drift: Drift) -> tuple[object, ...]:

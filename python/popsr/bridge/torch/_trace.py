@@ -18,7 +18,7 @@ from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._quiet import without_debug_lines
-from popsr.bridge.torch._ranks.construction import Construction
+from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
     grouping_of_ranks,
@@ -32,9 +32,11 @@ from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
 from popsr.bridge.torch._tracing.generators import Drawn, check_found
+from popsr.bridge.torch._tracing.joined import join
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
 
 __all__ = ["trace_step"]
 
@@ -145,9 +147,12 @@ def _trace_ranks(
         with phase(where, f"rank {rank}"), rank_of(rank, world, where), without_debug_lines():
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
-            found, inputs = record_steps(call, where)
-            resolve_writes(found, inputs, recorded.values())
-            recorded[rank], leaves[rank] = found, call.leaves
+            ways, inputs = record_steps(call, where)
+            others = [way for each in recorded.values() for way in each.ways]
+            for way in ways:
+                resolve_writes(way, inputs, others)
+            found = recorded[rank] = join(ways, call.labels(), where)
+            leaves[rank], results = call.leaves, found.results
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -155,7 +160,7 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn)
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], results, data, drawn)
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -191,7 +196,8 @@ def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
     """The model and the optimiser, of functions that make them."""
     import torch
 
-    made = model if isinstance(model, torch.nn.Module) else model()
+    with wrappers_made():
+        made = model if isinstance(model, torch.nn.Module) else model()
     if not isinstance(made, torch.nn.Module):
         raise ArgumentTypeError(
             f"{where}: model is not a module, got {type(made).__name__}, expected nn.Module"
@@ -230,6 +236,8 @@ def _built(
             owners = labels.get(leaf.owner) or [None] * world
             placed = leaf.layout is not None and len(each) == world
             own = [other.label() for other in each] if placed else values.labels()
+            if leaf.role == "number":
+                own = [other.origin for other in each] * (world // len(each))
             labels[leaf.path] = list(zip(owners, own, strict=True))
             apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
@@ -245,9 +253,29 @@ def _built(
         for path, old, new in zip(states, inputs, made, strict=False):
             if new is not old:
                 builder.update(path, new)
-        add_results(builder, seen.results, made[len(states) :])
+        count = len(states) + len(seen.results)
+        add_results(builder, seen.results, made[len(states) : count])
         seeds.finish()
-        return builder.finish()
+        found = builder.finish()
+    _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
+    return found
+
+
+def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
+    """Refuse a branch with collectives on one way only whose truth value may differ between ranks.
+
+    Raises:
+        UnsupportedError: with its line.
+    """
+    facts = step.prove().facts if truths else None
+    for place, truth in truths.items():
+        value = truth.tensor if isinstance(truth, Scalar) else truth
+        if facts is not None and isinstance(value, Tensor) and len(facts.partition(value).blocks) > 1:
+            raise UnsupportedError(
+                f"trace_step: a branch at {place} has other collectives on one way than on the other, got a truth "
+                "value that may differ between ranks, expected one that is reduced before: ranks that go apart wait "
+                "for each other, or take part in a collective that is not theirs"
+            )
 
 
 def _check_seeds(seen: _Seen, patterns: Groups) -> None:
@@ -285,8 +313,9 @@ def _argument(
     """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
-    if leaf.role == "data":
-        grouping = declared or builder.each()
+    if leaf.role != "state":
+        shared = grouping_of_values(labels) if leaf.role == "number" else builder.each()
+        grouping = declared or shared
         rows = values.of_groups(grouping)
         return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
     grouping = declared or grouping_of_values(labels)

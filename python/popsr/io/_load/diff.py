@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popsr._host.files import shown_path
-from popsr._text.summary import Summarised, Summary, line
+from popsr._text.summary import Judged, Summary, line
 from popsr.errors import Error
 
 __all__ = ["LoadDiff", "LoadEntry"]
@@ -38,8 +38,10 @@ class LoadEntry:
 
 
 @dataclass(frozen=True, repr=False)
-class LoadDiff(Summarised):
+class LoadDiff(Judged):
     """The result of ``reset_host_weights``, or with ``dry_run=True`` its plan; ``print`` shows a table.
+
+    It is true where it is ``ok``.
 
     Attributes:
         path: the file.

@@ -115,3 +115,13 @@ def count_of_steps_of_moments_in_pairs(ir: popsr.Ir, x: popsr.Tensor) -> None:
     g = collectives.replicated_all_reduce(ops.max(x), "add", ir.replica_grouping(1, 2))
     steps = popsr.variable(0.0, name="steps")
     var_updates.adam_updater(g, g * g, time_step=steps, beta1=0.9, beta2=0.9)
+
+
+def product_with_a_reduced_activation_of_the_size_of_the_variable(ir: popsr.Ir, x: popsr.Tensor) -> None:
+    rows = popsr.variable(
+        np.zeros((2, 2, 3), np.float32), name="rows", replica_grouping=ir.replica_grouping(1, 2)
+    )
+    whole = collectives.replicated_all_reduce(
+        ops.matmul(ops.reshape(x, (2, 2)), popsr.constant(np.ones((2, 3), np.float32)))
+    )
+    var_updates.accumulate_(rows, ops.matmul(ops.reshape(x, (2, 2)), whole))

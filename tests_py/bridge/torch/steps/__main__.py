@@ -10,6 +10,7 @@ import time
 
 from tests_py.bridge.torch.steps.checking import Outcome, check, end_ranks
 from tests_py.bridge.torch.steps.drawing import draw
+from tests_py.bridge.torch.steps.mixed import Mixed, draw_mixed
 from tests_py.bridge.torch.steps.shrinking import shrunk
 from tests_py.bridge.torch.steps.tracing import Tracer
 
@@ -67,16 +68,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default="", help="of statements, all if none is given")
     parser.add_argument("--wrapper", default=None, help="that makes the model, any if none is given")
+    parser.add_argument(
+        "--mixed", action="store_true", help="sharded forms, scalers, schedulers; kinds are forms"
+    )
     parser.add_argument("--fault", default=None, help="a fault of mutants.py")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="after which a trace is taken to be endless"
+    )
     parser.add_argument("--shrink", type=int, default=20, help="programs that are made small")
     parser.add_argument("--notes", action="store_true", help="print notes, too")
     asked = parser.parse_args()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     worlds = tuple(int(each) for each in asked.world.split(","))
     kinds = [each for each in asked.kinds.split(",") if each]
-    tracer, counts, began, left = Tracer(asked.fault), _Counts(), time.time(), asked.shrink
+    tracer, counts, began, left = Tracer(asked.fault, asked.seconds), _Counts(), time.time(), asked.shrink
     for seed in range(asked.seed, asked.seed + asked.programs):
-        outcome = check(draw(seed, worlds, kinds, asked.wrapper), tracer)
+        mixed = asked.mixed
+        program = draw_mixed(seed, worlds, kinds) if mixed else draw(seed, worlds, kinds, asked.wrapper)
+        outcome = check(program, tracer, runs=not mixed or seed % 4 == 0)
         counts.add(outcome)
         if outcome.failures:
             text = outcome.failures[0]
@@ -100,6 +109,8 @@ def main() -> None:
 def _own(outcome: Outcome) -> list[str]:
     """Lines of a program that others do not have."""
     program = outcome.program
+    if isinstance(program, Mixed):
+        return [program.text().partition("class Keeper")[2]]
     lines = [
         f"wrapper {program.wrapper!r}, optimizer {program.optimizer}, data of {program.key}, {program.special}"
     ]

@@ -52,7 +52,7 @@ def run_text(text: str, seeds_alike: bool) -> tuple[list[Rows], str | None]:
             given = names["batch"](rank, number)
             taken = (model,) if optimizer is None else (model, optimizer)
             made = names["step"](*taken, *given)
-            found.append(states(model, optimizer) | dict(_results(made)))
+            found.append(states(model, optimizer) | dict(_results(made)) | dict(_places(model)))
         dist.barrier()
     except Exception:
         return found, traceback.format_exc(limit=-3)
@@ -72,6 +72,16 @@ def _results(made: Any) -> Iterator[tuple[str, Bits]]:
             yield name, bits(value)
         elif isinstance(value, int | float):
             yield name, (type(value).__name__, (), struct.pack("d", float(value)))
+
+
+def _places(model: Any) -> Iterator[tuple[str, Bits]]:
+    """The place of this rank's part among the parts of each parameter, as a row of its own."""
+    for name, p in model.named_parameters():
+        where: tuple[int, ...] = ()
+        if hasattr(p, "placements"):
+            place = p.device_mesh.get_coordinate()
+            where = tuple(place[k] for k, each in enumerate(p.placements) if not each.is_replicate())
+        yield f"place of {name}", ("place", where, b"")
 
 
 def _soil(rank: int) -> None:

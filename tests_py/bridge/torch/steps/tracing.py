@@ -13,6 +13,7 @@ from typing import Any
 
 from tests_py.bridge.torch.mutants import faulty
 from tests_py.bridge.torch.steps.drawing import Program
+from tests_py.bridge.torch.steps.mixed import Mixed
 from tests_py.bridge.torch.steps.running import STEPS, loaded
 
 __all__ = ["Claims", "Tracer"]
@@ -27,8 +28,9 @@ class Claims:
             process, or "endless".
         text: of the error, its type first.
         labels: for each state and result a number for each rank, equal where the proof says equal.
-        ok: what the proof says of all.
+        ok: True if the proof says that no state may differ.
         gaps: number of ops that popsr lacks.
+        drifting: states that the proof says may differ.
         runs: values of popsr's own run after each step, a row for each rank; none where it does not run.
     """
 
@@ -37,6 +39,7 @@ class Claims:
     labels: dict[str, tuple[int, ...]] = field(default_factory=dict)
     ok: bool = False
     gaps: int = 0
+    drifting: list[str] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -54,7 +57,7 @@ class Tracer:
         self._pipe: Any = None
         self._process: Any = None
 
-    def send(self, program: Program, runs: bool = True) -> None:
+    def send(self, program: Program | Mixed, runs: bool = True) -> None:
         """Begin to trace a program; ``receive`` has its claims."""
         if self._process is None:
             self._start()
@@ -165,7 +168,8 @@ def _proved(names: dict[str, Any], options: dict[str, Any], runs: bool) -> Claim
     proof = made.prove()
     labels = {each.path: tuple(each.proved.labels) for each in proof.states}
     labels |= {each.path: tuple(proof.facts.partition(each.tensor).labels) for each in made.results}
-    found = Claims("proved", "", labels, proof.ok, len(made.gaps))
+    drifting = [each.path for each in (*proof.drifting, *proof.undeclared)]
+    found = Claims("proved", "", labels, not drifting, len(made.gaps), drifting)
     str(proof)
     draws = any(path == "random seed" or path.startswith("generator ") for path in labels)
     if runs and not made.gaps and not draws:

@@ -59,7 +59,7 @@ def rank_of(rank: int, world: int, where: str) -> Iterator[None]:
         dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
         random_state = torch.get_rng_state()
         try:
-            with _own_shards():
+            with _own_shards(), _without_pinning():
                 yield
         finally:
             torch.set_rng_state(random_state)
@@ -104,6 +104,22 @@ def _own_shards() -> Iterator[None]:
         yield
     finally:
         module.mesh_scatter = kept
+
+
+@contextlib.contextmanager
+def _without_pinning() -> Iterator[None]:
+    """Let memory be that of any tensor where no accelerator could read it faster."""
+    import torch
+
+    if torch.accelerator.is_available():
+        yield
+        return
+    kept = torch.Tensor.pin_memory
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.pin_memory = kept  # type: ignore[method-assign]
 
 
 def _forget_meshes() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._ranks.same import attribute_of, key_of, meta_key
 
 __all__ = ["Operands", "Varying", "is_part"]
 
 _SPLITS = ("aten.split", "aten.unbind")
+_NOTHING: Any = object()
+"""Stands for an operand that cannot be given."""
 
 
 @dataclass(frozen=True)
@@ -27,30 +29,52 @@ class Varying:
     is_number: bool = False
 
 
-def _numbered(module: Any) -> dict[Any, int]:
-    return {node: i for i, node in enumerate(n for n in module.graph.nodes if not is_part(n))}
-
-
 def is_part(node: Any) -> bool:
     """True for a node that takes one of several results."""
     return node.target is operator.getitem
 
 
 class Operands:
-    """Compares operands of the same nodes on all ranks, and gives the first rank's what differs as placeholders.
+    """Compares operands of aligned ops, and gives the merged graph what differs: placeholders and selections by rank.
 
     Args:
-        modules: a graph of each rank; the first one is changed.
+        module: the merged graph, which is changed.
+        world: number of ranks.
         varying: the values of the placeholders that were made; this adds to them.
     """
 
-    def __init__(self, modules: Sequence[Any], varying: list[Varying]) -> None:
-        """Numbers of the nodes, by which ranks are compared."""
-        self._graph, self._varying = modules[0].graph, varying
-        numbers = {id(module): _numbered(module) for module in modules}  # ranks may share a graph
-        self._numbers = [numbers[id(module)] for module in modules]
+    def __init__(self, module: Any, world: int, varying: list[Varying]) -> None:
+        """No op is aligned yet."""
+        self._module, self._graph, self._world, self._varying = module, module.graph, world, varying
+        self._numbers: dict[Any, int] = {}
+        self._merged: dict[int, Any] = {}
+        self._selections: dict[tuple[Hashable, ...], Any] = {}
 
-    def vary_attribute(self, nodes: Sequence[Any], values: Sequence[Any]) -> bool:
+    def align(self, node: Any, nodes: Iterable[Any]) -> None:
+        """Say that a node of the merged graph stands for nodes of ranks."""
+        number = len(self._merged)
+        self._merged[number] = node
+        self._numbers |= dict.fromkeys((node, *nodes), number)
+
+    def copy(self, node: Any, module: Any, before: Any) -> Any:
+        """A node of the merged graph that computes what a node of another graph does.
+
+        Args:
+            node: the node, of operands that are aligned.
+            module: its graph.
+            before: the node of the merged graph that comes next.
+        """
+        if node.op == "get_attr":
+            name = f"of_rank_{len(self._merged)}"
+            setattr(self._module, name, attribute_of(module, node))
+            with self._graph.inserting_before(before):
+                made = self._graph.get_attr(name)
+            made.meta = dict(node.meta)
+            return made
+        with self._graph.inserting_before(before):
+            return self._graph.node_copy(node, lambda each: self._in_merged(each, before))
+
+    def vary_attribute(self, node: Any, values: Sequence[Any]) -> bool:
         """Replace a constant that differs by a placeholder; False where it is not tensors of one shape and type."""
         import torch
 
@@ -58,12 +82,16 @@ class Operands:
             return False
         if len({(value.dtype, value.shape) for value in values}) > 1:
             return False
-        made = self._placeholder(Varying(list(values)))
-        self._replace(nodes[0], made)
+        self._replace(node, self._placeholder(Varying(list(values))))
         return True
 
-    def vary(self, nodes: Sequence[Any]) -> int | None:
-        """Replace the operands that differ; the first rank with one that cannot be given as a tensor, if there is."""
+    def vary(self, merged: Any, nodes: Sequence[Any]) -> int | None:
+        """Replace the operands that differ; the first rank with one that cannot be given as a tensor, if there is.
+
+        Args:
+            merged: the node of the merged graph.
+            nodes: that of each rank.
+        """
         called = [_arguments(node) for node in nodes]
         differing = self._differing(called)
         if not differing:
@@ -71,80 +99,121 @@ class Operands:
         rank = self._first_other(called)
         if any(each.keys() != called[0].keys() for each in called):
             return rank
-        selection = (
-            _SELECTIONS.get(str(nodes[0].target).split(".")[1]) if "." in str(nodes[0].target) else None
-        )
+        selection = _SELECTIONS.get(str(merged.target).split(".")[1]) if "." in str(merged.target) else None
         if selection is not None and differing <= selection.counts:
-            return None if self._select(nodes, called, selection) else rank
-        for name in differing:
-            new = self._varied([each[name] for each in called], nodes[0], _type_of(nodes[0], name))
-            if new is None:
-                return rank
-            _set_argument(nodes[0], name, new)
+            return None if self._select(merged, called, selection) else rank
+        own = _arguments(merged)
+        new = {
+            name: self._varied([each[name] for each in called], own[name], merged, _type_of(merged, name))
+            for name in differing
+        }
+        if any(value is _NOTHING for value in new.values()):
+            return rank
+        for name, value in new.items():
+            _set_argument(merged, name, value)
         return None
+
+    def key(self, node: Any) -> Hashable:
+        """Equal for aligned ops of the same operands."""
+        return self._key(_arguments(node))
 
     # Comparing
 
-    def _key(self, rank: int, value: Any) -> Hashable:
-        return key_of(value, lambda node: self._node_key(rank, node))
+    def _key(self, value: Any) -> Hashable:
+        return key_of(value, self._node_key)
 
-    def _node_key(self, rank: int, node: Any) -> Hashable:
+    def _node_key(self, node: Any) -> Hashable:
         if is_part(node):
-            return ("part", self._node_key(rank, node.args[0]), node.args[1])
-        return self._numbers[rank][node]
+            return ("part", self._node_key(node.args[0]), node.args[1])
+        return self._numbers[node]
 
     def _differing(self, called: Sequence[dict[str, Any]]) -> set[str]:
         names = {name for each in called for name in each}
-        return {
-            name for name in names if len({self._key(r, each.get(name)) for r, each in enumerate(called)}) > 1
-        }
+        return {name for name in names if len({self._key(each.get(name)) for each in called}) > 1}
 
     def _first_other(self, called: Sequence[dict[str, Any]]) -> int:
-        keys = [self._key(rank, each) for rank, each in enumerate(called)]
+        keys = [self._key(each) for each in called]
         return next(rank for rank, key in enumerate(keys) if key != keys[0])
 
     # Replacing
 
-    def _varied(self, values: Sequence[Any], node: Any, kind: str) -> Any:
-        """An operand to take the place of one that differs, before a node; None where nothing can."""
+    def _in_merged(self, node: Any, before: Any) -> Any:
+        """The node of the merged graph for a node of a rank; one that takes a part of it is made."""
+        if node.graph is self._graph:
+            return node
+        if not is_part(node):
+            return self._merged[self._numbers[node]]
+        source = self._in_merged(node.args[0], before)
+        return self._called(node, before, operator.getitem, (source, node.args[1]))
+
+    def _varied(self, values: Sequence[Any], own: Any, node: Any, kind: str) -> Any:
+        """An operand to take the place of one that differs, before a node; ``_NOTHING`` where nothing can.
+
+        Args:
+            values: the operand of each rank.
+            own: that of the node.
+            node: the node of the merged graph.
+            kind: torch's name of the operand's type.
+        """
         import torch
 
-        first = values[0]
-        if len({self._key(rank, value) for rank, value in enumerate(values)}) == 1:
-            return first
+        if len({self._key(value) for value in values}) == 1:
+            return own
         if all(isinstance(value, list | tuple) for value in values):
             if len({len(value) for value in values}) > 1:
-                return None
-            made = [self._varied(each, node, kind) for each in zip(*values, strict=True)]
-            return None if any(m is None is not f for m, f in zip(made, first, strict=True)) else made
+                return _NOTHING
+            rows = zip(zip(*values, strict=True), own, strict=True)
+            made = [self._varied(each, mine, node, kind) for each, mine in rows]
+            return _NOTHING if any(each is _NOTHING for each in made) else made
         if all(isinstance(value, torch.fx.Node) for value in values):
-            return self._chosen(values, node)
+            chosen = self._chosen(values, own, node)
+            return self._selected(values, node) if chosen is None else chosen
         # A number where torch takes any number or a tensor; elsewhere it says what is computed, not with what.
         if "number" not in kind and "Tensor" not in kind:
-            return None
+            return _NOTHING
         dtype = _number_dtype(values)
         if dtype is None:
-            return None
+            return _NOTHING
         return self._placeholder(Varying([torch.tensor(value, dtype=dtype) for value in values], True))
 
-    def _chosen(self, values: Sequence[Any], node: Any) -> Any:
+    def _selected(self, values: Sequence[Any], before: Any) -> Any:
+        """The tensor of each rank, of ops that not all ranks run; ``_NOTHING`` where kinds differ."""
+        import torch
+
+        if len({meta_key(value) for value in values}) > 1:
+            return _NOTHING
+        if not isinstance(values[0].meta.get("val"), torch.Tensor):
+            return _NOTHING
+        keys = tuple(self._node_key(value) for value in values)
+        if keys not in self._selections:
+            made = self._in_merged(values[0], before)
+            for key, value in dict(zip(keys, values, strict=True)).items():
+                if key == keys[0]:
+                    continue
+                mask = self._placeholder(Varying([torch.tensor(each == key) for each in keys]))
+                operands = (mask, self._in_merged(value, before), made)
+                made = self._called(value, before, torch.ops.aten.where.self, operands)
+            self._selections[keys] = made
+        return self._selections[keys]
+
+    def _chosen(self, values: Sequence[Any], own: Any, node: Any) -> Any:
         """The part that each rank chooses of one split tensor."""
         if not all(is_part(value) and _is_split(value.args[0]) for value in values):
             return None
         sources = [value.args[0] for value in values]
-        if len({self._node_key(rank, source) for rank, source in enumerate(sources)}) > 1:
+        if len({self._node_key(source) for source in sources}) > 1:
             return None
-        split = _arguments(sources[0])
+        split = _arguments(own.args[0])
         places = [_places_of_part(value) for value in values]
         if len({len(each) if isinstance(each, list) else -1 for each in places}) > 1:
             return None
         return self._gathered(values[0], node, split["self"], split["dim"], places)
 
-    def _select(self, nodes: Sequence[Any], called: Sequence[dict[str, Any]], selection: _Selection) -> bool:
+    def _select(self, merged: Any, called: Sequence[dict[str, Any]], selection: _Selection) -> bool:
         """Replace a part of a tensor at a place that differs, or the tensor with such a part replaced."""
         import torch
 
-        first, own = nodes[0], called[0]
+        own = _arguments(merged)
         if any(not all(_is_place(each.get(name)) for name in selection.counts) for each in called):
             return False
         axis = own["dim"] % len(own["self"].meta["val"].shape)
@@ -153,13 +222,13 @@ class Operands:
         if len({len(each) if isinstance(each, list) else -1 for each in places}) > 1:
             return False
         if not selection.writes:
-            made = self._gathered(first, first, own["self"], axis, places)
+            made = self._gathered(merged, merged, own["self"], axis, places)
         else:
             index = [*[None] * axis, self._placeholder(_of_places(places))]
             made = self._called(
-                first, first, torch.ops.aten.index_put.default, (own["self"], index, own["src"])
+                merged, merged, torch.ops.aten.index_put.default, (own["self"], index, own["src"])
             )
-        self._replace(first, made)
+        self._replace(merged, made)
         return True
 
     def _gathered(self, like: Any, before: Any, source: Any, dim: int, places: Sequence[Any]) -> Any:
@@ -177,7 +246,8 @@ class Operands:
         return made
 
     def _replace(self, node: Any, made: Any) -> None:
-        self._numbers[0][made] = self._numbers[0][node]
+        self._numbers[made] = self._numbers[node]
+        self._merged[self._numbers[node]] = made
         node.replace_all_uses_with(made)
         self._graph.erase_node(node)
 

@@ -47,6 +47,48 @@ _binary("add", ops.add)
 _binary("sub", ops.sub)
 _binary("mul", ops.mul)
 _binary("truediv", ops.div, floats=True)
+_binary("int_truediv", ops.div, floats=True)
+_binary("gt", ops.greater)
+_binary("lt", lambda a, b: ops.greater(b, a))
+_binary("ge", lambda a, b: ops.logical_or(ops.greater(a, b), ops.equal(a, b)))
+_binary("le", lambda a, b: ops.logical_or(ops.greater(b, a), ops.equal(a, b)))
+_binary("eq", ops.equal)
+_binary("ne", lambda a, b: ops.logical_not(ops.equal(a, b)))
+_binary("sym_max", lambda a, b: ops.where(ops.greater(a, b), a, b))
+_binary("sym_min", lambda a, b: ops.where(ops.greater(b, a), a, b))
+
+
+def _truth(value: Any) -> Tensor:
+    """A number or tensor as Python's truth value, which NaN has, too."""
+    if isinstance(value, Scalar):
+        value = value.tensor
+    if not isinstance(value, Tensor):
+        return constant(np.asarray(bool(value)), dtypes.bool)
+    return cast(ops.reshape(value, ()), dtypes.bool)
+
+
+@python_rule("and_")
+def _and(_site: Site, a: Any, b: Any) -> Scalar:
+    return Scalar(ops.logical_and(_truth(a), _truth(b)))
+
+
+@python_rule("or_")
+def _or(_site: Site, a: Any, b: Any) -> Scalar:
+    return Scalar(ops.logical_or(_truth(a), _truth(b)))
+
+
+@python_rule("sym_not")
+def _not(_site: Site, a: Any) -> Scalar:
+    return Scalar(ops.logical_not(_truth(a)))
+
+
+@python_rule("select_way")
+def _select_way(site: Site, holds: Any, taken: Any, other: Any) -> Any:
+    """The value of the way that a rank takes; of numbers a number."""
+    truth = _truth(holds)
+    if not isinstance(taken, Tensor) or not isinstance(other, Tensor):
+        return Scalar(ops.where(truth, *_pair(taken, other)))
+    return ops.where(site.expand(truth, taken.shape), taken, other)
 
 
 @python_rule("pow", "float_pow")

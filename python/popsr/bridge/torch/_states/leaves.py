@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._states.around import Around, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import watched
+from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
-__all__ = ["Leaf", "StepCall", "prepare_optimizer"]
+__all__ = ["Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,12 @@ class Leaf:
 
     Attributes:
         path: its name for the user.
-        role: "state" or "data".
+        role: "state", "data", or "number" of a scheduler.
         owner: path of the parameter that it belongs to; its own for others.
         local: what this rank holds.
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
+        origin: of a number equal where ranks share it in all steps.
     """
 
     path: str
@@ -40,6 +45,7 @@ class Leaf:
     local: Any
     layout: Any = None
     trained: bool = False
+    origin: Hashable = None
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""
@@ -70,6 +76,11 @@ def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Le
         return Leaf(path, role, owner, t.detach(), None, trained)
     layout = (t.device_mesh, tuple(t.placements), t.shape, t.stride())
     return Leaf(path, role, owner, t.detach().to_local(), layout, trained)
+
+
+def path_of(name: str) -> str:
+    """The path of a parameter or buffer of a model by its name, which has a part more for each compiled module."""
+    return name.replace("_orig_mod.", "")
 
 
 def local_of(t: Any) -> Any:
@@ -140,10 +151,12 @@ class StepCall:
         self._of_gradients: list[str] = []
         self._replaced: set[str] = set()
         self._names: dict[Any, str] = {p: name for name, p in model.named_parameters()}
-        leaves = [_leaf(name, "state", name, p, p.requires_grad) for p, name in self._names.items()]
-        leaves += [_leaf(name, "state", name, b) for name, b in model.named_buffers()]
+        named = [(path_of(name), p) for p, name in self._names.items()]
+        leaves = [_leaf(path, "state", path, p, p.requires_grad) for path, p in named]
+        named = [(path_of(name), b) for name, b in model.named_buffers()]
+        leaves += [_leaf(path, "state", path, b) for path, b in named]
         self._state = [] if optimizer is None else list(self._state_entries(optimizer))
-        leaves += [_leaf(path, "state", self._names[p], value) for path, p, _, value in self._state]
+        leaves += [_leaf(path, "state", path_of(self._names[p]), value) for path, p, _, value in self._state]
         self._options = [] if optimizer is None else list(_tensor_options(optimizer))
         leaves += [_leaf(path, "state", path, group[key]) for path, group, key in self._options]
         flat, self._spec = trees.tree_flatten_with_path(tuple(batch))
@@ -155,16 +168,64 @@ class StepCall:
             path = names[key[0].idx] + trees.keystr(key[1:])
             leaves.append(_leaf(path, "data", path, self._batch[i]))
         self.leaves = leaves
+        self.schedules = Schedules(optimizer, where)
+        self.around = Around(step, model, optimizer, batch, where)
+        self.add_states(self.around.slots)
         self.shared = sharing(leaves)
+
+    def add_states(self, slots: Sequence[Slot]) -> None:
+        """Let tensors outside of the model be states, after the others."""
+        self.begin_with_gradients([])
+        self.keeps_gradients = False
+        known = {slot.path for slot in self.around.slots}
+        self.around.slots += [slot for slot in slots if slot.path not in known]
+        states = sum(leaf.role == "state" for leaf in self.leaves)
+        added = [
+            _leaf(slot.path, "state", slot.path, slot.tensor, slot.tensor.requires_grad)
+            for slot in slots
+            if slot.path not in {leaf.path for leaf in self.leaves}
+        ]
+        self.leaves = [*self.leaves[:states], *added, *self.leaves[states:]]
+        self.shared = sharing(self.leaves)
+
+    def add_numbers(self, new: NewNumbers) -> None:
+        """Let numbers that a scheduler sets in the step be inputs, after all others."""
+        import torch
+
+        self.begin_with_gradients([])
+        self.keeps_gradients = False
+        self.schedules.add(new)
+        self.leaves = [leaf for leaf in self.leaves if leaf.role != "number"]
+        self.leaves += [
+            Leaf(
+                each.path,
+                "number",
+                each.path,
+                torch.tensor(each.value, dtype=torch.float64),
+                origin=each.origin,
+            )
+            for each in self.schedules.numbers
+        ]
+        self.shared = sharing(self.leaves)
 
     @property
     def objects(self) -> list[Any]:
-        """Modules and the optimiser, whose attributes a step may change."""
-        return [*self.model.modules(), *([] if self._optimizer is None else [self._optimizer])]
+        """Modules with their shards and the optimiser, whose attributes a step may change."""
+        optimizers = [] if self._optimizer is None else [self._optimizer]
+        return [*self.model.modules(), *sharding_objects(self.model), *optimizers, *self.around.objects]
 
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""
         return plain_values(self.model, self._optimizer, self._step)
+
+    def labels(self) -> list[Hashable | None]:
+        """Labels of the inputs: equal ones for counters of the optimizer that begin alike, None for others."""
+        return [
+            key_of((leaf.path.rsplit(".", 1)[-1], leaf.local))
+            if leaf.path.startswith("optimizer.") and leaf.role == "state" and leaf.local.numel() == 1
+            else None
+            for leaf in self.leaves
+        ]
 
     def begin_with_gradients(self, names: list[str]) -> None:
         """Let gradients that a call left, of parameters by name, be states, of zeros."""
@@ -172,13 +233,14 @@ class StepCall:
 
         self._of_gradients = names
         self.leaves = [leaf for leaf in self.leaves if leaf.path not in self.absent]
-        self.absent = [f"{name}.grad" for name in names]
+        paths = [path_of(name) for name in names]
+        self.absent = [f"{path}.grad" for path in paths]
         owners = {leaf.path: leaf for leaf in self.leaves}
         made = [
             dataclasses.replace(
-                owners[name], path=f"{name}.grad", local=torch.zeros_like(owners[name].local), trained=False
+                owners[path], path=f"{path}.grad", local=torch.zeros_like(owners[path].local), trained=False
             )
-            for name in self._of_gradients
+            for path in paths
         ]
         count = sum(leaf.role == "state" for leaf in self.leaves)
         self.leaves = [*self.leaves[:count], *made, *self.leaves[count:]]
@@ -196,7 +258,7 @@ class StepCall:
                     )
                 for key, value in optimizer.state.get(p, {}).items():
                     if isinstance(value, torch.Tensor):
-                        yield f"optimizer.{self._names[p]}.{key}", p, key, value
+                        yield f"optimizer.{path_of(self._names[p])}.{key}", p, key, value
 
     def inputs(self) -> list[Any]:
         """A tensor for each leaf, to trace with."""
@@ -219,20 +281,25 @@ class StepCall:
         buffers = {name: next(given) for name, _ in self.model.named_buffers()}
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
+        around = [next(given) for _ in self.around.slots]
         attributes = {name: set(vars(p)) for name, p in named.items()}
         for name in self._replaced:
             setattr(named[name], REPLACED, True)
-        for name in self._of_gradients:
-            named[name].grad = next(given)
+        gradients = {name: next(given) for name in self._of_gradients}
+        for name, value in gradients.items():
+            named[name].grad = value
         batch = list(self._batch)
         for i in self._places:
             batch[i] = next(given)
+        numbers = list(given)
         arguments = trees.tree_unflatten(batch, self._spec)
         from torch.nn.utils import stateless
 
         with (
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
+            self.schedules.traced(numbers),
+            self.around.replaced(around),
             watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
@@ -244,7 +311,8 @@ class StepCall:
             now = [after[name] for name in (*named, *buffers)]
             now += self._new_state()
             now += [group[key] for _, group, key in self._options]
-            now += [self._gradient(name, after) for name in self._of_gradients]
+            now += self.around.now()
+            now += [self._gradient(name, after, value) for name, value in gradients.items()]
             checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
             check_leaves(self.leaves, now[:checked], self.shared, self._where)
             new = [local_of(value) for value in now]
@@ -290,19 +358,16 @@ class StepCall:
         """Parameters that do not stand for those of this step: DTensors, and those that the step before made anew."""
         return {p: name for p, name in self._names.items() if name in self._replaced or not is_followed(p)}
 
-    def _gradient(self, name: str, after: Mapping[str, Any]) -> Any:
+    def _gradient(self, name: str, after: Mapping[str, Any], given: Any) -> Any:
         """A gradient that the step keeps for the next one.
 
         Raises:
             UnsupportedError: there is none after the step.
         """
         found = after[name].grad
-        if found is None:
-            raise UnsupportedError(
-                f"{self._where}: only every other step leaves a gradient, got none of {shown(name)}, expected "
-                "zero_grad at the same place in each step"
-            )
-        return found
+        if found is None and self.keeps_gradients:
+            raise no_gradient(name, self._where)
+        return given if found is None else found
 
     def _new_state(self) -> list[Any]:
         """The optimiser's state after the step.
@@ -314,6 +379,8 @@ class StepCall:
             return []
         for group, old in self._groups:
             for key, value, now in changed_options(old, group):
+                if self.schedules.sets(key):
+                    continue
                 raise UnsupportedError(
                     f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
                     f"{shown(key)} {shown(value)} and then {shown(now)}, expected a scheduler after the step, or a "
@@ -333,6 +400,14 @@ class StepCall:
         for _, p, key, _ in self._state:
             found.append(self._optimizer.state[self._held[p]][key])
         return found
+
+
+def no_gradient(name: str, where: str) -> UnsupportedError:
+    """The error of a gradient that is there after one step and not after the next."""
+    return UnsupportedError(
+        f"{where}: only every other step leaves a gradient, got none of {shown(name)}, expected "
+        "zero_grad at the same place in each step"
+    )
 
 
 def _as_parameter(t: Any) -> Any:

@@ -8,8 +8,9 @@ was made of constants alone, as caches of positions and masks are, and refused e
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,13 @@ from popsr._text.shown import shown
 from popsr.bridge._elsewhere import other_values
 from popsr.bridge.torch._locations import current_place, is_users, place_of_node, shown_place
 from popsr.bridge.torch._states.kept import kept_attributes, name_of_kept
-from popsr.bridge.torch._states.leaves import StepCall
+from popsr.bridge.torch._states.leaves import StepCall, no_gradient
 from popsr.bridge.torch._states.same_graph import Rows, difference
+from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._states.storage import check_constants, check_writes
 from popsr.bridge.torch._states.watch import fake_mode_of
-from popsr.bridge.torch._tracing.capture import Recorded, record
+from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, WritesOutside, record
+from popsr.bridge.torch._tracing.choices import MOST_WAYS, Choices, next_scripts
 from popsr.errors import UnsupportedError
 
 __all__ = ["record_steps"]
@@ -35,43 +38,117 @@ class _Trace:
     rows: Rows
     tracer: Any
     left: dict[str, Hashable]
+    gradients: list[str]
 
 
-def record_steps(call: StepCall, where: str) -> tuple[Recorded, list[Any]]:
-    """The ops of each step of a training run, and a value for each of their inputs.
+def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
+    """The ops of each step of a training run, on each way that it may take, and a value for each of their inputs.
 
     Gradients that a step leaves and the next one uses are states; the graph is then one of the steps after the first.
 
     Raises:
         UnsupportedError: a step runs other ops than the one before it, or leaves other tensors.
     """
+    while True:
+        try:
+            return _recorded_steps(call, where)
+        except NewNumbers as new:
+            call.add_numbers(new)
+        except WritesOutside as write:
+            found = call.around.find(write.tensor)
+            if not found:
+                raise write.told from None
+            call.add_states(found)
+
+
+def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
-    with kept_attributes(*call.objects), _no_fake_gradients(traces):
-        first = _trace(call, kept, where)
-        left = list(call.gradients)
-        call.begin_with_gradients(left)
-        with other_values(lambda: is_users(sys._getframe(2).f_code.co_filename)):
-            second = _trace(call, kept, where)
-        _check_same(first, second, where)
-        _check_settled(first, second, where)
-        if not second.rows.reads_gradients:
-            call.begin_with_gradients([])
-            return first.recorded, call.inputs()
-        call.keeps_gradients = True
-        third = _trace(call, kept, where)
-        _check_same(second, third, where)
-        return second.recorded, call.inputs()
+    with _no_fake_gradients(traces):
+        with kept_attributes(*call.objects):
+            first = _all_ways(call, kept, where)
+            left = list(dict.fromkeys(name for each in first for name in each.gradients))
+            call.begin_with_gradients(left)
+            with other_values(lambda: is_users(sys._getframe(2).f_code.co_filename)):
+                found = _all_ways(call, kept, where)
+            _check_all_same(first, found, where)
+            _check_settled([*first, *found][len(first) - 1 :], where)
+            if any(each.rows.reads_gradients for each in found):
+                call.keeps_gradients = True
+                third = _all_ways(call, kept, where)
+                _check_all_same(found, third, where)
+            else:
+                _check_gradients(first, found, where)
+                found = first
+        call.begin_with_gradients([])
+        _check_from_start(call, kept, first, where)
+        call.begin_with_gradients(left if call.keeps_gradients else [])
+        return [each.recorded for each in found], call.inputs()
 
 
-def _trace(call: StepCall, kept: _Kept, where: str) -> _Trace:
+def _all_ways(call: StepCall, kept: _Kept, where: str) -> list[_Trace]:
+    """A trace of each way that the step may take, each from what the one before left behind.
+
+    Ways on which the user's statement raises are left out: no step ends there.
+    """
+    found: list[_Trace] = []
+    ended: list[WayEnds] = []
+    scripts: list[tuple[bool, ...]] = [()]
+    while scripts:
+        script = scripts.pop()
+        choices = Choices(script, call.labels())
+        try:
+            found.append(_trace(call, kept, where, choices))
+        except WayEnds as error:
+            ended.append(error)
+        scripts += next_scripts(choices.outcomes, script)
+        if len(found) + len(ended) + len(scripts) > MOST_WAYS:
+            raise UnsupportedError(
+                f"{where}: Python asks more of the data than can be followed, got more than {MOST_WAYS} ways through "
+                "one step, expected fewer branches, or torch.where"
+            )
+    if not found:
+        raise ended[0].told
+    return sorted(found, key=lambda each: [not outcome for outcome in each.recorded.outcomes])
+
+
+def _trace(call: StepCall, kept: _Kept, where: str, choices: Choices) -> _Trace:
     call.kept = kept
-    recorded = record(call, call.inputs())
+    recorded = record(call, call.inputs(), choices)
+    recorded.results = call.results
     check_constants(call.leaves, recorded.module, where)
     check_writes(call.shared, call.leaves, recorded.module, where)
     rows = Rows(recorded, [leaf.path for leaf in call.leaves], call.absent, kept.made)
-    kept.traces.append(_Trace(recorded, rows, call.tracer, call.plain_values()))
+    kept.traces.append(_Trace(recorded, rows, call.tracer, call.plain_values(), call.gradients))
     return kept.traces[-1]
+
+
+def _check_from_start(call: StepCall, kept: _Kept, first: list[_Trace], where: str) -> None:
+    """Refuse a way that the first step takes otherwise than one after another way."""
+    keeps, call.keeps_gradients = call.keeps_gradients, False
+    for each in first[1:]:
+        with kept_attributes(*call.objects):
+            again = _trace(call, kept, where, Choices(each.recorded.outcomes, call.labels()))
+        _check_all_same([each], [again], where)
+    call.keeps_gradients = keeps
+
+
+def _check_all_same(first: list[_Trace], second: list[_Trace], where: str) -> None:
+    for before, after in zip(first, second, strict=False):
+        _check_same(before, after, where)
+    if len(first) != len(second):
+        raise UnsupportedError(
+            f"{where}: one step and the next ask other things of the data, got {len(first)} and {len(second)} ways "
+            "through the step, expected the same ones in every step"
+        )
+
+
+def _check_gradients(first: list[_Trace], second: list[_Trace], where: str) -> None:
+    """Refuse gradients that only every other step on one way leaves."""
+    for before, after in zip(first, second, strict=True):
+        for name in before.gradients:
+            if name not in after.gradients:
+                raise no_gradient(name, where)
 
 
 def _check_same(first: _Trace, second: _Trace, where: str) -> None:
@@ -87,10 +164,12 @@ def _check_same(first: _Trace, second: _Trace, where: str) -> None:
         )
 
 
-def _check_settled(first: _Trace, second: _Trace, where: str) -> None:
+def _check_settled(traces: Sequence[_Trace], where: str) -> None:
     """Refuse a step that counts in Python: a later one may do something else, such as each hundredth."""
-    for name in dict.fromkeys((*first.left, *second.left)):
-        before, after = first.left.get(name), second.left.get(name)
+    lefts = [each.left for each in traces]
+    names = dict.fromkeys(name for left in lefts for name in left)
+    for name, (one, other) in itertools.product(names, itertools.pairwise(lefts)):
+        before, after = one.get(name), other.get(name)
         if before != after:
             raise UnsupportedError(
                 f"{where}: the step changes {shown(name)} each time, got {_told(before)} and then {_told(after)}, "

@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._tracing.decompositions import fused_call, in_terms_of_others
 from popsr.errors import UnsupportedError
 
 __all__ = ["fake_mode_of", "watched"]
@@ -39,6 +40,7 @@ def watched(
         getattr(tensor, name) for name in _METHODS
     }
     gradients = (tensor.grad.__get__, tensor.grad.__set__, tensor.data.__set__)
+    factories, numbers = (torch.tensor, torch.as_tensor), (torch.SymFloat, torch.SymInt)
     names = {id(p): name for p, name in parameters.items()}
     mode = next(filter(None, map(fake_mode_of, traced)), None)
 
@@ -62,6 +64,13 @@ def watched(
             if mode is not None:
                 args = current(tuple(args), func)
                 options = {key: current(value, func) for key, value in options.items()}
+            if func in factories and isinstance(args[0], numbers):
+                is_float = isinstance(args[0], torch.SymFloat)
+                kind = torch.get_default_dtype() if is_float else torch.int64
+                return torch.full((), args[0], **{"dtype": kind, **options})
+            fused = fused_call(func, options)
+            if fused is not None:
+                return in_terms_of_others(fused, args, options, func)
             if func == tensor.data.__set__:
                 return _set_data(*args)
             return func(*args, **options)

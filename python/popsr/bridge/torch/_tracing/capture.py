@@ -24,7 +24,9 @@ from popsr.bridge.torch._locations import (
 )
 from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._ranks.same import GraphKey
+from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._tracing.asynchronous import Pending
+from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
 from popsr.bridge.torch._tracing.collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
@@ -34,7 +36,7 @@ from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "functional", "primitive", "record", "resolve_writes"]
+__all__ = ["Recorded", "WayEnds", "WritesOutside", "functional", "primitive", "record", "resolve_writes"]
 
 
 @dataclass
@@ -47,6 +49,11 @@ class Recorded:
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
         drawn: draws from generators that ops are given.
+        results: names of what the step returns, after the states.
+        outcomes: the ways that Python took where it asked data.
+        asked: numbers of the truth values that decided, which the graph returns last.
+        others: further ways that the step may take.
+        common: lines of truth values that must be common to all ranks, which the functional graph returns last.
     """
 
     module: Any
@@ -54,11 +61,52 @@ class Recorded:
     functional: Any = None
     key: GraphKey | None = None
     drawn: Drawn | None = None
+    results: list[str] = field(default_factory=list)
+    outcomes: tuple[bool, ...] = ()
+    asked: list[int] = field(default_factory=list)
+    others: list[Recorded] = field(default_factory=list)
+    common: list[str] = field(default_factory=list)
+
+    @property
+    def ways(self) -> list[Recorded]:
+        """All ways that the step may take."""
+        return [self, *self.others]
 
 
-def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
+class WayEnds(Exception):
+    """A way on which the user's own statement raises: no step goes it to its end.
+
+    Args:
+        told: the error if the step has no other way.
+    """
+
+    def __init__(self, told: Error) -> None:
+        """The end of a way."""
+        super().__init__(str(told))
+        self.told = told
+
+
+class WritesOutside(Exception):
+    """A step writes a tensor that no input stands for.
+
+    Args:
+        tensor: the tensor.
+        told: the error if it is found nowhere.
+    """
+
+    def __init__(self, tensor: Any, told: Error) -> None:
+        """A write."""
+        super().__init__(str(told))
+        self.tensor, self.told = tensor, told
+
+
+def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices) -> Recorded:
     """First pass: the graph of a function of tensors that returns tensors, with its writes.
 
+    Args:
+        function: the step.
+        inputs: a value for each of its tensors.
+        choices: the ways that it takes where Python asks data; the graph returns what was asked for last.
     Raises:
         UnsupportedError: Python's control flow or a shape depends on the data.
     """
@@ -86,17 +134,22 @@ def record(function: Callable[..., Any], inputs: Sequence[Any]) -> Recorded:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
             stack.enter_context(_storages_of_one_size())
-            return function(*args)
+            stack.enter_context(choices.taken())
+            made = function(*args)
+            return [*made, *(symbol for _, symbol in choices.asked)]
 
     traced = make_fx(watched, tracing_mode="fake", _allow_non_fake_inputs=True)
     with notes.preserve_node_meta(), graphs_without_code(True), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
             found.drawn = generators.drawn()
-        except Error:
+        except (Error, NewNumbers, WritesOutside):
             raise
         except Exception as error:
+            if choices.outcomes and ends_by_raise(error):
+                raise WayEnds(_told(error)) from error
             raise _told(error) from error
+    found.outcomes, found.asked = tuple(choices.outcomes), [number for number, _ in choices.asked]
     _plain_arguments(found.module)
     for node in reversed(list(found.module.graph.nodes)):
         if not node.users and (getattr(node.target, "namespace", "") == "profiler" or node.op == "get_attr"):
@@ -400,8 +453,8 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
             generator, op, args, options = given_generator(op, args, options)
             _check_operands(op, (*args, *options.values()), place)
             written = list(_written(op, args))
-            if any(map(_is_outside, written)):
-                raise _writes_constant(op, place)
+            for each in filter(_is_outside, written):
+                raise WritesOutside(each, _writes_constant(op, place))
             if self._pending and written and op.namespace != "c10d":
                 self._pending.note_writes(written)
             if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):

@@ -8,7 +8,7 @@ from typing import Any
 
 from popsr.errors import UnsupportedError
 
-__all__ = ["decompositions", "in_terms_of_others"]
+__all__ = ["decompositions", "fused_call", "in_terms_of_others"]
 
 # Of torch's decompositions beyond those of the core set, these are exact or as exact as torch's own kernels.
 _MORE = (
@@ -76,6 +76,8 @@ def in_terms_of_others(
         return _over_lists(op, args, options)
     if name.startswith("aten._fused_") and name.split(".")[1] in _FUSED:
         return _fused_update(op, args, options)
+    if name in _OF_SCALERS:
+        return _OF_SCALERS[name](*args, **options)
     if name == "aten.native_batch_norm.default":
         return _batch_norm(*args)
     if name == "aten.random_.from":  # no Python can call an op of that name
@@ -147,18 +149,64 @@ _FUSED: dict[str, tuple[str, ...]] = {
 
 def _fused_update(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A fused update of an optimiser by torch's own update of one tensor after the other."""
+    import torch
+
     name = str(op).split(".")[1]
     values = dict(zip([each.name for each in op._schema.arguments], args, strict=False)) | options
     values["params"] = values.pop("self")
-    for unused in ("grad_scale", "found_inf"):
-        if values.pop(unused, None) is not None:
-            raise UnsupportedError(
-                f"bridge.torch: {name} cannot be read, got {unused}, expected gradients that are scaled back before it"
-            )
+    scale, found_inf = values.pop("grad_scale", None), values.pop("found_inf", None)
+    for t in values["grads"] if scale is not None else ():
+        t.div_(scale)
     for step in values.get("state_steps", ()):
         step.sub_(1)  # the fused kernels find it counted already
+    counted = list(values.get("state_steps", ()))
     lists = [values.pop(each) for each in _FUSED[name]]
+    kept = [t.clone() for each in lists for t in each] if found_inf is not None else []
     _update_of(name)(*lists, **values)
+    for t, old in zip((t for each in lists for t in each), kept, strict=False):
+        if not any(t is step for step in counted):
+            t.copy_(torch.where(found_inf == 1, old, t))
+
+
+def fused_call(func: Any, options: dict[str, Any]) -> Any:
+    """The op of a fused optimiser that a function of torch calls with numbers of the data, which its schema has not."""
+    import torch
+
+    name = getattr(func, "__name__", "")
+    if name not in _FUSED or not any(isinstance(each, torch.SymFloat) for each in options.values()):
+        return None
+    return getattr(torch.ops.aten, name).default
+
+
+def _unscaled(grads: Any, found_inf: Any, inverse: Any) -> None:
+    """Gradients times the inverse scale; ``found_inf`` is 1 where some element is not finite."""
+    import torch
+
+    for t in grads:
+        found_inf.copy_(torch.maximum(found_inf, (~torch.isfinite(t)).any().to(found_inf.dtype)))
+        t.mul_(inverse)
+
+
+def _next_scale(
+    scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int
+) -> Any:
+    """A smaller scale after gradients that are not finite, a larger one after a number of steps without."""
+    import torch
+
+    is_found, count = found_inf != 0, tracker + 1
+    grown = scale * growth
+    is_due = ~is_found & (count == interval)
+    larger = torch.where(torch.isfinite(grown), grown, scale)
+    made = torch.where(is_found, scale * backoff, torch.where(is_due, larger, scale))
+    zero = torch.zeros_like(tracker)
+    tracker.copy_(torch.where(is_found | is_due, zero, count))
+    return scale.copy_(made)
+
+
+_OF_SCALERS: dict[str, Callable[..., Any]] = {
+    "aten._amp_foreach_non_finite_check_and_unscale_.default": _unscaled,
+    "aten._amp_update_scale_.default": _next_scale,
+}
 
 
 def _update_of(name: str) -> Callable[..., None]:

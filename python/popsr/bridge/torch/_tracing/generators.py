@@ -13,7 +13,7 @@ from typing import Any, Self
 from popsr.bridge.torch._locations import current_place, is_users, shown_place
 from popsr.errors import UnsupportedError
 
-__all__ = ["Drawn", "Generators", "check_found", "given_generator", "state_of"]
+__all__ = ["Drawn", "Generators", "check_found", "given_generator", "reachable", "state_of"]
 
 _MOST_OBJECTS = 100_000
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType, types.MethodType)
@@ -180,11 +180,17 @@ def check_found(drawn: Sequence[Drawn]) -> None:
 
 
 def _reachable(root: Any) -> list[Any]:
-    """The generators that an object refers to, through attributes, containers, and functions of the user."""
+    """The generators that an object refers to."""
     import torch
 
-    found: dict[int, Any] = {}
     kind: Any = torch.Generator
+    return list({each._cdata: each for each in reachable(root) if isinstance(each, kind)}.values())
+
+
+def reachable(root: Any) -> Iterator[Any]:
+    """What an object refers to, itself first, through attributes, containers, and functions of the user."""
+    import torch
+
     seen: set[int] = set()
     waiting = collections.deque([root])
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -192,11 +198,9 @@ def _reachable(root: Any) -> list[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, kind):
-            found[value._cdata] = value
-        else:
+        yield value
+        if not isinstance(value, torch.Generator):
             waiting += [each for each in _referents(value) if not isinstance(each, _PLAIN)]
-    return list(found.values())
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None), types.ModuleType, types.BuiltinFunctionType)

@@ -1,45 +1,37 @@
-"""``fully_shard`` of FSDP2 as a module that gathers and reduces in Python, as each parameter's gradient does.
+"""``fully_shard`` of FSDP2 on traced tensors: torch's own code, but for what it does with memory and flat buffers.
 
-Its own hooks manage memory, which a trace has none of. What they compute is this: a parameter is gathered from its
-shards before it is used, and its gradient is scattered, as the mean over the ranks, to the shards.
+Torch's hooks decide when parameters are gathered, when gradients are reduced and by which factors. Here each parameter
+is gathered and reduced by a collective of its own, and no storage is freed: neither changes a value.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._states.storage import aliases
 from popsr.errors import UnsupportedError
 
-__all__ = ["fully_sharded", "is_fully_sharded", "numbers_of_the_step_hashed", "reductions_followed"]
+__all__ = [
+    "check_sharded",
+    "is_fully_sharded",
+    "reductions_followed",
+    "sharding_objects",
+]
 
-_OF_MEMORY = (
-    "reshard",
-    "set_is_last_backward",
-    "set_reshard_after_forward",
-    "set_reshard_after_backward",
-    "set_modules_to_forward_prefetch",
-    "set_modules_to_backward_prefetch",
-    "set_post_optim_event",
-    "set_unshard_in_backward",
-    "set_reduce_scatter_max_input_buffers",
-    "set_allocate_memory_from_process_group_for_comm",
+_REFUSED = (
+    "set_all_reduce_hook",
+    "set_custom_all_gather",
+    "set_custom_reduce_scatter",
+    "set_separate_reduce_scatter_group",
+    "set_symm_mem_for_comm",
 )
-"""Methods of ``FSDPModule`` that change when and where something is computed, and no value."""
-
-_AS_MADE = {
-    "reduce_grads": True,
-    "all_reduce_grads": True,
-    "gradient_divide_factor": None,
-    "reduce_scatter_unused_params": False,
-    "_all_reduce_hook": None,
-}
-"""Attributes of a group of parameters that change what is computed, as ``fully_shard`` leaves them."""
+"""Methods of ``FSDPModule`` that put something of the user, or of a device, in place of a collective."""
 
 
 def is_fully_sharded(model: Any) -> bool:
@@ -49,319 +41,271 @@ def is_fully_sharded(model: Any) -> bool:
     return any(isinstance(each, FSDPModule) for each in model.modules())
 
 
-def fully_sharded(model: Any) -> Any:
-    """The module to trace in its place; parameters, buffers and attributes are shared.
+def check_sharded(model: Any) -> None:
+    """Refuse what is not followed of ``fully_shard``, and let its parameters be shards.
 
     Raises:
-        UnsupportedError: shards of other meshes or axes.
+        UnsupportedError: with the option, or the parameter.
     """
-    import torch
-
-    parts = [each for each in model.modules() if hasattr(each, "_get_fsdp_state")]
+    names = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
     for group in _parameter_groups(model):
-        _check_as_made(group)
-    policies, groups = _policies_of_parameters(model, parts), _groups_of_parameters(model)
-    gather = _gather()
-    inner = _copied(model, _plain_class(model))
-    inner._forward_pre_hooks, inner._forward_hooks = (
-        copy.copy(each) for each in (inner._forward_pre_hooks, inner._forward_hooks)
-    )
-
-    def forward(self: Any, *args: Any, **options: Any) -> Any:
-        whole = {
-            name: gather.apply(p.to_local(), name, groups.get(name), *_groups(name, p), *policies[name])
-            for name, p in self.named_parameters(remove_duplicate=False)
-            if hasattr(p, "placements")
-        }
-        with _without_hooks([*parts, inner]), _casting([*zip(parts, parts, strict=True), (model, inner)]):
-            return torch.func.functional_call(inner, whole, args, options)
-
-    methods = {name: _delegating(model, name) for name in _methods() if hasattr(model, name)}
-    members = {"forward": forward, **methods}
-    shell = _copied(inner, type(f"Sharded{inner.__class__.__name__}", (inner.__class__,), members))
-    shell._forward_pre_hooks, shell._forward_hooks = (
-        type(shell._forward_pre_hooks)(),
-        type(shell._forward_hooks)(),
-    )
-    return shell
+        _check_communication(group)
+        group._to_sharded()
+        for each in group.fsdp_params:
+            if not each.sharded_param.is_meta:
+                each.reset_sharded_param()
+            _check_plain(each, names.get(id(each.sharded_param), each._module_info.param_name))
 
 
-def _copied(module: Any, kind: Any) -> Any:
-    """A shallow copy of a module; ``copy.copy`` calls the constructor of one that was sharded."""
-    made = kind.__new__(kind)
-    made.__dict__ = dict(module.__dict__)
-    return made
+def sharding_objects(model: Any) -> list[Any]:
+    """Objects of ``fully_shard`` whose attributes a step changes."""
+    found: dict[int, Any] = {}
+    for state in _states(model):
+        groups = _groups_of(state)
+        params = [each for group in groups for each in group.fsdp_params]
+        for each in (state, state._state_ctx, state._comm_ctx, *groups, *params):
+            found[id(each)] = each
+    return list(found.values())
 
 
-def _methods() -> list[str]:
-    """Names of what ``fully_shard`` adds to a module for its users."""
-    from torch.distributed.fsdp import FSDPModule
-
-    return [name for name, value in vars(FSDPModule).items() if callable(value) and not name.startswith("_")]
-
-
-def _delegating(model: Any, name: str) -> Any:
-    return lambda _self, *args, **options: getattr(model, name)(*args, **options)
+def _states(model: Any) -> list[Any]:
+    """States of all parts; several modules may share one."""
+    found = [part._get_fsdp_state() for part in model.modules() if hasattr(part, "_get_fsdp_state")]
+    return list(dict.fromkeys(found))
 
 
-def _parameter_groups(model: Any) -> Iterator[Any]:
-    """The groups of parameters that are gathered together, of all parts."""
-    for part in model.modules():
-        if hasattr(part, "_get_fsdp_state"):
-            yield from _parameter_groups_of(part)
-
-
-def _parameter_groups_of(part: Any) -> list[Any]:
-    state = part._get_fsdp_state()
+def _groups_of(state: Any) -> list[Any]:
     if hasattr(state, "_fsdp_param_groups"):
         return list(state._fsdp_param_groups)
     return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
-def _groups_of_parameters(model: Any) -> dict[str, Any]:
-    """The group of each parameter by its name."""
-    found = {each.sharded_param: group for group in _parameter_groups(model) for each in group.fsdp_params}
-    return {name: found.get(p) for name, p in model.named_parameters(remove_duplicate=False)}
+def _parameter_groups(model: Any) -> list[Any]:
+    """The groups of parameters that are gathered together, of all parts."""
+    return [group for state in _states(model) for group in _groups_of(state)]
 
 
-def _check_as_made(group: Any, *, but: tuple[str, ...] = ()) -> None:
-    """Refuse options of a group of parameters that are not followed.
+def _check_communication(group: Any) -> None:
+    """Refuse collectives and hooks of the user in place of torch's.
 
     Raises:
-        UnsupportedError: with the name of the option.
+        UnsupportedError: with the name of the method that sets it.
     """
-    found = {name: getattr(group, name, value) for name, value in _AS_MADE.items() if name not in but}
-    found = {name: value for name, value in found.items() if value is not _AS_MADE[name]}
-    for name in ("_all_gather_comm", "_reduce_scatter_comm"):
+    found = ["set_all_reduce_hook"] if getattr(group, "_all_reduce_hook", None) else []
+    for name, method in (("_all_gather_comm", _REFUSED[1]), ("_reduce_scatter_comm", _REFUSED[2])):
         kind = type(getattr(group, name, None)).__name__
         if not kind.startswith(("Default", "ProcessGroupAlloc", "NoneType")):
-            found[name] = kind
+            found.append(method)
     if found:
-        name, value = next(iter(found.items()))
         raise UnsupportedError(
-            f"trace_step: an option of fully_shard is not followed, got {name.lstrip('_')} = {shown(value)}, expected "
-            "it as fully_shard makes it"
+            f"trace_step: FSDPModule.{found[0]} is not followed, got a module on which it was called, expected the "
+            "collectives of fully_shard"
+        )
+
+
+def _check_plain(p: Any, name: str) -> None:
+    """Refuse a parameter that gathers itself.
+
+    Raises:
+        UnsupportedError: with its class.
+    """
+    if hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather"):
+        kind = type(p._sharded_local_tensor).__name__
+        raise UnsupportedError(
+            f"trace_step: parameter {shown(name)} is gathered by a method of its own, got {kind}.fsdp_pre_all_gather, "
+            "expected plain tensors"
         )
 
 
 @contextlib.contextmanager
 def reductions_followed(model: Any) -> Iterator[None]:
-    """Follow what a step switches of a module of ``fully_shard``, or refuse it.
-
-    Gradients of a backward pass that is not to reduce are added to those of the next that does.
+    """Let ``fully_shard`` gather and reduce the traced parameters that a model has.
 
     Args:
-        model: the module.
+        model: the module, with traced tensors as parameters.
     Raises:
-        UnsupportedError: a switch is not followed, or gradients are left at the end of the step.
+        UnsupportedError: a method that is not followed is called, or something is left for the next step.
     """
-    from torch.distributed.fsdp import FSDPModule
-
-    groups = list(_parameter_groups(model))
-    kept = {name: vars(FSDPModule)[name] for name in _methods()}
-
-    try:
-        for name in kept:
-            if name in _OF_MEMORY:
-                setattr(FSDPModule, name, lambda _self, *_, **__: None)
-            elif name != "set_requires_gradient_sync":
-                setattr(FSDPModule, name, functools.partialmethod(_refuse, name))
+    groups = _parameter_groups(model)
+    params = [each for group in groups for each in group.fsdp_params]
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in _replacements(params):
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        for each in params:
+            _bind(each)
         yield
-        left = [name for group in groups for name in getattr(group, "_popsr_parts", ())]
-        if left or any(not group.reduce_grads for group in groups):
-            raise UnsupportedError(
-                "trace_step: gradients of fully_shard are not reduced when the step ends, got "
-                f"set_requires_gradient_sync(False){f' of {shown(left[0])}' if left else ''}, expected a last backward "
-                "pass that reduces"
-            )
-    finally:
-        for name, method in kept.items():
-            setattr(FSDPModule, name, method)
+        _check_left(groups)
         for group in groups:
-            group.reduce_grads = group.all_reduce_grads = True
-            vars(group).pop("_popsr_parts", None)
+            group._to_sharded()
 
 
-def _plain_class(model: Any) -> Any:
-    """The class of a module before it was sharded."""
+def _bind(p: Any) -> None:
+    """Let a parameter be the traced one that its module has, of which nothing is gathered yet."""
+    p.sharded_param = p._module_info.module._parameters[p._module_info.param_name]
+    p._sharded_param_data = p.sharded_param._local_tensor.view(-1)
+    p.all_gather_outputs = []
+    p.unsharded_accumulated_grad = None
+    vars(p).pop("_unsharded_param", None)
+
+
+def _check_left(groups: list[Any]) -> None:
+    """Refuse gradients that are not reduced when the step ends, and parameters that changed and are still gathered.
+
+    Raises:
+        UnsupportedError: with the method that is missing.
+    """
+    for group in groups:
+        for each in group.fsdp_params:
+            gathered = getattr(each, "_unsharded_param", None)
+            if each.unsharded_accumulated_grad is not None or getattr(gathered, "grad", None) is not None:
+                raise _left("set_requires_gradient_sync(False)", each)
+        if getattr(group, "_partial_reduce_output", None):
+            raise _left("set_requires_all_reduce(False)", group.fsdp_params[0])
+    written = _written_of_trace()
+    kept = [each for group in groups if not group.is_sharded for each in group.fsdp_params]
+    changed = next((p for p in kept if written(p.sharded_param) or written(p._unsharded_param)), None)
+    if changed is not None:
+        raise UnsupportedError(
+            f"trace_step: the old values of {shown(changed._param_fqn)} are still gathered when the step ends, and are "
+            "used by the next one, got a forward pass without a backward pass, or set_reshard_after_backward(False), "
+            "expected reshard() of the module at the end of the step"
+        )
+
+
+def _written_of_trace() -> Callable[[Any], bool]:
+    """A function that says if an op of the trace so far has written a tensor, or another one in its memory."""
+    from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode, get_proxy_slot
+
+    tracer: Any = getattr(get_innermost_proxy_mode(), "tracer", None)
+    roots, writes = aliases(list(tracer.graph.nodes))
+    targets = {root for root, _ in writes}
+
+    def is_written(t: Any) -> bool:
+        slot: Any = get_proxy_slot(getattr(t, "_local_tensor", t), tracer, None)
+        return slot is None or roots[slot.proxy.node] in targets
+
+    return is_written
+
+
+def _left(switch: str, p: Any) -> UnsupportedError:
+    return UnsupportedError(
+        f"trace_step: gradients of fully_shard are not reduced when the step ends, got {switch} of "
+        f"{shown(p._param_fqn)}, expected a last backward pass that reduces"
+    )
+
+
+def _replacements(params: list[Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Functions of torch by module and name, with those in their place.
+
+    Args:
+        params: the parameters that are followed.
+    """
+    import torch
     from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param, _fsdp_param_group
 
-    return type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
-
-
-def _policies_of_parameters(model: Any, parts: list[Any]) -> dict[str, tuple[Any, Any]]:
-    """Element types in which each parameter is gathered and its gradient is reduced, by name; None: its own."""
-    found: dict[Any, tuple[Any, Any]] = {}
-    for part in parts:
-        policy = part._get_fsdp_state()._mp_policy
-        for group in _parameter_groups_of(part):
-            for each in group.fsdp_params:
-                found[each.sharded_param] = policy.param_dtype, policy.reduce_dtype
-    return {name: found.get(p, (None, None)) for name, p in model.named_parameters(remove_duplicate=False)}
+    known = {id(each) for each in params}
+    yield _fsdp_param_group, "foreach_all_gather", functools.partial(_gathered, known)
+    yield _fsdp_param_group, "foreach_all_gather_copy_out", torch.no_grad()(_refilled)
+    reduce = _fsdp_param_group.foreach_reduce
+    yield _fsdp_param_group, "foreach_reduce", functools.partial(_reduced, reduce)
+    yield _fsdp_collectives, "foreach_reduce_scatter_copy_in", _flattened
+    factors = _fsdp_collectives._get_gradient_divide_factors
+    yield _fsdp_collectives, "_get_gradient_divide_factors", functools.partial(_divided, factors)
+    yield _fsdp_param.FSDPParam, "reset_sharded_param", lambda _self: None
+    for module in (_fsdp_param, _fsdp_param_group):
+        for name in ("alloc_storage", "free_storage"):
+            if hasattr(module, name):
+                yield module, name, lambda _t: None
+    for name in _REFUSED:
+        if hasattr(FSDPModule, name):
+            yield FSDPModule, name, functools.partialmethod(_refuse, name)
 
 
 def _refuse(_self: Any, name: str, *_: Any, **__: Any) -> None:
     raise UnsupportedError(
         f"trace_step: FSDPModule.{name} is not read at {shown_place(current_place())}, got a call in a step, expected "
-        "set_requires_gradient_sync, or methods that change no value"
+        "the collectives of fully_shard"
     )
 
 
-@contextlib.contextmanager
-def numbers_of_the_step_hashed() -> Iterator[None]:
-    """Let DTensor look up ops whose operands are numbers that are known only when the step runs, such as a count."""
-    from torch.distributed.tensor._op_schema import OpSchema
+def _gathered(known: set[int], params: list[Any], group: Any, *_: Any) -> Any:
+    """The whole of each parameter, flat and in the order of its shards, as the result of a gather.
 
-    kept = OpSchema.__hash__, OpSchema.__eq__
-
-    def hashed(self: Any) -> int:
-        try:
-            return int(kept[0](self))
-        except RuntimeError:  # a symbol without a value
-            return id(self)
-
-    def equal(self: Any, other: Any) -> bool:
-        try:
-            return self is other or bool(kept[1](self, other))
-        except RuntimeError:
-            return False
-
-    members: Any = OpSchema
-    members.__hash__, members.__eq__ = hashed, equal
-    try:
-        yield
-    finally:
-        members.__hash__, members.__eq__ = kept
-
-
-@contextlib.contextmanager
-def _casting(called: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Let modules cast what they are given and what they return, as their policies say.
-
-    Args:
-        called: parts with a policy, and the module that is called in place of each.
+    Raises:
+        UnsupportedError: a module that is not the model's.
     """
-    handles = []
-    for part, module in called:
-        policy = part._get_fsdp_state()._mp_policy if hasattr(part, "_get_fsdp_state") else None
-        if policy is None or (
-            part is module and any(part is root for root, other in called if other is not root)
-        ):
-            continue  # without a policy, or the root, in whose place another is called
-        if policy.param_dtype and policy.cast_forward_inputs:
-            handles.append(
-                module.register_forward_pre_hook(_cast_inputs(policy.param_dtype), with_kwargs=True)
+    import torch
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import AllGatherResult
+
+    calls: Any = torch.ops._c10d_functional
+    made = []
+    for each in params:
+        if id(each) not in known:
+            raise UnsupportedError(
+                f"trace_step: a module of fully_shard outside of the model is called at "
+                f"{shown_place(current_place())}, got one with {shown(each._param_fqn)}, expected it in the model"
             )
-        if policy.output_dtype:
-            handles.append(module.register_forward_hook(_cast_outputs(policy.output_dtype)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+        with torch.no_grad():
+            (shard,) = each.all_gather_inputs
+            whole = calls.all_gather_into_tensor(shard.contiguous(), group.size(), group.group_name)
+            made.append(calls.wait_tensor(whole))
+    empty: Any = AllGatherResult(*(None for _ in AllGatherResult._fields))  # type: ignore[arg-type]
+    return empty._replace(all_gather_output=made)
 
 
-def _cast_inputs(dtype: Any) -> Any:
-    return lambda _module, args, options: _cast((args, options), dtype)
-
-
-def _cast_outputs(dtype: Any) -> Any:
-    return lambda _module, _args, made: _cast(made, dtype)
-
-
-def _cast(values: Any, dtype: Any) -> Any:
-    """Floats of any structure in another type."""
+def _refilled(result: Any, params: list[Any], group: Any) -> None:
+    """Put what was gathered where the unsharded parameters are views of, without a count of the write."""
     import torch
-    import torch.utils._pytree as trees
 
-    def one(value: Any) -> Any:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.to(dtype) if is_float else value
+    for each, flat in zip(params, result.all_gather_output, strict=True):
+        dim, whole = each.fsdp_placement.dim, flat
+        if dim and each.sharded_state.name == "SHARDED":
+            parts = flat.view(group.size(), *each.padded_sharded_param_size)
+            whole = torch.cat(parts.unbind(0), dim).reshape(-1)
+        if not each.all_gather_outputs:
+            each.all_gather_outputs = [whole]
+        else:
+            (out,) = each.all_gather_outputs
+            with torch.autograd._unsafe_preserve_version_counter(out):
+                out.copy_(whole)
 
-    return trees.tree_map(one, values)
 
-
-def _groups(name: str, p: Any) -> tuple[Any, Any]:
-    """The process group that a parameter is sharded over, and the one that repeats the shards or None."""
-    mesh, placements = p.device_mesh, p.placements
-    *repeated, shard = placements
-    fits = (
-        shard.is_shard()
-        and shard.dim == 0
-        and len(repeated) < 2
-        and all(each.is_replicate() for each in repeated)
-    )
-    if not fits or p.shape[0] % mesh.size(mesh.ndim - 1):
+def _reduced(reduce: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Torch's reduction, parameter by parameter; gradients that wait for an all-reduce are kept by parameter."""
+    call = inspect.signature(reduce).bind(*args, **options)
+    call.apply_defaults()
+    params, grads = call.arguments["fsdp_params"], list(call.arguments["unsharded_grads"])
+    waiting = call.arguments["partial_reduce_output"] or {}
+    if waiting and list(waiting) != params:
         raise UnsupportedError(
-            f"trace_step: parameter {shown(name)} is not cut into equal parts, got {tuple(p.shape)} as {placements} "
-            f"on {mesh.size(mesh.ndim - 1)} ranks, expected shards of its first axis over the last axis of the mesh"
+            "trace_step: passes before set_requires_all_reduce(True) have gradients of different parameters, got "
+            f"{len(waiting)} and then {len(params)} of them, expected the same ones"
         )
-    return mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if repeated else None
+    left: dict[Any, Any] = {}
+    made: Any = None
+    for each, grad in zip(params, grads, strict=True):
+        call.arguments |= {"fsdp_params": [each], "unsharded_grads": [grad]}
+        call.arguments["partial_reduce_output"] = waiting.get(each)
+        made = reduce(*call.args, **call.kwargs)
+        if made[-1] is not None:
+            left[each] = made[-1]
+    return (*made[:-1], left or None)
 
 
-def _gather() -> Any:
-    import torch
-
-    calls = torch.ops._c10d_functional
-
-    class Gather(torch.autograd.Function):
-        """The whole of a parameter; of its gradient the shard of the mean over all ranks."""
-
-        @staticmethod
-        def forward(
-            ctx: Any, shard: Any, name: str, owner: Any, within: Any, across: Any, dtype: Any, reduced: Any
-        ) -> Any:
-            ctx.groups, ctx.reduced, ctx.dtype = (within, across), reduced, shard.dtype
-            ctx.name, ctx.owner = name, owner
-            part = shard.contiguous() if dtype is None else shard.contiguous().to(dtype)
-            return calls.wait_tensor(calls.all_gather_into_tensor(part, within.size(), within.group_name))
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
-            within, across = ctx.groups
-            grad = grad.contiguous() if ctx.reduced is None else grad.contiguous().to(ctx.reduced)
-            grad = _with_parts(ctx.owner, ctx.name, grad)
-            if grad is None:
-                return (None,) * 7
-            part = calls.reduce_scatter_tensor(grad, "avg", within.size(), within.group_name)
-            part = calls.wait_tensor(part)
-            if across is not None:
-                part = calls.wait_tensor(calls.all_reduce(part, "avg", across.group_name))
-            return part.to(ctx.dtype), *(None,) * 6
-
-    return Gather
+def _flattened(grads: list[Any], out: Any, _world: int) -> None:
+    """The one gradient that is reduced at a time, whose parts are of one size."""
+    (grad,) = grads
+    out.copy_(grad.reshape(-1))
 
 
-def _with_parts(group: Any, name: str, grad: Any) -> Any:
-    """The gradient with those that were not reduced before; None while its group does not reduce."""
-    if group is None:
-        return grad
-    _check_as_made(group, but=("reduce_grads", "all_reduce_grads"))
-    parts = vars(group).setdefault("_popsr_parts", {})
-    before = parts.pop(name, None)
-    grad = grad if before is None else before + grad
-    if group.reduce_grads:
-        return grad
-    parts[name] = grad
-    return None
+def _divided(factors: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Torch's factors and reductions; a sum of multiples, which NCCL alone has, as a division and a sum."""
+    import torch.distributed as dist
 
-
-@contextlib.contextmanager
-def _without_hooks(parts: list[Any]) -> Iterator[None]:
-    """Take the hooks of ``fully_shard`` away for a while."""
-    states = [part._get_fsdp_state() for part in parts if hasattr(part, "_get_fsdp_state")]
-    own = {
-        handle.id
-        for state in states
-        for handle in (state._pre_forward_hook_handle, state._post_forward_hook_handle)
-        if handle is not None
-    }
-    kept = [(part, part._forward_pre_hooks, part._forward_hooks) for part in parts]
-    try:
-        for part, before, after in kept:
-            part._forward_pre_hooks = type(before)((k, v) for k, v in before.items() if k not in own)
-            part._forward_hooks = type(after)((k, v) for k, v in after.items() if k not in own)
-        yield
-    finally:
-        for part, before, after in kept:
-            part._forward_pre_hooks, part._forward_hooks = before, after
+    before, after, scatter, reduce = factors(*args, **options)
+    if getattr(getattr(scatter, "op", scatter), "name", "") == "PREMUL_SUM":
+        _, factor = scatter.__getstate__()
+        return 1 / factor, after, dist.ReduceOp.SUM, reduce
+    return before, after, scatter, reduce

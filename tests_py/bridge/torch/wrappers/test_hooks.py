@@ -13,8 +13,8 @@ import torch.distributed as dist  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
-from tests_py.bridge.torch import wrapped  # noqa: E402
-from tests_py.bridge.torch.wrapped import Made, Two, loss, outcome, plain, sgd, updated  # noqa: E402
+from tests_py.bridge.torch.wrappers import wrapped  # noqa: E402
+from tests_py.bridge.torch.wrappers.wrapped import Made, Two, loss, outcome, plain, sgd, updated  # noqa: E402
 
 
 def mean(p: Any) -> None:

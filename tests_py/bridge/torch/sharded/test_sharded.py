@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numpy as np
 import pytest
 
 import popsr.bridge.torch as bridge
-from popsr.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -25,8 +22,8 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     parallelize_module,
 )
 
-from tests_py.bridge.torch import gloo, models  # noqa: E402
-from tests_py.bridge.torch.test_steps import adamw, compare, sgd  # noqa: E402
+from tests_py.bridge.torch import models  # noqa: E402
+from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
 
 
 def _part(p: Any, mesh: Any, placement: Any) -> Any:
@@ -128,112 +125,6 @@ def test_precision_of_its_own() -> None:
     assert reduced
     assert not any("bf" in t for t in reduced)
     assert any("bf" in t for t in str(made.ir).splitlines() if "replicated_all_gather" in t)
-
-
-def bare() -> Any:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    return fully_shard(models.seeded(nn.Linear(6, 4)), mesh=mesh)
-
-
-def accumulating(model: Any, optimizer: Any, x: Any, y: Any) -> None:
-    optimizer.zero_grad()
-    model.set_requires_gradient_sync(False)
-    F.cross_entropy(model(x), y).backward()
-    model.set_requires_gradient_sync(True)
-    F.cross_entropy(model(2 * x), y).backward()
-    optimizer.step()
-
-
-def beside_adapters() -> Any:
-    """Plain parameters, whose hooks average their gradients, beside a base in shards."""
-
-    class Adapted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.base, self.adapter = bare(), models.seeded(nn.Linear(6, 4))
-            for p in self.adapter.parameters():
-                p.register_post_accumulate_grad_hook(
-                    lambda p: dist.all_reduce(p.grad.div_(dist.get_world_size())) and None
-                )
-
-        def forward(self, x: Any) -> Any:
-            return self.base(x) + self.adapter(x)
-
-    return Adapted()
-
-
-SHARDED: dict[str, tuple[Any, Any, Any]] = {
-    "bare": (bare, sgd, models.plain_step),
-    "adamw": (sharded(2), adamw(), models.plain_step),
-    "adamw foreach": (sharded(2), adamw(foreach=True), models.plain_step),
-    "accumulating": (sharded(2), sgd, accumulating),
-    "beside adapters": (beside_adapters, sgd, models.plain_step),
-}
-
-
-def real_states(times: int) -> dict[str, dict[str, gloo.Bits]]:
-    found = {}
-    for name, (model, optimizer, step) in SHARDED.items():
-        made = model()
-        updater = optimizer(made)
-        for _ in range(times):
-            step(made, updater, *models.labelled(dist.get_rank()))
-        found[name] = gloo.states(made, updater)
-    return found
-
-
-@functools.cache
-def real() -> list[Any]:
-    return gloo.run(2, real_states, 2)
-
-
-@pytest.mark.parametrize("name", SHARDED)
-def test_two_steps_are_those_of_gloo(name: str) -> None:
-    model, optimizer, step = SHARDED[name]
-    made = bridge.trace_step(step, model, optimizer, models.labelled, replicas=2)
-    assert made.prove().ok
-    made.run()
-    got = made.run()
-    for path in real()[0][name]:
-        for rank, states in enumerate(real()):
-            kind, shape, raw = states[name][path]
-            assert kind == "torch.float32"
-            wanted = np.frombuffer(raw, np.float32).reshape(shape)
-            np.testing.assert_allclose(got[path][rank], wanted, rtol=1e-4, atol=1e-6, err_msg=path)
-
-
-def never_reduced(model: Any, optimizer: Any, x: Any, y: Any) -> None:
-    model.set_requires_gradient_sync(False)
-    models.plain_step(model, optimizer, x, y)
-
-
-def switched(model: Any, optimizer: Any, x: Any, y: Any) -> None:
-    model.set_requires_all_reduce(False)
-    models.plain_step(model, optimizer, x, y)
-
-
-def divided() -> Any:
-    model = sharded(2)()
-    model.set_gradient_divide_factor(3.0)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("model", "step", "told"),
-    [
-        (sharded(2), never_reduced, r"gradients of fully_shard are not reduced when the step ends"),
-        (sharded(2), switched, r"FSDPModule.set_requires_all_reduce is not read at .*test_sharded"),
-        (divided, models.plain_step, r"got gradient_divide_factor = 3.0"),
-    ],
-)
-def test_switches_that_are_refused(model: Any, step: Any, told: str) -> None:
-    with pytest.raises(UnsupportedError, match=told):
-        bridge.trace_step(step, model, sgd, models.labelled, replicas=2)
-
-
-def test_parts_of_different_sizes_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"'first.weight' is not cut into equal parts"):
-        bridge.trace_step(models.plain_step, sharded(3), sgd, models.labelled, replicas=3)
 
 
 class Rows(nn.Module):

@@ -1,0 +1,172 @@
+"""Lints of steps that are in step: those that make a proof suspicious, and those that are right or harmless."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from popsr.analysis import Lint
+from popsr.analysis._drift import short_partition
+from popsr.bridge._arguments import Step
+from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._multiples import _Program, _Reduction
+from popsr.op import Op
+
+__all__ = ["SUSPICIOUS", "Redundancy"]
+
+SUSPICIOUS = ("L6", "L7", "L10", "L11")
+"""Codes of lints with which replicas may stay equal and still compute the wrong thing."""
+
+_WORDS = {"add": "sum", "square_add": "sum", "mul": "product", "and": "minimum", "or": "maximum"}
+_WORDS |= {"mean": "mean", "min": "minimum", "max": "maximum"}
+_SUMS = frozenset(["add", "mul", "square_add"])
+_REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
+
+
+class Redundancy:
+    """Collectives of values that are equal already (lints L6): which of them change what a step computes.
+
+    Args:
+        step: the step.
+        derivatives: the ops of its backward passes.
+    """
+
+    def __init__(self, step: Step, derivatives: Derivatives) -> None:
+        """Nothing is looked at before the first question."""
+        self._step, self._derivatives = step, derivatives
+
+    def is_of_backward(self, lint: Lint) -> bool:
+        """True for a sum that a framework's backward pass takes, and that the step's means undo.
+
+        A sum inside of a loss becomes a sum of its derivative, which is equal on the replicas that share the loss.
+        It is the derivative of the sum of their losses: right as soon as gradients are averaged over these replicas.
+        A mean in a loss becomes a mean of its derivative, which changes nothing.
+        """
+        op = lint.op
+        if op is None or lint.code != "L6" or op.id not in self._derivatives or op.kind not in _REDUCTIONS:
+            return False
+        if self._is_mean(op.id):
+            return True
+        return not self._reaches_states(op.id, self._is_mean_over(op.id))
+
+    def is_harmless(self, lint: Lint) -> bool:
+        """True for a collective that leaves values as they are and tells of no mistake: its bytes are in vain.
+
+        A mean of equal values is their value. Of a gradient that was reduced before, it is a sign that one of the two
+        was not meant. A sum of constants is a count.
+        """
+        op = lint.op
+        if op is None or op.kind == "replicated_broadcast":
+            return op is not None
+        reduction = op.attributes.get("op")
+        if reduction in _SUMS and not self._is_mean(op.id):
+            operand = self._program.core.op_inputs(op.id)[0]
+            return operand is not None and self._program.is_constant(operand)
+        if not self._reaches_states(op.id, lambda _: False):
+            return True
+        return op.kind in _REDUCTIONS and (
+            not self._is_mean(op.id) or not self._is_of_reduced_gradient(op.id)
+        )
+
+    def in_words(self, lint: Lint) -> Lint:
+        """A lint L6 in words that fit programs of every framework; of a program of popsr as it is."""
+        op = lint.op
+        if op is None or lint.code != "L6" or not self._states:
+            return lint
+        what = "mean" if self._is_mean(op.id) else _WORDS.get(op.attributes.get("op", ""), op.kind)
+        grouping = op.attributes.get("group") or self._step.ir.replica_grouping()
+        text = f"{what} over {short_partition(grouping.partition)} of values that are equal there already"
+        if what in ("sum", "product") and op.id in self._derivatives:
+            text += f": the backward pass takes it, and gradients are {lint.cost} times too large where no mean follows"
+        elif what in ("sum", "product"):
+            text += f": each is taken {lint.cost} times; take the mean, or leave it out"
+        elif what == "mean" and not self.is_harmless(lint):
+            text += ", as their gradient was reduced before: a sum stays a sum; one of the two is too much"
+        else:
+            text += ": it changes nothing"
+        return dataclasses.replace(lint, text=text)
+
+    @functools.cached_property
+    def _program(self) -> _Program:
+        return _Program(self._step.ir)
+
+    @functools.cached_property
+    def _reductions(self) -> Mapping[int, _Reduction]:
+        return {each.op: each for each in self._program.reductions()}
+
+    def _is_mean(self, op: int) -> bool:
+        """True for a mean, also for a sum that is divided by the number of its values."""
+        found = self._reductions.get(op)
+        if found is not None:
+            return found.mean is True
+        return self._program.core.op_attributes(op).get("op") == "mean"
+
+    def _is_mean_over(self, op: int) -> Callable[[int], bool]:
+        """Of an op: whether it is a mean over all replicas that another one reduces over."""
+        mine = self._reductions.get(op)
+
+        def is_mean(other: int) -> bool:
+            found = self._reductions.get(other)
+            covers = mine is not None and found is not None and mine.group.refines(found.group)
+            return covers and self._is_mean(other)
+
+        return is_mean
+
+    @functools.cached_property
+    def _states(self) -> frozenset[int]:
+        """New values of states; none where the importer does not say."""
+        return frozenset(each.result._id for each in self._step.states if each.result is not None)
+
+    # Ways of values
+
+    @functools.cached_property
+    def _callers(self) -> Mapping[int, Sequence[int]]:
+        """By tensor that a graph returns the ops that run the graph."""
+        found: dict[int, list[int]] = {}
+        for op in self._program.core.ops_with_graphs():
+            for graph in Op(self._step.ir, op).called_graphs:
+                for tensor in graph.outputs:
+                    found.setdefault(tensor._id, []).append(op)
+        return found
+
+    def _reaches_states(self, op: int, ends: Callable[[int], bool]) -> bool:
+        """True if a new value of a state may depend on an op's result by a way without an op that ``ends`` it."""
+        core, program = self._program.core, self._program
+        if not self._states:
+            return True
+        seen, left = set[int](), list(core.op_outputs(op))
+        while left:
+            tensor = left.pop()
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            if tensor in self._states:
+                return True
+            users = (*program.users.get(tensor, ()), *self._callers.get(tensor, ()))
+            left += [out for user in users if not ends(user) for out in core.op_outputs(user)]
+        return False
+
+    def _is_of_reduced_gradient(self, op: int) -> bool:
+        """True if an op's operand depends on a derivative and on a reduction, or where that cannot be told."""
+        core = self._program.core
+        if core.op_graph(op) != 0:
+            return True
+        with_graphs = set(core.ops_with_graphs())
+        seen, left = set[int](), _producers(self._program, op)
+        while left:
+            each = left.pop()
+            if each in with_graphs:
+                return True
+            if each not in seen:
+                seen.add(each)
+                left += _producers(self._program, each)
+        is_gradient = not self._derivatives or any(each in self._derivatives for each in seen)
+        return is_gradient and any(self._program.kinds[each] in _REDUCTIONS for each in seen)
+
+
+def _producers(program: _Program, op: int) -> list[int]:
+    """The ops that make the operands of one."""
+    operands: Iterable[int | None] = program.core.op_inputs(op)
+    found = (program.producer(each) for each in operands if each is not None)
+    return [each for each in found if each >= 0]

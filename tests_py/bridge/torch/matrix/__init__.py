@@ -1,0 +1,1 @@
+"""Models × parallelism × optimisers: what is read of each, held against real ranks."""

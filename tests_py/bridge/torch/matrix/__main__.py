@@ -1,0 +1,48 @@
+"""The matrix of docs/what_is_read.md: ``python -m tests_py.bridge.torch.matrix`` runs it and writes the page."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+from tests_py.bridge.torch.matrix.cells import CELLS, PLANTS
+from tests_py.bridge.torch.matrix.judging import judged
+from tests_py.bridge.torch.matrix.table import ON_PAGE, REFUSED, state_of, table
+
+_STRIDE = 5
+
+
+def main() -> None:
+    """Run the cells, tell each, and write the page if they are without bugs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plant", default="", choices=PLANTS)
+    parser.add_argument(
+        "--kept", type=Path, help="file of outcomes, of which those that are read are not run again"
+    )
+    parser.add_argument("--minutes", type=float, default=1e9, help="after which no more cells are run")
+    asked = parser.parse_args()
+    kept = json.loads(asked.kept.read_text()) if asked.kept and asked.kept.exists() else {}
+    first = time.time()
+    for cell in (cell for k in range(_STRIDE) for cell in CELLS[k::_STRIDE]):  # early ones are of all kinds
+        key = " / ".join((cell.model, cell.parallel, cell.optimizer, asked.plant))
+        if state_of(kept.get(key, "")) not in ("", REFUSED) or time.time() - first > 60 * asked.minutes:
+            continue
+        began = time.process_time()
+        (outcome,) = judged([dataclasses.replace(cell, plant=asked.plant)])
+        kept[key] = outcome.text
+        print(f"{time.process_time() - began:.1f} s  {key}: {outcome.text}", flush=True)
+        for name in ("false", "drifts", "alarms"):
+            if getattr(outcome, name):
+                print(f"    {name}: {getattr(outcome, name)[:4]}", flush=True)
+        if asked.kept:
+            asked.kept.write_text(json.dumps(kept, indent=1))
+    if not asked.plant:
+        texts = [kept.get(" / ".join((each.model, each.parallel, each.optimizer, "")), "") for each in CELLS]
+        ON_PAGE.write(table(texts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Ways to shard a module, and to run it, against gloo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests_py.bridge.torch.sharded import forms, parallel_forms
+from tests_py.bridge.torch.sharded.judging import check_form
+
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")  # torch's own, of a Linear with a bias
+
+ALWAYS = {"hybrid", "hybrid, accumulating both", "fully_shard, sequence"}
+"""Forms of four ranks that are tried in each run."""
+
+
+def _names(table: dict[str, Any]) -> list[Any]:
+    slow = pytest.mark.slow
+    return [
+        pytest.param(name, marks=() if form.world == 2 or name in ALWAYS else slow)
+        for name, form in table.items()
+    ]
+
+
+@pytest.mark.parametrize("name", _names(forms.FORMS))
+def test_fully_shard(name: str) -> None:
+    assert check_form(forms.__name__, name).ok
+
+
+@pytest.mark.parametrize("name", _names(parallel_forms.FORMS))
+def test_parallel(name: str) -> None:
+    assert check_form(parallel_forms.__name__, name).ok
