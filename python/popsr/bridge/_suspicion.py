@@ -54,7 +54,7 @@ class Redundancy:
         """True for a collective that leaves values as they are and tells of no mistake: its bytes are in vain.
 
         A mean of equal values is their value. Of a gradient that was reduced before, it is a sign that one of the two
-        was not meant. A sum of constants is a count.
+        was not meant. A sum of constants is a count, outside of a backward pass.
         """
         op = lint.op
         if op is None or op.kind == "replicated_broadcast":
@@ -62,7 +62,8 @@ class Redundancy:
         reduction = op.attributes.get("op")
         if reduction in _SUMS and not self._is_mean(op.id):
             operand = self._program.core.op_inputs(op.id)[0]
-            return operand is not None and self._program.is_constant(operand)
+            is_count = op.id not in self._derivatives and operand is not None
+            return is_count and self._program.is_constant(operand)
         if not self._reaches_states(op.id, lambda _: False):
             return True
         return op.kind in _REDUCTIONS and (
