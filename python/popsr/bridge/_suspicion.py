@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Step
-from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._derivatives import LINEAR, Derivatives
 from popsr.bridge._multiples import _Program, _Reduction
 from popsr.op import Op
 
@@ -22,6 +22,8 @@ _WORDS = {"add": "sum", "square_add": "sum", "mul": "product", "and": "minimum",
 _WORDS |= {"mean": "mean", "min": "minimum", "max": "maximum"}
 _SUMS = frozenset(["add", "mul", "square_add"])
 _REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
+_MOVED = LINEAR | _REDUCTIONS | {"replicated_all_gather"}
+"""Ops behind which a gradient still is one."""
 
 
 class Redundancy:
@@ -149,7 +151,7 @@ class Redundancy:
         return False
 
     def _is_of_reduced_gradient(self, op: int) -> bool:
-        """True if an op's operand depends on a derivative and on a reduction, or where that cannot be told."""
+        """True if an op's operand is linear in a gradient that was reduced, or where that cannot be told."""
         core = self._program.core
         if core.op_graph(op) != 0:
             return True
@@ -161,7 +163,7 @@ class Redundancy:
                 return True
             if each not in seen:
                 seen.add(each)
-                left += _producers(self._program, each)
+                left += _producers(self._program, each) if self._program.kinds[each] in _MOVED else []
         is_gradient = not self._derivatives or any(each in self._derivatives for each in seen)
         return is_gradient and any(self._program.kinds[each] in _REDUCTIONS for each in seen)
 
