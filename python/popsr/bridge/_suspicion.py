@@ -39,18 +39,23 @@ class Redundancy:
         self._step, self._derivatives = step, derivatives
 
     def is_of_backward(self, lint: Lint) -> bool:
-        """True for a sum that a framework's backward pass takes, and that the step's means undo.
+        """True for a sum that a framework's backward pass takes, and that is right with what the step makes of it.
 
         A sum inside of a loss becomes a sum of its derivative, which is equal on the replicas that share the loss.
         It is the derivative of the sum of their losses: right as soon as gradients are averaged over these replicas.
-        A mean in a loss becomes a mean of its derivative, which changes nothing.
+        Where the loss is not linear in a sum of one element, as a contrastive one is not, it may be each replica's
+        own, and a sum of gradients is right too. A mean in a loss becomes a mean of its derivative, which changes
+        nothing.
         """
         op = lint.op
         if op is None or lint.code != "L6" or op.id not in self._derivatives or op.kind not in _REDUCTIONS:
             return False
         if self._is_mean(op.id):
             return True
-        return not self._reaches_states(op.id, self._is_mean_over(op.id))
+        operand = op.inputs[0]
+        assert operand is not None
+        may_be_summed = not operand.shape and not self._program.is_constant(operand._id)
+        return not self._reaches_states(op.id, self._covers(op.id, only_means=not may_be_summed))
 
     def is_harmless(self, lint: Lint) -> bool:
         """True for a collective that leaves values as they are and tells of no mistake: its bytes are in vain.
@@ -105,16 +110,17 @@ class Redundancy:
             return found.mean is True
         return self._program.core.op_attributes(op).get("op") == "mean"
 
-    def _is_mean_over(self, op: int) -> Callable[[int], bool]:
-        """Of an op: whether it is a mean over all replicas that another one reduces over."""
+    def _covers(self, op: int, *, only_means: bool) -> Callable[[int], bool]:
+        """Of an op: whether it is a reduction, or a mean, over all replicas that another one reduces over."""
         mine = self._reductions.get(op)
 
-        def is_mean(other: int) -> bool:
+        def covers(other: int) -> bool:
             found = self._reductions.get(other)
-            covers = mine is not None and found is not None and mine.group.refines(found.group)
-            return covers and self._is_mean(other)
+            if mine is None or found is None or not mine.group.refines(found.group):
+                return False
+            return not only_means or self._is_mean(other)
 
-        return is_mean
+        return covers
 
     @functools.cached_property
     def _states(self) -> frozenset[int]:

@@ -134,6 +134,12 @@ def of_sums(w: Any, x: Any) -> Any:
     return lax.psum(jnp.sum((x @ w) ** 2), "data") / lax.psum(jnp.ones(()) * x.shape[0], "data")
 
 
+def of_all(w: Any, x: Any) -> Any:
+    """A contrastive loss."""
+    mine = local(w, x)
+    return mine - jnp.log(lax.psum(jnp.exp(mine), "data"))
+
+
 def total(g: Any) -> Any:
     return lax.psum(g, "data")
 
@@ -145,6 +151,7 @@ DATA: dict[str, tuple[Any, str]] = {
     "a loss from a sum and a count": (sgd(of_sums), "ok"),
     "that loss, gradients summed": (sgd(of_sums, total), "suspicious"),
     "an averaged loss, gradients summed": (sgd(lambda w, x: over_data(local(w, x)), total), "suspicious"),
+    "a loss of each replica over a sum of all": (sgd(of_all, total), "ok"),
     "a metric averaged twice": (sgd(local, metric=lambda v: over_data(over_data(v))), "ok"),
     "a metric summed twice": (sgd(local, metric=lambda v: total(total(v))), "suspicious"),
     "a gradient averaged twice": (sgd(local, lambda g: over_data(over_data(g))), "suspicious"),
