@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from torch import nn
 
 import popsr
 from popsr import errors
+from popsr.bridge import _options
+from popsr.bridge.jax import from_jax
+from popsr.bridge.onnx import load
+from popsr.bridge.torch import from_fx, trace_step
 from popsr.testing import assert_in_step
 
 X = torch.ones(4, 3)
@@ -126,6 +131,21 @@ def test_what_cannot_be_told_is_refused(call: Any, name: str) -> None:
     with pytest.raises(errors.ArgumentTypeError, match=text) as caught:
         call(f, *args, **options)
     assert len(str(caught.value).splitlines()) == 1
+
+
+READERS: list[tuple[Any, Any]] = [
+    (_options.JaxOptions, from_jax),
+    (_options.TorchOptions, trace_step),
+    (_options.GraphOptions, from_fx),
+    (_options.ModelOptions, load),
+]
+
+
+@pytest.mark.parametrize(("options", "reader"), READERS, ids=lambda each: each.__name__)
+def test_keywords_are_those_of_the_readers(options: Any, reader: Any) -> None:
+    parameters = inspect.signature(reader).parameters.values()
+    keywords = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert options.__annotations__.keys() - {"stochastic_rounding"} == keywords
 
 
 def test_codes_of_lints_that_are_allowed_are_checked() -> None:
