@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -272,3 +274,26 @@ def test_other_things_are_refused() -> None:
         popsr.prove(momentum()).explain("nothing")
     with pytest.raises(errors.UnknownNameError, match="nothing is declared of 'batch'"):
         popsr.prove(momentum()).explain("batch")
+
+
+def test_objects_with_a_verdict_are_true_where_it_is_ok() -> None:
+    """``assert popsr.prove(...)`` is the assertion that it looks like, and so for all others."""
+    importlib.import_module("popsr.bridge.audit")
+    found = {
+        each
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "popsr"
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__.startswith("popsr") and hasattr(each, "ok")
+    }
+    names = {each.__name__ for each in found}
+    assert names >= {"Proof", "AuditReport", "LoadDiff", "GradientCheck", "GradientRow"}
+    assert [each for each in found if not hasattr(each, "__bool__")] == []
+    assert popsr.prove(momentum())
+    assert not popsr.prove(momentum(keep))
+
+
+def test_a_notebook_shows_causes_above_the_table() -> None:
+    proof = popsr.prove(momentum(keep, keep))
+    for text in (proof._repr_html_().replace("&#x27;", "'"), str(proof)):
+        assert text.index("not ok: 2 states") < text.index("differ inside groups") < text.index("dtype")
