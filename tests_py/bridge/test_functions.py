@@ -20,7 +20,7 @@ from torch import nn
 
 import popsr
 from popsr import errors
-from popsr.bridge import _options
+from popsr.bridge import BridgedStep, _options
 from popsr.bridge.jax import from_jax
 from popsr.bridge.onnx import load
 from popsr.bridge.torch import from_fx, trace_step
@@ -74,6 +74,7 @@ OF_TORCH: dict[str, tuple[Any, ...]] = {
 def test_functions_of_torch(call: Any, name: str) -> None:
     proof = call(step, *OF_TORCH[name], replicas=2)
     assert proof.ok, str(proof)
+    assert isinstance(proof.step, BridgedStep)
     assert proof.step.source == "trace_step"
 
 
@@ -83,6 +84,7 @@ def test_functions_of_jax(w: Any) -> None:
     for f in (jax_step, functools.partial(jax_step)):
         proof = popsr.prove(f, w, ROWS, **options)
         assert proof.ok
+        assert isinstance(proof.step, BridgedStep)
         assert proof.step.source == "from_jax"
 
 

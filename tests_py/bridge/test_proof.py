@@ -267,9 +267,9 @@ def test_a_program_is_a_step() -> None:
 
 def test_other_things_are_refused() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="prove: step cannot be read, got 3, expected"):
-        popsr.prove(3)
+        popsr.prove(3)  # type: ignore[call-overload]
     with pytest.raises(errors.ArgumentTypeError, match="arguments beside a step that is read already"):
-        popsr.prove(momentum(), 4)
+        popsr.prove(momentum(), 4)  # type: ignore[call-overload]
     with pytest.raises(errors.UnknownNameError):
         popsr.prove(momentum()).explain("nothing")
     with pytest.raises(errors.UnknownNameError, match="nothing is declared of 'batch'"):

@@ -69,8 +69,8 @@ class Redundancy:
         reduction = op.attributes.get("op")
         if reduction in _SUMS and not self._is_mean(op.id):
             operand = self._program.core.op_inputs(op.id)[0]
-            is_count = op.id not in self._derivatives and operand is not None
-            return is_count and self._program.is_constant(operand)
+            assert operand is not None
+            return op.id not in self._derivatives and self._program.is_constant(operand)
         if not self._reaches_states(op.id, lambda _: False):
             return True
         return op.kind in _REDUCTIONS and (
