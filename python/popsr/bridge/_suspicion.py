@@ -18,8 +18,9 @@ __all__ = ["SUSPICIOUS", "Redundancy"]
 SUSPICIOUS = ("L6", "L7", "L10", "L11")
 """Codes of lints with which replicas may stay equal and still compute the wrong thing."""
 
-_WORDS = {"add": "sum", "square_add": "sum", "mul": "product", "and": "minimum", "or": "maximum"}
-_WORDS |= {"mean": "mean", "min": "minimum", "max": "maximum"}
+_WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
+_WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
+_WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
 _REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
 _MOVED = LINEAR | _REDUCTIONS | {"replicated_all_gather"}
@@ -78,21 +79,22 @@ class Redundancy:
         )
 
     def in_words(self, lint: Lint) -> Lint:
-        """A lint L6 in words that fit programs of every framework; of a program of popsr as it is."""
+        """A lint L6 about a reduction in words that fit programs of every framework; of a program of popsr as it is."""
         op = lint.op
-        if op is None or lint.code != "L6" or not self._states:
+        if op is None or lint.code != "L6" or op.kind not in _REDUCTIONS or not self._states:
             return lint
-        what = "mean" if self._is_mean(op.id) else _WORDS.get(op.attributes.get("op", ""), op.kind)
-        grouping = op.attributes.get("group") or self._step.ir.replica_grouping()
-        text = f"{what} over {short_partition(grouping.partition)} of values that are equal there already"
-        if what in ("sum", "product") and op.id in self._derivatives:
+        grouping = op.attributes["group"] or self._step.ir.replica_grouping()
+        what = "mean" if self._is_mean(op.id) else _WORDS[op.attributes["op"]]
+        copies = f"{lint.cost} replicas of a group" if lint.unit == "times" else "replicas of a group"
+        text = f"{what} over {short_partition(grouping.partition)} of values that {copies} hold equal already"
+        if what not in _WORDS_OF_SUMS:
+            harmless = what != "mean" or self.is_harmless(lint)
+            again = ", as their gradient was reduced before: a sum stays a sum; one of the two is too much"
+            text += ": one over fewer replicas is the same" if harmless else again
+        elif op.id in self._derivatives:
             text += f": the backward pass takes it, and gradients are {lint.cost} times too large where no mean follows"
-        elif what in ("sum", "product"):
-            text += f": each is taken {lint.cost} times; take the mean, or leave it out"
-        elif what == "mean" and not self.is_harmless(lint):
-            text += ", as their gradient was reduced before: a sum stays a sum; one of the two is too much"
         else:
-            text += ": it changes nothing"
+            text += f": each counts {lint.cost} times; take the mean, or leave it out"
         return dataclasses.replace(lint, text=text)
 
     @functools.cached_property
