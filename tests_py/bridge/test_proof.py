@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +138,7 @@ def test_a_sum_of_what_is_equal_is_redundant() -> None:
     assert proof.suspicious == proof.redundant
     assert repr(proof) == "Proof[suspicious: 2 states on 4 replicas, none drifts, 1 redundant collective]"
     with pytest.raises(
-        errors.OutOfStepError, match=r"L6 model\.py:44: sum over {0,1,2,3} of values"
+        errors.OutOfStepError, match=r"L6 model\.py:44: sum over {0,1,2,3} of values that 4 replicas"
     ) as caught:
         assert_in_step(momentum(twice))
     assert caught.value.__notes__[-1].endswith("error.proof.save_html('proof.html')")
@@ -265,10 +267,68 @@ def test_a_program_is_a_step() -> None:
 
 def test_other_things_are_refused() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="prove: step cannot be read, got 3, expected"):
-        popsr.prove(3)
+        popsr.prove(3)  # type: ignore[call-overload]
     with pytest.raises(errors.ArgumentTypeError, match="arguments beside a step that is read already"):
-        popsr.prove(momentum(), 4)
+        popsr.prove(momentum(), 4)  # type: ignore[call-overload]
     with pytest.raises(errors.UnknownNameError):
         popsr.prove(momentum()).explain("nothing")
     with pytest.raises(errors.UnknownNameError, match="nothing is declared of 'batch'"):
         popsr.prove(momentum()).explain("batch")
+
+
+def test_objects_with_a_verdict_are_true_where_it_is_ok() -> None:
+    """``assert popsr.prove(...)`` is the assertion that it looks like, and so for all others."""
+    importlib.import_module("popsr.bridge.audit")
+    found = {
+        each
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "popsr"
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__.startswith("popsr") and hasattr(each, "ok")
+    }
+    names = {each.__name__ for each in found}
+    assert names >= {"Proof", "AuditReport", "LoadDiff", "GradientCheck", "GradientRow"}
+    assert [each for each in found if not hasattr(each, "__bool__")] == []
+    assert popsr.prove(momentum())
+    assert not popsr.prove(momentum(keep))
+
+
+def test_a_notebook_shows_causes_above_the_table() -> None:
+    proof = popsr.prove(momentum(keep, keep))
+    for text in (proof._repr_html_().replace("&#x27;", "'"), str(proof)):
+        assert text.index("not ok: 2 states") < text.index("differ inside groups") < text.index("dtype")
+
+
+@pytest.mark.parametrize(
+    ("reduction", "verdict", "text"),
+    [
+        (
+            "add",
+            "suspicious",
+            "sum over {0,1}{2,3} of values that 2 replicas of a group hold equal already: each counts 2",
+        ),
+        (
+            "mean",
+            "ok",
+            "mean over {0,1}{2,3} of values that replicas of a group hold equal already: one over fewer",
+        ),
+        (
+            "max",
+            "ok",
+            "maximum over {0,1}{2,3} of values that replicas of a group hold equal already: one over fewer",
+        ),
+    ],
+)
+def test_reductions_of_equal_values_are_named_in_words(reduction: str, verdict: str, text: str) -> None:
+    b = StepBuilder(4)
+    with b:
+        pairs = b.groups([0, 0, 1, 1])
+        w = b.state("w", np.zeros((2, 2), np.float32), pairs)
+        b.update("w", ops.collectives.replicated_all_reduce(w, reduction, pairs) + 1)
+        proof = b.finish().prove()
+    assert proof.verdict == verdict
+    [lint] = proof.redundant
+    assert lint.text.startswith(text)
+    assert repr(proof).startswith(
+        f"Proof[{verdict}: 1 state on 4 replicas, none drifts, 1 redundant collective"
+    )

@@ -168,3 +168,23 @@ def test_check_takes_time_in_proportion(name: str, tmp_path: Path) -> None:
     result = run(tmp_path, "check", "program.py")
     assert "check: 1 script" in result.stdout
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 6
+
+
+PROVES = (
+    "import popsr\n"
+    "ir = popsr.Ir(replication=2)\n"
+    "with ir.main_graph: popsr.variable(1.0, name='w')\n"
+    "print(bool(popsr.prove(ir)))\n"
+)
+
+
+def test_a_report_of_a_program_that_only_proves_points_to_the_page_of_the_proof(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROVES)
+    result = run(tmp_path, "report", "program.py")
+    assert (result.returncode, result.stdout) == (2, "True\n")
+    assert result.stderr.startswith(
+        "popsr: report: the program made 0 sessions, but 1 proof: proof.save_html(path)"
+    )
+    (tmp_path / "program.py").write_text("")
+    result = run(tmp_path, "report", "program.py")
+    assert result.stderr == "popsr: report: the program made 0 sessions, expected 1 or more\n"

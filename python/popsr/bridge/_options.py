@@ -72,7 +72,7 @@ class ModelOptions(_AllSteps, total=False):
 
 
 class Read(Protocol):
-    """What is read already: a ``BridgedStep``, or a model that ``popsr.bridge.onnx.load`` read."""
+    """Protocol of what is read already: a ``BridgedStep``, or a model that ``popsr.bridge.onnx.load`` read."""
 
     @property
     def ir(self) -> Ir:
@@ -80,7 +80,7 @@ class Read(Protocol):
 
 
 class Graph(Protocol):
-    """A program of ``torch.export`` or a graph module."""
+    """Protocol of a program of ``torch.export`` or a graph module."""
 
     @property
     def graph(self) -> Any:
@@ -88,7 +88,7 @@ class Graph(Protocol):
 
 
 class Model(Protocol):
-    """A ``ModelProto`` of ONNX."""
+    """Protocol of a ``ModelProto`` of ONNX."""
 
     @property
     def opset_import(self) -> Any:

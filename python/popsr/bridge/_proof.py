@@ -157,9 +157,9 @@ class Proof(Judged):
         return (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
-        """Those that the drift of a state does not say already."""
+        """Those that a state which drifts or starts apart does not say already."""
         pending = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
-        apart = {each.path for each in self.drifting}
+        apart = {each.path for each in (*self.drifting, *self.undeclared)}
         variables = {each.source for each in self.step.states if each.path in apart}
         for each in lints:
             if id(each) not in pending and not (each.code == "L7" and each.tensor in variables):

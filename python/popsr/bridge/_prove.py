@@ -136,7 +136,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 
 def _signs_of_torch(args: Sequence[Any], options: Mapping[str, Any]) -> Iterator[str]:
-    """What only a step of PyTorch has, in words; a function for an argument is none of JAX."""
+    """Words for what only a step of PyTorch has; a function for an argument is none of JAX."""
     torch = sys.modules.get("torch")
     yield from (f"{name}=" for name in options if name in _TORCH_ALONE)
     if args and (_is_module(args[0]) or _makes_model(args[0])):
@@ -145,7 +145,7 @@ def _signs_of_torch(args: Sequence[Any], options: Mapping[str, Any]) -> Iterator
 
 
 def _signs_of_jax(step: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Iterator[str]:
-    """What only a step of JAX has, in words."""
+    """Words for what only a step of JAX has."""
     yield from (f"{name}=" for name in options if name in _JAX_ALONE)
     yield from (shown(each) for each in (step, *_leaves(args)) if _is_of_jax(each))
 

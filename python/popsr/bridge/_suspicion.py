@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Step
-from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._derivatives import LINEAR, Derivatives
 from popsr.bridge._multiples import _Program, _Reduction
 from popsr.op import Op
 
@@ -18,10 +18,13 @@ __all__ = ["SUSPICIOUS", "Redundancy"]
 SUSPICIOUS = ("L6", "L7", "L10", "L11")
 """Codes of lints with which replicas may stay equal and still compute the wrong thing."""
 
-_WORDS = {"add": "sum", "square_add": "sum", "mul": "product", "and": "minimum", "or": "maximum"}
-_WORDS |= {"mean": "mean", "min": "minimum", "max": "maximum"}
+_WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
+_WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
+_WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
 _REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
+_MOVED = LINEAR | _REDUCTIONS | {"replicated_all_gather"}
+"""Ops behind which a gradient still is one."""
 
 
 class Redundancy:
@@ -37,24 +40,29 @@ class Redundancy:
         self._step, self._derivatives = step, derivatives
 
     def is_of_backward(self, lint: Lint) -> bool:
-        """True for a sum that a framework's backward pass takes, and that the step's means undo.
+        """True for a sum that a framework's backward pass takes, and that is right with what the step makes of it.
 
         A sum inside of a loss becomes a sum of its derivative, which is equal on the replicas that share the loss.
         It is the derivative of the sum of their losses: right as soon as gradients are averaged over these replicas.
-        A mean in a loss becomes a mean of its derivative, which changes nothing.
+        Where the loss is not linear in a sum of one element, as a contrastive one is not, it may be each replica's
+        own, and a sum of gradients is right too. A mean in a loss becomes a mean of its derivative, which changes
+        nothing.
         """
         op = lint.op
         if op is None or lint.code != "L6" or op.id not in self._derivatives or op.kind not in _REDUCTIONS:
             return False
         if self._is_mean(op.id):
             return True
-        return not self._reaches_states(op.id, self._is_mean_over(op.id))
+        operand = op.inputs[0]
+        assert operand is not None
+        may_be_summed = not operand.shape and not self._program.is_constant(operand._id)
+        return not self._reaches_states(op.id, self._covers(op.id, only_means=not may_be_summed))
 
     def is_harmless(self, lint: Lint) -> bool:
         """True for a collective that leaves values as they are and tells of no mistake: its bytes are in vain.
 
         A mean of equal values is their value. Of a gradient that was reduced before, it is a sign that one of the two
-        was not meant. A sum of constants is a count.
+        was not meant. A sum of constants is a count, outside of a backward pass.
         """
         op = lint.op
         if op is None or op.kind == "replicated_broadcast":
@@ -62,7 +70,8 @@ class Redundancy:
         reduction = op.attributes.get("op")
         if reduction in _SUMS and not self._is_mean(op.id):
             operand = self._program.core.op_inputs(op.id)[0]
-            return operand is not None and self._program.is_constant(operand)
+            assert operand is not None
+            return op.id not in self._derivatives and self._program.is_constant(operand)
         if not self._reaches_states(op.id, lambda _: False):
             return True
         return op.kind in _REDUCTIONS and (
@@ -70,21 +79,22 @@ class Redundancy:
         )
 
     def in_words(self, lint: Lint) -> Lint:
-        """A lint L6 in words that fit programs of every framework; of a program of popsr as it is."""
+        """A lint L6 about a reduction in words that fit programs of every framework; of a program of popsr as it is."""
         op = lint.op
-        if op is None or lint.code != "L6" or not self._states:
+        if op is None or lint.code != "L6" or op.kind not in _REDUCTIONS or not self._states:
             return lint
-        what = "mean" if self._is_mean(op.id) else _WORDS.get(op.attributes.get("op", ""), op.kind)
-        grouping = op.attributes.get("group") or self._step.ir.replica_grouping()
-        text = f"{what} over {short_partition(grouping.partition)} of values that are equal there already"
-        if what in ("sum", "product") and op.id in self._derivatives:
+        grouping = op.attributes["group"] or self._step.ir.replica_grouping()
+        what = "mean" if self._is_mean(op.id) else _WORDS[op.attributes["op"]]
+        copies = f"{lint.cost} replicas of a group" if lint.unit == "times" else "replicas of a group"
+        text = f"{what} over {short_partition(grouping.partition)} of values that {copies} hold equal already"
+        if what not in _WORDS_OF_SUMS:
+            harmless = what != "mean" or self.is_harmless(lint)
+            again = ", as their gradient was reduced before: a sum stays a sum; one of the two is too much"
+            text += ": one over fewer replicas is the same" if harmless else again
+        elif op.id in self._derivatives:
             text += f": the backward pass takes it, and gradients are {lint.cost} times too large where no mean follows"
-        elif what in ("sum", "product"):
-            text += f": each is taken {lint.cost} times; take the mean, or leave it out"
-        elif what == "mean" and not self.is_harmless(lint):
-            text += ", as their gradient was reduced before: a sum stays a sum; one of the two is too much"
         else:
-            text += ": it changes nothing"
+            text += f": each counts {lint.cost} times; take the mean, or leave it out"
         return dataclasses.replace(lint, text=text)
 
     @functools.cached_property
@@ -102,16 +112,17 @@ class Redundancy:
             return found.mean is True
         return self._program.core.op_attributes(op).get("op") == "mean"
 
-    def _is_mean_over(self, op: int) -> Callable[[int], bool]:
-        """Of an op: whether it is a mean over all replicas that another one reduces over."""
+    def _covers(self, op: int, *, only_means: bool) -> Callable[[int], bool]:
+        """Of an op: whether it is a reduction, or a mean, over all replicas that another one reduces over."""
         mine = self._reductions.get(op)
 
-        def is_mean(other: int) -> bool:
+        def covers(other: int) -> bool:
             found = self._reductions.get(other)
-            covers = mine is not None and found is not None and mine.group.refines(found.group)
-            return covers and self._is_mean(other)
+            if mine is None or found is None or not mine.group.refines(found.group):
+                return False
+            return not only_means or self._is_mean(other)
 
-        return is_mean
+        return covers
 
     @functools.cached_property
     def _states(self) -> frozenset[int]:
@@ -148,7 +159,7 @@ class Redundancy:
         return False
 
     def _is_of_reduced_gradient(self, op: int) -> bool:
-        """True if an op's operand depends on a derivative and on a reduction, or where that cannot be told."""
+        """True if an op's operand is linear in a gradient that was reduced, or where that cannot be told."""
         core = self._program.core
         if core.op_graph(op) != 0:
             return True
@@ -160,7 +171,7 @@ class Redundancy:
                 return True
             if each not in seen:
                 seen.add(each)
-                left += _producers(self._program, each)
+                left += _producers(self._program, each) if self._program.kinds[each] in _MOVED else []
         is_gradient = not self._derivatives or any(each in self._derivatives for each in seen)
         return is_gradient and any(self._program.kinds[each] in _REDUCTIONS for each in seen)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from popsr.bridge import BridgedStep, Proof
 from popsr.compat._run import parse_program, prepare, run_program
 from popsr.errors import Error
 from popsr.session import Session
@@ -25,10 +26,14 @@ def main(argv: Sequence[str]) -> int:
     """Run the program and write the reports; returns the exit status."""
     options = _parse(argv)
     sessions: list[Session] = []
+    proofs: list[None] = []
     failed: BaseException | None = None
     try:
         prepare(options.program, options.is_module, options.force)
-        with mock.patch.object(Session, "__init__", _noting(options, sessions)):
+        with (
+            mock.patch.object(Session, "__init__", _noting(options, sessions)),
+            mock.patch.object(BridgedStep, "prove", _counting(proofs)),
+        ):
             run_program((), options.program[0], options.is_module)
     except _Made:
         pass
@@ -39,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         failed = error if error.code not in (None, 0) else None
     if not sessions:
         if failed is None:
-            print("popsr: report: the program made 0 sessions, expected 1 or more", file=sys.stderr)
+            print(f"popsr: report: the program made 0 sessions, {_instead(len(proofs))}", file=sys.stderr)
         return 2
     try:
         for number, session in enumerate(sessions, 1):
@@ -85,6 +90,28 @@ def _noting(options: argparse.Namespace, sessions: list[Session]) -> Callable[..
             raise _Made
 
     return make
+
+
+def _counting(proofs: list[None]) -> Callable[..., Proof]:
+    """The method that proves a step and also notes that it did."""
+    prove = BridgedStep.prove
+
+    @functools.wraps(prove)
+    def counted(self: BridgedStep, **options: Any) -> Proof:
+        proofs.append(None)
+        return prove(self, **options)
+
+    return counted
+
+
+def _instead(proofs: int) -> str:
+    """The way to a page for a program without sessions."""
+    if not proofs:
+        return "expected 1 or more"
+    return (
+        f"but {proofs} proof{'' if proofs == 1 else 's'}: proof.save_html(path) writes the page of a proof, "
+        "popsr.Session(proof.step.ir).report(path) that of its program"
+    )
 
 
 def _write(options: argparse.Namespace, session: Session, number: int) -> None:

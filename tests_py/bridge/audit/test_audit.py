@@ -65,6 +65,7 @@ def test_a_real_job_that_drifts_is_found(jobs: dict[str, Path], kind: str) -> No
     assert not report.notes
     assert "step 1: '1.weight' is declared equal on {0,1} and is on {0}{1}" in str(report)
     good = audit(jobs["good"] / kind, GROUPS)
+    assert good
     assert good.ok
     assert good.parameters == 6
     assert audit(jobs["good"] / kind).first.name == "seed"  # type: ignore[union-attr]
@@ -136,6 +137,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     save(tmp_path, [{"w": w, "b": w}, {"w": w}, {"w": w, "b": w}], 0)
     save(tmp_path, [{"w": w, "b": w}], 1)
     report = audit(tmp_path, {"w": "all", "b": "all"})
+    assert not report
     assert not report.ok
     assert not report.drifts
     assert report.notes == (

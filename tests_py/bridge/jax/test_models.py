@@ -76,7 +76,8 @@ def test_mlp(replicas: int, check_vma: bool) -> None:
     step = from_jax(models.mlp_step, *args, **options)
     require_same(step, of_jax(models.mlp_step, args, sizes, *specs, check_vma), "params")
     proof = step.prove()
-    assert proof.ok
+    # JAX sums gradients itself where it checks what varies: their mean is of equal values, and stays a sum.
+    assert proof.verdict == ("suspicious" if check_vma else "ok")
     assert not proof.drifting
 
 

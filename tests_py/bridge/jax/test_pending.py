@@ -173,8 +173,8 @@ def test_one_mean_among_sums() -> None:
     proof = proved(lambda g: {**total(g), "b": mean(g["b"])})
     [lint] = proof.pending
     assert "'p['b']' is updated with 1/4 of the gradient" in lint.text
-    assert not proof.ok
-    assert proof.problems == (str(lint),)
+    assert proof.verdict == "suspicious"
+    assert proof.problems == (f"L11 test_pending.py:{lint.location.rpartition(':')[2]}: {lint.text}",)
 
 
 def test_sums_of_the_gradients_of_an_averaged_loss() -> None:

@@ -169,6 +169,6 @@ def _errors(rows: list[Row], framework: Framework, variant: int) -> str:
 
 
 def _said(each: Row) -> str:
-    if not each.popsr.found:
-        return "nothing"
-    return each.popsr.words if each.popsr.names_line else f"{each.popsr.words}, at another line"
+    if not each.popsr.found or each.popsr.names_line:
+        return each.popsr.words
+    return f"{each.popsr.words}, at another line"

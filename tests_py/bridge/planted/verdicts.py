@@ -26,13 +26,13 @@ class Verdict:
 
 def alarms(proof: Proof) -> list[str]:
     """All that would make a user look."""
-    lints = [str(lint) for lint in proof.lints if lint.code in ("L1", "L6", "L7", "L10", "L11")]
-    return [*proof.problems, *lints]
+    assert bool(proof) is not bool(proof.problems)
+    return list(proof.problems)
 
 
 def verdict_of(proof: Proof, place: str) -> Verdict:
     """The verdict about a bug at ``file:line``."""
-    lints = [lint for lint in proof.lints if lint.code in ("L1", "L6", "L7", "L10", "L11")]
+    lints = (*proof.hanging, *proof.suspicious)
     paths = [each.explanation for each in (*proof.drifting, *proof.unequal) if each.explanation is not None]
     lines = {step.location for path in paths for step in path.steps}
     lines |= {path.root.location for path in paths if path.root is not None}
@@ -42,9 +42,10 @@ def verdict_of(proof: Proof, place: str) -> Verdict:
 
 def _words(proof: Proof) -> str:
     drifting, unequal = len(proof.drifting), len(proof.unequal)
+    codes = sorted({lint.code for lint in (*proof.hanging, *proof.suspicious)})
+    why = ", ".join(codes)
     if drifting:
-        return f"{drifting} of {len(proof.states)} states drift"
-    if unequal:
-        return f"{unequal} unequal result{'' if unequal == 1 else 's'}"
-    codes = sorted({lint.code for lint in proof.lints if lint.code in ("L1", "L6", "L7", "L10", "L11")})
-    return ", ".join(codes) or "nothing"
+        why = f"{drifting} of {len(proof.states)} states drift"
+    elif unequal:
+        why = f"{unequal} unequal result{'' if unequal == 1 else 's'}"
+    return f"{proof.verdict}: {why}" if why else proof.verdict

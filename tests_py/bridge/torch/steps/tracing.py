@@ -169,7 +169,7 @@ def _proved(names: dict[str, Any], options: dict[str, Any], runs: bool) -> Claim
     labels = {each.path: tuple(each.proved.labels) for each in proof.states}
     labels |= {each.path: tuple(proof.facts.partition(each.tensor).labels) for each in made.results}
     drifting = [each.path for each in (*proof.drifting, *proof.undeclared)]
-    found = Claims("proved", "", labels, not drifting, len(made.gaps), drifting)
+    found = Claims("proved", "", labels, proof.verdict != "not ok", len(made.gaps), drifting)
     str(proof)
     draws = any(path == "random seed" or path.startswith("generator ") for path in labels)
     if runs and not made.gaps and not draws:

@@ -1,0 +1,1 @@
+"""Verdicts of proofs of steps that stay in step: ok or suspicious."""
