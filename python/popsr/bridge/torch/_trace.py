@@ -11,6 +11,7 @@ from popsr import _core
 from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
@@ -25,6 +26,7 @@ from popsr.bridge.torch._ranks.job import (
     rank_of,
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
+from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
 from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
@@ -120,6 +122,7 @@ class _Seen:
     results: list[str]
     data: list[list[Any]]
     drawn: list[Drawn | None]
+    axes: ReplicaAxes | None
 
 
 def _trace_ranks(
@@ -139,12 +142,13 @@ def _trace_ranks(
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     for rank in reversed(numbers):
-        with rank_of(rank, world, where):
+        with rank_of(rank, world, where), noted_meshes(world) as meshes:
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
             found, inputs = record_steps(call, where)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
+            axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -152,7 +156,7 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn)
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn, axes)
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -215,6 +219,7 @@ def _built(
     world: int,
 ) -> BridgedStep:
     _check_seeds(seen, patterns)
+    builder.axes = seen.axes
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -293,4 +298,11 @@ def _argument(
             "equal values on the replicas of a group"
         )
     undeclared = apart and declared is None
-    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind, undeclared=undeclared)
+    return builder.state(
+        leaf.path,
+        values.of_groups(grouping),
+        grouping,
+        dtype=kind,
+        undeclared=undeclared,
+        sharded=leaf.is_sharded,
+    )
