@@ -28,6 +28,7 @@ from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Argument, Array, Result, Rows
 from popsr.bridge._opaque import opaque
+from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
@@ -67,6 +68,7 @@ class StepBuilder:
         self._derivatives: list[range] = []
         self._partial: dict[int, Partition] = {}
         self._in_derivative = False
+        self._within = ""
         self.axes: ReplicaAxes | None = None
         """Names of the axes that replicas lie along."""
 
@@ -247,6 +249,22 @@ class StepBuilder:
             ops.host_store(stream, t)
         self._results[path] = Result(path, t, stream, declared, sharded, join)
 
+    # Lines
+
+    @contextlib.contextmanager
+    def at(self, place: Place | None, scope: Sequence[str] = ()) -> Iterator[None]:
+        """Inside, ops are of a line of the user and of name scopes.
+
+        Args:
+            place: the line; None leaves the line that is.
+            scope: names around it in the model, outermost first.
+        """
+        before = self._within
+        self._within = before if place is None else place.within
+        with at_place(place, scope):
+            yield
+        self._within = before
+
     # Derivatives
 
     @property
@@ -311,7 +329,10 @@ class StepBuilder:
             for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
         ]
         keep_attribute(ir, ir, "_gaps")
-        ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
+        ir._gaps = (
+            *ir._gaps,
+            Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within),
+        )
         return opaque(operands, results, everywhere)
 
     def finish(self) -> BridgedStep:

@@ -295,7 +295,7 @@ def _merged(causes: Sequence[Cause]) -> Cause:
     """Causes of one line as one, which says how many there are, and where else values are made."""
     first = causes[0]
     count = len({each.text for each in causes}) - 1
-    places = [*dict.fromkeys(short_place(each.written) for each in causes)][1:]
+    places = [*dict.fromkeys(short_place(each.mended or each.written) for each in causes)][1:]
     more = f" (and {count} more)" if count else ""
     left = f" and {len(places) - 2} more" if len(places) > 2 else ""
     likewise = f" (likewise at {', '.join(places[:2])}{left})" if places else ""

@@ -17,6 +17,7 @@ from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._modules import modules_named
 from popsr.bridge.torch._ranks.construction import Construction
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
@@ -145,7 +146,8 @@ def _trace_ranks(
         with rank_of(rank, world, where), noted_meshes(world) as meshes:
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
-            found, inputs = record_steps(call, where)
+            with modules_named(call.model):
+                found, inputs = record_steps(call, where)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
