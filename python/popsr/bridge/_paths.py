@@ -13,13 +13,13 @@ _INDEX = re.compile(r"(?<=\[)\d+(?=\])|(?<=\.)\d+(?=\.|$)|(?<=_)\d+(?=['\].]|$)"
 
 def path_patterns(paths: Sequence[str]) -> list[str]:
     """Paths, in order, in which a place in a list that differs is a star: ``params['blocks'][*]['up']``."""
-    alike: dict[str, list[list[str]]] = {}
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
     for path in paths:
-        alike.setdefault(_INDEX.sub("*", path), []).append(_INDEX.findall(path))
-    return [_pattern(skeleton, places) for skeleton, places in alike.items()]
+        alike.setdefault(tuple(_INDEX.split(path)), []).append(_INDEX.findall(path))
+    return [_pattern(texts, [*zip(*places, strict=True)]) for texts, places in alike.items()]
 
 
-def _pattern(skeleton: str, places: Sequence[Sequence[str]]) -> str:
-    """The path with the numbers in which all agree."""
-    numbers = iter(at[0] if len(set(at)) == 1 else "*" for at in zip(*places, strict=True))
-    return re.sub(r"\*", lambda _: next(numbers, "*"), skeleton)
+def _pattern(texts: Sequence[str], places: Sequence[Sequence[str]]) -> str:
+    """The path of texts around places, with the numbers in which all agree."""
+    numbers = [at[0] if len(set(at)) == 1 else "*" for at in places]
+    return texts[0] + "".join(number + text for number, text in zip(numbers, texts[1:], strict=True))
