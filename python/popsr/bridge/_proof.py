@@ -351,7 +351,7 @@ def _why(why: Explanation, axes: ReplicaAxes | None) -> Iterator[tuple[str, str,
         source = "" if step.location == before else source_line(step.location)
         place = "" if step.location == before else short_place(step.location)
         before = step.location
-        yield place, source, named_groups(step.text, axes), shown_groups(step.partition, axes)
+        yield place, source, step.text, shown_groups(step.partition, axes)
 
 
 # Making one

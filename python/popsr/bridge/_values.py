@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
-from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
+from popsr.analysis._axes import ReplicaAxes, shown_axes, shown_groups
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
 from popsr.dtypes import dtype
@@ -162,14 +162,15 @@ class _Source:
             if state is not None and axes.apart(state.grouping.partition):
                 groups = shown_groups(state.grouping.partition, axes, sharded=state.sharded)
                 return f"'{state.path}' {'is ' if state.sharded else ''}{groups}"
-        return named_groups(root.text, axes)
+        return root.text
 
     def explanation(self, declared: Partition, proved: Partition) -> Explanation | None:
         """Of the first two replicas of a declared group that are not proved equal."""
         for block in declared.blocks:
             for other in block[1:]:
                 if proved.labels[other] != proved.labels[block[0]]:
-                    return self.facts.explain(self.tensor, block[0], other)
+                    found = self.facts.explain(self.tensor, block[0], other)
+                    return found._with_axes(self.step.axes)
         return None
 
     def written(self, equal: bool) -> str:

@@ -78,9 +78,7 @@ def test_a_partition_of_other_replicas_is_not_named() -> None:
         (ReplicaAxes.of_sizes({"pod": 1, "data": 2}), [[0], [1]], False, "differs over data"),
     ],
 )
-def test_groups_in_words(
-    axes: ReplicaAxes | None, blocks: list[list[int]], sharded: bool, text: str
-) -> None:
+def test_groups_in_words(axes: ReplicaAxes | None, blocks: list[list[int]], sharded: bool, text: str) -> None:
     assert shown_groups(partition(blocks), axes, sharded=sharded) == text
 
 

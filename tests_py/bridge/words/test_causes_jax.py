@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import popsr
+import popsr.bridge.jax as bridge
 from popsr.bridge import Proof
 
 jax = pytest.importorskip("jax")
@@ -61,9 +62,13 @@ def test_a_missing_sum_of_all_layers_is_one_line(layers: int) -> None:
     proof = proved(layers, optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1)))
     assert len(proof.drifting) == 3 * (layers + 1)  # the sharded ones do not
     [text] = proof.problems
-    assert text.startswith("'params['blocks'][*]['norm']', 'params['emb']', 'state[1][0].mu['blocks'][*]['norm']'")
+    assert text.startswith(
+        "'params['blocks'][*]['norm']', 'params['emb']', 'state[1][0].mu['blocks'][*]['norm']'"
+    )
     assert f"({3 * (layers + 1)} values) differ over model {{0,2}}{{1,3}}: " in text
-    assert text.index("gradient over") < text.index("replicas differ as") < text.index("is sharded over model")
+    assert (
+        text.index("gradient over") < text.index("replicas differ as") < text.index("is sharded over model")
+    )
     assert len(text) < 440
 
 
@@ -86,6 +91,14 @@ def test_groups_are_axes_in_all_tables() -> None:
     assert "a run leaves it equal over data {0,2}{1,3}" in why
 
 
+def test_explanations_have_the_axes() -> None:
+    why = proved(1, optax.sgd(0.1)).explain("params['emb']")
+    assert why is not None
+    assert why.root is not None
+    assert why.root.text == "'params['blocks'][0]['up']' is declared equal over data {0,2}{1,3}"
+    assert why.root.text in str(why)
+
+
 def test_the_page_has_the_axes(tmp_path: Any) -> None:
     file = tmp_path / "proof.html"
     proved(1, optax.sgd(0.1)).save_html(file)
@@ -103,16 +116,16 @@ def test_many_replicas_are_told_in_few_words() -> None:
 
 
 def test_a_step_without_a_mesh_has_no_axes() -> None:
-    step = popsr.bridge.jax.from_jax(lambda w, x: w + x.sum(), np.float32([0.0]), np.float32([1.0]), replicas=2)
+    step = bridge.from_jax(lambda w, x: w + x.sum(), np.zeros(1), np.ones(1), replicas=2)
     assert step.axes is None
 
 
 def test_an_axis_of_pmap_is_one_of_the_user() -> None:
     w, x = np.zeros(2, np.float32), np.zeros((4, 2), np.float32)
-    proof = popsr.prove(
-        lambda w, x: w + x, w, x, replicas=4, axis_name="batch", in_axes=(None, 0)
+    proof = popsr.prove(lambda w, x: w + x, w, x, replicas=4, axis_name="batch", in_axes=(None, 0))
+    assert proof.problems[0].startswith(
+        "'w' differs over batch: stream 'x' gives each replica data of its own"
     )
-    assert proof.problems[0].startswith("'w' differs over batch: stream 'x' gives each replica data of its own")
 
 
 def test_a_dropped_unit_does_not_hide_a_missing_sum() -> None:
@@ -129,7 +142,14 @@ def test_a_dropped_unit_does_not_hide_a_missing_sum() -> None:
 
     w, x = np.zeros(2, np.float32), np.zeros((4, 2), np.float32)
     proof = popsr.prove(
-        typed, w, key, x, mesh={"data": 2}, in_specs=(P(), P(), P("data")), out_specs=(P(), P()), check_vma=False
+        typed,
+        w,
+        key,
+        x,
+        mesh={"data": 2},
+        in_specs=(P(), P(), P("data")),
+        out_specs=(P(), P()),
+        check_vma=False,
     )
     [text] = proof.problems
-    assert text.startswith("'w' differs over data: each replica has a part of its gradient, made at test_causes_jax.py:")
+    assert text.startswith("'w' differs over data: each replica has a part of its gradient, made at ")

@@ -52,7 +52,12 @@ def train(model: Any, optimizer: Any, x: Any) -> Any:
 
 def traced(make: Callable[[], Any], replicas: int = 4, step: Any = train, **options: Any) -> Any:
     return bridge.trace_step(
-        step, make, lambda m: torch.optim.SGD(m.parameters(), 0.1), torch.ones(2, 4), replicas=replicas, **options
+        step,
+        make,
+        lambda m: torch.optim.SGD(m.parameters(), 0.1),
+        torch.ones(2, 4),
+        replicas=replicas,
+        **options,
     )
 
 
@@ -114,12 +119,12 @@ def test_gradients_that_nobody_averages_over_data_are_named_by_it() -> None:
     assert whole.startswith(
         "'layers.*.down.bias', 'head.weight', 'head.bias' (4 values) differ over dp {0,1}{2,3}: each replica has a part"
     )
-    assert all("stream 'x' differs over dp" in text or "stream 'x'" in text for text in (cut, whole))
+    assert all("stream 'x'" in text for text in (cut, whole))
 
 
 def test_a_mesh_that_cuts_nothing_names_its_axes() -> None:
     def make() -> Any:
-        made = Net()
+        made: Any = Net()
         made.mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         return made
 
@@ -139,7 +144,7 @@ def test_a_missing_sum_comes_before_random_numbers(rate: float) -> None:
     proof = traced(lambda: Net(rate), 2).prove()
     assert len(proof.drifting) == 10
     [text] = proof.problems
-    assert text.startswith("'layers.*.up.weight', 'layers.*.up.bias', 'layers.*.down.weight', 'layers.*.down.bias' and 2")
+    assert text.startswith("'layers.*.up.weight', 'layers.*.up.bias', 'layers.*.down.weight', ")
     head, _, tail = text.partition("; replicas differ as ")
     assert "each replica has a part of its gradient" in head
     assert "random seed" not in head

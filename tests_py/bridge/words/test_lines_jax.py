@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import popsr
+import popsr.bridge.jax as bridge
 from popsr.errors import UnsupportedOpsError
 from popsr.op import Op
 from tests_py.bridge.words.library import installed, line_of
@@ -39,7 +39,7 @@ W, X = {"w": np.ones(2, np.float32)}, np.ones((4, 2), np.float32)
 
 
 def read(step: Any, *args: Any) -> Any:
-    return popsr.bridge.jax.from_jax(
+    return bridge.from_jax(
         step, *args, replicas=2, axis_name="data", in_axes=(None, *[0] * (len(args) - 1)), roles={"x": "data"}
     )
 
@@ -81,9 +81,7 @@ def test_updates_of_optax_are_at_the_line_of_the_user() -> None:
         updates, state = optimizer.update(grads, state, params)  # optimizer
         return optax.apply_updates(params, updates), state  # updates
 
-    made = popsr.bridge.jax.from_jax(
-        step, W, state, X[:2], replicas=2, axis_name="data", in_axes=(None, None, 0)
-    )
+    made = bridge.from_jax(step, W, state, X[:2], replicas=2, axis_name="data", in_axes=(None, None, 0))
     assert {Path(place.rpartition(":")[0]).name for place in places(made)} == {Path(__file__).name}
     proof = made.prove()
     assert proof.value("params['w']").written == line_of(__file__, "updates")
@@ -144,6 +142,8 @@ def test_scopes_are_bounded() -> None:
                 deep = deep * 2
         return {"w": deep.sum(0) if deep.ndim > 1 else deep}
 
-    names = [Op(step_.ir, n).outputs for step_ in [read(step, W, X[:2])] for n in range(step_.ir._core.num_ops)]
+    names = [
+        Op(step_.ir, n).outputs for step_ in [read(step, W, X[:2])] for n in range(step_.ir._core.num_ops)
+    ]
     assert max(len(each[0].name) for each in names if each) < 400
     assert any(each[0].name.startswith("s" * 40 + "/t/") for each in names if each)

@@ -90,7 +90,11 @@ def test_ops_of_a_library_are_at_the_line_that_calls_it(tmp_path: Path, site: st
         optimizer.step()  # step
 
     made = bridge.trace_step(
-        step, lambda: library.Model(Own()), lambda m: library.SGD(m.parameters()), torch.ones(2, 4), replicas=2
+        step,
+        lambda: library.Model(Own()),
+        lambda m: library.SGD(m.parameters()),
+        torch.ones(2, 4),
+        replicas=2,
     )
     wanted = {line_of(__file__, text) for text in ("forward", "own", "step")}
     assert wanted <= places(made)

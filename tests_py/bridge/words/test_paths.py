@@ -11,7 +11,10 @@ from popsr.bridge._paths import path_patterns
         ([], []),
         (["params['w']"], ["params['w']"]),
         (["p['blocks'][0]['up']", "p['blocks'][1]['up']"], ["p['blocks'][*]['up']"]),
-        (["p['blocks'][0]['up']", "p['head']", "p['blocks'][1]['up']"], ["p['blocks'][*]['up']", "p['head']"]),
+        (
+            ["p['blocks'][0]['up']", "p['head']", "p['blocks'][1]['up']"],
+            ["p['blocks'][*]['up']", "p['head']"],
+        ),
         (["s[1][0].mu['b'][0]", "s[1][0].mu['b'][3]"], ["s[1][0].mu['b'][*]"]),
         (["layers.0.up.weight", "layers.11.up.weight"], ["layers.*.up.weight"]),
         (["h.0.mlp.3.bias", "h.1.mlp.3.bias"], ["h.*.mlp.3.bias"]),

@@ -39,7 +39,10 @@ def test_installed_files(file: str, path: str) -> None:
         ([(USER, 3)], Place(USER, 3)),
         ([(TORCH, 1), (USER, 3), (USER, 9)], Place(USER, 3)),
         ([(SITE + "a/b.py", 7), (USER, 3)], Place(USER, 3, "a/b.py:7")),
-        ([(TORCH, 1), (SITE + "a/b.py", 7), (TORCH, 2), (DIST + "c.py", 8), (USER, 3)], Place(USER, 3, "a/b.py:7")),
+        (
+            [(TORCH, 1), (SITE + "a/b.py", 7), (TORCH, 2), (DIST + "c.py", 8), (USER, 3)],
+            Place(USER, 3, "a/b.py:7"),
+        ),
         ([(USER, 3), (SITE + "a/b.py", 7), (USER, 9)], Place(USER, 3)),
         ([(TORCH, 1), (SITE + "a/b.py", 7), (SITE + "a/c.py", 8)], Place(SITE + "a/b.py", 7)),
     ],
