@@ -57,15 +57,14 @@ class Proof(Summarised):
     def lints(self) -> tuple[Lint, ...]:
         """All that the analysis finds suspicious, and gradients whose sum is missing or does not fit the others'."""
         derivatives = Derivatives(self.step.derivatives)
-        axes = self.step.axes
-        found = (
-            replace(lint, text=named_groups(lint.text, axes))
-            for lint in self.facts.warnings
-            if not _is_of_loss(lint, derivatives)
-        )
+        found = (lint for lint in self.facts.warnings if not _is_of_loss(lint, derivatives))
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
-        return (*found, *pending, *multiples(self.step, derivatives))
+        return (*map(self._named, found), *pending, *map(self._named, multiples(self.step, derivatives)))
+
+    def _named(self, lint: Lint) -> Lint:
+        """The lint with the names of axes in its text."""
+        return replace(lint, text=named_groups(lint.text, self.step.axes))
 
     @property
     def ok(self) -> bool:
