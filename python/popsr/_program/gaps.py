@@ -22,23 +22,26 @@ class Gap:
         op: its name there, with what is special about it: ``"aten.foo.default"``, ``"gather (mode clip)"``.
         location: ``file:line`` in the user's program; empty where it is unknown.
         count: how often it occurs on that line.
+        within: ``file:line`` of a library that is called there; empty where the op is the user's own.
     """
 
     op: str
     location: str
     count: int = 1
+    within: str = ""
 
     def __str__(self) -> str:
         times = f", {self.count} times" if self.count > 1 else ""
-        return f"{self.op} at {self.location or '?'}{times}"
+        within = f" (in {self.within})" if self.within else ""
+        return f"{self.op} at {self.location or '?'}{within}{times}"
 
 
 def merged_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """The gaps with those of one op and line as one, in order of the first of each."""
-    counts: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for gap in gaps:
-        counts[gap.op, gap.location] += gap.count
-    return tuple(Gap(op, location, count) for (op, location), count in counts.items())
+        counts[gap.op, gap.location, gap.within] += gap.count
+    return tuple(Gap(op, location, count, within) for (op, location, within), count in counts.items())
 
 
 _CONSERVATIVE = "unsupported='conservative' proves what it can without them"

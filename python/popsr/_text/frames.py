@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import re
 import sys
+import sysconfig
 from types import FrameType
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "frame_place",
     "frame_text",
     "is_inside",
+    "library_path",
     "source_line",
     "user_frame",
 ]
@@ -23,6 +26,13 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS = _PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
 _DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
 _inside: dict[str, bool] = {}
+
+_PACKAGES = ("site-packages", "dist-packages")
+_INSTALLED = tuple(
+    os.path.abspath(path) + os.sep
+    for kind, path in sorted(sysconfig.get_paths().items())
+    if kind in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+)
 
 _CELL_FILES = ("<ipython-input-", f"{os.sep}ipykernel_")
 _CELL_LINE = r"(Cell In\[.*\]), line (\d+)"
@@ -45,6 +55,21 @@ def is_inside(filename: str) -> bool:
         ours = path.startswith(_PACKAGE) and not path.startswith(_PROGRAMS)
         known = _inside[filename] = ours or path == _DECORATORS
     return known
+
+
+@functools.lru_cache(4096)
+def library_path(filename: str) -> str:
+    """The path of an installed file below the folder of packages: ``optax/_src/update.py``; empty of the user's files.
+
+    Installed are the standard library, what lies in a folder of packages, and scripts of the environment.
+    """
+    path = absolute_path(filename)
+    parts = path.split(os.sep)
+    for number in reversed(range(len(parts) - 1)):
+        if parts[number] in _PACKAGES:
+            return "/".join(parts[number + 1 :])
+    folder = next((each for each in _INSTALLED if path.startswith(each)), None)
+    return "" if folder is None else path[len(folder) :].replace(os.sep, "/")
 
 
 def user_frame(offset: int) -> FrameType | None:

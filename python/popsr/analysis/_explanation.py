@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from popsr import _core
 from popsr._records import StepKind
 from popsr._text.html import Row
+from popsr.analysis._axes import ReplicaAxes, named_groups
 from popsr.analysis._explanation_html import explanation_html
 from popsr.errors import ArgumentTypeError
 from popsr.op import Op
@@ -90,6 +91,12 @@ class Explanation:
             raise ArgumentTypeError("Explanation: cannot be constructed, expected facts.explain(t, r, s)")
         self._ir, self._tensor, self._replicas, self._found = ir, tensor, replicas, found
         self._text = found.text()
+        self._axes: ReplicaAxes | None = None
+
+    def _with_axes(self, axes: ReplicaAxes | None) -> Explanation:
+        """Let texts have the names of axes beside groups of replicas."""
+        self._axes, self._text = axes, named_groups(self._found.text(), axes)
+        return self
 
     @property
     def tensor(self) -> Tensor:
@@ -115,7 +122,15 @@ class Explanation:
     def steps(self) -> tuple[ExplanationStep, ...]:
         """From the tensor to the root, a step an op; of equal replicas one step, which says why they are."""
         return tuple(
-            ExplanationStep(kind, self._ir._tensor(id_), _op(self._ir, op), location, (r, s), partition, text)
+            ExplanationStep(
+                kind,
+                self._ir._tensor(id_),
+                _op(self._ir, op),
+                location,
+                (r, s),
+                partition,
+                named_groups(text, self._axes),
+            )
             for kind, id_, op, location, r, s, partition, text in self._found.steps()
         )
 
@@ -125,7 +140,8 @@ class Explanation:
         found = self._found
         if self.equal:
             return None
-        return ExplanationRoot(cast("RootKind", found.root), found.root_location, found.root_text)
+        text = named_groups(found.root_text, self._axes)
+        return ExplanationRoot(cast("RootKind", found.root), found.root_location, text)
 
     @property
     def suggestion(self) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from popsr import dtypes
 from popsr._program.gaps import Gap
 from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
 from popsr.errors import ArgumentTypeError
 from popsr.ir import Ir
 from popsr.replicas import Partition, ReplicaGrouping
@@ -41,6 +42,7 @@ class Argument:
         result: the tensor that is the state's new value; None when the step keeps it.
         example: rows to run with when none are given: of data as the stream takes them, of a state the initial value.
         undeclared: True for a state whose groups are of nothing but initial values that differ.
+        sharded: True for a part of an array that is cut over replicas.
     """
 
     path: str
@@ -53,6 +55,7 @@ class Argument:
     result: Tensor | None = None
     example: Array | None = field(default=None, repr=False)
     undeclared: bool = False
+    sharded: bool = False
     _feed: Rows | None = field(default=None, repr=False)
 
     @property
@@ -85,12 +88,14 @@ class Result:
         tensor: its value.
         stream: brings it to the host, a row for each replica.
         grouping: which replicas are declared to return equal values; None when nothing is declared.
+        sharded: True for a part of an array that is cut over replicas.
     """
 
     path: str
     tensor: Tensor
     stream: DeviceToHostStream
     grouping: ReplicaGrouping | None = None
+    sharded: bool = False
     _join: Rows | None = field(default=None, repr=False)
 
     def value(self, rows: Array) -> Any:
@@ -128,6 +133,10 @@ class Step(Protocol):
     @property
     def partial(self) -> Mapping[int, Partition]:
         """Tensors of which each replica of a group has a part of a sum."""
+
+    @property
+    def axes(self) -> ReplicaAxes | None:
+        """Names of the axes that replicas lie along."""
 
     @property
     def states(self) -> tuple[Argument, ...]:

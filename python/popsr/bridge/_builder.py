@@ -25,8 +25,10 @@ from popsr._program.location import describe_location
 from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Argument, Array, Result, Rows
 from popsr.bridge._opaque import opaque
+from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
@@ -66,6 +68,9 @@ class StepBuilder:
         self._derivatives: list[range] = []
         self._partial: dict[int, Partition] = {}
         self._in_derivative = False
+        self._within = ""
+        self.axes: ReplicaAxes | None = None
+        """Names of the axes that replicas lie along."""
 
     @property
     def ir(self) -> Ir:
@@ -111,6 +116,7 @@ class StepBuilder:
         *,
         dtype: dtypes.dtype | None = None,
         undeclared: bool = False,
+        sharded: bool = False,
     ) -> Variable:
         """A state: parameters, moments, counters, anything that a run leaves for the next.
 
@@ -120,6 +126,7 @@ class StepBuilder:
             grouping: which replicas start with equal values, and are declared to keep them equal.
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
             undeclared: ``grouping`` is of nothing but initial values that differ, of which a proof would say nothing.
+            sharded: the state is a part of an array that is cut over replicas.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -127,7 +134,16 @@ class StepBuilder:
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
         made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
         argument = Argument(
-            path, "state", made.shape, kind, grouping, made, made, example=array, undeclared=undeclared
+            path,
+            "state",
+            made.shape,
+            kind,
+            grouping,
+            made,
+            made,
+            example=array,
+            undeclared=undeclared,
+            sharded=sharded,
         )
         self._add(argument)
         return made
@@ -141,6 +157,7 @@ class StepBuilder:
         *,
         example: Any = None,
         feed: Rows | None = None,
+        sharded: bool = False,
     ) -> Tensor:
         """Data that are new in each run.
 
@@ -151,6 +168,7 @@ class StepBuilder:
             grouping: which replicas are given equal values.
             example: rows to run with by default, as ``feed`` takes them.
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
+            sharded: the data are a part of an array that is cut over replicas.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -163,7 +181,9 @@ class StepBuilder:
             replicated_stream_mode="replicate" if grouping.group_size == 1 else grouping,
         )
         loaded = ops.host_load(stream, f"{path}_load")
-        argument = Argument(path, "data", stream.shape, dtype, grouping, loaded, stream, _feed=feed)
+        argument = Argument(
+            path, "data", stream.shape, dtype, grouping, loaded, stream, sharded=sharded, _feed=feed
+        )
         if example is not None:
             argument = _replaced(argument, example=argument.rows(example))
         self._add(argument)
@@ -198,7 +218,13 @@ class StepBuilder:
         self._updates[path] = new
 
     def result(
-        self, path: str, t: Tensor, *, grouping: ReplicaGrouping | None = None, join: Rows | None = None
+        self,
+        path: str,
+        t: Tensor,
+        *,
+        grouping: ReplicaGrouping | None = None,
+        join: Rows | None = None,
+        sharded: bool = False,
     ) -> None:
         """Return a tensor.
 
@@ -207,6 +233,7 @@ class StepBuilder:
             t: the tensor.
             grouping: which replicas are declared to return equal values. Default: nothing is declared.
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
+            sharded: each replica returns a part of an array that is cut over replicas.
         """
         path = self._path(path)
         self._tensor(path, t)
@@ -220,7 +247,23 @@ class StepBuilder:
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        self._results[path] = Result(path, t, stream, declared, join)
+        self._results[path] = Result(path, t, stream, declared, sharded, join)
+
+    # Lines
+
+    @contextlib.contextmanager
+    def at(self, place: Place | None, scope: Sequence[str] = ()) -> Iterator[None]:
+        """Inside, ops are of a line of the user and of name scopes.
+
+        Args:
+            place: the line; None leaves the line that is.
+            scope: names around it in the model, outermost first.
+        """
+        before = self._within
+        self._within = before if place is None else place.within
+        with at_place(place, scope):
+            yield
+        self._within = before
 
     # Derivatives
 
@@ -286,7 +329,10 @@ class StepBuilder:
             for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
         ]
         keep_attribute(ir, ir, "_gaps")
-        ir._gaps = (*ir._gaps, Gap(read_text(f"{self._where}: op", op), _known(describe_location())))
+        ir._gaps = (
+            *ir._gaps,
+            Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within),
+        )
         return opaque(operands, results, everywhere)
 
     def finish(self) -> BridgedStep:
@@ -317,6 +363,7 @@ class StepBuilder:
             self._where,
             tuple(self._derivatives),
             self._partial,
+            self.axes,
         )
 
     def _taken(self, new: Tensor) -> Tensor:

@@ -44,6 +44,11 @@ class PendingSum:
     shape: tuple[int, ...]
     nonlinear: str
 
+    @property
+    def mended(self) -> str:
+        """``file:line`` at or before which the sum is to be taken."""
+        return self.nonlinear or self.used
+
 
 class Derivatives:
     """The ops of backward passes, by number."""

@@ -6,20 +6,23 @@ import functools
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from popsr._host.arguments import read_flag, read_text
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
+from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr._text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
+from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
+from popsr.bridge._paths import path_patterns
 from popsr.bridge._proof_page import Section, page_of, write_page
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
@@ -62,7 +65,11 @@ class Proof(Judged):
         )
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
-        return (*found, *pending, *multiples(self.step, derivatives))
+        return (*map(self._named, found), *pending, *map(self._named, multiples(self.step, derivatives)))
+
+    def _named(self, lint: Lint) -> Lint:
+        """The lint with the names of axes in its text."""
+        return replace(lint, text=named_groups(lint.text, self.step.axes))
 
     @functools.cached_property
     def _redundancy(self) -> Redundancy:
@@ -142,15 +149,7 @@ class Proof(Judged):
         Args:
             codes: of "L6", "L7", "L10" and "L11".
         """
-        values: dict[tuple[object, Partition, Partition], list[ProvedValue]] = {}
-        asked: dict[tuple[Partition, Partition], int] = {}
-        for each in (*self.drifting, *self.unequal):
-            groups = (each.declared, each.proved)
-            asked[groups] = asked.get(groups, 0) + 1
-            cause = each.cause if asked[groups] <= _EXPLAINED else None
-            root = None if cause is None else (cause.text, cause.location)
-            values.setdefault((root, *groups), []).append(each)
-        texts = [_problem(found, explained=key[0] is not None) for key, found in values.items()]
+        texts = [_problem(*found) for found in _by_cause((*self.drifting, *self.unequal))]
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
@@ -282,14 +281,14 @@ def _table(
 
 
 def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
-    pending = "" if value.pending is None else short_partition(value.pending.groups)
+    pending = "" if value.pending is None else shown_axes(value.pending.groups, value.axes)
     return (
         value.path,
         value.dtype.name,
         list(value.shape),
         value.nbytes,
-        short_partition(value.declared),
-        short_partition(value.proved),
+        value.shown_declared,
+        value.shown_proved,
         *([pending] if with_pending else []),
         "yes" if value.drifting else "undeclared" if value.undeclared else "no",
     )
@@ -308,28 +307,76 @@ def _lint_lines(lints: Iterable[Lint]) -> list[str]:
     ]
 
 
-def _problem(values: list[ProvedValue], *, explained: bool) -> str:
-    """A line about the values that one cause makes differ, or of which no cause is told here."""
+def _by_cause(values: Sequence[ProvedValue]) -> Iterator[tuple[list[ProvedValue], list[Cause]]]:
+    """Values that one mistake makes differ, with its causes; those whose gradient is not summed first.
+
+    A sum that is missing at a line is one mistake, whatever tells the parts apart. Others are alike if they differ
+    from one line on, for a cause of one kind. No cause is told of values beyond the first of their groups.
+    """
+    found: dict[tuple[object, ...], tuple[list[ProvedValue], list[Cause]]] = {}
+    asked: dict[tuple[Partition, Partition], int] = {}
+    for each in values:
+        groups = (each.declared, each.proved)
+        asked[groups] = asked.get(groups, 0) + 1
+        cause = each.cause if asked[groups] <= _EXPLAINED else None
+        key: object = None if cause is None else (cause.kind, cause.location)
+        if each.pending is not None:
+            key = each.pending.mended
+        alike, causes = found.setdefault((key, *groups), ([], []))
+        alike.append(each)
+        if cause is not None and cause not in causes:
+            causes.append(cause)
+    yield from sorted(found.values(), key=lambda each: each[0][0].pending is None)
+
+
+def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> str:
+    """A line about the values that one mistake makes differ, or of which no cause is told here."""
     first = values[0]
-    return (
-        f"{_names(values)} differ{'s' if len(values) == 1 else ''} inside groups: declared "
-        f"{short_partition(first.declared)}, proved {short_partition(first.proved)}: "
-        f"{first.cause if explained else 'explain(path) says why'}"
-    )
+    cause = "explain(path) says why" if not causes else str(_merged(causes))
+    return f"{_names(values)} {_differ(first, 's' if len(values) == 1 else '')}: {cause}"
+
+
+def _differ(value: ProvedValue, ending: str) -> str:
+    """``differs over model {0,2}{1,3}``, where it should not; of other partitions both groups."""
+    axes = value.axes
+    proved, declared = (None if axes is None else axes.apart(each) for each in (value.proved, value.declared))
+    if axes is None or proved is None or declared is None or not set(declared) < set(proved):
+        return (
+            f"differ{ending} inside groups: declared {short_partition(value.declared)}, proved "
+            f"{short_partition(value.proved)}"
+        )
+    if not declared:
+        return f"differ{ending} over {value.shown_proved.removeprefix('differs over ')}"
+    over = ", ".join(name for name in proved if name not in declared)
+    return f"differ{ending} over {over}, declared {value.shown_declared}"
+
+
+def _merged(causes: Sequence[Cause]) -> Cause:
+    """Causes of one line as one, which says how many there are, and where else values are made."""
+    first = causes[0]
+    count = len({each.text for each in causes}) - 1
+    places = [*dict.fromkeys(short_place(each.mended or each.written) for each in causes)][1:]
+    more = f" (and {count} more)" if count else ""
+    left = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    likewise = f" (likewise at {', '.join(places[:2])}{left})" if places else ""
+    return replace(first, text=one_line(first.text, 140) + more, suggestion=first.suggestion + likewise)
 
 
 def _undeclared(values: Sequence[ProvedValue]) -> str:
     """A line about the states that start apart."""
     return (
         f"{_names(values)}: initial values differ between ranks: a proof over groups of their values, "
-        f"{short_partition(values[0].declared)}, says nothing: declare groups= if they are to differ, else start from "
+        f"{values[0].shown_declared}, says nothing: declare groups= if they are to differ, else start from "
         "equal ones (one seed, dist.broadcast or DistributedDataParallel)"
     )
 
 
 def _names(values: Sequence[ProvedValue]) -> str:
-    more = f" and {len(values) - 4} more" if len(values) > 4 else ""
-    return ", ".join(f"'{each.path}'" for each in values[:4]) + more
+    paths = [each.path for each in values]
+    patterns = path_patterns(paths)
+    more = f" and {len(patterns) - 4} more" if len(patterns) > 4 else ""
+    count = f" ({len(paths)} values)" if len(paths) > len(patterns) else ""
+    return ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + more + count
 
 
 def _sections(proof: Proof) -> list[Section]:
@@ -343,13 +390,13 @@ def _sections(proof: Proof) -> list[Section]:
     for each in (*proof.drifting, *proof.unequal):
         if each.explanation is not None:
             header = ("line", "source", "op", "equal in")
-            sections.append(Section(f"Why {each.path} differs", header, _why(each.explanation)))
+            sections.append(Section(f"Why {each.path} differs", header, _why(each.explanation, each.axes)))
     lints = sorted(proof.lints, key=lambda lint: _ORDER.get(lint.code, 9))
     if lints:
         rows = [(lint.code, short_place(lint.location), lint.text) for lint in lints]
         sections.append(Section("Lints", ("code", "line", "text"), rows))
     if proof.seeds:
-        seeds = [(path, short_partition(each)) for path, each in proof.seeds.items()]
+        seeds = [(path, shown_groups(each, proof.step.axes)) for path, each in proof.seeds.items()]
         sections.append(Section("Rounding seeds", ("state", "replicas with the same random bits"), seeds))
     if proof.gaps:
         gaps = [(gap.op, short_place(gap.location), gap.count) for gap in proof.gaps]
@@ -357,14 +404,14 @@ def _sections(proof: Proof) -> list[Section]:
     return sections
 
 
-def _why(why: Explanation) -> Iterator[tuple[str, str, str, str]]:
+def _why(why: Explanation, axes: ReplicaAxes | None) -> Iterator[tuple[str, str, str, str]]:
     """A row for each step: the line where it begins, and what of it is equal."""
     before = ""
     for step in why.steps:
         source = "" if step.location == before else source_line(step.location)
         place = "" if step.location == before else short_place(step.location)
         before = step.location
-        yield place, source, step.text, short_partition(step.partition)
+        yield place, source, step.text, shown_groups(step.partition, axes)
 
 
 # Making one

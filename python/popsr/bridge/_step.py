@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr._program.gaps import Gap
 from popsr._text.summary import Summarised, Summary, line
+from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
@@ -32,6 +33,7 @@ class BridgedStep(Summarised):
         derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
+        axes: names of the axes that replicas lie along: of the mesh that the step is written for; None without one.
     """
 
     ir: Ir
@@ -41,6 +43,7 @@ class BridgedStep(Summarised):
     source: str = "bridge"
     derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
+    axes: ReplicaAxes | None = field(default=None, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property
@@ -97,15 +100,19 @@ class BridgedStep(Summarised):
 
     def _summary(self) -> Summary:
         rows: list[tuple[object, ...]] = [
-            (each.path, each.role, each.dtype.name, list(each.shape), each.grouping.partition)
+            (each.path, each.role, each.dtype.name, list(each.shape), self._groups(each))
             for each in self.arguments
         ]
         rows += [
-            (each.path, "result", each.tensor.dtype.name, list(each.tensor.shape), _declared(each))
+            (each.path, "result", each.tensor.dtype.name, list(each.tensor.shape), self._groups(each))
             for each in self.results
         ]
-        return Summary(repr(self), ("path", "role", "dtype", "shape", "equal in"), rows, len(rows))
+        groups = "equal in" if self.axes is None else "groups"
+        return Summary(repr(self), ("path", "role", "dtype", "shape", groups), rows, len(rows))
 
-
-def _declared(result: Result) -> object:
-    return "" if result.grouping is None else result.grouping.partition
+    def _groups(self, each: Argument | Result) -> object:
+        """The cell of declared groups: a partition, or its axes."""
+        if each.grouping is None:
+            return ""
+        partition = each.grouping.partition
+        return partition if self.axes is None else shown_groups(partition, self.axes, sharded=each.sharded)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
-from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
-from popsr.analysis._drift import short_partition
+from popsr.analysis._axes import ReplicaAxes, shown_axes, shown_groups
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
 from popsr.dtypes import dtype
@@ -33,6 +32,7 @@ class ProvedValue:
         declared: replicas that are declared to hold equal values.
         proved: replicas that are proved to, after any number of runs with any data.
         undeclared: True for a state whose declared groups are of nothing but initial values that differ.
+        sharded: True for a part of an array that is cut over replicas.
     """
 
     path: str
@@ -43,6 +43,22 @@ class ProvedValue:
     proved: Partition
     _source: _Source = field(repr=False, compare=False)
     undeclared: bool = False
+    sharded: bool = False
+
+    @property
+    def axes(self) -> ReplicaAxes | None:
+        """Names of the axes that replicas lie along."""
+        return self._source.step.axes
+
+    @property
+    def shown_declared(self) -> str:
+        """Declared groups in words: ``equal over data, model``, ``sharded over model {0,2}{1,3}``."""
+        return shown_groups(self.declared, self.axes, sharded=self.sharded)
+
+    @property
+    def shown_proved(self) -> str:
+        """Proved groups in words: ``equal over data, model``, ``differs over model {0,2}{1,3}``."""
+        return shown_groups(self.proved, self.axes, sharded=self.sharded and self.proved == self.declared)
 
     @property
     def equal(self) -> bool:
@@ -98,12 +114,19 @@ class ProvedValue:
         why = self.explanation
         if why is None or why.root is None:
             return None
-        return Cause(self._source.cause(why), why.root.location, self.written, _suggestion(why, self))
+        return Cause(
+            self._source.cause(why),
+            why.root.location,
+            self.written,
+            _suggestion(why, self),
+            why.root.kind,
+            "" if self.pending is None else self.pending.mended,
+        )
 
     def __str__(self) -> str:
-        head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {short_partition(self.declared)}, "
+        head = f"{self.path} {self.dtype.name}{list(self.shape)}: declared {self.shown_declared}, "
         cause = "" if self.cause is None else f": {self.cause}"
-        return f"{head}proved {short_partition(self.proved)}{cause}"
+        return f"{head}proved {self.shown_proved}{cause}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +138,30 @@ class _Source:
         derivatives: the ops of backward passes.
         tensor: the value, of a state the variable.
         result: what is written into a state, where the importer says it; of a result the value.
-        gaps: ops that popsr lacks.
+        step: the step that it is of.
     """
 
     facts: PartitionAnalysis
     derivatives: Derivatives
     tensor: Tensor
     result: Tensor | None
-    gaps: tuple[Gap, ...]
+    step: Step
 
     def cause(self, why: Explanation) -> str:
-        """The cause in words; of a stand-in for an op that popsr lacks, the name of the op."""
+        """The cause in words: of a stand-in for an op that popsr lacks the op, of a state the axes it is cut over."""
         root = why.root
         assert root is not None
         if root.kind == "own_value":
-            for gap in self.gaps:
+            for gap in self.step.gaps:
                 if gap.location == root.location:
                     return f"{gap.op}, which popsr lacks, may give each replica a value of its own"
+        axes = self.step.axes
+        if root.kind == "variable" and axes is not None:
+            begin = why.steps[-1].tensor
+            state = next((each for each in self.step.states if each.tensor is begin), None)
+            if state is not None and axes.apart(state.grouping.partition):
+                groups = shown_groups(state.grouping.partition, axes, sharded=state.sharded)
+                return f"'{state.path}' {'is ' if state.sharded else ''}{groups}"
         return root.text
 
     def explanation(self, declared: Partition, proved: Partition) -> Explanation | None:
@@ -139,7 +169,8 @@ class _Source:
         for block in declared.blocks:
             for other in block[1:]:
                 if proved.labels[other] != proved.labels[block[0]]:
-                    return self.facts.explain(self.tensor, block[0], other)
+                    found = self.facts.explain(self.tensor, block[0], other)
+                    return found._with_axes(self.step.axes)
         return None
 
     def written(self, equal: bool) -> str:
@@ -160,14 +191,24 @@ class Cause:
         location: ``file:line`` of it.
         written: ``file:line`` where the value is made that differs.
         suggestion: a change that would make it equal.
+        kind: kind of the cause, as of ``ExplanationRoot``.
+        mended: ``file:line`` at which to take the sum over replicas of a gradient that is missing, whatever the cause
+            is; empty without one.
     """
 
     text: str
     location: str
     written: str
     suggestion: str
+    kind: str = ""
+    mended: str = ""
 
     def __str__(self) -> str:
+        if self.mended:
+            return (
+                f"{self.suggestion}; replicas differ as {one_line(self.text, 160)}, at {short_place(self.location)}; "
+                f"made at {short_place(self.written)}"
+            )
         return (
             f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
             f"{self.suggestion}"
@@ -197,7 +238,7 @@ def _suggestion(why: Explanation, value: ProvedValue) -> str:
     if why.root is not None and why.root.kind == "uninitialised":
         waits = "before wait()" in why.root.text
         return "wait for it before it is read" if waits else "write all of it before it is read"
-    groups = short_partition(value.declared)
+    groups = shown_axes(value.declared, value.axes)
     before = f" before it is stored at {short_place(value.written)}" if value.written else ""
     if why.suggestion.startswith("replicated_all_reduce"):
         return f"take its mean or sum over {groups}{before}"
@@ -210,7 +251,7 @@ def _suggestion(why: Explanation, value: ProvedValue) -> str:
 
 def _advice(pending: PendingSum, value: ProvedValue) -> str:
     """The line at which to take the sum that is missing."""
-    groups = short_partition(value.declared)
+    groups = shown_axes(value.declared, value.axes)
     if pending.nonlinear:
         return (
             f"take the mean or sum of the gradient over {groups} before {short_place(pending.nonlinear)}, which is not "
@@ -226,11 +267,19 @@ def _advice(pending: PendingSum, value: ProvedValue) -> str:
 def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:
     """A state."""
     assert each.tensor is not None
-    source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step.gaps)
+    source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step)
     proved = facts.partition(each.tensor)
     declared = each.grouping.partition
     return ProvedValue(
-        each.path, each.shape, each.dtype, each.nbytes, declared, proved, source, each.undeclared
+        each.path,
+        each.shape,
+        each.dtype,
+        each.nbytes,
+        declared,
+        proved,
+        source,
+        each.undeclared,
+        each.sharded,
     )
 
 
@@ -238,5 +287,6 @@ def proved_result(facts: PartitionAnalysis, step: Step, each: Result, declared: 
     """A result with declared groups."""
     t = each.tensor
     nbytes = t.nelms * t.dtype.as_numpy().itemsize
-    source = _Source(facts, Derivatives(step.derivatives), t, t, step.gaps)
-    return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, facts.partition(t), source)
+    source = _Source(facts, Derivatives(step.derivatives), t, t, step)
+    proved = facts.partition(t)
+    return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, proved, source, sharded=each.sharded)

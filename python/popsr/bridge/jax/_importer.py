@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from popsr import dtypes, ops
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge._places import Place
 from popsr.bridge.jax._cuts import Cuts
 from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED, Fold
 from popsr.bridge.jax._framework import the_jax
-from popsr.bridge.jax._locations import is_of_jax, is_transposed, user_line
+from popsr.bridge.jax._locations import is_of_jax, is_transposed, scope_of, user_line
 from popsr.bridge.jax._mesh import Spread, numbered
 from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
 from popsr.bridge.jax._per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
@@ -29,7 +30,7 @@ from popsr.bridge.jax._rules import (
     stand_in_dtype,
 )
 from popsr.bridge.jax._sharded import Sharded
-from popsr.context import gcg, location
+from popsr.context import gcg
 from popsr.errors import DTypeError, ShapeError, UnsupportedError
 from popsr.tensor import Tensor
 
@@ -56,8 +57,9 @@ class Importer:
         self.cuts = Cuts(builder, spread)
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
-        self._line: tuple[str, int] | None = None
-        self._caller: tuple[str, int] | None = None
+        self._line: Place | None = None
+        self._caller: Place | None = None
+        self._scope: tuple[str, ...] = ()
 
     # Values
 
@@ -109,11 +111,12 @@ class Importer:
 
         for equation in needed(jaxpr):
             line = self._caller or user_line(equation) or self._line
-            before, self._line = self._line, line
+            before, self._line = (self._line, self._scope), line
+            self._scope = (*self._scope, *scope_of(equation))
             backward = self.builder.derivative() if is_transposed(equation) else contextlib.nullcontext()
-            with location(*line) if line else contextlib.nullcontext(), backward:
+            with self.builder.at(line, self._scope), backward:
                 results = self._equation(equation, tuple(read(atom) for atom in equation.invars))
-            self._line = before
+            self._line, self._scope = before
             env.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 

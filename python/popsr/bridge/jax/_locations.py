@@ -5,19 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import sysconfig
 from typing import Any
 
-from popsr._text.frames import absolute_path
+from popsr._text.frames import absolute_path, library_path
+from popsr.bridge._places import Place, nearest_place
 from popsr.bridge.jax._framework import the_jax
 
-__all__ = ["is_of_jax", "is_transposed", "rank_of_file", "user_line"]
+__all__ = ["is_of_jax", "is_transposed", "rank_of_file", "scope_of", "user_line"]
 
-_LIBRARIES = tuple(
-    os.path.abspath(path) + os.sep
-    for path in {sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")}
-)
-_SITE = f"{os.sep}site-packages{os.sep}"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
@@ -27,7 +22,7 @@ def rank_of_file(file: str) -> int:
     path = absolute_path(file)
     if path.startswith((_PACKAGE, _folder_of_jax(), _folder_of_jaxlib())) or file.startswith("<frozen"):
         return 2
-    return 1 if _SITE in path or path.startswith(_LIBRARIES) else 0
+    return 1 if library_path(file) else 0
 
 
 @functools.cache
@@ -42,19 +37,22 @@ def _folder_of_jaxlib() -> str:
     return os.path.dirname(os.path.abspath(str(importlib.import_module("jaxlib").__file__))) + os.sep
 
 
-def user_line(equation: Any) -> tuple[str, int] | None:
+def user_line(equation: Any) -> Place | None:
     """File and line that made an equation: the innermost of the user's files, else of a library that is not jax."""
     traceback = equation.source_info.traceback
     if traceback is None:
         return None
-    library = None
-    for frame in traceback.frames:
-        rank = rank_of_file(frame.file_name)
-        if rank == 0:
-            return frame.file_name, int(frame.line_num)
-        if rank == 1 and library is None:
-            library = frame.file_name, int(frame.line_num)
-    return library
+    return nearest_place(((each.file_name, int(each.line_num)) for each in traceback.frames), _is_of_jax)
+
+
+def scope_of(equation: Any) -> tuple[str, ...]:
+    """Names of ``jax.named_scope`` around an equation, in the function that it is in, outermost first."""
+    stack = equation.source_info.name_stack.stack
+    return tuple(each.name for each in stack if type(each).__name__ == "Scope")
+
+
+def _is_of_jax(file: str) -> bool:
+    return rank_of_file(file) == 2
 
 
 def is_transposed(equation: Any) -> bool:

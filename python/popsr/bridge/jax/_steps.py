@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.jax._arguments import (
@@ -130,6 +131,8 @@ def _read(
     updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
     equal = read_replicated(arguments, kinds, replicated)
     builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
+    if traced.has_axes:
+        builder.axes = ReplicaAxes.of_sizes(traced.spread.sizes)
     place = line_of(traced.f)
     with builder:
         importer = Importer(builder, traced.spread)
@@ -198,9 +201,9 @@ def _argument(
         initial = np.zeros(rows, aval.dtype) if value is None else feed(value)
         if replicated and grouping.num_groups > 1:
             grouping, initial = builder.all(), only_row(leaf.path, initial)
-        made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype)
+        made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype, sharded=any(spec))
     else:
-        made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed)
+        made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec))
     return Sharded(made, spec) if any(spec) else made
 
 
@@ -234,7 +237,7 @@ def _results(
             spec = value.spec if isinstance(value, Sharded) else ((),) * aval.rank
             t = value.part if isinstance(value, Sharded) else importer.tensor(value)
             declared = None if traced.per_replica is not None else traced.spread.shards(spec)
-            builder.result(name, t, grouping=declared, join=traced.joined(spec, aval))
+            builder.result(name, t, grouping=declared, join=traced.joined(spec, aval), sharded=any(spec))
 
 
 def _as_cut(importer: Importer, value: Value, spec: Spec) -> Tensor:

@@ -32,6 +32,7 @@ class Traced:
         outputs: shapes and dtypes of the results, as a tree.
         specs: how arguments are cut, in the order of the jaxpr.
         per_replica: which arguments have a row for each replica; None where a mesh cuts them.
+        has_axes: True if axes of replicas have names of the user.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Traced:
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
         if found is None and mesh is not None:
             found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
+        self.has_axes = found is not None
         if found is None:
             found = Spread({"replicas": count or 1})
         if count is not None and count != found.replicas:

@@ -12,6 +12,7 @@ from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._modules import module_of_node
 from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._ranks.same import DISTRIBUTED, attribute_of
 from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
@@ -33,7 +34,6 @@ from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Ga
 from popsr.bridge.torch._step_of import RandomSeeds
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._tracing.uninitialised import EMPTY, memory_of
-from popsr.context import location
 from popsr.errors import Error, UnsupportedError
 from popsr.tensor import Tensor, constant
 
@@ -111,12 +111,8 @@ class Importer:
 
     @contextlib.contextmanager
     def _at(self, node: Any) -> Iterator[None]:
-        place = place_of_node(node)
-        with contextlib.ExitStack() as stack:
-            if place:
-                stack.enter_context(location(*place))
-            if is_backward(node):
-                stack.enter_context(self._builder.derivative())
+        backward = self._builder.derivative() if is_backward(node) else contextlib.nullcontext()
+        with self._builder.at(place_of_node(node), module_of_node(node)), backward:
             yield
 
     def _value(

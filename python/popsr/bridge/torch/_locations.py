@@ -7,8 +7,11 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
+
+from popsr.bridge._places import Place, nearest_place
 
 __all__ = [
     "Place",
@@ -20,9 +23,8 @@ __all__ = [
     "stack_trace",
 ]
 
-Place = tuple[str, int]
-
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+_SITE = f"{os.sep}site-packages{os.sep}"
 _POPSR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _CONTEXTS = os.path.abspath(contextlib.__file__)
 _DEPRECATIONS = f"{os.sep}typing_extensions.py"  # wraps functions of torch
@@ -47,13 +49,19 @@ def is_users(file: str) -> bool:
     )
 
 
+def _is_framework(file: str) -> bool:
+    return not is_users(file)
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
 def place_of_frame(frame: FrameType | None) -> Place | None:
     """The innermost line of the user among a frame and its callers."""
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
-    return None
+    return nearest_place(_frames(frame), _is_framework)
 
 
 def current_place() -> Place | None:
@@ -63,28 +71,26 @@ def current_place() -> Place | None:
 
 def place_of_error(traceback: TracebackType | None) -> Place | None:
     """The innermost line of the user in the traceback of an error."""
-    found = None
+    frames = []
     while traceback is not None:
-        if is_users(traceback.tb_frame.f_code.co_filename):
-            found = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return found
+    return nearest_place(reversed(frames), _is_framework)
 
 
 def stack_trace(place: Place) -> str:
     """A place in the form of the stack traces that torch keeps with nodes of a graph."""
-    return f'  File "{place[0]}", line {place[1]}, in step\n'
+    inner = place.within.rpartition(":")
+    within = f'  File "{_SITE}{inner[0]}", line {inner[2]}, in step\n' if place.within else ""
+    return f'  File "{place.file}", line {place.line}, in step\n{within}'
 
 
 def shown_place(place: Place | None) -> str:
-    """``file:line``, for messages."""
-    return f"{place[0]}:{place[1]}" if place else "an unknown line"
+    """``file:line``, for messages, and the line of a library that is called there."""
+    return place.text if place else "an unknown line"
 
 
 def place_of_node(node: Any) -> Place | None:
     """The innermost line of the user in the stack trace of a node; None without one."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    for file, line in reversed(frames):
-        if is_users(file):
-            return file, int(line)
-    return None
+    return nearest_place(((file, int(line)) for file, line in reversed(frames)), _is_framework)

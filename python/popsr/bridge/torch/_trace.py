@@ -12,11 +12,13 @@ from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._modules import modules_named
 from popsr.bridge.torch._quiet import without_debug_lines
 from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
@@ -27,6 +29,7 @@ from popsr.bridge.torch._ranks.job import (
     rank_of,
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
+from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
 from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
@@ -125,6 +128,7 @@ class _Seen:
     results: list[str]
     data: list[list[Any]]
     drawn: list[Drawn | None]
+    axes: ReplicaAxes | None
 
 
 def _trace_ranks(
@@ -144,15 +148,22 @@ def _trace_ranks(
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     for rank in reversed(numbers):
-        with phase(where, f"rank {rank}"), rank_of(rank, world, where), without_debug_lines():
+        with (
+            phase(where, f"rank {rank}"),
+            rank_of(rank, world, where),
+            noted_meshes(world) as meshes,
+            without_debug_lines(),
+        ):
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
-            ways, inputs = record_steps(call, where)
+            with modules_named(call.model):
+                ways, inputs = record_steps(call, where)
             others = [way for each in recorded.values() for way in each.ways]
             for way in ways:
                 resolve_writes(way, inputs, others)
             found = recorded[rank] = join(ways, call.labels(), where)
             leaves[rank], results = call.leaves, found.results
+            axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -160,7 +171,7 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], results, data, drawn)
+    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], results, data, drawn, axes)
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -224,6 +235,7 @@ def _built(
     world: int,
 ) -> BridgedStep:
     _check_seeds(seen, patterns)
+    builder.axes = seen.axes
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -325,4 +337,11 @@ def _argument(
             "equal values on the replicas of a group"
         )
     undeclared = apart and declared is None
-    return builder.state(leaf.path, values.of_groups(grouping), grouping, dtype=kind, undeclared=undeclared)
+    return builder.state(
+        leaf.path,
+        values.of_groups(grouping),
+        grouping,
+        dtype=kind,
+        undeclared=undeclared,
+        sharded=leaf.is_sharded,
+    )

@@ -62,6 +62,11 @@ class Leaf:
             ).detach()
         return made.requires_grad_(self.trained)
 
+    @property
+    def is_sharded(self) -> bool:
+        """True for a part of a DTensor that is cut along a mesh dimension."""
+        return self.layout is not None and any(not each.is_replicate() for each in self.layout[1])
+
     def label(self) -> Hashable:
         """Of a DTensor the place of this rank along the mesh dimensions that it is cut along; else None."""
         if self.layout is None:

@@ -22,6 +22,7 @@ from popsr.bridge.torch._locations import (
     shown_place,
     stack_trace,
 )
+from popsr.bridge.torch._modules import current_module, noted_module
 from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._ranks.same import GraphKey
 from popsr.bridge.torch._states.schedules import NewNumbers
@@ -433,16 +434,17 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
         def __init__(self, groups: dict[str, tuple[int, ...]], pending: Pending, draws: Draws) -> None:
             super().__init__()
             self._groups, self._pending, self._draws = groups, pending, draws
-            self._places: dict[int, Place] = {}
+            self._places: dict[int, tuple[Place | None, str]] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if op is device_of:
                 return op(*args)
             options = _on_the_cpu(kwargs or {})
-            place = self._place()
+            place, module = self._place()
             if place is not None:
                 notes.current_meta["stack_trace"] = stack_trace(place)
-            with noted_backward() if running_node() is not None else contextlib.nullcontext():
+            backward = noted_backward() if running_node() is not None else contextlib.nullcontext()
+            with backward, noted_module(module):
                 return self._recorded(op, types, args, options, place)
 
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
@@ -464,13 +466,13 @@ def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
                 return functional_collective(op, args, options, self._groups, self._pending)
             return in_terms_of_others(op, args, options, _called)
 
-        def _place(self) -> Place | None:
-            """The line that is running; in a backward pass the line whose gradient is computed."""
-            here = current_place()
+        def _place(self) -> tuple[Place | None, str]:
+            """The line and the module that are running; in a backward pass those whose gradient is computed."""
             node = running_node()
             if node is not None:
-                return self._places.get(node._sequence_nr(), here)
-            if here is not None:
+                return self._places.get(node._sequence_nr()) or (current_place(), "")
+            here = current_place(), current_module()
+            if here[0] is not None:
                 self._places.setdefault(sequence_number() - 1, here)
             return here
 

@@ -1,0 +1,30 @@
+"""A package that lies where packages are installed, for tests of lines."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["installed", "line_of"]
+
+
+def installed(folder: Path, site: str, name: str, source: str) -> ModuleType:
+    """The module of a source in a package below ``folder``."""
+    file = folder / "lib" / site / "package" / f"{name}.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(f"package.{name}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def line_of(file: str, text: str) -> str:
+    """``file:line`` of the only line with a text in it."""
+    lines = Path(file).read_text().splitlines()
+    [number] = [n for n, each in enumerate(lines, 1) if each.rstrip().endswith(f"# {text}")]
+    return f"{os.path.abspath(file)}:{number}"
