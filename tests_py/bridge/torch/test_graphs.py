@@ -99,7 +99,9 @@ def test_ops_on_lists_and_collectives_that_write() -> None:
     momentum = 0.5 * (m + 0.5 * (x - m)) + x
     np.testing.assert_allclose(got["m_1"][3], momentum.numpy(), rtol=1e-5)
     np.testing.assert_allclose(got["w_1"][3], (w - 0.1 * momentum).numpy(), rtol=1e-5, atol=1e-6)
-    assert made.prove().ok
+    # A factor of 1/4 may be a rate: the sum of what is equal may be four times too large.
+    assert [lint.code for lint in made.prove().suspicious] == ["L6"]
+    assert not made.prove().drifting
 
 
 def test_prove_reads_graphs_and_programs() -> None:
