@@ -77,17 +77,19 @@ class Choices:
         self._known: dict[Any, int] = {}
         self._numbers: dict[int, int] = {}
         self._tracer: Any = None
+        self._environment: Any = None
         self.outcomes: list[bool] = []
         self.asked: list[tuple[int, Any]] = []
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Inside, questions of the graph that is being traced are answered."""
+        from torch._guards import detect_fake_mode
         from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode
         from torch.fx.experimental.sym_node import SymNode
 
         mode: Any = get_innermost_proxy_mode()
-        self._tracer = mode.tracer
+        self._tracer, self._environment = mode.tracer, getattr(detect_fake_mode(), "shape_env", None)
         node: Any = SymNode
         kept = {name: getattr(node, name) for name in ("guard_bool", "guard_int", "guard_float")}
 
@@ -130,6 +132,11 @@ class Choices:
         kinds: dict[type, Any] = {bool: torch.SymBool, int: torch.SymInt, float: torch.SymFloat}
         value = kinds[symbol.pytype](symbol)
         slot: Any = get_proxy_slot(value, self._tracer, None)
+        if slot is None and symbol.shape_env is not self._environment:
+            raise UnsupportedError(
+                f"bridge.torch: a number kept from the step before is used at {shown_place(current_place())}, expected "
+                "a buffer of the model for what changes"
+            )
         return None if slot is None else (slot.force().node, value)
 
     def _choose(self, node: Any, value: Any) -> bool:
