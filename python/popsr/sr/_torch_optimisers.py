@@ -82,9 +82,9 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                 f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
                 "parameters: an update needs all of their rows and columns"
             )
-        if any(each.is_partial() for each in p.placements) or tuple(getattr(p.grad, "placements", ())) != tuple(
-            p.placements
-        ):
+        if any(each.is_partial() for each in p.placements) or tuple(
+            getattr(p.grad, "placements", ())
+        ) != tuple(p.placements):
             raise ArgumentTypeError(
                 f"{name}: a gradient is laid out otherwise than its parameter, got "
                 f"{shown(str(getattr(p.grad, 'placements', 'a local tensor')))}, expected {shown(str(p.placements))}"

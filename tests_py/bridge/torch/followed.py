@@ -206,7 +206,12 @@ ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
         lambda m, x: m.out.add_(1) if x.sum() > 0 else None,
         Model,
     ),
-    ("the same, in a loop of many, or as `float(loss)`", "out", lambda m, x: m.out.fill_(float(x.sum())), Model),
+    (
+        "the same, in a loop of many, or as `float(loss)`",
+        "out",
+        lambda m, x: m.out.fill_(float(x.sum())),
+        Model,
+    ),
     ("a list that is only added to, such as `losses.append(loss.item())`", "out", _logged, Model),
     ("a list that is added to and read", "out", _counted_by_log, Model),
     ("time, process number, files, threads", "out", lambda m, x: m.out.fill_(float(time.time() > 0)), Model),

@@ -246,7 +246,12 @@ SHAPES: dict[str, list[Any]] = {
     "eye.m": [call(3, 4)],
     "eye.default": [call(3)],
     **{
-        name: [call(_A, torch.float32), call(_A, torch.int32), call(_A, torch.uint8), call(_I.int(), torch.float32)]
+        name: [
+            call(_A, torch.float32),
+            call(_A, torch.int32),
+            call(_A, torch.uint8),
+            call(_I.int(), torch.float32),
+        ]
         + [call(floats(2, 4).bfloat16(), to) for to in (torch.int16, torch.int32, torch.uint8, torch.float32)]
         for name in ("view.dtype", "view_copy.dtype")
     },

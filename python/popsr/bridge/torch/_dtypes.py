@@ -54,7 +54,9 @@ def _table() -> dict[Any, dtypes.dtype]:
     import torch
 
     found = {getattr(torch, name): getattr(dtypes, name) for name in _NAMES}
-    return found | {getattr(torch, name): getattr(dtypes, own) for name, own in _FNUZ.items() if hasattr(torch, name)}
+    return found | {
+        getattr(torch, name): getattr(dtypes, own) for name, own in _FNUZ.items() if hasattr(torch, name)
+    }
 
 
 def is_float(kind: dtypes.dtype) -> bool:

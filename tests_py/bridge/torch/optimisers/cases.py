@@ -22,7 +22,7 @@ from tests_py.bridge.torch.claims import fixed  # noqa: E402
 __all__ = ["CASES", "DRIFTING", "OPTIMISERS", "WORLD", "Case", "batch_of", "run_rank"]
 
 WORLD = 2
-O: Any = torch.optim
+optim: Any = torch.optim
 
 
 @dataclass
@@ -78,7 +78,9 @@ def groups(make: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
     def made(m: Any) -> Any:
         weights = [p for p in m.parameters() if p.ndim > 1]
         rest = [p for p in m.parameters() if p.ndim < 2]
-        return make([{"params": weights, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], **options)
+        return make(
+            [{"params": weights, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], **options
+        )
 
     return made
 
@@ -102,14 +104,16 @@ FORMS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "Adafactor": {"": [{}]},
 }
 OPTIMISERS: dict[str, Case] = {
-    f"{name} {options} {form}": Case(trained, of_all(getattr(O, name), **options, **form))
+    f"{name} {options} {form}": Case(trained, of_all(getattr(optim, name), **options, **form))
     for name, kinds in FORMS.items()
     for kind, rows in kinds.items()
     for options in rows
     for form in (
         [{"fused": True}]
         if kind
-        else [{"foreach": each} for each in (False, True) if not (each and "lr" in options and name == "AdamW")]
+        else [
+            {"foreach": each} for each in (False, True) if not (each and "lr" in options and name == "AdamW")
+        ]
     )
 }
 
@@ -130,7 +134,9 @@ def scheduled(make: Callable[[Any], Any], optimizer: Callable[[Any], Any]) -> Ca
     return Case(step, with_scheduler)
 
 
-def scaled(optimizer: Callable[[Any], Any], *, before: bool = False, clips: bool = False, casts: bool = False) -> Case:
+def scaled(
+    optimizer: Callable[[Any], Any], *, before: bool = False, clips: bool = False, casts: bool = False
+) -> Case:
     """Scaled gradients; the check for infinities stands before or after they are averaged."""
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
 
@@ -149,7 +155,11 @@ def scaled(optimizer: Callable[[Any], Any], *, before: bool = False, clips: bool
         scaler.update()
         return loss.item(), scaler.get_scale()
 
-    return Case(step, optimizer, lambda: {"scaler.scale": scaler._scale, "scaler.growth_tracker": scaler._growth_tracker})
+    return Case(
+        step,
+        optimizer,
+        lambda: {"scaler.scale": scaler._scale, "scaler.growth_tracker": scaler._growth_tracker},
+    )
 
 
 def averaged(make: Callable[[Any], Any]) -> Case:
@@ -160,7 +170,7 @@ def averaged(make: Callable[[Any], Any]) -> Case:
         trained(m, o, x)
         ema.update_parameters(m)
 
-    return Case(step, of_all(O.AdamW), lambda: {f"ema.{n}": t for n, t in ema.state_dict().items()})
+    return Case(step, of_all(optim.AdamW), lambda: {f"ema.{n}": t for n, t in ema.state_dict().items()})
 
 
 def averaged_by_hand() -> Case:
@@ -172,7 +182,7 @@ def averaged_by_hand() -> Case:
             for a, b in zip(other.parameters(), m.parameters(), strict=True):
                 a.lerp_(b, 0.1)
 
-    return Case(step, of_all(O.AdamW), lambda: {f"other.{n}": t for n, t in other.state_dict().items()})
+    return Case(step, of_all(optim.AdamW), lambda: {f"other.{n}": t for n, t in other.state_dict().items()})
 
 
 def averaged_in_dictionary() -> Case:
@@ -184,7 +194,7 @@ def averaged_in_dictionary() -> Case:
             for name, p in m.named_parameters():
                 means[name].mul_(0.9).add_(p, alpha=0.1)
 
-    return Case(step, of_all(O.AdamW), lambda: {f"means[{n!r}]": t for n, t in means.items()})
+    return Case(step, of_all(optim.AdamW), lambda: {f"means[{n!r}]": t for n, t in means.items()})
 
 
 def skipping(reduces: bool) -> Case:
@@ -202,7 +212,7 @@ def skipping(reduces: bool) -> Case:
             o.step()
         return loss.item()
 
-    return Case(step, of_all(O.AdamW))
+    return Case(step, of_all(optim.AdamW))
 
 
 def left_early(m: Any, o: Any, x: Any) -> Any:
@@ -233,7 +243,7 @@ def logged() -> Case:
         losses.append(loss.item())
         return f"{loss.item():.4f} {norm.item()}"
 
-    return Case(step, of_all(O.AdamW))
+    return Case(step, of_all(optim.AdamW))
 
 
 def clipped_by_number(m: Any, o: Any, x: Any) -> None:
@@ -249,21 +259,25 @@ def clipped_by_number(m: Any, o: Any, x: Any) -> None:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "groups": lambda: Case(trained, groups(O.AdamW)),
-    "LambdaLR": lambda: scheduled(lambda o: schedulers.LambdaLR(o, lambda e: 0.5**e), of_all(O.AdamW)),
-    "OneCycleLR": lambda: scheduled(lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=20), of_all(O.AdamW, fused=True)),
+    "groups": lambda: Case(trained, groups(optim.AdamW)),
+    "LambdaLR": lambda: scheduled(lambda o: schedulers.LambdaLR(o, lambda e: 0.5**e), of_all(optim.AdamW)),
+    "OneCycleLR": lambda: scheduled(
+        lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=20), of_all(optim.AdamW, fused=True)
+    ),
     "SequentialLR": lambda: scheduled(
-        lambda o: schedulers.SequentialLR(o, [schedulers.LinearLR(o), schedulers.CosineAnnealingLR(o, 5)], [2]),
-        groups(O.SGD, lr=0.1, momentum=0.9),
+        lambda o: schedulers.SequentialLR(
+            o, [schedulers.LinearLR(o), schedulers.CosineAnnealingLR(o, 5)], [2]
+        ),
+        groups(optim.SGD, lr=0.1, momentum=0.9),
     ),
     "scheduler of each rank": lambda: scheduled(
-        lambda o: schedulers.LambdaLR(o, lambda e: 1 / (1 + dist.get_rank() * e)), of_all(O.SGD, lr=0.1)
+        lambda o: schedulers.LambdaLR(o, lambda e: 1 / (1 + dist.get_rank() * e)), of_all(optim.SGD, lr=0.1)
     ),
-    "scaler": lambda: scaled(of_all(O.AdamW)),
-    "scaler, fused": lambda: scaled(of_all(O.AdamW, fused=True)),
-    "scaler, clipped": lambda: scaled(of_all(O.SGD, lr=0.1, momentum=0.9), clips=True),
-    "scaler, local check": lambda: scaled(of_all(O.AdamW), before=True),
-    "scaler, autocast": lambda: scaled(of_all(O.AdamW), casts=True),
+    "scaler": lambda: scaled(of_all(optim.AdamW)),
+    "scaler, fused": lambda: scaled(of_all(optim.AdamW, fused=True)),
+    "scaler, clipped": lambda: scaled(of_all(optim.SGD, lr=0.1, momentum=0.9), clips=True),
+    "scaler, local check": lambda: scaled(of_all(optim.AdamW), before=True),
+    "scaler, autocast": lambda: scaled(of_all(optim.AdamW), casts=True),
     "AveragedModel": lambda: averaged(swa_utils.AveragedModel),
     "AveragedModel, ema": lambda: averaged(
         lambda m: swa_utils.AveragedModel(m, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
@@ -272,12 +286,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "ema in a dictionary": averaged_in_dictionary,
     "skipped on this rank": lambda: skipping(False),
     "skipped on all": lambda: skipping(True),
-    "left early": lambda: Case(left_early, of_all(O.SGD, lr=0.1)),
+    "left early": lambda: Case(left_early, of_all(optim.SGD, lr=0.1)),
     "logged": logged,
-    "clipped by a number": lambda: Case(clipped_by_number, of_all(O.AdamW)),
-    "RAdam": lambda: Case(trained, groups(O.RAdam)),
-    "ASGD": lambda: Case(trained, groups(O.ASGD, t0=2.0)),
-    "Adafactor": lambda: Case(trained, groups(O.Adafactor)),
+    "clipped by a number": lambda: Case(clipped_by_number, of_all(optim.AdamW)),
+    "RAdam": lambda: Case(trained, groups(optim.RAdam)),
+    "ASGD": lambda: Case(trained, groups(optim.ASGD, t0=2.0)),
+    "Adafactor": lambda: Case(trained, groups(optim.Adafactor)),
 }
 DRIFTING = ("scheduler of each rank", "scaler, local check", "skipped on this rank")
 """Cases in which real ranks go apart."""

@@ -28,7 +28,12 @@ from tests_py.bridge.torch.optimisers.cases import (  # noqa: E402
     trained,
 )
 
-_FLOATS = {"torch.float32": np.float32, "torch.float64": np.float64, "torch.int64": np.int64, "torch.int32": np.int32}
+_FLOATS = {
+    "torch.float32": np.float32,
+    "torch.float64": np.float64,
+    "torch.int64": np.int64,
+    "torch.int32": np.int32,
+}
 
 
 def array(bits: gloo.Bits) -> Any:
@@ -42,12 +47,18 @@ def check(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = bridge.trace_step(
-            case.step, case.model, case.optimizer, lambda rank: (batch_of(rank, 0, overflows=False),), replicas=WORLD
+            case.step,
+            case.model,
+            case.optimizer,
+            lambda rank: (batch_of(rank, 0, overflows=False),),
+            replicas=WORLD,
         )
         proof = made.prove()
         assert proof.ok is (name not in DRIFTING)
         real = gloo.run(WORLD, run_rank, name, times)
-        numbers = [each.path for each in made.arguments if each.path.startswith("optimizer.param_groups[0].lr")]
+        numbers = [
+            each.path for each in made.arguments if each.path.startswith("optimizer.param_groups[0].lr")
+        ]
         rough = 0.02 if "autocast" in name else None  # sums of bf16 are not in torch's order
         for time in range(times):
             rows = np.stack([batch_of(rank, time, overflows=name in CASES).numpy() for rank in range(WORLD)])
@@ -58,7 +69,9 @@ def check(name: str) -> None:
                     assert bits == real[1][time][path], (path, time)
                 if not numbers:  # a run has the numbers of schedulers as they were
                     wanted = np.stack([array(of_rank[time][path]) for of_rank in real])
-                    np.testing.assert_allclose(got[path], wanted, rtol=rough or 2e-5, atol=rough or 1e-6, err_msg=f"{path} {time}")
+                    np.testing.assert_allclose(
+                        got[path], wanted, rtol=rough or 2e-5, atol=rough or 1e-6, err_msg=f"{path} {time}"
+                    )
     if name in DRIFTING:
         assert any(real[0][-1][path] != real[1][-1][path] for path in real[0][-1])
 
@@ -123,12 +136,21 @@ def asks_each(m: Any, o: Any, x: Any) -> None:
 
 
 REFUSED = {
-    "count of a scheduler": (reads_count, "a scheduler is made or asked in the step at .* got 'last_epoch' of LambdaLR"),
+    "count of a scheduler": (
+        reads_count,
+        "a scheduler is made or asked in the step at .* got 'last_epoch' of LambdaLR",
+    ),
     "length of a log": (reads_log, r"the step changes 'len\(LOG\)' each time"),
     "count in a dictionary": (counts_in_dictionary, "the step changes .* each time, got 1 and then 2"),
-    "ReduceLROnPlateau": (plateau, "a scheduler is given a value at .* got ReduceLROnPlateau.step of an argument"),
+    "ReduceLROnPlateau": (
+        plateau,
+        "a scheduler is given a value at .* got ReduceLROnPlateau.step of an argument",
+    ),
     "float": (as_float, r"Python needs a value of the data at .* got float\(...\)"),
-    "collectives on one way": (leaves_alone, "a branch at .* has other collectives on one way than on the other"),
+    "collectives on one way": (
+        leaves_alone,
+        "a branch at .* has other collectives on one way than on the other",
+    ),
     "too many branches": (asks_each, "got more than 16 ways through one step"),
 }
 

@@ -42,7 +42,9 @@ def test_parts_draw_apart_and_replicas_alike(kind: str) -> None:
 
 
 def test_updates_of_whole_parameters() -> None:
-    with pytest.raises(gloo.RankError, match=r"Adafactor: a parameter is a DTensor in parts, got .*Shard\(dim=0\)"):
+    with pytest.raises(
+        gloo.RankError, match=r"Adafactor: a parameter is a DTensor in parts, got .*Shard\(dim=0\)"
+    ):
         gloo.run(2, stepped, "Adafactor", True, True)
     whole = gloo.run(2, stepped, "Adafactor", True, False)
     assert whole[0] == whole[1]

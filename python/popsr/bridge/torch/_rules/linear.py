@@ -52,7 +52,14 @@ def _scaled(site: Site, t: Tensor, factor: Any) -> Tensor:
 
 @rule("_scaled_mm.default")
 def _scaled_product(
-    site: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Any = None, *_options: Any, **_: Any
+    site: Site,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Any = None,
+    *_options: Any,
+    **_: Any,
 ) -> Tensor:
     """A product of float8 with a scale for each operand, or for each row and column."""
     if scale_a.dtype != dtypes.float32 or scale_b.dtype != dtypes.float32:

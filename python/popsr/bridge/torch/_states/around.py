@@ -66,12 +66,13 @@ class Around:
         names = self._names()
         for number, scaler in enumerate(self.objects):
             name = names.get(id(scaler)) or ("scaler" if number == 0 else f"scaler {number + 1}")
-            start = (torch.full((), scaler.get_scale()), torch.full((), scaler._init_growth_tracker, dtype=torch.int32))
+            start = (
+                torch.full((), scaler.get_scale()),
+                torch.full((), scaler._init_growth_tracker, dtype=torch.int32),
+            )
             for key, first in zip(_SCALER, start, strict=True):
                 t = getattr(scaler, key)
-                self.slots.append(
-                    Slot(f"{name}.{key[1:]}", vars(scaler), key, first if t is None else t)
-                )
+                self.slots.append(Slot(f"{name}.{key[1:]}", vars(scaler), key, first if t is None else t))
 
     def find(self, t: Any) -> list[Slot]:
         """The slots of a tensor, with those of its module; none if nothing that the step reaches has it."""
@@ -93,7 +94,9 @@ class Around:
                 ]
             else:
                 continue
-            if any(slot.tensor is t for slot in slots) and not any(id(slot.tensor) in taken for slot in slots):
+            if any(slot.tensor is t for slot in slots) and not any(
+                id(slot.tensor) in taken for slot in slots
+            ):
                 return slots
         return []
 
@@ -116,7 +119,10 @@ class Around:
     @contextlib.contextmanager
     def replaced(self, tensors: Sequence[Any]) -> Iterator[None]:
         """Inside, the slots have other tensors."""
-        kept = [slot.container.get(slot.key) if isinstance(slot.container, dict) else slot.container[slot.key] for slot in self.slots]
+        kept = [
+            slot.container.get(slot.key) if isinstance(slot.container, dict) else slot.container[slot.key]
+            for slot in self.slots
+        ]
         scalers = [dict(vars(each)["_per_optimizer_states"]) for each in self.objects]
         try:
             for slot, t in zip(self.slots, tensors, strict=True):

@@ -42,7 +42,7 @@ def kept_attributes(*objects: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_variables(model: Any, step: Any) -> Iterator[None]:
-    """Put back what functions of the user name outside of themselves: numbers, and what is in lists and dictionaries."""
+    """Put back variables that functions of the user name: numbers, and what is in lists and dictionaries."""
     kept: dict[int, tuple[Any, Any]] = {}
     variables = list(_variables(functions_of(model, step)))
     values = [(holder, key, value) for holder, key, value in variables if isinstance(value, _PLAIN)]
@@ -150,7 +150,17 @@ def _reading(name: str) -> Any:
     return read
 
 
-for _name in ("__len__", "__iter__", "__getitem__", "__contains__", "__eq__", "__reversed__", "count", "index", "pop"):
+for _name in (
+    "__len__",
+    "__iter__",
+    "__getitem__",
+    "__contains__",
+    "__eq__",
+    "__reversed__",
+    "count",
+    "index",
+    "pop",
+):
     setattr(Log, _name, _reading(_name))
 
 
@@ -164,7 +174,9 @@ def _add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]
         elif isinstance(value, Log):
             length = list.__len__(value)
             found[f"len({name})"] = length if value.is_read else 0
-            waiting += [(f"{name}[{i}]", each) for i, each in enumerate(list.__iter__(value)) if i < value.start]
+            waiting += [
+                (f"{name}[{i}]", each) for i, each in enumerate(list.__iter__(value)) if i < value.start
+            ]
         elif type(value) in (*_CONTAINERS, tuple) and id(value) not in seen:
             seen.add(id(value))
             found[f"len({name})"] = len(value)

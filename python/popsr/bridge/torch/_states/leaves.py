@@ -189,7 +189,13 @@ class StepCall:
         self.schedules.add(new)
         self.leaves = [leaf for leaf in self.leaves if leaf.role != "number"]
         self.leaves += [
-            Leaf(each.path, "number", each.path, torch.tensor(each.value, dtype=torch.float64), origin=each.origin)
+            Leaf(
+                each.path,
+                "number",
+                each.path,
+                torch.tensor(each.value, dtype=torch.float64),
+                origin=each.origin,
+            )
             for each in self.schedules.numbers
         ]
         self.shared = sharing(self.leaves)
@@ -197,7 +203,11 @@ class StepCall:
     @property
     def objects(self) -> list[Any]:
         """Modules and the optimiser, whose attributes a step may change."""
-        return [*self.model.modules(), *([] if self._optimizer is None else [self._optimizer]), *self.around.objects]
+        return [
+            *self.model.modules(),
+            *([] if self._optimizer is None else [self._optimizer]),
+            *self.around.objects,
+        ]
 
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""

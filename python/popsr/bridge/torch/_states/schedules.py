@@ -109,7 +109,12 @@ class Schedules:
                 warnings.simplefilter("ignore")
                 for _ in range(_STEPS):
                     scheduler.step()
-                    found.append([[_number(group[key]) for key in sorted(keys)] for group, keys in zip(groups, options, strict=True)])
+                    found.append(
+                        [
+                            [_number(group[key]) for key in sorted(keys)]
+                            for group, keys in zip(groups, options, strict=True)
+                        ]
+                    )
                 after = [dict(group) for group in groups]
         finally:
             for group, old in zip(groups, before, strict=True):
@@ -122,7 +127,16 @@ class Schedules:
                     f"{type(scheduler).__name__}, expected one of torch.optim.lr_scheduler that sets lr, or a "
                     "scheduler after the step"
                 )
-        return key_of((settings, found, [[_number(group[key]) for key in sorted(keys)] for group, keys in zip(groups, options, strict=True)]))
+        return key_of(
+            (
+                settings,
+                found,
+                [
+                    [_number(group[key]) for key in sorted(keys)]
+                    for group, keys in zip(groups, options, strict=True)
+                ],
+            )
+        )
 
     # While a step is traced
 
@@ -145,7 +159,12 @@ class Schedules:
             "step": lambda scheduler, *args, **_: self._step(scheduler, args, symbols),
             "get_last_lr": lambda scheduler: [group["lr"] for group in self._groups_of(scheduler)],
         }
-        kept = [(kind, name, vars(kind)[name]) for kind in dict.fromkeys(kinds) for name in replaced if name in vars(kind)]
+        kept = [
+            (kind, name, vars(kind)[name])
+            for kind in dict.fromkeys(kinds)
+            for name in replaced
+            if name in vars(kind)
+        ]
         try:
             for kind, name, _ in kept:
                 setattr(kind, name, replaced[name])
@@ -211,8 +230,8 @@ def _refusing(scheduler: Any, name: str) -> Any:
     if isinstance(value, int | float) or name in ("__dict__", "state_dict", "base_lrs", "_last_lr"):
         raise UnsupportedError(
             f"trace_step: a scheduler is made or asked in the step at {shown_place(current_place())}, got "
-            f"{shown(name)} of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one that is made "
-            "before"
+            f"{shown(name)} of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one "
+            "that is made before"
         )
     return value
 

@@ -36,7 +36,9 @@ def capturable_anywhere() -> Iterator[None]:
     kept = [getattr(each, name) for each in modules]
     try:
         for each, function in zip(modules, kept, strict=True):
-            setattr(each, name, lambda *args, function=function, **options: ["cpu", *function(*args, **options)])
+            setattr(
+                each, name, lambda *args, function=function, **options: ["cpu", *function(*args, **options)]
+            )
         yield
     finally:
         for each, function in zip(modules, kept, strict=True):
@@ -88,7 +90,8 @@ def watched(
             if func in factories and isinstance(args[0], numbers):
                 is_float = isinstance(args[0], torch.SymFloat)
                 kind = torch.get_default_dtype() if is_float else torch.int64
-                return torch.full((), args[0], **{"dtype": kind, **options})
+                full: Any = torch.full
+                return full((), args[0], **{"dtype": kind, **options})
             fused = fused_call(func, options)
             if fused is not None:
                 return in_terms_of_others(fused, args, options, func)

@@ -245,7 +245,8 @@ class _Join:
         ):
             raise self._unselected([value for _, value in ways])
         sides = [
-            [each for each in ways if each[0].recorded.outcomes[depth] is outcome] for outcome in (True, False)
+            [each for each in ways if each[0].recorded.outcomes[depth] is outcome]
+            for outcome in (True, False)
         ]
         parts = [self._of_ways(side, depth + 1) for side in sides if side]  # on the other one no step ends
         if len({self._key(part) for part in parts}) == 1:
