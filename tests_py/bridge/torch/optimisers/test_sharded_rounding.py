@@ -16,7 +16,8 @@ OPTIMISERS = ("AdamW", "SGD", "Lion")
 
 def stepped(kind: str, foreach: bool, cut: bool) -> tuple[gloo.Bits, float, dict[str, Any]]:
     """Bits and mean of this rank's part of a weight after some steps, and shapes of the state."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (2,))
     places = [Shard(0) if cut else Replicate()]

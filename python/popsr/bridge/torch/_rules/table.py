@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -126,10 +127,23 @@ def cast(t: Tensor, kind: dtypes.dtype) -> Tensor:
     if t.dtype != kind and is_float8(t.dtype):
         return cast(ops.pow2scale_cast_from_fp8(t, _no_scale(), dtypes.float32), kind)
     if t.dtype != kind and is_float8(kind):
-        return ops.pow2scale_cast_to_fp8(cast(t, dtypes.float32), _no_scale(), kind)
+        wide = cast(t, dtypes.float32)
+        if kind == dtypes.float8_e4m3fn and _saturates():
+            most = constant(np.asarray(448.0), dtypes.float32)
+            is_large = ops.greater(ops.abs(wide), most)
+            wide = ops.where(is_large, ops.where(ops.greater(wide, most), most, ops.negate(most)), wide)
+        return ops.pow2scale_cast_to_fp8(wide, _no_scale(), kind)
     if kind == dtypes.bool and t.dtype != dtypes.bool:
         return ops.logical_not(ops.equal(t, constant(np.zeros(()), t.dtype)))
     return t if t.dtype == kind else ops.cast(t, kind)
+
+
+@functools.cache
+def _saturates() -> bool:
+    """True if this torch makes the largest number of what is too large, where others make NaN."""
+    import torch
+
+    return not bool(torch.tensor(float("inf")).to(torch.float8_e4m3fn).float().isnan())
 
 
 def _no_scale() -> Tensor:
