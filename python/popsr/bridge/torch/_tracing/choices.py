@@ -142,9 +142,10 @@ class Choices:
     def _choose(self, node: Any, value: Any) -> bool:
         self._numbering.of(node.graph.nodes, self._known)
         own = self._known[node]
-        number = self._numbers.setdefault(own, len(self.outcomes))
-        if number == len(self.outcomes):
+        if own not in self._numbers:
+            number = self._numbers[own] = len(self.outcomes)
             self.outcomes.append(self._script[number] if number < len(self._script) else True)
+        number = self._numbers[own]
         self.asked.append((number, value))
         return self.outcomes[number]
 
