@@ -136,7 +136,7 @@ class Around:
                 each._per_optimizer_states.update(states)
 
     def now(self) -> list[Any]:
-        """What the slots have at the end of a step.
+        """Tensors of the slots at the end of a step.
 
         Raises:
             UnsupportedError: one is gone.

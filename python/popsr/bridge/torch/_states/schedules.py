@@ -99,7 +99,7 @@ class Schedules:
                         self.numbers.append(made)
 
     def _origin(self, scheduler: Any) -> Hashable:
-        """What tells schedulers of ranks apart: their settings, and the numbers of the next steps."""
+        """Key by which ranks compare schedulers: their settings, and the numbers of the next steps."""
         groups = self._optimizer.param_groups
         options = [{key for key, _ in _options(scheduler, group)} for group in groups]
         before = [dict(group) for group in groups]

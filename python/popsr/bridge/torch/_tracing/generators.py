@@ -189,7 +189,7 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def reachable(root: Any) -> Iterator[Any]:
-    """What an object refers to, itself first, through attributes, containers, and functions of the user."""
+    """Objects that an object refers to, itself first, through attributes, containers and functions of the user."""
     import torch
 
     seen: set[int] = set()
