@@ -28,6 +28,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     """
 
     moments: torch.dtype
+    _is_elementwise = True
+    """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
 
     def __init__(
         self, params: Iterable[Any], options: dict[str, Any], seed: int | None, moments: torch.dtype
@@ -38,6 +40,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             read_bool(f"{type(self).__name__}: foreach", options["foreach"])
         super().__init__(params, {**options, "seed": seed})
         self.moments = moments
+        self._shards: dict[Any, dict[str, Any]] = {}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on every parameter that has a gradient.
@@ -53,13 +56,58 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         with torch.no_grad():
             for group in self.param_groups:
                 params = enumerate(group["params"], index)
-                weights = [Weight(k, p, p.grad, self.state[p]) for k, p in params if p.grad is not None]
+                weights = [self._weight(k, p) for k, p in params if p.grad is not None]
                 index += len(group["params"])
                 calls = [weights] if group.get("foreach", True) else [[weight] for weight in weights]
                 for each in calls:
                     if not self._step_all(each, group):
                         self._step_generally(each, group)
+                self._keep_shards(group["params"])
         return loss
+
+    def _weight(self, number: int, p: Any) -> Weight:
+        """A parameter to step; of a DTensor the part of this rank, with a number for each part.
+
+        Replicas of a part have its number, and so draw the same numbers.
+
+        Raises:
+            ArgumentTypeError: the gradient is laid out otherwise, or the update needs the whole of the parameter.
+        """
+        if not hasattr(p, "placements"):
+            return Weight(number, p, p.grad, self.state[p])
+        name = type(self).__name__
+        cut = [d for d, each in enumerate(p.placements) if not each.is_replicate()]
+        if cut and not self._is_elementwise:
+            raise ArgumentTypeError(
+                f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
+                "parameters: an update needs all of their rows and columns"
+            )
+        if any(each.is_partial() for each in p.placements) or tuple(
+            getattr(p.grad, "placements", ())
+        ) != tuple(p.placements):
+            raise ArgumentTypeError(
+                f"{name}: a gradient is laid out otherwise than its parameter, got "
+                f"{shown(str(getattr(p.grad, 'placements', 'a local tensor')))}, expected {shown(str(p.placements))}"
+            )
+        place, part = p.device_mesh.get_coordinate(), 0
+        for d in cut:
+            part = part * p.device_mesh.size(d) + place[d]
+        local = {key: _local(value) for key, value in self.state[p].items()}
+        self._shards[p] = local
+        return Weight(number + (part << 32), _local(p.detach()), _local(p.grad), local)
+
+    def _keep_shards(self, params: Iterable[Any]) -> None:
+        """Store the state of the parts that were stepped as DTensors, which checkpoints can lay out anew."""
+        for p in params:
+            local = self._shards.pop(p, {})
+            for key, value in local.items():
+                self.state[p][key] = value
+                if isinstance(value, torch.Tensor):
+                    from torch.distributed.tensor import DTensor
+
+                    self.state[p][key] = DTensor.from_local(
+                        value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
+                    )
 
     def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
@@ -137,6 +185,11 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             for name, value in state_dict["state"].get(i, {}).items():
                 if isinstance(value, torch.Tensor):
                     self.state[p][name] = value.clone()
+
+
+def _local(value: Any) -> Any:
+    """The part of this rank; a value that is no DTensor as it is."""
+    return value.to_local() if hasattr(value, "placements") else value
 
 
 def _wide(x: Any) -> Any:
@@ -337,6 +390,8 @@ class Adafactor(Optimiser):
     Source:
         Shazeer and Stern, Adafactor: Adaptive Learning Rates with Sublinear Memory Cost, 2018, arXiv:1804.04235.
     """
+
+    _is_elementwise = False
 
     def __init__(
         self,

@@ -87,6 +87,19 @@ def _counted(m: Any, x: Any) -> None:
     m.calls += 1
 
 
+LOG: list[float] = []
+
+
+def _logged(m: Any, x: Any) -> None:
+    LOG.append(x.sum().item())
+
+
+def _counted_by_log(m: Any, x: Any) -> None:
+    LOG.append(x.sum().item())
+    if len(LOG) % 100 == 0:
+        m.out.copy_(x[0])
+
+
 def _kept(m: Any, x: Any) -> None:
     m.out.copy_(m.plain)
     m.plain = x[0].clone()
@@ -199,6 +212,14 @@ ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
         lambda m, x: m.out.add_(1) if x.sum() > 0 else None,
         Model,
     ),
+    (
+        "the same, in a loop of many, or as `float(loss)`",
+        "out",
+        lambda m, x: m.out.fill_(float(x.sum())),
+        Model,
+    ),
+    ("a list that is only added to, such as `losses.append(loss.item())`", "out", _logged, Model),
+    ("a list that is added to and read", "out", _counted_by_log, Model),
     ("time, process number, files, threads", "out", lambda m, x: m.out.fill_(float(time.time() > 0)), Model),
 ]
 

@@ -12,6 +12,8 @@ from tests_py.bridge.torch.rows import HALF, bools, call, floats, ints  # noqa: 
 
 _A, _T, _I, _M = floats(2, 3), floats(2, 3, 4), ints(2, 3), bools(2, 3)
 
+_NARROW = (floats(16, 16).to(torch.float8_e4m3fn), floats(16, 16, seed=1).to(torch.float8_e4m3fn).t())
+
 REDUCTIONS: dict[str, list[Any]] = {
     "sum.default": [call(_T), call(_M), call(ints(3, kind=torch.int32))],
     "sum.dim_IntList": [call(_T, [1]), call(_T, [0, -1], True), call(_T, []), call(_T, None), call(_M, [0])],
@@ -121,6 +123,10 @@ BAGS: dict[str, list[Any]] = {
 
 PRODUCTS: dict[str, list[Any]] = {
     "mm.default": [call(_A, floats(3, 4))],
+    "_scaled_mm.default": [
+        call(*_NARROW, torch.tensor(2.0), torch.tensor(0.5), out_dtype=torch.bfloat16),
+        call(*_NARROW, floats(16, 1), floats(1, 16), out_dtype=torch.bfloat16),
+    ],
     "bmm.default": [call(_T, floats(2, 4, 5))],
     "matmul.default": [call(_T, floats(4, 5))],
     "mv.default": [call(_A, floats(3))],

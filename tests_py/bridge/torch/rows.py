@@ -30,6 +30,9 @@ def positive(*shape: int) -> Any:
 SPECIAL = torch.tensor([0.0, -0.0, 1.5, -2.5, 0.5, 2.5, float("inf"), -float("inf"), float("nan")])
 HALF = torch.bfloat16
 _A, _B, _I, _M = floats(2, 3), floats(2, 3, seed=1), ints(2, 3), bools(2, 3)
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_EDGES = [448.0, 464.0, 464.1, 480.0, 240.0, 248.1, 57344.0, 61439.0, 61440.0, 1e9, 2.0**-10, 2.0**-17, 3e-8]
+_WIDE = torch.tensor([*_EDGES, *(-each for each in _EDGES)])
 _C = dict[str, Any]
 
 
@@ -154,6 +157,8 @@ FUNCTIONS: dict[str, list[Any]] = {
         call(_A, dtype=HALF),
         call(SPECIAL, dtype=torch.bool),
         call(_M, dtype=torch.float32),
+        *[call(each, dtype=kind) for each in (_A * 7, SPECIAL, _WIDE, _I) for kind in FLOAT8],
+        *[call(_WIDE.to(kind), dtype=to) for kind in FLOAT8 for to in (torch.float32, HALF, torch.bool)],
     ],
     **{
         f"{n}.default": [call(_A)]
@@ -240,6 +245,14 @@ SHAPES: dict[str, list[Any]] = {
     "arange.default": [call(5), call(5, dtype=torch.float32)],
     "eye.m": [call(3, 4)],
     "eye.default": [call(3)],
-    "view.dtype": [call(_A, torch.float32)],
-    "view_copy.dtype": [call(_A, torch.float32)],
+    **{
+        name: [
+            call(_A, torch.float32),
+            call(_A, torch.int32),
+            call(_A, torch.uint8),
+            call(_I.int(), torch.float32),
+        ]
+        + [call(floats(2, 4).bfloat16(), to) for to in (torch.int16, torch.int32, torch.uint8, torch.float32)]
+        for name in ("view.dtype", "view_copy.dtype")
+    },
 }

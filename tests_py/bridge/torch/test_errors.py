@@ -34,11 +34,10 @@ def line_of(function: Callable[..., Any], offset: int) -> str:
     return re.escape(f"{file}:{first + offset}")
 
 
-def branches(model: Any, x: Any) -> Any:
+def as_float(model: Any, x: Any) -> Any:
     loss = model(x).sum()
-    if loss > 0:
-        return loss
-    return -loss
+    scale = float(loss)
+    return loss * scale
 
 
 def masked(model: Any, x: Any) -> Any:
@@ -53,7 +52,7 @@ def wrong(model: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("step", "line", "text"),
     [
-        (branches, 2, "Python needs a value of the data"),
+        (as_float, 2, "Python needs a value of the data"),
         (masked, 2, "a shape or number of the data"),
         (wrong, 1, "cannot be traced"),
     ],
@@ -159,7 +158,7 @@ def test_job_of_another_size() -> None:
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
         with pytest.raises(ReplicaError, match="replicas do not match the process group, got 4, expected 2"):
-            trace(branches)
+            trace(as_float)
     finally:
         dist.destroy_process_group()
 
@@ -196,7 +195,7 @@ def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
     ("call", "error", "text"),
     [
         (
-            lambda: bridge.trace_step(branches, 3, None, X, replicas=2),
+            lambda: bridge.trace_step(as_float, 3, None, X, replicas=2),
             ArgumentTypeError,
             "model is not a module",
         ),

@@ -13,12 +13,15 @@ from popsr import dtypes
 from popsr.errors import UnsupportedError
 from popsr.tensor import Tensor
 
-__all__ = ["Scalar", "common_dtype", "dtype_of", "is_float", "is_int", "promoted"]
+__all__ = ["Scalar", "common_dtype", "dtype_of", "is_float", "is_float8", "is_int", "promoted"]
 
 _NAMES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
 )
+_FNUZ = {"float8_e4m3fnuz": "float8_143", "float8_e5m2fnuz": "float8_152"}
+"""Names of torch, and popsr's."""
+
 _BITS = {name: getattr(dtypes, name).as_numpy().itemsize * 8 for name in _NAMES}
 
 
@@ -50,12 +53,20 @@ def dtype_of(torch_dtype: Any) -> dtypes.dtype:
 def _table() -> dict[Any, dtypes.dtype]:
     import torch
 
-    return {getattr(torch, name): getattr(dtypes, name) for name in _NAMES}
+    found = {getattr(torch, name): getattr(dtypes, name) for name in _NAMES}
+    return found | {
+        getattr(torch, name): getattr(dtypes, own) for name, own in _FNUZ.items() if hasattr(torch, name)
+    }
 
 
 def is_float(kind: dtypes.dtype) -> bool:
     """True for floats of any width."""
     return "float" in kind.name
+
+
+def is_float8(kind: dtypes.dtype) -> bool:
+    """True for floats of 8 bits, which have conversions of their own."""
+    return kind.name.startswith("float8")
 
 
 def is_int(kind: dtypes.dtype) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._control import CONTROL, no_seed
-from popsr.bridge.torch._dtypes import Scalar, dtype_of
+from popsr.bridge.torch._dtypes import Scalar, dtype_of, is_float8
 from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._modules import module_of_node
 from popsr.bridge.torch._notes import is_backward
@@ -58,7 +58,7 @@ def array_of(t: Any) -> Any:
 
     t = t.detach().cpu().contiguous()
     kind = dtype_of(t.dtype).as_numpy()
-    if t.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+    if t.dtype == torch.bfloat16 or is_float8(dtype_of(t.dtype)):
         bits = torch.int16 if t.dtype == torch.bfloat16 else torch.uint8
         return t.view(bits).numpy().view(kind)
     return t.numpy()

@@ -1,4 +1,4 @@
-"""Rules of views as another element type of the same width: the bits stay."""
+"""Rules of views as another element type: the bits stay, the first ones of an element are its lowest."""
 
 from __future__ import annotations
 
@@ -24,15 +24,37 @@ def _view_dtype(site: Site, t: Tensor, _dtype: Any) -> Tensor:
     to = site.dtype
     if t.dtype == to:
         return t
-    if t.dtype.as_numpy().itemsize != to.as_numpy().itemsize:
-        raise Gap("bits as another number of elements")
-    if t.dtype.is_int and to.is_int:
+    own, wanted = (8 * kind.as_numpy().itemsize for kind in (t.dtype, to))
+    if own == wanted and t.dtype.is_int and to.is_int:
         return ops.cast(t, to)
-    if t.dtype in _FORMATS and to.is_int:
-        return ops.cast(ops.cast(_bits_of(t), _unsigned(to)), to)
-    if t.dtype.is_int and to in _FORMATS:
-        return _float_of(ops.cast(ops.cast(t, _unsigned(t.dtype)), dtypes.uint32), to)
-    raise Gap("bits as another element type")
+    if max(own, wanted) > 32:
+        raise Gap("bits of more than 32")
+    if not all(kind.is_int or kind in _FORMATS for kind in (t.dtype, to)):
+        raise Gap("bits as another element type")
+    words = _words_of(t)
+    if own > wanted:
+        parts = [
+            ops.bitwise_and(ops.shift_right_logical(words, _word(start)), _word((1 << wanted) - 1))
+            for start in range(0, own, wanted)
+        ]
+        stacked = ops.concat([ops.reshape(part, (*t.shape, 1)) for part in parts], len(t.shape))
+        words = ops.reshape(stacked, site.shape)
+    elif own < wanted:
+        count = wanted // own
+        parts = ops.split(ops.reshape(words, (*site.shape, count)), [1] * count, len(site.shape))
+        words = ops.reshape(parts[0], site.shape)
+        for number, part in enumerate(parts[1:], 1):
+            words = ops.bitwise_or(words, ops.shift_left(ops.reshape(part, site.shape), _word(own * number)))
+    if to.is_int:
+        return ops.cast(ops.cast(words, _unsigned(to)), to)
+    return _float_of(words, to)
+
+
+def _words_of(t: Tensor) -> Tensor:
+    """The bits of each element, in uint32."""
+    if t.dtype.is_int:
+        return ops.cast(ops.cast(t, _unsigned(t.dtype)), dtypes.uint32)
+    return ops.cast(_bits_of(t), dtypes.uint32)
 
 
 def _unsigned(kind: dtypes.dtype) -> dtypes.dtype:

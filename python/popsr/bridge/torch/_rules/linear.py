@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr import ops
+from popsr import dtypes, ops
 from popsr._lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar, is_float
-from popsr.bridge.torch._rules.table import Gap, Site, rule
+from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -48,3 +48,28 @@ def _rows_of_all(t: Tensor) -> Tensor:
 def _scaled(site: Site, t: Tensor, factor: Any) -> Tensor:
     one = not isinstance(factor, Scalar) and factor == 1
     return t if one else ops.mul(t, site.tensor(factor, t.dtype))
+
+
+@rule("_scaled_mm.default")
+def _scaled_product(
+    site: Site,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Any = None,
+    *_options: Any,
+    **_: Any,
+) -> Tensor:
+    """A product of float8 with a scale for each operand, or for each row and column."""
+    if scale_a.dtype != dtypes.float32 or scale_b.dtype != dtypes.float32:
+        raise Gap("scales that are not float32")
+    rows, columns = (a.shape[0], 1), (1, b.shape[1])
+    if any(s.nelms > 1 and tuple(s.shape) != own for s, own in ((scale_a, rows), (scale_b, columns))):
+        raise Gap("scales of blocks")
+    wide = ops.matmul(cast(a, dtypes.float32), cast(b, dtypes.float32))
+    for scale in (scale_a, scale_b):
+        wide = ops.mul(wide, ops.reshape(scale, ()) if scale.nelms == 1 else scale)
+    if bias is not None:
+        wide = ops.add(wide, cast(bias, dtypes.float32))
+    return cast(wide, site.dtype)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of
+from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of, is_float8
 from popsr.tensor import Tensor, constant
 
 __all__ = [
@@ -122,10 +123,31 @@ class Site:
 
 
 def cast(t: Tensor, kind: dtypes.dtype) -> Tensor:
-    """Conversion as torch's: numbers become bool by comparing with zero."""
+    """Conversion as torch's: numbers become bool by comparing with zero; to and from 8 bits by way of float32."""
+    if t.dtype != kind and is_float8(t.dtype):
+        return cast(ops.pow2scale_cast_from_fp8(t, _no_scale(), dtypes.float32), kind)
+    if t.dtype != kind and is_float8(kind):
+        wide = cast(t, dtypes.float32)
+        if kind == dtypes.float8_e4m3fn and _saturates():
+            most = constant(np.asarray(448.0), dtypes.float32)
+            is_large = ops.greater(ops.abs(wide), most)
+            wide = ops.where(is_large, ops.where(ops.greater(wide, most), most, ops.negate(most)), wide)
+        return ops.pow2scale_cast_to_fp8(wide, _no_scale(), kind)
     if kind == dtypes.bool and t.dtype != dtypes.bool:
         return ops.logical_not(ops.equal(t, constant(np.zeros(()), t.dtype)))
     return t if t.dtype == kind else ops.cast(t, kind)
+
+
+@functools.cache
+def _saturates() -> bool:
+    """True if this torch makes the largest number of what is too large, where others make NaN."""
+    import torch
+
+    return not bool(torch.tensor(float("inf")).to(torch.float8_e4m3fn).float().isnan())
+
+
+def _no_scale() -> Tensor:
+    return constant(np.asarray(0), dtypes.int32)
 
 
 def axes_of(t: Tensor, dim: Any) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr.bridge.torch._locations import is_users
-from popsr.bridge.torch._states.kept import captured
+from popsr.bridge.torch._states.kept import captured, functions_of
 from popsr.bridge.torch._tracing.generators import reachable
 from popsr.errors import UnsupportedError
 
@@ -103,13 +103,11 @@ class Around:
     def _names(self) -> dict[int, str]:
         """Names of objects that functions of the user name, and of attributes of the model."""
         found: dict[int, str] = {}
-        classes = {each for module in self._model.modules() for each in type(module).__mro__}
-        functions = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
         for prefix, module in self._model.named_modules():
             for name, value in vars(module).items():
                 if not name.startswith("_"):
                     found.setdefault(id(value), f"{prefix}.{name}" if prefix else name)
-        for name, value in captured([self._root[0], *functions]):
+        for name, value in captured(functions_of(self._model, self._root[0])):
             found.setdefault(id(value), name)
         step = self._root[0]
         if inspect.isfunction(step) and is_users(step.__code__.co_filename):
@@ -138,7 +136,7 @@ class Around:
                 each._per_optimizer_states.update(states)
 
     def now(self) -> list[Any]:
-        """What the slots have at the end of a step.
+        """Tensors of the slots at the end of a step.
 
         Raises:
             UnsupportedError: one is gone.

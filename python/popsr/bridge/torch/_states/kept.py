@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import types
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._ranks.same import key_of
 
-__all__ = ["add_plain", "captured", "is_plain", "kept_attributes", "name_of_kept", "plain_values"]
+__all__ = ["add_plain", "captured", "functions_of", "is_plain", "kept_attributes", "kept_variables", "name_of_kept", "plain_values"]
 
 _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -40,6 +40,52 @@ def kept_attributes(*objects: Any) -> Iterator[None]:
             (container.extend if isinstance(container, list | deque) else container.update)(content)
 
 
+@contextlib.contextmanager
+def kept_variables(model: Any, step: Any) -> Iterator[None]:
+    """Put back variables that functions of the user name: numbers, and what is in lists and dictionaries."""
+    kept: dict[int, tuple[Any, Any]] = {}
+    variables = list(_variables(functions_of(model, step)))
+    values = [(holder, key, value) for holder, key, value in variables if isinstance(value, _PLAIN)]
+    for _, _, value in variables:
+        if type(value) in _CONTAINERS:
+            _keep(value, kept)
+        elif _is_of_user(value):
+            _keep(vars(value), kept)
+    own = getattr(inspect.unwrap(step), "__self__", None)
+    if _is_of_user(own):
+        _keep(vars(own), kept)
+    values += [each for each in variables if type(each[2]) is list]
+    try:
+        for holder, key, value in variables:
+            if type(value) is list:
+                _set(holder, key, _log(value))
+        for container, _ in list(kept.values()):
+            if isinstance(container, dict):
+                logs = {key: _log(value) for key, value in container.items() if type(value) is list}
+                container.update(logs)
+        yield
+    finally:
+        for holder, key, value in values:
+            _set(holder, key, value)
+        for container, content in kept.values():
+            container.clear()
+            (container.extend if isinstance(container, list | deque) else container.update)(content)
+
+
+def _set(holder: Any, name: str, value: Any) -> None:
+    """Give a variable of a module, or a captured one, a value."""
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        holder.cell_contents = value
+
+
+def _log(value: list[Any]) -> Log:
+    made = Log(value)
+    made.start = list.__len__(made)
+    return made
+
+
 def _keep(container: Any, kept: dict[int, tuple[Any, Any]]) -> None:
     if id(container) in kept:
         return
@@ -59,22 +105,17 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
         add_plain(f"{prefix}." if prefix else "", vars(module), found)
     if optimizer is not None:
         add_plain("optimizer.", vars(optimizer), found)
-    classes = {each for module in model.modules() for each in type(module).__mro__}
-    functions = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
-    for name, value in captured([inspect.unwrap(step), *functions]):
+    for name, value in captured(functions_of(model, step)):
         if is_plain(value):
             found[name] = key_of(value)
-        elif _is_users_object(value):
+        elif type(value) in (*_CONTAINERS, Log):
+            add_plain("", {name: value}, found)
+        elif _is_of_user(value) and not isinstance(value, type(model)):
             add_plain(f"{name}.", vars(value), found)
+    own = getattr(inspect.unwrap(step), "__self__", None)
+    if _is_of_user(own):
+        add_plain("self.", vars(own), found)
     return found
-
-
-def _is_users_object(value: Any) -> bool:
-    """True for an object with attributes that is neither of torch's own, as modules are, nor a function or class."""
-    import torch
-
-    kinds = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type, types.FunctionType, types.ModuleType)
-    return not isinstance(value, kinds) and isinstance(getattr(value, "__dict__", None), dict)
 
 
 def is_plain(value: Any) -> bool:
@@ -82,14 +123,65 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN)
 
 
+def _is_of_user(value: Any) -> bool:
+    """True for an object with attributes of a class of the user."""
+    import torch
+
+    module = sys.modules.get(type(value).__module__)
+    file = getattr(module, "__file__", None) or "<made up>"
+    is_plain = not isinstance(value, type | torch.nn.Module | torch.optim.Optimizer)
+    return is_plain and hasattr(value, "__dict__") and type(value).__module__ != "builtins" and is_users(file)
+
+
+class Log(list):  # type: ignore[type-arg]
+    """A list of the user that a step only adds to, as logs are; one that it reads counts the steps.
+
+    Attributes:
+        is_read: True once something else than ``append`` and ``extend`` was asked.
+        start: number of entries before the step.
+    """
+
+    is_read = False
+    start = 0
+
+
+def _reading(name: str) -> Any:
+    method = getattr(list, name)
+
+    def read(self: Log, *args: Any) -> Any:
+        self.is_read = True
+        return method(self, *args)
+
+    return read
+
+
+for _name in (
+    "__len__",
+    "__iter__",
+    "__getitem__",
+    "__contains__",
+    "__eq__",
+    "__reversed__",
+    "count",
+    "index",
+    "pop",
+):
+    setattr(Log, _name, _reading(_name))
+
+
 def add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]) -> None:
-    """Add numbers and texts among some items, and those in lists and dictionaries of them, whose lengths count, too."""
     waiting = [(f"{prefix}{name}", value) for name, value in items.items()]
     seen: set[int] = set()
     while waiting:
         name, value = waiting.pop()
-        if isinstance(value, _PLAIN):
+        if is_plain(value):
             found[name] = key_of(value)
+        elif isinstance(value, Log):
+            length = list.__len__(value)
+            found[f"len({name})"] = length if value.is_read else 0
+            waiting += [
+                (f"{name}[{i}]", each) for i, each in enumerate(list.__iter__(value)) if i < value.start
+            ]
         elif type(value) in (*_CONTAINERS, tuple) and id(value) not in seen:
             seen.add(id(value))
             found[f"len({name})"] = len(value)
@@ -97,8 +189,23 @@ def add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable])
             waiting += [(f"{name}[{key!r:.40}]", each) for key, each in inner]
 
 
+def functions_of(model: Any, step: Any) -> list[Any]:
+    """The step's function, and methods of the model's classes."""
+    classes = {each for module in model.modules() for each in type(module).__mro__}
+    methods = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
+    return [inspect.unwrap(step), *methods]
+
+
 def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Variables around functions of the user and those that they call: captured ones, and those of their modules."""
+    """Variables around functions of the user and those that they call, with their names; of methods their object."""
+    functions = list(functions)
+    yield from (("self", each.__self__) for each in functions if inspect.ismethod(each))
+    for _, key, value in _variables(functions):
+        yield key, value
+
+
+def _variables(functions: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Variables around functions: captured ones, and those of their modules; where they are, their name and value."""
     waiting, seen = list(functions), set[int]()
     while waiting:
         function = waiting.pop()
@@ -106,14 +213,13 @@ def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         if code is None or id(function) in seen or not is_users(code.co_filename):
             continue
         seen.add(id(function))
-        found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        names = [name for name in code.co_names if name in function.__globals__]
+        found = [(function.__globals__, name, function.__globals__[name]) for name in names]
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # of a cell that is still empty
-                found[name] = cell.cell_contents
-        if hasattr(function, "__self__"):
-            found["self"] = function.__self__
-        waiting += [value for value in found.values() if inspect.isfunction(value)]
-        yield from found.items()
+                found.append((cell, name, cell.cell_contents))
+        waiting += [value for *_, value in found if inspect.isfunction(value)]
+        yield from found
 
 
 def name_of_kept(model: Any, t: Any) -> str | None:

@@ -18,7 +18,7 @@ from popsr.bridge.torch._states.kept import plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
-from popsr.bridge.torch._states.watch import watched
+from popsr.bridge.torch._states.watch import capturable_anywhere, watched
 from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
@@ -145,7 +145,7 @@ class StepCall:
         import torch
         import torch.utils._pytree as trees
 
-        self._step, self._optimizer, self._where = step, optimizer, where
+        self.step, self._optimizer, self._where = step, optimizer, where
         self.model = model
         self.results: list[str] = []
         self.gradients: list[str] = []
@@ -221,7 +221,7 @@ class StepCall:
 
     def plain_values(self) -> dict[str, Hashable]:
         """Numbers and texts of Python that the step may count with, as they are now."""
-        return plain_values(self.model, self._optimizer, self._step)
+        return plain_values(self.model, self._optimizer, self.step)
 
     def labels(self) -> list[Hashable | None]:
         """Labels of the inputs: equal ones for counters of the optimizer that begin alike, None for others."""
@@ -303,14 +303,15 @@ class StepCall:
         with (
             stateless._reparametrize_module(self.model, {**named, **buffers}, tie_weights=True),
             self._optimizing(named, state, options),
+            capturable_anywhere(),
             self.schedules.traced(numbers),
             self.around.replaced(around),
             watched(self._unread(), tensors, self.kept),
         ):
             if self._optimizer is None:
-                made = self._step(self.model, *arguments)
+                made = self.step(self.model, *arguments)
             else:
-                made = self._step(self.model, self._optimizer, *arguments)
+                made = self.step(self.model, self._optimizer, *arguments)
             check_left(self.model, named, buffers, attributes, self._where)
             after = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
             now = [after[name] for name in (*named, *buffers)]

@@ -99,7 +99,7 @@ class Schedules:
                         self.numbers.append(made)
 
     def _origin(self, scheduler: Any) -> Hashable:
-        """What tells schedulers of ranks apart: their settings, and the numbers of the next steps."""
+        """Key by which ranks compare schedulers: their settings, and the numbers of the next steps."""
         groups = self._optimizer.param_groups
         options = [{key for key, _ in _options(scheduler, group)} for group in groups]
         before = [dict(group) for group in groups]
@@ -230,8 +230,8 @@ def _refusing(scheduler: Any, name: str) -> Any:
     if isinstance(value, int | float) or name in ("__dict__", "state_dict", "base_lrs", "_last_lr"):
         raise UnsupportedError(
             f"trace_step: a scheduler is made or asked in the step at {shown_place(current_place())}, got "
-            f"{shown(name)} of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one that is made "
-            "before"
+            f"{shown(name)} of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one "
+            "that is made before"
         )
     return value
 

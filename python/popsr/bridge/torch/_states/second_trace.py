@@ -17,7 +17,7 @@ from typing import Any
 from popsr._text.shown import shown
 from popsr.bridge._elsewhere import other_values
 from popsr.bridge.torch._locations import current_place, is_users, place_of_node, shown_place
-from popsr.bridge.torch._states.kept import kept_attributes, name_of_kept
+from popsr.bridge.torch._states.kept import kept_attributes, kept_variables, name_of_kept
 from popsr.bridge.torch._states.leaves import StepCall, no_gradient
 from popsr.bridge.torch._states.same_graph import Rows, difference
 from popsr.bridge.torch._states.schedules import NewNumbers
@@ -64,7 +64,7 @@ def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]
 def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
-    with _no_fake_gradients(traces):
+    with _no_fake_gradients(traces), kept_variables(call.model, call.step):
         with kept_attributes(*call.objects):
             first = _all_ways(call, kept, where)
             left = list(dict.fromkeys(name for each in first for name in each.gradients))

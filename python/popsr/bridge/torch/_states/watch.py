@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
@@ -11,7 +12,7 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.decompositions import fused_call, in_terms_of_others
 from popsr.errors import UnsupportedError
 
-__all__ = ["fake_mode_of", "watched"]
+__all__ = ["capturable_anywhere", "fake_mode_of", "watched"]
 
 _PLAIN = ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout")
 _METHODS = ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "element_size")
@@ -20,6 +21,28 @@ _METHODS = ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_poin
 def fake_mode_of(t: Any) -> Any:
     """The mode that a fake tensor, or the part of a DTensor, is of; None for real ones."""
     return getattr(getattr(t, "_local_tensor", t), "fake_mode", None)
+
+
+@contextlib.contextmanager
+def capturable_anywhere() -> Iterator[None]:
+    """Let optimisers that are made for graphs of a GPU step tensors of any device: the ops are the same."""
+    import torch
+
+    name = "_get_capturable_supported_devices"
+    start = f"{torch.optim.__name__}."
+    modules: list[Any] = [
+        each for path, each in sys.modules.items() if path.startswith(start) and hasattr(each, name)
+    ]
+    kept = [getattr(each, name) for each in modules]
+    try:
+        for each, function in zip(modules, kept, strict=True):
+            setattr(
+                each, name, lambda *args, function=function, **options: ["cpu", *function(*args, **options)]
+            )
+        yield
+    finally:
+        for each, function in zip(modules, kept, strict=True):
+            setattr(each, name, function)
 
 
 def watched(
@@ -67,7 +90,8 @@ def watched(
             if func in factories and isinstance(args[0], numbers):
                 is_float = isinstance(args[0], torch.SymFloat)
                 kind = torch.get_default_dtype() if is_float else torch.int64
-                return torch.full((), args[0], **{"dtype": kind, **options})
+                full: Any = torch.full
+                return full((), args[0], **{"dtype": kind, **options})
             fused = fused_call(func, options)
             if fused is not None:
                 return in_terms_of_others(fused, args, options, func)

@@ -77,17 +77,19 @@ class Choices:
         self._known: dict[Any, int] = {}
         self._numbers: dict[int, int] = {}
         self._tracer: Any = None
+        self._environment: Any = None
         self.outcomes: list[bool] = []
         self.asked: list[tuple[int, Any]] = []
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Inside, questions of the graph that is being traced are answered."""
+        from torch._guards import detect_fake_mode
         from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode
         from torch.fx.experimental.sym_node import SymNode
 
         mode: Any = get_innermost_proxy_mode()
-        self._tracer = mode.tracer
+        self._tracer, self._environment = mode.tracer, getattr(detect_fake_mode(), "shape_env", None)
         node: Any = SymNode
         kept = {name: getattr(node, name) for name in ("guard_bool", "guard_int", "guard_float")}
 
@@ -130,14 +132,20 @@ class Choices:
         kinds: dict[type, Any] = {bool: torch.SymBool, int: torch.SymInt, float: torch.SymFloat}
         value = kinds[symbol.pytype](symbol)
         slot: Any = get_proxy_slot(value, self._tracer, None)
+        if slot is None and symbol.shape_env is not self._environment:
+            raise UnsupportedError(
+                f"bridge.torch: a number kept from the step before is used at {shown_place(current_place())}, expected "
+                "a buffer of the model for what changes"
+            )
         return None if slot is None else (slot.force().node, value)
 
     def _choose(self, node: Any, value: Any) -> bool:
         self._numbering.of(node.graph.nodes, self._known)
         own = self._known[node]
-        number = self._numbers.setdefault(own, len(self.outcomes))
-        if number == len(self.outcomes):
+        if own not in self._numbers:
+            number = self._numbers[own] = len(self.outcomes)
             self.outcomes.append(self._script[number] if number < len(self._script) else True)
+        number = self._numbers[own]
         self.asked.append((number, value))
         return self.outcomes[number]
 

@@ -56,7 +56,8 @@ def given_generator(op: Any, args: Any, options: Any) -> tuple[Any, Any, Any, An
 
     found: list[Any] = [each for each in (*args, *options.values()) if isinstance(each, torch.Generator)]
     if not found:
-        return None, op, args, options
+        options = {key: value for key, value in options.items() if key != "generator"}
+        return None, _without_generator(op) if "generator" in op._overloadname else op, args, options
     plain = [None if isinstance(each, torch.Generator) else each for each in args]
     others = {key: value for key, value in options.items() if not isinstance(value, torch.Generator)}
     default: Any = torch.default_generator
@@ -188,7 +189,7 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def reachable(root: Any) -> Iterator[Any]:
-    """What an object refers to, itself first, through attributes, containers, and functions of the user."""
+    """Objects that an object refers to, itself first, through attributes, containers and functions of the user."""
     import torch
 
     seen: set[int] = set()

@@ -65,7 +65,7 @@ def _check_draws(ways: Sequence[Recorded], where: str) -> None:
 
 
 def _outputs(module: Any) -> list[Any]:
-    """What a graph returns, numbers of Python among it."""
+    """Values that a graph returns, numbers of Python among them."""
     returned = next(node for node in module.graph.nodes if node.op == "output").args[0]
     return list(returned) if isinstance(returned, list | tuple) else [returned]
 
@@ -274,7 +274,7 @@ class _Join:
 
 
 def _kind(node: Any) -> Hashable:
-    """What ranks that meet in a collective must have in common."""
+    """Key of a collective: ranks that meet in one have the same."""
     return (str(node.target), meta_key(node), key_of((node.args, node.kwargs), lambda _: 0))
 
 

@@ -1,0 +1,196 @@
+"""Steps with optimisers, schedulers, scalers and averages against processes of gloo: values, and claims by bits."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popsr
+import popsr.bridge.torch as bridge
+from popsr.errors import UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+
+from tests_py.bridge.torch import gloo  # noqa: E402
+from tests_py.bridge.torch.optimisers.cases import (  # noqa: E402
+    CASES,
+    DRIFTING,
+    OPTIMISERS,
+    WORLD,
+    batch_of,
+    run_rank,
+    trained,
+)
+
+_FLOATS = {
+    "torch.float32": np.float32,
+    "torch.float64": np.float64,
+    "torch.int64": np.int64,
+    "torch.int32": np.int32,
+}
+
+
+def array(bits: gloo.Bits) -> Any:
+    kind, shape, data = bits
+    return np.frombuffer(data, _FLOATS[kind]).reshape(shape)
+
+
+def check(name: str) -> None:
+    times = 8 if "RAdam" in name else 4  # it begins another rule with its sixth step
+    case = OPTIMISERS[name] if name in OPTIMISERS else CASES[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = bridge.trace_step(
+            case.step,
+            case.model,
+            case.optimizer,
+            lambda rank: (batch_of(rank, 0, overflows=False),),
+            replicas=WORLD,
+        )
+        proof = made.prove()
+        assert proof.ok is (name not in DRIFTING)
+        real = gloo.run(WORLD, run_rank, name, times)
+        numbers = [
+            each.path for each in made.arguments if each.path.startswith("optimizer.param_groups[0].lr")
+        ]
+        rough = 0.02 if "autocast" in name else None  # sums of bf16 are not in torch's order
+        for time in range(times):
+            rows = np.stack([batch_of(rank, time, overflows=name in CASES).numpy() for rank in range(WORLD)])
+            got = made.run({"x": rows})
+            for path, bits in real[0][time].items():
+                label = proof.value(path).proved.labels
+                if label[0] == label[1]:
+                    assert bits == real[1][time][path], (path, time)
+                if not numbers:  # a run has the numbers of schedulers as they were
+                    wanted = np.stack([array(of_rank[time][path]) for of_rank in real])
+                    np.testing.assert_allclose(
+                        got[path], wanted, rtol=rough or 2e-5, atol=rough or 1e-6, err_msg=f"{path} {time}"
+                    )
+    if name in DRIFTING:
+        assert any(real[0][-1][path] != real[1][-1][path] for path in real[0][-1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_real_ranks(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_as_real_ranks(name: str) -> None:
+    check(name)
+
+
+LOG: list[float] = []
+STATE = {"step": 0}
+
+
+def reads_count(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.scheduler.step()
+    if o.scheduler.last_epoch % 10 == 0:
+        dist.all_reduce(m.out.bias.data)
+
+
+def reads_log(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    LOG.append(m.out.bias.sum().item())
+    if len(LOG) % 100 == 0:
+        m.out.bias.data.add_(x.sum())
+
+
+def counts_in_dictionary(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    STATE["step"] += 1
+
+
+def plateau(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.plateau.step(m(x).sum())
+
+
+def as_float(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    print(float(m.out.bias.sum()))
+
+
+def leaves_alone(m: Any, o: Any, x: Any) -> None:
+    o.zero_grad()
+    loss = m(x).square().mean()
+    if not torch.isfinite(loss):
+        return
+    trained(m, o, x)
+
+
+def asks_each(m: Any, o: Any, x: Any) -> None:
+    for _ in range(5):
+        x = x + 1
+        if x.sum() > 3:
+            m.out.bias.data.add_(1)
+
+
+REFUSED = {
+    "count of a scheduler": (
+        reads_count,
+        "a scheduler is made or asked in the step at .* got 'last_epoch' of LambdaLR",
+    ),
+    "length of a log": (reads_log, r"the step changes 'len\(LOG\)' each time"),
+    "count in a dictionary": (counts_in_dictionary, "the step changes .* each time, got 1 and then 2"),
+    "ReduceLROnPlateau": (
+        plateau,
+        "a scheduler is given a value at .* got ReduceLROnPlateau.step of an argument",
+    ),
+    "float": (as_float, r"Python needs a value of the data at .* got float\(...\)"),
+    "collectives on one way": (
+        leaves_alone,
+        "a branch at .* has other collectives on one way than on the other",
+    ),
+    "too many branches": (asks_each, "got more than 16 ways through one step"),
+}
+
+
+def with_schedulers(m: Any) -> Any:
+    made = torch.optim.SGD(m.parameters(), lr=0.1)
+    made.scheduler = torch.optim.lr_scheduler.LambdaLR(made, lambda e: 0.5**e)
+    made.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(made)
+    return made
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    step, text = REFUSED[name]
+    model = CASES["groups"]().model
+    with pytest.raises(UnsupportedError, match=text):
+        bridge.trace_step(step, model, with_schedulers, torch.ones(3, 4), replicas=WORLD)
+    assert not LOG
+    assert STATE == {"step": 0}
+
+
+def test_truth_of_nan() -> None:
+    """A number that is not itself is none that is known: torch takes it for known."""
+
+    def step(m: Any, x: Any) -> None:
+        value = m(x).sum().item()
+        if value != value:
+            with torch.no_grad():
+                m.weight.add_(1)
+
+    proof = bridge.trace_step(step, nn.Linear(4, 2), None, torch.ones(3, 4), replicas=WORLD).prove()
+    assert [each.path for each in proof.drifting] == ["weight"]
+
+
+def test_ways_that_raise_are_left_out() -> None:
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        assert torch.isfinite(m.out.bias).all(), "weights are not finite"
+
+    case = CASES["groups"]()
+    made = bridge.trace_step(step, case.model, case.optimizer, torch.ones(3, 4), replicas=WORLD)
+    assert isinstance(made, popsr.bridge.BridgedStep)
+    assert made.prove().ok

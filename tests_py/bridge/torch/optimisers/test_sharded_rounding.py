@@ -1,0 +1,51 @@
+"""Optimisers that round stochastically, over DTensors on processes of gloo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import popsr.sr.torch as rounding  # noqa: E402
+from tests_py.bridge.torch import gloo  # noqa: E402
+
+OPTIMISERS = ("AdamW", "SGD", "Lion")
+
+
+def stepped(kind: str, foreach: bool, cut: bool) -> tuple[gloo.Bits, float, dict[str, Any]]:
+    """Bits and mean of this rank's part of a weight after some steps, and shapes of the state."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    places = [Shard(0) if cut else Replicate()]
+    p = torch.nn.Parameter(distribute_tensor(torch.ones(4, 1024, dtype=torch.bfloat16), mesh, places))
+    options = {} if kind == "Adafactor" else {"foreach": foreach}
+    optimizer = getattr(rounding, kind)([p], lr=1e-4, seed=3, **options)
+    for _ in range(3):
+        p.grad = distribute_tensor(torch.ones(4, 1024, dtype=torch.bfloat16), mesh, places)
+        optimizer.step()
+    shapes = {key: tuple(getattr(t, "shape", ())) for key, t in optimizer.state[p].items()}
+    return gloo.bits(p), float(p.to_local().float().mean()), shapes
+
+
+@pytest.mark.parametrize("kind", OPTIMISERS)
+def test_parts_draw_apart_and_replicas_alike(kind: str) -> None:
+    whole = gloo.run(2, stepped, kind, True, False)
+    parts = gloo.run(2, stepped, kind, True, True)
+    assert whole[0] == whole[1]
+    assert parts[0][0] != parts[1][0]
+    assert parts == gloo.run(2, stepped, kind, False, True)
+    assert parts[0][2] == whole[0][2]
+    assert abs(parts[0][1] - (1 - 3e-4)) < 1e-4
+
+
+def test_updates_of_whole_parameters() -> None:
+    with pytest.raises(
+        gloo.RankError, match=r"Adafactor: a parameter is a DTensor in parts, got .*Shard\(dim=0\)"
+    ):
+        gloo.run(2, stepped, "Adafactor", True, True)
+    whole = gloo.run(2, stepped, "Adafactor", True, False)
+    assert whole[0] == whole[1]
