@@ -114,7 +114,7 @@ def clipped_apart(m: Any, optimizer: Any, x: Any, y: Any) -> None:
 
 
 def before_the_mean(m: Any, optimizer: Any, x: Any, y: Any) -> None:
-    """What some ranks do to their data disappears in the mean."""
+    """Some ranks change their data, which disappears in the mean."""
     stepped(m, optimizer, x.flip(0) * 2 if rank() == 2 else x)
 
 
@@ -194,7 +194,7 @@ def test_claims_and_values_are_those_of_ranks(name: str) -> None:
             assert len({rows[member] for member in block}) == 1
 
 
-def test_declared_apart_it_is_no_drift() -> None:
+def test_states_that_are_declared_apart_may_differ() -> None:
     proof = bridge.trace_step(
         kept_by_first, model, sgd, batch_of, replicas=WORLD, groups={"module.ema": range(WORLD)}
     ).prove()
@@ -232,7 +232,10 @@ def returned_by_first(m: Any, optimizer: Any, x: Any, y: Any) -> Any:
             r"ranks 0 and 1 take part in different collectives, got _c10d_functional.all_reduce.default of rank 0 at "
             r".*test_some_ranks.py:\d+ after the 4 that both run, where rank 1 had ended",
         ),
-        (drawn_by_first, r"ranks 0 and 1 draw different random numbers, got aten.rand.* at .*test_some_ranks"),
+        (
+            drawn_by_first,
+            r"ranks 0 and 1 draw different random numbers, got aten.rand.* at .*test_some_ranks",
+        ),
         (drawn_last_by_first, r"ranks 0 and 1 draw different random numbers, .* and nothing at no line"),
         (returned_by_first, r"ranks 0 and 1 return different results"),
     ],

@@ -102,7 +102,7 @@ def _compare_draws(modules: Sequence[Any], where: str) -> None:
 
 
 def _draw(node: Any) -> tuple[str, Any, Any] | None:
-    """What ranks have in common of a node that draws: the op, and its number among all that draw."""
+    """The op of a node that draws, and its number among all that draw, which ranks have in common."""
     draw, given = draw_of(node), generator_draw_of(node)
     return None if draw is None and given is None else (str(node.target), draw and draw[1], given)
 
