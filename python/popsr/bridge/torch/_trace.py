@@ -16,7 +16,7 @@ from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._ranks.construction import Construction
+from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
     grouping_of_ranks,
@@ -188,7 +188,8 @@ def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
     """The model and the optimiser, of functions that make them."""
     import torch
 
-    made = model if isinstance(model, torch.nn.Module) else model()
+    with wrappers_made():
+        made = model if isinstance(model, torch.nn.Module) else model()
     if not isinstance(made, torch.nn.Module):
         raise ArgumentTypeError(
             f"{where}: model is not a module, got {type(made).__name__}, expected nn.Module"

@@ -75,16 +75,20 @@ def joining() -> Made:
     return model, sgd(model), updated(join)
 
 
+def delayed() -> Made:
+    module = wrapped.Two()
+    named = [("a.weight", module.a.weight)]
+    model = DDP(module, delay_all_reduce_named_params=named, param_to_hook_all_reduce=module.a.bias)
+    return model, sgd(model), updated(plain)
+
+
 def replaced(m: Any) -> None:
     m.module.a.weight = torch.nn.Parameter(torch.zeros(2, 4))
 
 
 UNFOLLOWED = {
-    "static_graph=True": with_options(static_graph=True),
-    "a communication hook": with_options(lambda m: m.register_comm_hook(None, lambda _, bucket: None)),
-    "gradient_as_bucket_view=True beside find_unused_parameters=True": with_options(
-        gradient_as_bucket_view=True, find_unused_parameters=True
-    ),
+    "batched_grad_copy=True": with_options(batched_grad_copy=True),
+    "delay_all_reduce_named_params=": delayed,
     "outside of the model": other_wrapper,
     "parameters were replaced": with_options(replaced),
     "join()": joining,
@@ -110,45 +114,6 @@ def test_step_leaves_the_wrapper_as_it_was() -> None:
     assert isinstance(made[0].reducer, dist.Reducer)
     assert "_default_broadcast_coalesced" not in made[0].__dict__
     assert {type(p) for p in made[0].parameters()} == {torch.nn.Parameter}
-
-
-# Others
-
-
-def fully_sharded() -> Any:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return FullyShardedDataParallel(wrapped.Two(), device_id=torch.device("cpu"))
-
-
-def zero(model: Any) -> Any:
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    return ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
-
-
-def of_objects(model: Any, x: Any, y: Any) -> None:
-    plain(model, x, y)
-    dist.all_gather_object([None, None], 1.0)
-
-
-@pytest.mark.parametrize(
-    ("model", "optimizer", "gradients", "told"),
-    [
-        (fully_sharded, sgd, plain, r"FullyShardedDataParallel is not read, got one, expected fully_shard"),
-        (
-            wrapped.Two,
-            zero,
-            plain,
-            r"ZeroRedundancyOptimizer is not read, got one, expected an optimizer of all",
-        ),
-        (wrapped.Two, sgd, of_objects, r"objects is not read at .*test_ddp.py:\d+, got all_gather_object"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore")  # torch's own, of what it has replaced
-def test_what_is_not_read_is_named(model: Any, optimizer: Any, gradients: Any, told: str) -> None:
-    with pytest.raises(UnsupportedError, match=told):
-        bridge.trace_step(updated(gradients), model, optimizer, batch_of, replicas=2)
 
 
 # While the model is made

@@ -11,7 +11,7 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._ranks.job import rank_of
 from popsr.errors import ReplicaError, UnsupportedError
 
-__all__ = ["Construction"]
+__all__ = ["Construction", "wrappers_made"]
 
 _WITHOUT_DATA = ("barrier", "monitored_barrier_", "wait_tensor")
 
@@ -41,7 +41,7 @@ class Construction:
 
     def made(self, rank: int) -> tuple[Any, Any]:
         """The model and the optimiser, made as a rank."""
-        with _without_comparison(), _mode()(self, rank):
+        with wrappers_made(), _mode()(self, rank):
             return self._make()
 
     def broadcast(self, t: Any, source: int, key: tuple[tuple[int, ...], int], rank: int) -> None:
@@ -70,17 +70,36 @@ class Construction:
 
 
 @contextlib.contextmanager
-def _without_comparison() -> Iterator[None]:
-    """Let ``DistributedDataParallel`` compare no shapes: states of ranks are compared when all are known."""
+def wrappers_made() -> Iterator[None]:
+    """Let ``DistributedDataParallel`` compare no shapes, and not ask for devices.
+
+    States of ranks are compared when all are known. ``SyncBatchNorm`` and sums in bf16 are refused on a CPU, where a
+    step is traced whatever it is for.
+    """
     from torch.nn.parallel import distributed
 
     module: Any = distributed
-    kept = module._verify_param_shape_across_processes
-    module._verify_param_shape_across_processes = lambda *_: None
+    wrapper: Any = module.DistributedDataParallel
+    check_hook = wrapper._check_comm_hook
+
+    def check(self: Any, hook: Any) -> None:
+        is_of_devices = getattr(hook, "__name__", "").startswith("bf16_compress")
+        with contextlib.suppress(TypeError) if is_of_devices else contextlib.nullcontext():
+            check_hook(self, hook)
+
+    changed = [
+        (module, "_verify_param_shape_across_processes", lambda *_: None),
+        (wrapper, "_passing_sync_batchnorm_handle", lambda *_: None),
+        (wrapper, "_check_comm_hook", check),
+    ]
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     try:
+        for owner, name, function in changed:
+            setattr(owner, name, function)
         yield
     finally:
-        module._verify_param_shape_across_processes = kept
+        for owner, name, function in kept:
+            setattr(owner, name, function)
 
 
 def _mode() -> Any:

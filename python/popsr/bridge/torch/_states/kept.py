@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._ranks.same import key_of
 
-__all__ = ["kept_attributes", "name_of_kept", "plain_values"]
+__all__ = ["add_plain", "captured", "is_plain", "kept_attributes", "name_of_kept", "plain_values"]
 
 _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -55,18 +56,34 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
     """
     found: dict[str, Hashable] = {}
     for prefix, module in model.named_modules():
-        _add_plain(f"{prefix}." if prefix else "", vars(module), found)
+        add_plain(f"{prefix}." if prefix else "", vars(module), found)
     if optimizer is not None:
-        _add_plain("optimizer.", vars(optimizer), found)
+        add_plain("optimizer.", vars(optimizer), found)
     classes = {each for module in model.modules() for each in type(module).__mro__}
     functions = [each for kind in classes for each in vars(kind).values() if inspect.isfunction(each)]
-    for name, value in _captured([inspect.unwrap(step), *functions]):
-        if isinstance(value, _PLAIN):
+    for name, value in captured([inspect.unwrap(step), *functions]):
+        if is_plain(value):
             found[name] = key_of(value)
+        elif _is_users_object(value):
+            add_plain(f"{name}.", vars(value), found)
     return found
 
 
-def _add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]) -> None:
+def _is_users_object(value: Any) -> bool:
+    """True for an object with attributes that is neither of torch's own, as modules are, nor a function or class."""
+    import torch
+
+    kinds = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, type, types.FunctionType, types.ModuleType)
+    return not isinstance(value, kinds) and isinstance(getattr(value, "__dict__", None), dict)
+
+
+def is_plain(value: Any) -> bool:
+    """True for numbers, texts and None."""
+    return isinstance(value, _PLAIN)
+
+
+def add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]) -> None:
+    """Add numbers and texts among some items, and those in lists and dictionaries of them, whose lengths count, too."""
     waiting = [(f"{prefix}{name}", value) for name, value in items.items()]
     seen: set[int] = set()
     while waiting:
@@ -80,7 +97,7 @@ def _add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]
             waiting += [(f"{name}[{key!r:.40}]", each) for key, each in inner]
 
 
-def _captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Variables around functions of the user and those that they call: captured ones, and those of their modules."""
     waiting, seen = list(functions), set[int]()
     while waiting:
@@ -93,6 +110,8 @@ def _captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # of a cell that is still empty
                 found[name] = cell.cell_contents
+        if hasattr(function, "__self__"):
+            found["self"] = function.__self__
         waiting += [value for value in found.values() if inspect.isfunction(value)]
         yield from found.items()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._tracing.promises import Promise
 from popsr.bridge.torch._tracing.uninitialised import named_memory
 from popsr.errors import UnsupportedError
 
@@ -19,8 +20,6 @@ _REFUSED = (
     "is_success",
     "exception",
     "result",
-    "get_future",
-    "getFuture",
     "get_future_result",
     "block_current_stream",
 )
@@ -87,6 +86,7 @@ def _work_class() -> Any:
             super().__init__()
             self._pending, self._name = pending, name
             self._writes: list[Write] = list(writes)
+            self._results = [t for t, _ in writes]
             self.memory = [*operands, *(t for t, _ in writes)]
             self.is_spoiled = False
 
@@ -103,6 +103,11 @@ def _work_class() -> Any:
 
         def synchronize(self) -> None:
             self.wait()
+
+        def get_future(self) -> Any:
+            return Promise(lambda: (self.wait(), self._results)[1])
+
+        getFuture = get_future  # noqa: N815  torch's name
 
         def spoil(self, t: Any) -> None:
             """Let a result be what nothing has written."""

@@ -12,19 +12,19 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._wrappers.buckets import hook_of
 from popsr.errors import UnsupportedError
 
 __all__ = ["check_replicated", "replicated"]
 
 _REFUSED = {
-    "static_graph": "static_graph=True",
     "mixed_precision": "mixed_precision=",
     "_use_python_reducer": "the reducer of torch.compile (optimize_ddp)",
     "_delay_all_reduce_params": "delay_all_reduce_named_params=",
     "skip_all_reduce_unused_params": "skip_all_reduce_unused_params=True",
     "batched_grad_copy": "batched_grad_copy=True",
     "buffer_hook": "a communication hook of buffers",
-    "_comm_hooks": "a communication hook",
+    "_delay_all_reduce_all_params": "delay_all_reduce_named_params=",
 }
 """Attributes of a wrapper that change what it computes, with what sets them."""
 
@@ -36,8 +36,8 @@ def check_replicated(wrapper: Any) -> None:
         UnsupportedError: with the name of the option.
     """
     found = [told for name, told in _REFUSED.items() if getattr(wrapper, name, None)]
-    if wrapper.gradient_as_bucket_view and wrapper.find_unused_parameters:
-        found.append("gradient_as_bucket_view=True beside find_unused_parameters=True")
+    if wrapper._join_config.enable:
+        found.append("join()")
     if any(hasattr(p, "_in_backward_optimizers") for p in wrapper.module.parameters()):
         found.append("optimizers in the backward pass")
     if any(hasattr(p, "placements") for p in wrapper.module.parameters()):
@@ -126,6 +126,7 @@ _OF_A_RUN = (
     "reducer",
     "logger",
     "_lazy_init_ran",
+    "_static_graph_delay_allreduce_enqueued",
     "require_backward_grad_sync",
     "require_forward_param_sync",
     "modules_buffers",
@@ -140,10 +141,11 @@ def _in_place_of(wrapper: Any, reducer: Reducer) -> Iterator[None]:
     kept = {name: wrapper.__dict__[name] for name in _OF_A_RUN if name in wrapper.__dict__}
     try:
         wrapper.__dict__ |= {"reducer": reducer, "logger": reducer, "_lazy_init_ran": True}
+        wrapper.__dict__["_static_graph_delay_allreduce_enqueued"] = False  # each step is as the first one
         wrapper.__dict__ |= {"_default_broadcast_coalesced": reducer.send_buffers, "join_hook": _refuse_join}
         yield
     finally:
-        for name in ("_default_broadcast_coalesced", "join_hook"):
+        for name in ("_default_broadcast_coalesced", "join_hook", *_OF_A_RUN):
             wrapper.__dict__.pop(name, None)
         wrapper.__dict__ |= kept
 
@@ -176,9 +178,13 @@ class Reducer:
         self._views = (
             [torch.zeros_like(p) for p in self._parameters] if wrapper.gradient_as_bucket_view else None
         )
+        self._hook = hook_of(wrapper)
+        self._searches = wrapper.find_unused_parameters and not wrapper.static_graph
         self._parts: dict[int, Any] = {}
         self._used: set[int] = set()
         self._unused: set[int] = set()
+        self._fired: dict[int, list[Any]] = {}
+        self._fired_first: dict[int, int] | None = None
         self._expects = self._was_prepared = self._relies_on_before = False
         self._attach()
 
@@ -194,20 +200,24 @@ class Reducer:
     def _rebuild_buckets(self) -> bool:
         """Refuse a forward pass before the reduction before it has ended, as torch does at this place."""
         if self._parts:
-            self._raise_unfinished()
+            raise self._unfinished([i for i in range(len(self._names)) if i not in self._parts])
         return False
 
     def prepare_for_backward(self, outputs: list[Any]) -> None:
         """Expect gradients; of outputs, where there are some, find the parameters that they do not depend on."""
         self._attach()
         self._parts.clear()
+        self._fired.clear()
         self._expects = self._was_prepared = True
         self._unused = set()
-        if self._wrapper.find_unused_parameters:
+        if self._searches:
             reached = _reached(outputs)
             self._unused = {
                 i for i in range(len(self._parameters)) if id(self._nodes.get(i, self)) not in reached
             }
+
+    def _delay_all_reduce(self) -> None:
+        """Reduce at the end of the backward pass, as it is done without this call."""
 
     def send_buffers(self, authoritative_rank: int = 0, **_: Any) -> None:
         """Give buffers the values of the first rank."""
@@ -225,12 +235,15 @@ class Reducer:
         for i, p in enumerate(self._parameters):
             if i not in self._nodes and p.requires_grad:
                 self._nodes[i] = get_gradient_edge(p).node
-                self._nodes[i].register_hook(lambda *_, i=i: self._ready(i))
+                self._nodes[i].register_hook(lambda _, grads, i=i: self._ready(i, grads[0]))
 
-    def _ready(self, i: int) -> None:
+    def _ready(self, i: int, added: Any) -> None:
         import torch
 
         self._relies_on_before |= not self._was_prepared
+        if self._wrapper.static_graph:
+            self._note_static(i, added)
+            return
         if self._parameters[i].grad is not None:
             self._used.add(i)
         if not self._expects:
@@ -243,8 +256,55 @@ class Reducer:
         if len(self._parts) == len(self._parameters):
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
 
+    def _note_static(self, i: int, added: Any) -> None:
+        """Note a gradient of a static graph; what is reduced is there at the end of the backward pass.
+
+        Torch reduces at the end in the first step, and later as soon as a gradient has come as often as it did then.
+        Then alone it counts parameters of outputs that no loss uses.
+        """
+        import torch
+
+        if added is None:
+            raise self._unfinished([i])
+        if not self._expects:
+            raise UnsupportedError(
+                "trace_step: DistributedDataParallel with static_graph=True fails, or reduces otherwise at first, "
+                f"got a gradient of {shown(self._names[i])} that no forward pass of the wrapper expects, expected one "
+                "backward pass after each forward pass, and none under no_sync()"
+            )
+        if not self._fired:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish_static)
+        grad = self._parameters[i].grad
+        self._fired.setdefault(i, []).append((grad, None if grad is None else grad._version))
+
+    def _finish_static(self) -> None:
+        import torch
+
+        for i, seen in self._fired.items():
+            grad, version = seen[-1]
+            now = self._parameters[i].grad
+            if now is not grad or (grad is not None and grad._version != version):
+                raise UnsupportedError(
+                    "trace_step: DistributedDataParallel with static_graph=True reduces the first step otherwise, got "
+                    f"a change of the gradient of {shown(self._names[i])} after it was accumulated, expected none "
+                    "before the backward pass ends"
+                )
+        counts = {i: len(seen) for i, seen in self._fired.items()}
+        if self._fired_first is None:
+            self._fired_first = counts
+        elif counts != self._fired_first:
+            raise UnsupportedError(
+                "trace_step: DistributedDataParallel with static_graph=True raises, got backward passes that use other "
+                "parameters than the first one, expected the same ones"
+            )
+        self._used = {i for i, seen in self._fired.items() if seen[-1][0] is not None}
+        with torch.no_grad():
+            for i in range(len(self._parameters)):
+                self._mark(i)
+        self._finish()
+
     def _mark(self, i: int) -> None:
-        """Take this rank's share of the mean, as the gradient is now."""
+        """Take this rank's share of the mean, as the gradient is now; of a hook the gradient."""
         import torch
 
         if i in self._parts:
@@ -252,7 +312,7 @@ class Reducer:
                 f"trace_step: DistributedDataParallel has two gradients of {shown(self._names[i])} in one backward "
                 "pass, got a second one, expected the use of a parameter outside of reentrant checkpoints"
             )
-        p, share = self._parameters[i], 1.0 / self._group.size()
+        p, share = self._parameters[i], 1.0 if self._hook else 1.0 / self._group.size()
         if self._views is None:
             self._parts[i] = torch.zeros_like(p) if p.grad is None else p.grad * share
             return
@@ -265,17 +325,24 @@ class Reducer:
             p.grad = view.copy_(p.grad * share)
 
     def _finish(self) -> None:
-        """Reduce; what no rank used keeps its gradient, as ranks that are traced run the same ops."""
+        """Reduce; what no rank used keeps its gradient, as ranks that are traced run the same collectives."""
         import torch
         import torch.distributed._functional_collectives as functional
 
+        keeps = self._searches or self._wrapper.static_graph
         with torch.no_grad():
             for i, part in self._parts.items():
-                if self._wrapper.find_unused_parameters and i not in self._used:
+                is_unused = keeps and i not in self._used
+                if is_unused and self._views is None:
                     continue
-                p, mean = self._parameters[i], functional.all_reduce(part, "sum", self._group)
+                p = self._parameters[i]
+                mean = self._hook(part) if self._hook else functional.all_reduce(part, "sum", self._group)
                 if self._views is not None:
-                    mean = part.copy_(mean)
+                    mean = part.copy_(mean)  # of the gradient itself, where it is a view
+                if is_unused:
+                    continue
+                if p.grad is None and mean.dtype != p.dtype:
+                    raise _unfollowed("a hook that makes a gradient of another type")
                 if p.grad is None:
                     p.grad = mean
                 elif p.grad is not mean:
@@ -291,9 +358,11 @@ class Reducer:
             UnsupportedError: torch raises in the next step, or it begins with what this one left.
         """
         if self._parts:
-            self._raise_unfinished()
+            raise self._unfinished([i for i in range(len(self._names)) if i not in self._parts])
+        if self._hook:
+            self._hook.check_end()
         left = "gradients are expected" if self._expects and self._relies_on_before else ""
-        if self._used and self._wrapper.find_unused_parameters:
+        if self._used and self._searches:
             left = "parameters were used after the last reduction"
         if left:
             raise UnsupportedError(
@@ -304,14 +373,14 @@ class Reducer:
     def close(self) -> None:
         """Let go of the nodes of autograd, whose hooks hold this reducer."""
         self._nodes.clear()
+        self._fired.clear()
 
-    def _raise_unfinished(self) -> None:
-        """Refuse gradients that were not all computed."""
-        missing = [name for i, name in enumerate(self._names) if i not in self._parts]
-        raise UnsupportedError(
+    def _unfinished(self, missing: list[int]) -> UnsupportedError:
+        """The error of gradients that were not all computed."""
+        return UnsupportedError(
             "trace_step: DistributedDataParallel raises in its next forward pass, got no gradient of "
-            f"{shown(missing[0])} and {len(missing) - 1} more, expected find_unused_parameters=True, or a loss of all "
-            "parameters"
+            f"{shown(self._names[missing[0]])} and {len(missing) - 1} more, expected find_unused_parameters=True, or a "
+            "loss of all parameters"
         )
 
 
