@@ -72,6 +72,11 @@ def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Le
     return Leaf(path, role, owner, t.detach().to_local(), layout, trained)
 
 
+def path_of(name: str) -> str:
+    """The path of a parameter or buffer of a model by its name, which has a part more for each compiled module."""
+    return name.replace("_orig_mod.", "")
+
+
 def local_of(t: Any) -> Any:
     """The part of a tensor that this rank holds."""
     return t._local_tensor if hasattr(t, "placements") else t
@@ -140,10 +145,12 @@ class StepCall:
         self._of_gradients: list[str] = []
         self._replaced: set[str] = set()
         self._names: dict[Any, str] = {p: name for name, p in model.named_parameters()}
-        leaves = [_leaf(name, "state", name, p, p.requires_grad) for p, name in self._names.items()]
-        leaves += [_leaf(name, "state", name, b) for name, b in model.named_buffers()]
+        named = [(path_of(name), p) for p, name in self._names.items()]
+        leaves = [_leaf(path, "state", path, p, p.requires_grad) for path, p in named]
+        named = [(path_of(name), b) for name, b in model.named_buffers()]
+        leaves += [_leaf(path, "state", path, b) for path, b in named]
         self._state = [] if optimizer is None else list(self._state_entries(optimizer))
-        leaves += [_leaf(path, "state", self._names[p], value) for path, p, _, value in self._state]
+        leaves += [_leaf(path, "state", path_of(self._names[p]), value) for path, p, _, value in self._state]
         self._options = [] if optimizer is None else list(_tensor_options(optimizer))
         leaves += [_leaf(path, "state", path, group[key]) for path, group, key in self._options]
         flat, self._spec = trees.tree_flatten_with_path(tuple(batch))
@@ -172,13 +179,14 @@ class StepCall:
 
         self._of_gradients = names
         self.leaves = [leaf for leaf in self.leaves if leaf.path not in self.absent]
-        self.absent = [f"{name}.grad" for name in names]
+        paths = [path_of(name) for name in names]
+        self.absent = [f"{path}.grad" for path in paths]
         owners = {leaf.path: leaf for leaf in self.leaves}
         made = [
             dataclasses.replace(
-                owners[name], path=f"{name}.grad", local=torch.zeros_like(owners[name].local), trained=False
+                owners[path], path=f"{path}.grad", local=torch.zeros_like(owners[path].local), trained=False
             )
-            for name in self._of_gradients
+            for path in paths
         ]
         count = sum(leaf.role == "state" for leaf in self.leaves)
         self.leaves = [*self.leaves[:count], *made, *self.leaves[count:]]
@@ -196,7 +204,7 @@ class StepCall:
                     )
                 for key, value in optimizer.state.get(p, {}).items():
                     if isinstance(value, torch.Tensor):
-                        yield f"optimizer.{self._names[p]}.{key}", p, key, value
+                        yield f"optimizer.{path_of(self._names[p])}.{key}", p, key, value
 
     def inputs(self) -> list[Any]:
         """A tensor for each leaf, to trace with."""

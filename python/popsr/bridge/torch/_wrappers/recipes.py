@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,11 +26,21 @@ from popsr.errors import UnsupportedError
 
 __all__ = ["check_read", "followed", "recipe_for"]
 
+_OPTIMIZER = "an optimizer of torch.optim"
 _UNREAD = {
     "FullyShardedDataParallel": "fully_shard (FSDP2) or DistributedDataParallel",
     "ZeroRedundancyOptimizer": "an optimizer of all parameters, or fully_shard (FSDP2)",
+    "DataParallel": "DistributedDataParallel",
+    "PostLocalSGDOptimizer": f"{_OPTIMIZER}, and averages that each step takes",
+    "DistributedOptimizer": _OPTIMIZER,
+    "PipelineStage": "the step of one stage, or the whole model",
+    "_PipelineSchedule": "the step of one stage, or the whole model",
+    "ModelAverager": "averages that each step takes, such as all_reduce of the parameters",
 }
-"""Wrappers that are refused, with what is read in their place."""
+"""Wrappers of torch that are refused, with what is read in their place."""
+
+_PACKAGES = ("deepspeed", "horovod", "fairscale", "apex", "colossalai", "bagua", "megatron", "hivemind")
+"""Packages whose wrappers are refused."""
 
 
 _OF_OBJECTS = (
@@ -45,16 +56,23 @@ _OF_OBJECTS = (
 
 
 def check_read(wrapper: Any) -> None:
-    """Refuse a module or an optimiser by its class, before it fails somewhere inside.
+    """Refuse a module, an optimiser or another object by its class, before it fails somewhere inside.
 
     Raises:
-        UnsupportedError: with what is read instead.
+        UnsupportedError: with the line and what is read instead.
     """
     for each in type(wrapper).__mro__:
-        if each.__name__ in _UNREAD and each.__module__.startswith("torch."):
-            raise UnsupportedError(
-                f"trace_step: {each.__name__} is not read, got one, expected {_UNREAD[each.__name__]}"
-            )
+        package = each.__module__.split(".")[0]
+        if package in _PACKAGES:
+            raise _unread(f"{package}.{each.__name__}", "DistributedDataParallel, or fully_shard (FSDP2)")
+        if each.__name__ in _UNREAD and package == "torch":
+            raise _unread(each.__name__, _UNREAD[each.__name__])
+
+
+def _unread(name: str, expected: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"trace_step: {name} is not read at {shown_place(current_place())}, got one, expected {expected}"
+    )
 
 
 def recipe_for(model: Any) -> Any:
@@ -77,13 +95,15 @@ def _uncompiled() -> contextlib.AbstractContextManager[None]:
     """Let functions and modules of ``torch.compile`` run as they are written, whatever they were compiled with."""
     import torch._dynamo
 
-    found: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    found: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(
+        error_on_nested_fx_trace=False
+    )
     return found
 
 
 @contextlib.contextmanager
 def _objects_refused() -> Iterator[None]:
-    """Refuse collectives of Python objects, whose pickles are made as the step runs.
+    """Refuse collectives of Python objects, whose pickles are made as the step runs; a barrier is one on any backend.
 
     Raises:
         UnsupportedError: with the line and the name.
@@ -100,19 +120,50 @@ def _objects_refused() -> Iterator[None]:
 
         return refuse
 
+    def barrier(group: Any = None, *_: Any, **__: Any) -> None:
+        dist.barrier(group)
+
+    named: dict[str, Callable[..., Any]] = {name: refusing(name.removeprefix("_")) for name in _OF_OBJECTS}
+    named["monitored_barrier"] = barrier
     kept = [
         (module, name, getattr(module, name))
         for module in (dist, distributed_c10d)
-        for name in _OF_OBJECTS
+        for name in named
         if hasattr(module, name)
     ]
     try:
         for module, name, _ in kept:
-            setattr(module, name, refusing(name.removeprefix("_")))
+            setattr(module, name, named[name])
         yield
     finally:
         for module, name, function in kept:
             setattr(module, name, function)
+
+
+@contextlib.contextmanager
+def _schedules_refused() -> Iterator[None]:
+    """Refuse schedules of pipelines and averages of models, which a step calls without giving them to anyone."""
+    kept: list[tuple[Any, str, Any]] = []
+    for name, kind, method in (
+        ("torch.distributed.pipelining.schedules", "_PipelineSchedule", "step"),
+        ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "average_parameters"),
+    ):
+        base = getattr(sys.modules.get(name), kind, None)
+        kinds: list[Any] = [] if base is None else [base, *_subclasses(base)]
+        kept += [(each, method, vars(each)[method]) for each in kinds if method in vars(each)]
+    try:
+        for each, method, _ in kept:
+            setattr(each, method, lambda self, *_, **__: check_read(self))
+        yield
+    finally:
+        for each, method, function in kept:
+            setattr(each, method, function)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)
 
 
 def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[..., Any]:
@@ -141,6 +192,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
         with contextlib.ExitStack() as stack:
             stack.enter_context(_uncompiled())
             stack.enter_context(_objects_refused())
+            stack.enter_context(_schedules_refused())
             stack.enter_context(replicated(model, originals))
             stack.enter_context(reductions_followed(model))
             stack.enter_context(numbers_of_the_step_hashed())
