@@ -59,6 +59,16 @@ def once_more(m: Any, x: Any, y: Any) -> None:
     loss(m(x.clone())).backward()
 
 
+def for_nothing(m: Any, x: Any, y: Any) -> None:
+    """The reduction of a first static step begins at results of the wrapper, which this loss does not use."""
+    m(x)
+    loss(m.module(y)).backward()
+
+
+def beside(m: Any, x: Any, y: Any) -> None:
+    (loss(m(x)) + loss(m.module(y))).backward()
+
+
 def kept_gradients(step: Callable[[Any, Any, Any], Any], **options: Any) -> Callable[[], Made]:
     def made() -> Made:
         model = DDP(Two(), **options)
@@ -263,6 +273,8 @@ ROWS: dict[str, Callable[[], Made]] = {
     "static, evaluated first": ddp(evaluated_first, static_graph=True),
     "static, views": ddp(one_branch, static_graph=True, gradient_as_bucket_view=True),
     "static, reentrant": ddp(once_more, Again, static_graph=True),
+    "static, forward pass for nothing": ddp(for_nothing, static_graph=True),
+    "static, forward pass beside": ddp(beside, static_graph=True),
     "static, buffer": ddp(changed_before, Counted, static_graph=True),
     "static, hook": hooked(default_hooks.allreduce_hook, static_graph=True),
     "static, unused output": ddp(unused_output, Pair, static_graph=True),

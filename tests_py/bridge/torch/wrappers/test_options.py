@@ -34,6 +34,7 @@ REFUSED = {
     "static, two backward passes": "no forward pass of the wrapper expects",
     "static, two forward and backward passes": "no forward pass of the wrapper expects",
     "static, loss of the module": "no forward pass of the wrapper expects",
+    "static, forward pass for nothing": "reduces nothing in the first step",
 }
 """Rows that torch runs, or fails in its first step, and popsr refuses."""
 

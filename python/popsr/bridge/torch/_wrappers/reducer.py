@@ -217,7 +217,7 @@ class Reducer:
             }
 
     def _delay_all_reduce(self) -> None:
-        """Reduce at the end of the backward pass, as it is done without this call."""
+        """Do nothing: what the first step alone does at the end of a backward pass is done at the end of all."""
 
     def send_buffers(self, authoritative_rank: int = 0, **_: Any) -> None:
         """Give buffers the values of the first rank."""
@@ -280,6 +280,11 @@ class Reducer:
     def _finish_static(self) -> None:
         import torch
 
+        if not self._wrapper._static_graph_delay_allreduce_enqueued:
+            raise UnsupportedError(
+                "trace_step: DistributedDataParallel with static_graph=True reduces nothing in the first step, got a "
+                "loss that is not of what the wrapper returns, expected one of its results"
+            )
         for i, seen in self._fired.items():
             grad, version = seen[-1]
             now = self._parameters[i].grad
