@@ -217,7 +217,7 @@ class Reducer:
             }
 
     def _delay_all_reduce(self) -> None:
-        """Do nothing: what the first step alone does at the end of a backward pass is done at the end of all."""
+        """Do nothing: all backward passes reduce at their end, as the first one does."""
 
     def send_buffers(self, authoritative_rank: int = 0, **_: Any) -> None:
         """Give buffers the values of the first rank."""
@@ -259,8 +259,8 @@ class Reducer:
     def _note_static(self, i: int, added: Any) -> None:
         """Note a gradient of a static graph; what is reduced is there at the end of the backward pass.
 
-        Torch reduces at the end in the first step, and later as soon as a gradient has come as often as it did then.
-        Then alone it counts parameters of outputs that no loss uses.
+        Torch reduces at the end in the first step, later once a gradient has come as often as it did then. In the first
+        step alone it counts parameters of outputs that no loss uses.
         """
         import torch
 
@@ -295,9 +295,8 @@ class Reducer:
                     "before the backward pass ends"
                 )
         counts = {i: len(seen) for i, seen in self._fired.items()}
-        if self._fired_first is None:
-            self._fired_first = counts
-        elif counts != self._fired_first:
+        self._fired_first = self._fired_first or counts
+        if counts != self._fired_first:
             raise UnsupportedError(
                 "trace_step: DistributedDataParallel with static_graph=True raises, got backward passes that use other "
                 "parameters than the first one, expected the same ones"
