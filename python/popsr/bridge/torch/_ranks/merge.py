@@ -143,11 +143,11 @@ class _Merge:
         """Merge op by op."""
         columns = aligned(self._graphs)
         output = self._graphs[0][-1]
-        befores, before = [], output
+        places, before = [], output
         for column in reversed(columns):
             before = column[0] or before
-            befores.append(before)
-        for column, before in zip(columns, reversed(befores), strict=True):
+            places.append(before)
+        for column, before in zip(columns, reversed(places), strict=True):
             nodes = [column[number] for number in self._of_rank]
             if None in nodes:
                 self._add_local(nodes, before)
