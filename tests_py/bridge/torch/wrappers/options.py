@@ -1,7 +1,6 @@
-"""Steps of models in ``DistributedDataParallel`` with its options, communication hooks and places, as rows.
+"""Steps of models in ``DistributedDataParallel`` with its options, communication hooks and places, as rows."""
 
-Torch looks at the annotations of hooks, which therefore are no texts.
-"""
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -51,13 +50,23 @@ def twice(m: Any, x: Any, y: Any) -> None:
 class Again(Two):
     """Computes its first layer again in the backward pass, twice."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, which: str = "") -> Any:
         x = x.requires_grad_()
         return sum(checkpoint(self.a, t, use_reentrant=True) for t in (x, 2 * x)) + self.b(x)
 
 
 def once_more(m: Any, x: Any, y: Any) -> None:
     loss(m(x.clone())).backward()
+
+
+def for_nothing(m: Any, x: Any, y: Any) -> None:
+    """The reduction of a first static step begins at results of the wrapper, which this loss does not use."""
+    m(x)
+    loss(m.module(y)).backward()
+
+
+def beside(m: Any, x: Any, y: Any) -> None:
+    (loss(m(x)) + loss(m.module(y))).backward()
 
 
 def kept_gradients(step: Callable[[Any, Any, Any], Any], **options: Any) -> Callable[[], Made]:
@@ -88,7 +97,10 @@ def hooked(
     return made
 
 
-Future = torch.futures.Future[torch.Tensor]
+def communication(hook: Any) -> Any:
+    """A hook without annotations, which torch compares with its own."""
+    hook.__annotations__ = {}
+    return hook
 
 
 def as_future(t: Any) -> Any:
@@ -97,28 +109,33 @@ def as_future(t: Any) -> Any:
     return made
 
 
-def untouched(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def untouched(_state: Any, bucket: Any) -> Any:
     return as_future(bucket.buffer())
 
 
-def summed(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def summed(_state: Any, bucket: Any) -> Any:
     dist.all_reduce(bucket.buffer())
     return as_future(bucket.buffer())
 
 
-def weighted(state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def weighted(state: Any, bucket: Any) -> Any:
     """A mean of signs, with a weight of the rank."""
     signs = bucket.buffer().sign() * (1 + dist.get_rank())
     work = dist.all_reduce(signs, async_op=True)
     return work.get_future().then(lambda each: each.value()[0] / state["size"])
 
 
-def weighted_afterwards(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def weighted_afterwards(_state: Any, bucket: Any) -> Any:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda each: each.value()[0] * (1 + dist.get_rank()))
 
 
-def gathered(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def gathered(_state: Any, bucket: Any) -> Any:
     outs = [torch.empty_like(bucket.buffer()) for _ in range(dist.get_world_size())]
     dist.all_gather(outs, bucket.buffer())
     return as_future(sum(outs) / len(outs))
@@ -126,8 +143,8 @@ def gathered(_state: Any, bucket: dist.GradBucket) -> Future:
 
 def built_in(kind: str) -> Callable[[], Made]:
     def made() -> Made:
-        model = DDP(Two())
-        model._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, kind))
+        model, kinds = DDP(Two()), vars(dist)["BuiltinCommHookType"]
+        model._register_builtin_comm_hook(getattr(kinds, kind))
         return model, sgd(model), updated(plain)
 
     return made
@@ -137,33 +154,39 @@ def built_in(kind: str) -> Callable[[], Made]:
 
 
 def asks(what: str) -> Any:
-    def hook(_state: Any, bucket: dist.GradBucket) -> Future:
+    @communication
+    def hook(_state: Any, bucket: Any) -> Any:
         return as_future(getattr(bucket, what)())
 
     return hook
 
 
-def sliced(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def sliced(_state: Any, bucket: Any) -> Any:
     dist.all_reduce(bucket.buffer()[:3])
     return as_future(bucket.buffer())
 
 
-def sized(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def sized(_state: Any, bucket: Any) -> Any:
     if bucket.buffer().numel() > 4:
         dist.all_reduce(bucket.buffer())
     return as_future(bucket.buffer())
 
 
-def by_norm(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def by_norm(_state: Any, bucket: Any) -> Any:
     return as_future(bucket.buffer() / bucket.buffer().norm())
 
 
-def counting(state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def counting(state: Any, bucket: Any) -> Any:
     state["calls"] += 1
     return as_future(bucket.buffer())
 
 
-def drawing(_state: Any, bucket: dist.GradBucket) -> Future:
+@communication
+def drawing(_state: Any, bucket: Any) -> Any:
     return as_future(bucket.buffer() + torch.rand_like(bucket.buffer()))
 
 
@@ -215,7 +238,7 @@ def of_mesh() -> Made:
 
 
 def lists() -> Made:
-    """Wrappers in lists and dictionaries of a container that is no wrapper."""
+    """Wrappers in lists and dictionaries of a container without one of its own."""
     model = nn.ModuleList([nn.ModuleDict({"one": DDP(nn.Linear(4, 4))}), nn.Sequential(DDP(nn.Linear(4, 2)))])
     step = updated(lambda m, x, y: loss(m[1](m[0]["one"](x))).backward())
     return model, sgd(model), step
@@ -229,7 +252,7 @@ def one_of_two() -> Made:
 
 def ignored_buffer() -> Made:
     module = Counted()
-    module._ddp_params_and_buffers_to_ignore = ["count"]
+    vars(module)["_ddp_params_and_buffers_to_ignore"] = ["count"]
     model = DDP(module)
     return model, sgd(model), updated(changed_before)
 
@@ -250,6 +273,8 @@ ROWS: dict[str, Callable[[], Made]] = {
     "static, evaluated first": ddp(evaluated_first, static_graph=True),
     "static, views": ddp(one_branch, static_graph=True, gradient_as_bucket_view=True),
     "static, reentrant": ddp(once_more, Again, static_graph=True),
+    "static, forward pass for nothing": ddp(for_nothing, static_graph=True),
+    "static, forward pass beside": ddp(beside, static_graph=True),
     "static, buffer": ddp(changed_before, Counted, static_graph=True),
     "static, hook": hooked(default_hooks.allreduce_hook, static_graph=True),
     "static, unused output": ddp(unused_output, Pair, static_graph=True),

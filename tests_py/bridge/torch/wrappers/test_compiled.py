@@ -30,7 +30,8 @@ def of(change: Callable[[Any], Any], wrap: Any = DDP) -> Callable[[], Made]:
 
     def made() -> Made:
         module = Two()
-        model = wrap(change(module) or module)
+        changed = change(module)
+        model = wrap(module if changed is None else changed)
         return model, sgd(model), updated(plain)
 
     return made

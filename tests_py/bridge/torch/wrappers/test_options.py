@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import popsr.bridge.torch as bridge
+
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
@@ -32,6 +34,7 @@ REFUSED = {
     "static, two backward passes": "no forward pass of the wrapper expects",
     "static, two forward and backward passes": "no forward pass of the wrapper expects",
     "static, loss of the module": "no forward pass of the wrapper expects",
+    "static, forward pass for nothing": "reduces nothing in the first step",
 }
 """Rows that torch runs, or fails in its first step, and popsr refuses."""
 
@@ -112,7 +115,7 @@ def test_groups_of_ranks() -> None:
 
         torch.manual_seed(0)
         optimizer = lambda _, last=last: last[0][1]  # noqa: E731
-        made = wrapped.bridge.trace_step(step, model, optimizer, wrapped.batch_of, replicas=4)
+        made = bridge.trace_step(step, model, optimizer, wrapped.batch_of, replicas=4)
         proof = made.prove()
         for state in proof.states:
             bits = [each[name][state.path] for each in real_ranks]

@@ -114,7 +114,7 @@ def clipped_apart(m: Any, optimizer: Any, x: Any, y: Any) -> None:
 
 
 def before_the_mean(m: Any, optimizer: Any, x: Any, y: Any) -> None:
-    """What some ranks do to their data disappears in the mean."""
+    """Some ranks change their data, which disappears in the mean."""
     stepped(m, optimizer, x.flip(0) * 2 if rank() == 2 else x)
 
 
@@ -194,7 +194,7 @@ def test_claims_and_values_are_those_of_ranks(name: str) -> None:
             assert len({rows[member] for member in block}) == 1
 
 
-def test_declared_apart_it_is_no_drift() -> None:
+def test_states_that_are_declared_apart_may_differ() -> None:
     proof = bridge.trace_step(
         kept_by_first, model, sgd, batch_of, replicas=WORLD, groups={"module.ema": range(WORLD)}
     ).prove()

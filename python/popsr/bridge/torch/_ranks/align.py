@@ -100,17 +100,19 @@ def _kind(node: Any, *more: Hashable) -> Hashable:
     return (node.op, target, meta_key(node), *more)
 
 
-def _blocks(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int, int]]:
+def _blocks(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int, int]]:
     """Places and lengths of equal runs, in order; an empty one at the ends comes last."""
     start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
+    while start < min(len(left), len(right)) and left[start] == right[start]:
         start += 1
     stop = 0
-    while stop < min(len(a), len(b)) - start and a[-1 - stop] == b[-1 - stop]:
+    while stop < min(len(left), len(right)) - start and left[-1 - stop] == right[-1 - stop]:
         stop += 1
     yield 0, 0, start
-    middle = difflib.SequenceMatcher(None, a[start : len(a) - stop], b[start : len(b) - stop], autojunk=False)
+    middle = difflib.SequenceMatcher(
+        None, left[start : len(left) - stop], right[start : len(right) - stop], autojunk=False
+    )
     for block in middle.get_matching_blocks():
         if block.size:
             yield start + block.a, start + block.b, block.size
-    yield len(a) - stop, len(b) - stop, stop
+    yield len(left) - stop, len(right) - stop, stop

@@ -108,7 +108,7 @@ def _compare_draws(of_ranks: Sequence[Sequence[Any]], where: str) -> None:
 
 
 def _draw(node: Any) -> tuple[str, Any, Any] | None:
-    """What ranks have in common of a node that draws: the op, and its number among all that draw."""
+    """The op of a node that draws, and its number among all that draw, which ranks have in common."""
     draw, given = draw_of(node), generator_draw_of(node)
     return None if draw is None and given is None else (str(node.target), draw and draw[1], given)
 
@@ -149,11 +149,11 @@ class _Merge:
         """Merge op by op."""
         columns = aligned(self._graphs)
         output = self._graphs[0][-1]
-        befores, before = [], output
+        places, before = [], output
         for column in reversed(columns):
             before = column[0] or before
-            befores.append(before)
-        for column, before in zip(columns, reversed(befores), strict=True):
+            places.append(before)
+        for column, before in zip(columns, reversed(places), strict=True):
             nodes = [column[number] for number in self._of_rank]
             if None in nodes:
                 self._add_local(nodes, before)

@@ -12,7 +12,16 @@ from typing import Any
 from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._ranks.same import key_of
 
-__all__ = ["add_plain", "captured", "functions_of", "is_plain", "kept_attributes", "kept_variables", "name_of_kept", "plain_values"]
+__all__ = [
+    "add_plain",
+    "captured",
+    "functions_of",
+    "is_plain",
+    "kept_attributes",
+    "kept_variables",
+    "name_of_kept",
+    "plain_values",
+]
 
 _CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

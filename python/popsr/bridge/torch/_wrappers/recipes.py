@@ -147,24 +147,24 @@ def _objects_refused() -> Iterator[None]:
 @contextlib.contextmanager
 def _schedules_refused() -> Iterator[None]:
     """Refuse schedules of pipelines and averages of models, which a step calls without giving them to anyone."""
-    kept = []
+    kept: list[tuple[Any, str, Any]] = []
     for name, kind, method in (
         ("torch.distributed.pipelining.schedules", "_PipelineSchedule", "step"),
         ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "average_parameters"),
     ):
         base = getattr(sys.modules.get(name), kind, None)
-        kinds = [] if base is None else [base, *_subclasses(base)]
+        kinds: list[Any] = [] if base is None else [base, *_subclasses(base)]
         kept += [(each, method, vars(each)[method]) for each in kinds if method in vars(each)]
     try:
-        for each, method, _ in kept:
-            setattr(each, method, lambda self, *_, **__: check_read(self))
+        for owner, method, _ in kept:
+            setattr(owner, method, lambda self, *_, **__: check_read(self))
         yield
     finally:
-        for each, method, function in kept:
-            setattr(each, method, function)
+        for owner, method, function in kept:
+            setattr(owner, method, function)
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind: Any) -> Iterator[Any]:
     for each in kind.__subclasses__():
         yield each
         yield from _subclasses(each)

@@ -220,7 +220,7 @@ class Reducer:
             }
 
     def _delay_all_reduce(self) -> None:
-        """Reduce at the end of the backward pass, as it is done without this call."""
+        """Do nothing: all backward passes reduce at their end, as the first one does."""
 
     def send_buffers(self, authoritative_rank: int = 0, **_: Any) -> None:
         """Give buffers the values of the first rank."""
@@ -262,8 +262,8 @@ class Reducer:
     def _note_static(self, i: int, added: Any) -> None:
         """Note a gradient of a static graph; what is reduced is there at the end of the backward pass.
 
-        Torch reduces at the end in the first step, and later as soon as a gradient has come as often as it did then.
-        Then alone it counts parameters of outputs that no loss uses.
+        Torch reduces at the end in the first step, later once a gradient has come as often as it did then. In the first
+        step alone it counts parameters of outputs that no loss uses.
         """
         import torch
 
@@ -283,6 +283,11 @@ class Reducer:
     def _finish_static(self) -> None:
         import torch
 
+        if not self._wrapper._static_graph_delay_allreduce_enqueued:
+            raise UnsupportedError(
+                "trace_step: DistributedDataParallel with static_graph=True reduces nothing in the first step, got a "
+                "loss that is not of what the wrapper returns, expected one of its results"
+            )
         for i, seen in self._fired.items():
             grad, version = seen[-1]
             now = self._parameters[i].grad
@@ -293,9 +298,8 @@ class Reducer:
                     "before the backward pass ends"
                 )
         counts = {i: len(seen) for i, seen in self._fired.items()}
-        if self._fired_first is None:
-            self._fired_first = counts
-        elif counts != self._fired_first:
+        self._fired_first = self._fired_first or counts
+        if counts != self._fired_first:
             raise UnsupportedError(
                 "trace_step: DistributedDataParallel with static_graph=True raises, got backward passes that use other "
                 "parameters than the first one, expected the same ones"
