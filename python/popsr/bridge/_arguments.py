@@ -130,6 +130,10 @@ class Step(Protocol):
         """Tensors of which each replica of a group has a part of a sum."""
 
     @property
+    def hints(self) -> tuple[str, ...]:
+        """Lines beside the causes of a proof that is not ``ok``."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

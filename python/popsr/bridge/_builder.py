@@ -66,6 +66,7 @@ class StepBuilder:
         self._derivatives: list[range] = []
         self._partial: dict[int, Partition] = {}
         self._in_derivative = False
+        self._hints: list[str] = []
 
     @property
     def ir(self) -> Ir:
@@ -88,6 +89,11 @@ class StepBuilder:
     def groups(self, labels: Sequence[int]) -> ReplicaGrouping:
         """Groups by a number for each replica: equal numbers are one group."""
         return ReplicaGrouping.from_assignment(labels)
+
+    def hint(self, text: str | None) -> None:
+        """Say a line beside the causes of a proof that is not ``ok``; None: nothing."""
+        if text is not None:
+            self._hints.append(text)
 
     def __enter__(self) -> Self:
         stack = contextlib.ExitStack()
@@ -317,6 +323,7 @@ class StepBuilder:
             self._where,
             tuple(self._derivatives),
             self._partial,
+            tuple(self._hints),
         )
 
     def _taken(self, new: Tensor) -> Tensor:

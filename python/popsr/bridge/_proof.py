@@ -119,7 +119,8 @@ class Proof(Summarised):
             texts.insert(0, _undeclared(self.undeclared))
         named = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
         others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
-        return (*texts, *dict.fromkeys(map(str, others)))
+        hints = () if self.ok else self.step.hints
+        return (*hints, *texts, *dict.fromkeys(map(str, others)))
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""

@@ -32,6 +32,7 @@ class BridgedStep(Summarised):
         derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
+        hints: lines beside the causes of a proof that is not ``ok``.
     """
 
     ir: Ir
@@ -41,6 +42,7 @@ class BridgedStep(Summarised):
     source: str = "bridge"
     derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
+    hints: tuple[str, ...] = field(default=(), repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

@@ -30,6 +30,7 @@ from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
 from popsr.bridge.torch._tracing.generators import Drawn, check_found
+from popsr.bridge.torch._wrappers.dtensors import shared_batch_hint, splitting_ranks
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -120,6 +121,7 @@ class _Seen:
     results: list[str]
     data: list[list[Any]]
     drawn: list[Drawn | None]
+    splitting: list[dict[str, tuple[int, ...]]]
 
 
 def _trace_ranks(
@@ -138,6 +140,7 @@ def _trace_ranks(
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
+    splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     for rank in reversed(numbers):
         with rank_of(rank, world, where):
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
@@ -145,6 +148,7 @@ def _trace_ranks(
             found, inputs = record_steps(call, where)
             resolve_writes(found, inputs, recorded.values())
             recorded[rank], leaves[rank] = found, call.leaves
+            splitting[rank] = splitting_ranks(call.model)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -152,7 +156,15 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], call.results, data, drawn)
+    return _Seen(
+        merged,
+        recorded[0],
+        [leaves[r] for r in numbers],
+        call.results,
+        data,
+        drawn,
+        [splitting[r] for r in numbers],
+    )
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -215,6 +227,7 @@ def _built(
     world: int,
 ) -> BridgedStep:
     _check_seeds(seen, patterns)
+    builder.hint(_hint(seen, patterns, world))
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -245,6 +258,14 @@ def _built(
         add_results(builder, seen.results, made[len(states) :])
         seeds.finish()
         return builder.finish()
+
+
+def _hint(seen: _Seen, patterns: Groups, world: int) -> str | None:
+    """A line about data that ranks which split layers may share."""
+    if len(seen.splitting) != world:
+        return None
+    data = (leaf for leaf in seen.leaves[0] if leaf.role == "data" and leaf.layout is None)
+    return shared_batch_hint([leaf.path for leaf in data if not patterns.of(leaf.path)], seen.splitting)
 
 
 def _check_seeds(seen: _Seen, patterns: Groups) -> None:
