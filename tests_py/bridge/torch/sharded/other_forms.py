@@ -39,6 +39,10 @@ from tests_py.bridge.torch.sharded.parallel_forms import (  # noqa: E402
 )
 from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
 
+_gathered: Any = getattr(functional, "all_gather_single_autograd", None)  # its name in new versions
+if _gathered is None:
+    _gathered = functional.all_gather_tensor_autograd
+
 
 class Attention(nn.Module):
     """Attention over a sequence of which each rank has a part."""
@@ -64,10 +68,7 @@ class Gathered(Attention):
         length, world = query.shape[1], dist.get_world_size()
         group = models.world()
         query = query.transpose(1, 2)
-        key, value = (
-            functional.all_gather_tensor_autograd(each.transpose(1, 2).contiguous(), 2, group)
-            for each in (key, value)
-        )
+        key, value = (_gathered(each.transpose(1, 2).contiguous(), 2, group) for each in (key, value))
         own = torch.arange(length) + dist.get_rank() * length
         mask = own[:, None] >= torch.arange(world * length)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
