@@ -1,4 +1,4 @@
-"""What of sharded steps is refused, by which text, and what a proof says of data in a group that splits layers."""
+"""Texts that refuse sharded steps, and the hint about data in a group that splits layers."""
 
 from __future__ import annotations
 

@@ -258,8 +258,8 @@ def _gathered(known: set[int], params: list[Any], group: Any, *_: Any) -> Any:
             (shard,) = each.all_gather_inputs
             whole = calls.all_gather_into_tensor(shard.contiguous(), group.size(), group.group_name)
             made.append(calls.wait_tensor(whole))
-    empty: Any = AllGatherResult(*(None for _ in AllGatherResult._fields))  # type: ignore[arg-type]
-    return empty._replace(all_gather_output=made)
+    kind: Any = AllGatherResult
+    return kind(*(None for _ in kind._fields))._replace(all_gather_output=made)
 
 
 def _refilled(result: Any, params: list[Any], group: Any) -> None:
