@@ -139,6 +139,10 @@ class Step(Protocol):
         """Names of the axes that replicas lie along."""
 
     @property
+    def hints(self) -> tuple[str, ...]:
+        """Lines beside the causes of a proof that is not ``ok``."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

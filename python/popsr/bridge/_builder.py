@@ -71,6 +71,7 @@ class StepBuilder:
         self._within = ""
         self.axes: ReplicaAxes | None = None
         """Names of the axes that replicas lie along."""
+        self._hints: list[str] = []
 
     @property
     def ir(self) -> Ir:
@@ -93,6 +94,11 @@ class StepBuilder:
     def groups(self, labels: Sequence[int]) -> ReplicaGrouping:
         """Groups by a number for each replica: equal numbers are one group."""
         return ReplicaGrouping.from_assignment(labels)
+
+    def hint(self, text: str | None) -> None:
+        """Say a line beside the causes of a proof that is not ``ok``; None: nothing."""
+        if text is not None:
+            self._hints.append(text)
 
     def __enter__(self) -> Self:
         stack = contextlib.ExitStack()
@@ -364,6 +370,7 @@ class StepBuilder:
             tuple(self._derivatives),
             self._partial,
             self.axes,
+            tuple(self._hints),
         )
 
     def _taken(self, new: Tensor) -> Tensor:

@@ -153,7 +153,8 @@ class Proof(Judged):
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        return (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+        hints = () if self.ok else self.step.hints
+        return (*hints, *texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
         """Those that a state which drifts or starts apart does not say already."""

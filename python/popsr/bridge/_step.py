@@ -34,6 +34,7 @@ class BridgedStep(Summarised):
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
         axes: names of the axes that replicas lie along: of the mesh that the step is written for; None without one.
+        hints: lines beside the causes of a proof that is not ``ok``.
     """
 
     ir: Ir
@@ -44,6 +45,7 @@ class BridgedStep(Summarised):
     derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
     axes: ReplicaAxes | None = field(default=None, repr=False)
+    hints: tuple[str, ...] = field(default=(), repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

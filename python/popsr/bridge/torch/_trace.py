@@ -36,6 +36,7 @@ from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
 from popsr.bridge.torch._tracing.generators import Drawn, check_found
 from popsr.bridge.torch._tracing.joined import join
+from popsr.bridge.torch._wrappers.dtensors import shared_batch_hint, splitting_ranks
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -129,6 +130,7 @@ class _Seen:
     data: list[list[Any]]
     drawn: list[Drawn | None]
     axes: ReplicaAxes | None
+    splitting: list[dict[str, tuple[int, ...]]]
 
 
 def _trace_ranks(
@@ -147,6 +149,7 @@ def _trace_ranks(
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
+    splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     for rank in reversed(numbers):
         with (
             phase(where, f"rank {rank}"),
@@ -164,6 +167,7 @@ def _trace_ranks(
             found = recorded[rank] = join(ways, call.labels(), where)
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
+            splitting[rank] = splitting_ranks(call.model)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -171,7 +175,16 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(merged, recorded[0], [leaves[r] for r in numbers], results, data, drawn, axes)
+    return _Seen(
+        merged,
+        recorded[0],
+        [leaves[r] for r in numbers],
+        results,
+        data,
+        drawn,
+        axes,
+        [splitting[r] for r in numbers],
+    )
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -236,6 +249,7 @@ def _built(
 ) -> BridgedStep:
     _check_seeds(seen, patterns)
     builder.axes = seen.axes
+    builder.hint(_hint(seen, patterns, world))
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -288,6 +302,14 @@ def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
                 "value that may differ between ranks, expected one that is reduced before: ranks that go apart wait "
                 "for each other, or take part in a collective that is not theirs"
             )
+
+
+def _hint(seen: _Seen, patterns: Groups, world: int) -> str | None:
+    """A line about data that ranks which split layers may share."""
+    if len(seen.splitting) != world:
+        return None
+    data = (leaf for leaf in seen.leaves[0] if leaf.role == "data" and leaf.layout is None)
+    return shared_batch_hint([leaf.path for leaf in data if not patterns.of(leaf.path)], seen.splitting)
 
 
 def _check_seeds(seen: _Seen, patterns: Groups) -> None:

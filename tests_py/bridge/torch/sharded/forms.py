@@ -242,7 +242,8 @@ def norm_by_hand(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
     optimizer.zero_grad()
     F.cross_entropy(model(x), y).backward()
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    total = nn.utils.get_total_norm(grads, 2.0).full_tensor()
+    norm: Any = nn.utils.get_total_norm(grads, 2.0)
+    total = norm.full_tensor()
     nn.utils.clip_grads_with_norm_(model.parameters(), 0.1, total)
     optimizer.step()
     return total

@@ -24,7 +24,7 @@ _STEPS = 2
 
 
 def _states(table: str, names: list[str]) -> dict[str, dict[str, gloo.Bits]]:
-    """What one rank has after some steps of each form."""
+    """The states of one rank after some steps of each form."""
     found = {}
     for name in names:
         form = importlib.import_module(table).FORMS[name]

@@ -57,7 +57,9 @@ class Block(nn.Module):
         parts = [
             each(x).unflatten(-1, (-1, 2)).transpose(1, 2) for each in (self.query, self.key, self.value)
         ]
-        return self.out(F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2))
+        query, key, value = parts
+        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(made.transpose(1, 2).flatten(2))
 
     def forward(self, tokens: Any) -> Any:
         x = self.words(tokens)
@@ -183,7 +185,13 @@ def _optimizer(kind: str, **options: Any) -> Callable[[Any], Any]:
 
 
 def form(model: Any, optimizer: Any = sgd, step: Any = words, **more: Any) -> Form:
-    return Form(model, optimizer, step, **({"batch": alike, "options": ALIKE} | more))
+    given: dict[str, Any] = {"batch": alike, "options": ALIKE, **more}
+    return Form(model, optimizer, step, **given)
+
+
+def pairs(world: int) -> dict[str, Any]:
+    """Groups of data that two ranks after the other share."""
+    return {"[xy]": [[rank, rank + 1] for rank in range(0, world, 2)]}
 
 
 def titan(
@@ -191,9 +199,8 @@ def titan(
 ) -> Form:
     """Pairs of ranks, which split the layers, have one batch."""
     world = math.prod(shape)
-    pairs = [[rank, rank + 1] for rank in range(0, world, 2)]
     model = sharded_parallel(*shape, **options)
-    return Form(model, optimizer, step, world, in_pairs, {"groups": {"[xy]": pairs}}, tolerance)
+    return Form(model, optimizer, step, world, in_pairs, {"groups": pairs(world)}, tolerance)
 
 
 class Prepared(nn.Module):
@@ -241,7 +248,8 @@ def cut(name: str, module: Any, mesh: Any) -> None:
 def distributed() -> Any:
     """``distribute_module`` with functions of the user, over batches in parts."""
     mesh = over(2)
-    return distribute_module(
+    distribute: Any = distribute_module
+    return distribute(
         models.mlp(),
         mesh,
         cut,
@@ -269,9 +277,10 @@ class ByHand(nn.Module):
         self.second = nn.Parameter(distribute_tensor(plain.second.weight.detach(), self.mesh, [Shard(1)]))
 
     def forward(self, x: Any) -> Any:
-        hidden = F.relu(DTensor.from_local(x, self.mesh, [Replicate()]) @ self.first.t())
+        hidden: Any = F.relu(DTensor.from_local(x, self.mesh, [Replicate()]) @ self.first.t())
         hidden = hidden.redistribute(placements=[Replicate()]).redistribute(placements=[Shard(1)])
-        part = hidden.to_local() @ self.second.to_local().t()
+        second: Any = self.second
+        part = hidden.to_local() @ second.to_local().t()
         return DTensor.from_local(part, self.mesh, [Partial()]).full_tensor()
 
 

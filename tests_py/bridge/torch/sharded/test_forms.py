@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests_py.bridge.torch.sharded import forms, parallel_forms
-from tests_py.bridge.torch.sharded.judging import check_form
+from tests_py.bridge.torch.sharded import forms, other_forms, parallel_forms
+from tests_py.bridge.torch.sharded.judging import check_form, proof_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")  # torch's own, of a Linear with a bias
 
@@ -33,3 +33,13 @@ def test_fully_shard(name: str) -> None:
 @pytest.mark.parametrize("name", _names(parallel_forms.FORMS))
 def test_parallel(name: str) -> None:
     assert check_form(parallel_forms.__name__, name).ok
+
+
+@pytest.mark.parametrize("name", _names(other_forms.FORMS))
+def test_other(name: str) -> None:
+    assert check_form(other_forms.__name__, name).ok
+
+
+def test_pinned_memory_without_an_accelerator() -> None:
+    """Memory is not pinned where nothing reads it, and torch refuses to."""
+    assert proof_of(forms.Form(other_forms.pinned)).ok

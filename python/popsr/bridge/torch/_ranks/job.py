@@ -114,12 +114,13 @@ def _without_pinning() -> Iterator[None]:
     if torch.accelerator.is_available():
         yield
         return
-    kept = torch.Tensor.pin_memory
-    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign, assignment]
+    members: Any = torch.Tensor
+    kept = members.pin_memory
+    members.pin_memory = lambda self, *_: self
     try:
         yield
     finally:
-        torch.Tensor.pin_memory = kept  # type: ignore[method-assign]
+        members.pin_memory = kept
 
 
 def _forget_meshes() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
 
-__all__ = ["check_cut", "dtensors_followed"]
+__all__ = ["check_cut", "dtensors_followed", "shared_batch_hint", "splitting_ranks"]
 
 
 def check_cut(model: Any) -> None:
@@ -32,11 +35,83 @@ def check_cut(model: Any) -> None:
                 )
 
 
+def splitting_ranks(model: Any) -> dict[str, tuple[int, ...]]:
+    """Ranks with which this one splits layers, by the name of the mesh axis; those of ``fully_shard`` split data."""
+    import torch.distributed as dist
+
+    found: dict[str, tuple[int, ...]] = {}
+    unsharded = unsharded_specs(model)
+    for p in model.parameters():
+        spec: Any = unsharded[id(p)] if id(p) in unsharded else getattr(p, "_spec", None)
+        for number, each in enumerate(() if spec is None else spec.placements):
+            if not each.is_replicate():
+                names = spec.mesh.mesh_dim_names
+                found[names[number] if names else ""] = tuple(
+                    dist.get_process_group_ranks(spec.mesh.get_group(number))
+                )
+    return found
+
+
+def shared_batch_hint(paths: Sequence[str], of_ranks: Sequence[Mapping[str, tuple[int, ...]]]) -> str | None:
+    """A line that says which groups make ranks that split layers share their data; None where no ranks do.
+
+    Args:
+        paths: data that each rank has of its own.
+        of_ranks: what ``splitting_ranks`` gives on each rank.
+    """
+    together = [{rank} for rank in range(len(of_ranks))]
+    for of_rank in of_ranks:
+        for members in of_rank.values():
+            merged = set().union(*(together[member] for member in members))
+            for member in merged:
+                together[member] = merged
+    groups = sorted({tuple(sorted(each)) for each in together})
+    if not paths or len(groups) == len(of_ranks):
+        return None
+    names = [name for name in dict.fromkeys(name for each in of_ranks for name in each) if name]
+    over = f" over mesh axis {' and '.join(map(shown, names))}" if names else ""
+    lists = [list(each) for each in groups]
+    advice = f"equal={list(paths)}" if len(groups) == 1 else f"groups={dict.fromkeys(paths, lists)}"
+    return (
+        f"{', '.join(map(shown, paths))} differ on each rank, also on ranks that split layers{over}, {lists}: if these "
+        f"share a batch, as in tensor parallelism, say {advice}"
+    )
+
+
 @contextlib.contextmanager
 def dtensors_followed() -> Iterator[None]:
-    """Let DTensor find out about ops without a record of what it calls for that, and of numbers of the step."""
-    with _numbers_hashed(), _shapes_unrecorded():
+    """Let DTensor find out about ops without a record of what it calls for that, and of numbers of the step.
+
+    Raises:
+        UnsupportedError: attention of torch's context parallelism, which has operands on the device alone.
+    """
+    with _numbers_hashed(), _shapes_unrecorded(), _attention_refused():
         yield
+
+
+@contextlib.contextmanager
+def _attention_refused() -> Iterator[None]:
+    """Refuse ``context_parallel`` of torch where its module was imported."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError(
+            f"trace_step: context_parallel of torch is not read at {shown_place(current_place())}, got its attention "
+            "kernels of a device, expected attention over keys and values that all_gather or all_to_all collects"
+        )
+
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_EXPERIMENTAL)]
+    names = ("_context_parallel_buffers", "_enable_context_parallel_dispatcher_impl")
+    kept = [(m, name, getattr(m, name)) for m in modules for name in names if hasattr(m, name)]
+    try:
+        for module, name, _ in kept:
+            setattr(module, name, refuse)
+        yield
+    finally:
+        for module, name, function in kept:
+            setattr(module, name, function)
+
+
+_EXPERIMENTAL = "torch.distributed.tensor.experimental"
 
 
 @contextlib.contextmanager

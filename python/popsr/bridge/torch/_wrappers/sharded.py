@@ -22,6 +22,7 @@ __all__ = [
     "is_fully_sharded",
     "reductions_followed",
     "sharding_objects",
+    "unsharded_specs",
 ]
 
 _REFUSED = (
@@ -66,6 +67,12 @@ def sharding_objects(model: Any) -> list[Any]:
         for each in (state, state._state_ctx, state._comm_ctx, *groups, *params):
             found[id(each)] = each
     return list(found.values())
+
+
+def unsharded_specs(model: Any) -> dict[int, Any]:
+    """Mesh and placements that gathered parameters have as DTensors, None of plain ones, by identity of the shards."""
+    params = (each for group in _parameter_groups(model) for each in group.fsdp_params)
+    return {id(each.sharded_param): each._unsharded_dtensor_spec for each in params}
 
 
 def _states(model: Any) -> list[Any]:
@@ -208,7 +215,7 @@ def _replacements(params: list[Any]) -> Iterator[tuple[Any, str, Any]]:
     known = {id(each) for each in params}
     yield _fsdp_param_group, "foreach_all_gather", functools.partial(_gathered, known)
     yield _fsdp_param_group, "foreach_all_gather_copy_out", torch.no_grad()(_refilled)
-    reduce = _fsdp_param_group.foreach_reduce
+    reduce = _fsdp_collectives.foreach_reduce
     yield _fsdp_param_group, "foreach_reduce", functools.partial(_reduced, reduce)
     yield _fsdp_collectives, "foreach_reduce_scatter_copy_in", _flattened
     factors = _fsdp_collectives._get_gradient_divide_factors
@@ -251,14 +258,16 @@ def _gathered(known: set[int], params: list[Any], group: Any, *_: Any) -> Any:
             (shard,) = each.all_gather_inputs
             whole = calls.all_gather_into_tensor(shard.contiguous(), group.size(), group.group_name)
             made.append(calls.wait_tensor(whole))
-    empty: Any = AllGatherResult(*(None for _ in AllGatherResult._fields))  # type: ignore[arg-type]
-    return empty._replace(all_gather_output=made)
+    kind: Any = AllGatherResult
+    return kind(*(None for _ in kind._fields))._replace(all_gather_output=made)
 
 
 def _refilled(result: Any, params: list[Any], group: Any) -> None:
     """Put what was gathered where the unsharded parameters are views of, without a count of the write."""
     import torch
+    from torch import autograd
 
+    uncounted: Any = autograd
     for each, flat in zip(params, result.all_gather_output, strict=True):
         dim, whole = each.fsdp_placement.dim, flat
         if dim and each.sharded_state.name == "SHARDED":
@@ -268,7 +277,7 @@ def _refilled(result: Any, params: list[Any], group: Any) -> None:
             each.all_gather_outputs = [whole]
         else:
             (out,) = each.all_gather_outputs
-            with torch.autograd._unsafe_preserve_version_counter(out):
+            with uncounted._unsafe_preserve_version_counter(out):
                 out.copy_(whole)
 
 
