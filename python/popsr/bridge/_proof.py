@@ -41,7 +41,7 @@ class Proof(Summarised):
         step: the step.
         facts: the analysis.
         states: every state with its declared and proved groups, in the order of the arguments.
-        results: every result that has declared groups, likewise.
+        results: every result that has declared groups, likewise, and values inside that the step takes for equal.
         seeds: of states whose new value is rounded stochastically, the replicas that round with the same random bits.
     """
 
@@ -196,7 +196,7 @@ class Proof(Summarised):
         return Summary(self._verdict(), header, cells, len(rows))
 
     def __str__(self) -> str:
-        below = [f"  {one_line(text, 400)}" for text in self.problems]
+        below = [f"  {one_line(text, 400)}" for text in (*self.problems, *self.step.notes)]
         return "\n".join([self._summary().text(), *below])
 
 
@@ -277,6 +277,8 @@ def _sections(proof: Proof) -> list[Section]:
     sections = []
     if proof.problems:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    if proof.step.notes:
+        sections.append(Section("Rests on", ("assumption",), [(text,) for text in proof.step.notes]))
     sections.append(Section("States", *_table(proof.states)))
     if proof.results:
         sections.append(Section("Results", *_table(proof.results)))
@@ -318,7 +320,9 @@ def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
     facts = analyze(ir)
     states = tuple(proved_state(facts, step, each) for each in step.states)
     results = tuple(
-        proved_result(facts, step, each, each.grouping.partition) for each in step.results if each.grouping
+        proved_result(facts, step, each, each.grouping.partition)
+        for each in (*step.results, *step.expected)
+        if each.grouping
     )
     return Proof(step, facts, states, results, _seeds(step))
 

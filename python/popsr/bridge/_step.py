@@ -32,6 +32,8 @@ class BridgedStep(Summarised):
         derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
+        notes: lines about what a proof rests on beside the program, such as contracts that the user declares.
+        expected: values inside that the step takes for equal in groups.
     """
 
     ir: Ir
@@ -41,6 +43,8 @@ class BridgedStep(Summarised):
     source: str = "bridge"
     derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    expected: tuple[Result, ...] = field(default=(), repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

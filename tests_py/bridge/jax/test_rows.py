@@ -12,6 +12,7 @@ import jax
 
 from popsr.bridge.jax import primitives
 from tests_py.bridge.jax.compare import both, difference, primitives_of
+from tests_py.bridge.jax.coverage import registry
 from tests_py.bridge.jax.rows import ROWS, Row
 
 TABLE = ROWS()
@@ -43,4 +44,5 @@ def test_primitive(row: Row) -> None:
 
 
 def test_each_rule_has_a_row() -> None:
-    assert {*primitives()} == {row.primitive for row in TABLE}
+    """Rules of primitives that older versions of JAX have, or newer ones, are not asked for."""
+    assert {*primitives()} & {*registry()[1]} == {row.primitive for row in TABLE}

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes, ops
+from popsr._program.location import describe_location
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._cuts import Cuts
 from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED, Fold
 from popsr.bridge.jax._framework import the_jax
@@ -33,7 +35,7 @@ from popsr.context import gcg, location
 from popsr.errors import DTypeError, ShapeError, UnsupportedError
 from popsr.tensor import Tensor
 
-__all__ = ["Importer", "aval_of", "closed"]
+__all__ = ["Importer", "aval_of", "closed", "has_dtype"]
 
 _MAX_SHARED = 64
 
@@ -47,12 +49,14 @@ class Importer:
     Args:
         builder: the step that is being read.
         spread: the axes of the mesh.
+        contracts: what the user declares of ops that cannot be read.
     """
 
-    def __init__(self, builder: StepBuilder, spread: Spread) -> None:
+    def __init__(self, builder: StepBuilder, spread: Spread, contracts: Contracts) -> None:
         """Without any equation read."""
         self.builder = builder
         self.spread = spread
+        self.contracts = contracts
         self.cuts = Cuts(builder, spread)
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
@@ -86,6 +90,14 @@ class Importer:
                 made = self.constant(value, kind)
             self._known[key] = value, made
         return self._known[key][1]
+
+    def stand_in(self, value: Value) -> Tensor:
+        """A value as a tensor that replicas agree on where they agree on the value, whatever its element type is."""
+        if not is_known(value) or has_dtype(value.dtype):
+            return self.tensor(value)
+        labels = value.labels if isinstance(value, PerReplica) else (0,) * self.spread.replicas
+        rows = [np.full(value.shape, number, np.float32) for number in range(max(labels) + 1)]
+        return self.tensor(known_rows(rows, labels))
 
     # Equations
 
@@ -194,7 +206,7 @@ class Importer:
             results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
         given = list(results) if isinstance(results, (list, tuple)) else [results]
         made = [
-            _of_shape(value, aval) if isinstance(value, Tensor) else value
+            _of_shape(value, aval, stands_in=found.raw) if isinstance(value, Tensor) else value
             for value, aval in zip(given, equation.results, strict=True)
         ]
         self.cuts.follow(equation, equation.values, made)
@@ -223,13 +235,23 @@ class Importer:
             return []
         exchanged = self._exchanged(equation, values)
         if exchanged is not None:
-            self.builder.unsupported(text, (), ())
+            self.builder.unsupported(text, (), (), exact=True)
             return exchanged
-        operands = [self.tensor(value) for value in values if getattr(value, "size", 1) and _has_dtype(value)]
+        operands = [self.stand_in(value) for value in values if getattr(value, "size", 1)]
         outputs = [_stand_in(var.aval) for var in equation.outvars]
-        everywhere = not depends_on_operands_alone(equation)
         text = text.removesuffix(" (no rule)")
-        return list(self.builder.unsupported(text, operands, outputs, everywhere=everywhere))
+        if depends_on_operands_alone(equation):
+            return list(self.builder.unsupported(text, operands, outputs, exact=True))
+        contract = None if equation.primitive.name in RULES else self.contracts.of(equation)
+        if contract is None:
+            return list(self.builder.unsupported(text, operands, outputs, everywhere=True))
+        self.builder.note(f"assumed of {describe_location()}: {contract} (opaque=)")
+        if contract.axes is not None:
+            group = self.spread.group(contract.axes)
+            operands = (
+                [ops.replica_index(group, what="group", dtype=dtypes.int32)] if group.num_groups > 1 else []
+            )
+        return list(self.builder.unsupported(text, operands, outputs, exact=True))
 
 
 def _stored_as(aval: Any) -> Aval:
@@ -249,10 +271,10 @@ def _fold(fold: Fold, equation: Equation, values: Sequence[NDArray[Any]]) -> lis
     ]
 
 
-def _has_dtype(value: Value) -> bool:
-    """False for known arrays of an element type that tensors cannot have."""
+def has_dtype(dtype: np.dtype[Any]) -> bool:
+    """False for element types that tensors cannot have."""
     try:
-        return not is_known(value) or bool(dtype_of(value.dtype))
+        return bool(dtype_of(dtype))
     except NotSupportedError:
         return False
 
@@ -260,7 +282,7 @@ def _has_dtype(value: Value) -> bool:
 def _is_exact(var: Any) -> bool:
     """True for values whose tensors have their dtype."""
     try:
-        return bool(dtype_of(aval_of(var.aval).dtype))
+        return has_dtype(aval_of(var.aval).dtype)
     except NotSupportedError:
         return False
 
@@ -328,10 +350,11 @@ def aval_of(aval: Any) -> Aval:
         raise NotSupportedError(f"value of type {aval}") from None
 
 
-def _of_shape(t: Tensor, aval: Aval) -> Tensor:
-    """The result of a rule, which must be what the jaxpr says."""
-    if t.dtype != dtype_of(aval.dtype):
-        t = ops.cast(t, dtype_of(aval.dtype))
+def _of_shape(t: Tensor, aval: Aval, stands_in: bool) -> Tensor:
+    """The result of a rule, which must be what the jaxpr says; rules that move values as they are move stand-ins."""
+    dtype = stand_in_dtype(aval.dtype) if stands_in else dtype_of(aval.dtype)
+    if t.dtype != dtype:
+        t = ops.cast(t, dtype)
     if t.shape == aval.shape:
         return t
     if t.nelms != aval.size:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from popsr._program.location import describe_location, short_place
 from popsr._text.shown import shown
-from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._calls import CALLED, PLACED, jaxprs_inside
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._per_replica import is_known
 from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
@@ -18,6 +21,8 @@ __all__ = ["meshes_of", "read_spec", "specs_of_arguments", "spread_of"]
 
 def read_spec(spec: Any, rank: int) -> Spec:
     """A PartitionSpec for an array of so many dimensions."""
+    if getattr(spec, "unreduced", None):
+        raise NotSupportedError(f"spec {spec}")
     entries = [] if spec is None else list(spec)
     if any(entry is not None and not isinstance(entry, (str, tuple)) for entry in entries):
         raise NotSupportedError(f"spec {spec}")
@@ -41,10 +46,36 @@ def _shard_map(equation: Equation) -> Result:
         for value, spec, aval in zip(equation.values, params["in_specs"], equation.operands, strict=True)
     ]
     found = importer.closed(params["jaxpr"], inner)
-    return [
-        to_whole(equation, value, read_spec(spec, aval.rank))
-        for value, spec, aval in zip(found, params["out_specs"], equation.results, strict=True)
+    specs = [
+        read_spec(spec, aval.rank) for spec, aval in zip(params["out_specs"], equation.results, strict=True)
     ]
+    if not _is_checked(params):
+        for number, (value, spec) in enumerate(zip(found, specs, strict=True)):
+            _expect_copies(
+                equation, value, spec, f"output {number} of shard_map at {short_place(describe_location())}"
+            )
+    return [to_whole(equation, value, spec) for value, spec in zip(found, specs, strict=True)]
+
+
+def _is_checked(params: Any) -> bool:
+    """True if JAX has proved that what counts as a copy is one."""
+    return bool(params.get("check_vma", params.get("check_rep", False)))
+
+
+def _expect_copies(equation: Equation, value: Value, spec: Spec, path: str) -> None:
+    """Outside of the map the compiler takes parts of one place for copies, and may use any of them."""
+    spread = equation.importer.spread
+    cut = {axis for axes in spec for axis in axes}
+    copied = [axis for axis in manual_axes(equation.params) if axis not in cut and spread.sizes[axis] > 1]
+    if copied and not isinstance(value, np.ndarray):
+        equation.importer.builder.expect(path, equation.importer.stand_in(value), spread.group(copied))
+
+
+def manual_axes(params: Any) -> tuple[str, ...]:
+    """The axes that a ``shard_map`` maps over, in the order of the mesh; the compiler has the others."""
+    axes = params["mesh"].axis_names
+    manual = params.get("manual_axes", set(axes) - set(params.get("auto", ())))
+    return tuple(axis for axis in axes if axis in manual)
 
 
 def to_part(equation: Equation, value: Value, spec: Spec) -> Value:
@@ -76,11 +107,8 @@ def meshes_of(jaxpr: Any) -> Iterator[Any]:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "shard_map":
             yield equation.params["mesh"]
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, (tuple, list)) else [parameter]:
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    yield from meshes_of(inner)
+        for inner in jaxprs_inside(equation):
+            yield from meshes_of(inner)
 
 
 def spread_of(jaxpr: Any) -> Spread | None:
@@ -111,6 +139,13 @@ def _uses(jaxpr: Any) -> list[list[Any]]:
         elif name in CALLED and params.get(CALLED[name]) is not None:
             inner = params[CALLED[name]]
             found = _uses(getattr(inner, "jaxpr", inner))
+        elif name in PLACED:
+            found = [[] for _ in equation.invars]
+            uses |= {
+                id(out): uses[id(atom)]
+                for atom, out in zip(equation.invars, equation.outvars, strict=True)
+                if id(atom) in uses
+            }
         else:
             found = [[None]] * len(equation.invars)
         for atom, specs in zip(equation.invars, found, strict=True):

@@ -67,6 +67,9 @@ class Reader(Protocol):
     def tensor(self, value: Value) -> Tensor:
         """A value as a tensor of the current graph."""
 
+    def stand_in(self, value: Value) -> Tensor:
+        """A value as a tensor that replicas agree on where they agree on the value."""
+
     def closed(self, jaxpr: Any, values: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr, read as part of the equation."""
 

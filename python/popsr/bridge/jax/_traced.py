@@ -10,11 +10,12 @@ import numpy as np
 from popsr._host.arguments import read_int, read_text
 from popsr._text.shown import shown
 from popsr.bridge.jax._arguments import assembled
+from popsr.bridge.jax._compiled import layouts_of, mesh_of_shardings
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import aval_of
 from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._rules import Aval, NotSupportedError, dtype_of
+from popsr.bridge.jax._rules import Aval, NotSupportedError
 from popsr.bridge.jax._twice import traced_twice
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 
@@ -31,6 +32,8 @@ class Traced:
         spread: how replicas lie in the mesh.
         outputs: shapes and dtypes of the results, as a tree.
         specs: how arguments are cut, in the order of the jaxpr.
+        gathered: which arguments are cut by the compiler alone: the step sees the whole of them.
+        compiled: True if values outside of ``shard_map`` are those of one program for all replicas.
         per_replica: which arguments have a row for each replica; None where a mesh cuts them.
     """
 
@@ -75,8 +78,11 @@ class Traced:
             args = self._rows(args, in_axes, count)
         self.jaxpr, self.outputs, devices = traced_twice(f, axes, args)
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
-        if found is None and mesh is not None:
-            found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
+        leaves = jax.tree.leaves(args)
+        sharded = None if axes or in_specs is not None else mesh_of_shardings(self.jaxpr.jaxpr, leaves)
+        if found is None and (mesh is not None or sharded is not None):
+            mesh = sharded if mesh is None else _read_mesh(mesh)
+            found = Spread({str(name): int(size) for name, size in mesh.shape.items()})
         if found is None:
             found = Spread({"replicas": count or 1})
         if count is not None and count != found.replicas:
@@ -98,6 +104,12 @@ class Traced:
             if axes
             else specs_of_arguments(self.jaxpr.jaxpr, self.avals)
         )
+        self.compiled = sharded is not None
+        self.gathered = [False] * len(self.specs)
+        if self.compiled:
+            for number, spec in enumerate(layouts_of(self.jaxpr.jaxpr, leaves, self.avals, found)):
+                if any(spec) and not any(self.specs[number]):
+                    self.specs[number], self.gathered[number] = spec, True
 
     def _rows(self, args: tuple[Any, ...], in_axes: Any, count: int) -> tuple[Any, ...]:
         """Arguments of one replica, as shapes and dtypes."""
@@ -196,11 +208,9 @@ def _checked(aval: Any) -> Aval:
     """An argument as stored.
 
     Raises:
-        DTypeError: tensors cannot have its dtype.
+        DTypeError: it is no array.
     """
     try:
-        found = aval_of(aval)
-        dtype_of(found.dtype)
+        return aval_of(aval)
     except NotSupportedError as error:
-        raise DTypeError(f"{WHERE}: argument of a dtype that tensors cannot have, got {error}") from None
-    return found
+        raise DTypeError(f"{WHERE}: argument that is no array, got {error}") from None
