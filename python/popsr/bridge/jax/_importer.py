@@ -20,6 +20,7 @@ from popsr.bridge.jax._locations import is_of_jax, is_transposed, user_line
 from popsr.bridge.jax._mesh import Spread, numbered
 from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
 from popsr.bridge.jax._per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
+from popsr.bridge.jax._refs import is_ref, makes_refs, with_values_inside
 from popsr.bridge.jax._rules import (
     RULES,
     Aval,
@@ -111,6 +112,9 @@ class Importer:
         Returns:
             Its results.
         """
+        if makes_refs(jaxpr):
+            jaxpr, first = with_values_inside(jaxpr, consts)
+            values, consts = [*first, *values], ()
         env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, values, strict=True))
 
@@ -315,7 +319,9 @@ def closed(jaxpr: Any) -> tuple[Any, list[Value]]:
 
 
 def stored(value: Any) -> NDArray[Any]:
-    """A constant of a jaxpr as an array; keys of random bits as their words."""
+    """A constant of a jaxpr, or what a reference holds, as an array; keys of random bits as their words."""
+    if is_ref(value):
+        value = value[...]
     if is_key(value):
         jax = the_jax()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ from popsr._text.shown import shown
 from popsr.bridge.jax._calls import CALLED, PLACED, jaxprs_inside
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._per_replica import is_known
+from popsr.bridge.jax._refs import any_makes_refs
 from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.errors import ReplicaError
@@ -45,7 +48,8 @@ def _shard_map(equation: Equation) -> Result:
         to_part(equation, value, read_spec(spec, aval.rank))
         for value, spec, aval in zip(equation.values, params["in_specs"], equation.operands, strict=True)
     ]
-    found = importer.closed(params["jaxpr"], inner)
+    with inside_of_map(params) if any_makes_refs(params["jaxpr"]) else contextlib.nullcontext():
+        found = importer.closed(params["jaxpr"], inner)
     specs = [
         read_spec(spec, aval.rank) for spec, aval in zip(params["out_specs"], equation.results, strict=True)
     ]
@@ -74,8 +78,29 @@ def _expect_copies(equation: Equation, value: Value, spec: Spec, path: str) -> N
 def manual_axes(params: Any) -> tuple[str, ...]:
     """The axes that a ``shard_map`` maps over, in the order of the mesh; the compiler has the others."""
     axes = params["mesh"].axis_names
-    manual = params.get("manual_axes", set(axes) - set(params.get("auto", ())))
+    known = (
+        params.get("newly_manual_axes"),
+        params.get("manual_axes"),
+        set(axes) - set(params.get("auto", ())),
+    )
+    manual = next(each for each in known if each is not None)
     return tuple(axis for axis in axes if axis in manual)
+
+
+@contextlib.contextmanager
+def inside_of_map(params: Any) -> Iterator[None]:
+    """Inside, JAX traces as in the body of a ``shard_map``."""
+    axes, mesh = manual_axes(params), params["mesh"]
+    with contextlib.ExitStack() as stack:
+        core, config = (importlib.import_module(f"jax._src.{name}") for name in ("core", "config"))
+        stack.enter_context(core.extend_axis_env_nd([(axis, mesh.shape[axis]) for axis in axes]))
+        if "check_vma" in params:
+            meshes = importlib.import_module("jax._src.mesh")
+            manual = dict.fromkeys(axes, meshes.AxisType.Manual)
+            outer = getattr(mesh, "abstract_mesh", mesh)
+            stack.enter_context(meshes.use_abstract_mesh(outer.update_axis_types(manual)))
+            stack.enter_context(config._check_vma(params["check_vma"]))
+        yield
 
 
 def to_part(equation: Equation, value: Value, spec: Spec) -> Value:

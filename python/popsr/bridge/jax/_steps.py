@@ -145,7 +145,14 @@ def _read(
         jaxpr, consts = closed(traced.jaxpr)
         with location(*place) if place else contextlib.nullcontext():
             values = [
-                _argument(builder, traced, leaf, kinds[leaf.argument], number, leaf.argument in equal)
+                _argument(
+                    builder,
+                    traced,
+                    leaf,
+                    "state" if number in traced.refs else kinds[leaf.argument],
+                    number,
+                    leaf.argument in equal,
+                )
                 for number, leaf in enumerate(leaves)
             ]
             for number, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
@@ -258,6 +265,8 @@ def _results(
                 builder.unsupported(f"{name} (dtype {aval.dtype})", (), (), exact=True)
             declared = None if traced.per_replica is not None else traced.spread.shards(spec)
             builder.result(name, t, grouping=declared, join=traced.joined(spec, aval))
+    for index, (value, _) in zip(traced.refs, values, strict=True):
+        builder.update(leaves[index].path, _as_cut(importer, value, traced.specs[index]))
 
 
 def _as_cut(importer: Importer, value: Value, spec: Spec) -> Tensor:

@@ -15,6 +15,7 @@ from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import aval_of
 from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
 from popsr.bridge.jax._mesh import Spec, Spread
+from popsr.bridge.jax._refs import with_values
 from popsr.bridge.jax._rules import Aval, NotSupportedError
 from popsr.bridge.jax._twice import traced_twice
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
@@ -31,6 +32,7 @@ class Traced:
         jaxpr: closed.
         spread: how replicas lie in the mesh.
         outputs: shapes and dtypes of the results, as a tree.
+        refs: arguments that are references, in the order of the jaxpr: its last results are their new values.
         specs: how arguments are cut, in the order of the jaxpr.
         gathered: which arguments are cut by the compiler alone: the step sees the whole of them.
         compiled: True if values outside of ``shard_map`` are those of one program for all replicas.
@@ -76,7 +78,8 @@ class Traced:
                 )
             axes = [(read_text(f"{WHERE}: axis_name", axis_name), count)]
             args = self._rows(args, in_axes, count)
-        self.jaxpr, self.outputs, devices = traced_twice(f, axes, args)
+        traced, self.outputs, devices = traced_twice(f, axes, args)
+        self.jaxpr, self.refs = with_values(traced)
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
         leaves = jax.tree.leaves(args)
         sharded = None if axes or in_specs is not None else mesh_of_shardings(self.jaxpr.jaxpr, leaves)
