@@ -11,6 +11,7 @@ import sys
 
 from popsr.bridge.jax import primitives
 from popsr.bridge.jax._opaque import LOCAL, RUNS_OTHERS, SILENT
+from popsr.bridge.jax._rules import ANALYSED
 from tests_py import ROOT
 from tests_py.bridge.page_table import PageTable
 
@@ -69,7 +70,13 @@ def _kind(name: str) -> str:
     rules = primitives()
     if name in rules:
         return rules[name]
-    return "analysed" if name in LOCAL or name in RUNS_OTHERS else "silent" if name in SILENT else "unknown"
+    return (
+        "analysed"
+        if name in LOCAL or name in RUNS_OTHERS or name in ANALYSED
+        else "silent"
+        if name in SILENT
+        else "unknown"
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
 from popsr.bridge.jax._per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
 from popsr.bridge.jax._refs import is_ref, makes_refs, with_values_inside
 from popsr.bridge.jax._rules import (
+    ANALYSED,
     RULES,
     Aval,
     Equation,
@@ -241,6 +242,8 @@ class Importer:
         if exchanged is not None:
             self.builder.unsupported(text, (), (), exact=True)
             return exchanged
+        if equation.primitive.name in ANALYSED:
+            return self._analysed(equation, values, text)
         operands = [self.stand_in(value) for value in values if getattr(value, "size", 1)]
         outputs = [_stand_in(var.aval) for var in equation.outvars]
         text = text.removesuffix(" (no rule)")
@@ -256,6 +259,21 @@ class Importer:
                 [ops.replica_index(group, what="group", dtype=dtypes.int32)] if group.num_groups > 1 else []
             )
         return list(self.builder.unsupported(text, operands, outputs, exact=True))
+
+    def _analysed(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
+        operands, results = (
+            tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
+        )
+        made = Equation(equation.primitive.name, equation.params, tuple(values), operands, results, self)
+        try:
+            marks = ANALYSED[made.primitive](made)
+        except NotSupportedError:
+            marks = None
+        outputs = [_stand_in(var.aval) for var in equation.outvars]
+        text = text.removesuffix(" (no rule)")
+        if marks is None:
+            return list(self.builder.unsupported(text, (), outputs, everywhere=True))
+        return list(self.builder.unsupported(text, marks, outputs, exact=True))
 
 
 def _stored_as(aval: Any) -> Aval:

@@ -16,6 +16,7 @@ from popsr.bridge.jax._per_replica import PerReplica
 from popsr.tensor import Tensor, constant
 
 __all__ = [
+    "ANALYSED",
     "RULES",
     "Aval",
     "Equation",
@@ -147,6 +148,10 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
         return function
 
     return register
+
+
+ANALYSED: dict[str, RuleFunction] = {}
+"""By name of a primitive that is no rule's: a function of the equation to stand-ins that are exact for a proof."""
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}
