@@ -29,6 +29,7 @@ from popsr.bridge.jax._compiled import compiler_keeps
 from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, aval_of, closed, has_dtype
+from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
 from popsr.bridge.jax._mesh import Spec
 from popsr.bridge.jax._rules import Value, stand_in_dtype
 from popsr.bridge.jax._sharded import Sharded, sliced
@@ -41,10 +42,10 @@ __all__ = ["accepts", "from_jax"]
 
 
 def accepts(step: Any) -> bool:
-    """True for functions, jitted or not."""
+    """True for functions, jitted or not, also by libraries on top of JAX."""
     if isinstance(step, (types.FunctionType, types.MethodType, functools.partial)):
         return True
-    return type(step).__module__.partition(".")[0] in ("jax", "jaxlib")
+    return is_of_library(step) or type(step).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def from_jax(
@@ -108,6 +109,8 @@ def from_jax(
         ...     return w - 0.1 * jax.lax.pmean(w * x.sum(), "data")
         >>> popsr.bridge.jax.from_jax(step, w, x, replicas=4, axis_name="data", in_axes=(None, 0))  # doctest: +SKIP
     """
+    form = plain_form(Form(f, args, in_specs, out_specs, updates))
+    f, args, in_specs, out_specs, updates = form.f, form.args, form.in_specs, form.out_specs, form.updates
     traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
     contracts = Contracts(opaque, traced.spread)
