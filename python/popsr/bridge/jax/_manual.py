@@ -17,6 +17,7 @@ from popsr.bridge.jax._per_replica import is_known
 from popsr.bridge.jax._refs import any_makes_refs
 from popsr.bridge.jax._rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax._sharded import Sharded, sliced
+from popsr.bridge.jax._versions import specs_of
 from popsr.errors import ReplicaError
 
 __all__ = ["meshes_of", "read_spec", "specs_of_arguments", "spread_of"]
@@ -46,12 +47,13 @@ def _shard_map(equation: Equation) -> Result:
     require_axes(importer.spread, params["mesh"])
     inner = [
         to_part(equation, value, read_spec(spec, aval.rank))
-        for value, spec, aval in zip(equation.values, params["in_specs"], equation.operands, strict=True)
+        for value, spec, aval in zip(equation.values, specs_of(params, "in"), equation.operands, strict=True)
     ]
     with inside_of_map(params) if any_makes_refs(params["jaxpr"]) else contextlib.nullcontext():
         found = importer.closed(params["jaxpr"], inner)
     specs = [
-        read_spec(spec, aval.rank) for spec, aval in zip(params["out_specs"], equation.results, strict=True)
+        read_spec(spec, aval.rank)
+        for spec, aval in zip(specs_of(params, "out"), equation.results, strict=True)
     ]
     if not _is_checked(params):
         for number, (value, spec) in enumerate(zip(found, specs, strict=True)):
@@ -160,7 +162,7 @@ def _uses(jaxpr: Any) -> list[list[Any]]:
     for equation in jaxpr.eqns:
         name, params = equation.primitive.name, equation.params
         if name == "shard_map":
-            found: list[list[Any]] = [[spec] for spec in params["in_specs"]]
+            found: list[list[Any]] = [[spec] for spec in specs_of(params, "in")]
         elif name in CALLED and params.get(CALLED[name]) is not None:
             inner = params[CALLED[name]]
             found = _uses(getattr(inner, "jaxpr", inner))

@@ -148,7 +148,9 @@ def depends_on_operands_alone(equation: Any) -> bool:
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
     name = equation.primitive.name
-    local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
+    local = name in LOCAL or (
+        name in RULES and RULES[name].module in _LOCAL_RULES and "source" not in equation.params
+    )
     if equation.effects or not (local or name in RUNS_OTHERS):
         return False
     return all(depends_on_operands_alone(each) for jaxpr in jaxprs_inside(equation) for each in jaxpr.eqns)

@@ -18,6 +18,7 @@ from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._refs import with_values
 from popsr.bridge.jax._rules import Aval, NotSupportedError
 from popsr.bridge.jax._twice import traced_twice
+from popsr.bridge.jax._versions import abstract_mesh, shard_map
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 
 __all__ = ["WHERE", "Traced"]
@@ -70,7 +71,7 @@ class Traced:
             mesh = _read_mesh(mesh)
             for name, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
                 _check_specs(name, specs, mesh)
-            f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
+            f = shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
         elif axis_name is not None:
             if count is None:
                 raise AttributeValueError(
@@ -178,14 +179,12 @@ def _read_mesh(mesh: Any) -> Any:
             raise AttributeValueError(
                 f"{WHERE}: a mesh without axes, got {shown(dict(mesh))}, expected sizes by name"
             )
-        return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
+        return abstract_mesh(sizes)
     if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
         raise ArgumentTypeError(
             f"{WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
         )
-    return jax.sharding.AbstractMesh(
-        tuple(mesh.shape.values()), tuple(mesh.shape)
-    )  # without devices or axis types
+    return abstract_mesh(mesh.shape)  # without devices or axis types
 
 
 def _check_specs(name: str, specs: Any, mesh: Any) -> None:
