@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import re
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from popsr.bridge.jax._rules import ANALYSED
 from tests_py import ROOT
 from tests_py.bridge.page_table import PageTable
 
-__all__ = ["ON_PAGE", "registry", "table"]
+__all__ = ["ON_PAGE", "is_older", "registry", "table"]
 
 ON_PAGE = PageTable(ROOT / "docs" / "bridge_jax.md", "primitives")
 TITLES = {
@@ -44,6 +45,19 @@ def registry() -> tuple[str, list[str]]:
     found = subprocess.run([sys.executable, "-c", _LIST], capture_output=True, text=True, check=True)
     version, *names = found.stdout.split()
     return version, names
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def is_older() -> bool:
+    """True of a JAX older than the one that the table is written for: it has other primitives."""
+    import jax
+
+    page = re.search(r"primitives of JAX ([\d.]+)", ON_PAGE.written())
+    return page is not None and release(jax.__version__) < release(page[1])
 
 
 def table() -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CALLED", "PLACED", "jaxprs_inside"]
+__all__ = ["CALLED", "PLACED", "jaxprs_inside", "name_of"]
 
 CALLED = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "remat2": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
@@ -19,8 +18,18 @@ CALLED = {
 """The parameter with the jaxpr that a call runs."""
 
 
-PLACED = ("sharding_constraint", "reshard", "mesh_cast", "layout_constraint", "device_put")
+PLACED = ("sharding_constraint", "reshard", "layout_constraint", "device_put")
 """Primitives that say where arrays lie, and change no value."""
+
+
+_OLDER = {"mesh_cast": "reshard", "pbroadcast": "pvary", "pjit": "jit", "psum2": "psum_invariant"}
+"""Names in older versions of JAX, and those of now."""
+
+
+def name_of(equation: Any) -> str:
+    """The name of an equation's primitive in the newest version of JAX, in which ``pbroadcast`` has a source."""
+    name = str(equation.primitive.name)
+    return name if "source" in equation.params else _OLDER.get(name, name)
 
 
 def jaxprs_inside(equation: Any) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from popsr.tensor import Tensor
 
 __all__: list[str] = []
 
-_REDUCTIONS = {"psum": "add", "psum2": "add", "psum_invariant": "add", "pmax": "max", "pmin": "min"}
+_REDUCTIONS = {"psum": "add", "psum_invariant": "add", "pmax": "max", "pmin": "min"}
 
 
 def _axes(equation: Equation, parameter: str = "axis_name") -> tuple[str, ...]:

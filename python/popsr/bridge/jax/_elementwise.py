@@ -147,14 +147,6 @@ def _same(*operands: Tensor) -> Result:
     return list(operands)
 
 
-@rule("pbroadcast", raw=True)
-def _kept_of_older(equation: Equation) -> Result:
-    """The name of ``pvary`` in older versions, and that of a collective with a source."""
-    if "source" in equation.params:
-        raise NotSupportedError("of one replica's value")
-    return list(equation.values)
-
-
 @rule("pvary", *PLACED, raw=True)
 def _kept(equation: Equation) -> Result:
     """The operands: the place of an array and the axes that it varies over change no value."""

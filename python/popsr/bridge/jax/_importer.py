@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from popsr import dtypes, ops
 from popsr._program.location import describe_location
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge.jax._calls import name_of
 from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._cuts import Cuts
 from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED, Fold
@@ -149,7 +150,7 @@ class Importer:
         self._caller = before
 
     def _equation(self, equation: Any, values: tuple[Value, ...]) -> list[Value]:
-        name = equation.primitive.name
+        name = name_of(equation)
         try:
             results = tuple(aval_of(var.aval) for var in equation.outvars)
             operands = tuple(aval_of(var.aval) for var in equation.invars)
@@ -222,13 +223,13 @@ class Importer:
 
         None unless it is a collective with a rule, and tensors lack a dtype.
         """
-        found = RULES.get(equation.primitive.name)
+        found = RULES.get(name_of(equation))
         if found is None or found.module != "collectives" or all(map(_is_exact, equation.invars)):
             return None
         operands, results = (
             tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
         )
-        made = Equation(equation.primitive.name, equation.params, tuple(values), operands, results, self)
+        made = Equation(name_of(equation), equation.params, tuple(values), operands, results, self)
         try:
             return self._emitted(made)
         except (NotSupportedError, DTypeError, ShapeError, UnsupportedError):
@@ -242,14 +243,14 @@ class Importer:
         if exchanged is not None:
             self.builder.unsupported(text, (), (), exact=True)
             return exchanged
-        if equation.primitive.name in ANALYSED:
+        if name_of(equation) in ANALYSED:
             return self._analysed(equation, values, text)
         operands = [self.stand_in(value) for value in values if getattr(value, "size", 1)]
         outputs = [_stand_in(var.aval) for var in equation.outvars]
         text = text.removesuffix(" (no rule)")
         if depends_on_operands_alone(equation):
             return list(self.builder.unsupported(text, operands, outputs, exact=True))
-        contract = None if equation.primitive.name in RULES else self.contracts.of(equation)
+        contract = None if name_of(equation) in RULES else self.contracts.of(equation)
         if contract is None:
             return list(self.builder.unsupported(text, operands, outputs, everywhere=True))
         self.builder.note(f"assumed of {describe_location()}: {contract} (opaque=)")
@@ -264,7 +265,7 @@ class Importer:
         operands, results = (
             tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
         )
-        made = Equation(equation.primitive.name, equation.params, tuple(values), operands, results, self)
+        made = Equation(name_of(equation), equation.params, tuple(values), operands, results, self)
         try:
             marks = ANALYSED[made.primitive](made)
         except NotSupportedError:

@@ -11,7 +11,7 @@ import numpy as np
 
 from popsr._program.location import describe_location, short_place
 from popsr._text.shown import shown
-from popsr.bridge.jax._calls import CALLED, PLACED, jaxprs_inside
+from popsr.bridge.jax._calls import CALLED, PLACED, jaxprs_inside, name_of
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._per_replica import is_known
 from popsr.bridge.jax._refs import any_makes_refs
@@ -160,7 +160,7 @@ def _uses(jaxpr: Any) -> list[list[Any]]:
     """For each argument of a jaxpr the specs of the ``shard_map`` that take it; None for other uses."""
     uses: dict[int, list[Any]] = {id(var): [] for var in jaxpr.invars}
     for equation in jaxpr.eqns:
-        name, params = equation.primitive.name, equation.params
+        name, params = name_of(equation), equation.params
         if name == "shard_map":
             found: list[list[Any]] = [[spec] for spec in specs_of(params, "in")]
         elif name in CALLED and params.get(CALLED[name]) is not None:

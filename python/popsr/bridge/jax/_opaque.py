@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr.bridge.jax._calls import CALLED, jaxprs_inside
+from popsr.bridge.jax._calls import CALLED, jaxprs_inside, name_of
 from popsr.bridge.jax._rules import RULES
 
 __all__ = ["LOCAL", "RUNS_OTHERS", "SILENT", "depends_on_operands_alone", "is_silent"]
@@ -147,10 +147,8 @@ def depends_on_operands_alone(equation: Any) -> bool:
 
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
-    name = equation.primitive.name
-    local = name in LOCAL or (
-        name in RULES and RULES[name].module in _LOCAL_RULES and "source" not in equation.params
-    )
+    name = name_of(equation)
+    local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
     if equation.effects or not (local or name in RUNS_OTHERS):
         return False
     return all(depends_on_operands_alone(each) for jaxpr in jaxprs_inside(equation) for each in jaxpr.eqns)

@@ -23,8 +23,8 @@ from popsr.errors import ReplicaError
 from tests_py.bridge.jax.compare import difference
 
 AxisType = getattr(jax.sharding, "AxisType", None)
-pytestmark = pytest.mark.skipif(AxisType is None, reason="needs jax with kinds of axes")
-IN_A_MESH = pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs jax.set_mesh")
+pytestmark = pytest.mark.skipif(AxisType is None, reason="needs JAX with kinds of axes")
+IN_A_MESH = pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX with set_mesh")
 SIZES = {"data": 2, "model": 2}
 KEPT = "sharded by the compiler over data=2, model=2"
 
