@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from typing import Any
 
@@ -14,9 +15,7 @@ def add_newer_names(jax: Any) -> None:
     if not hasattr(jax, "shard_map"):
         jax.shard_map = _shard_map
     if not hasattr(jax, "enable_x64"):
-        from jax.experimental import enable_x64
-
-        jax.enable_x64 = enable_x64
+        jax.enable_x64 = importlib.import_module("jax.experimental").enable_x64
     mesh = jax.sharding.AbstractMesh
     if "axis_sizes" not in inspect.signature(mesh).parameters:
         plain = mesh.__init__
@@ -28,7 +27,6 @@ def add_newer_names(jax: Any) -> None:
 
 
 def _shard_map(f: Any, *, check_vma: bool = True, axis_names: Any = None, **where: Any) -> Any:
-    from jax.experimental.shard_map import shard_map
-
+    shard_map = importlib.import_module("jax.experimental.shard_map").shard_map
     auto = frozenset() if axis_names is None else frozenset(where["mesh"].axis_names) - frozenset(axis_names)
     return functools.partial(shard_map, check_rep=check_vma, auto=auto)(f, **where)

@@ -58,7 +58,7 @@ def _shardings(jaxpr: Any, leaves: Sequence[Any]) -> Iterator[Any]:
 def _named(given: Any) -> Iterator[Any]:
     """Shardings by axes of a mesh of several devices, among one or a tuple of any kind."""
     for each in given if isinstance(given, (tuple, list)) else [given]:
-        mesh = getattr(each, "mesh", None)
+        mesh: Any = getattr(each, "mesh", None)
         if hasattr(each, "spec") and not getattr(mesh, "empty", True) and mesh.size > 1:
             yield each
 

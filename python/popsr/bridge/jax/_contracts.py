@@ -46,7 +46,7 @@ class Contracts:
         AttributeValueError: a text that says nothing, or an axis that the mesh lacks.
     """
 
-    def __init__(self, declared: Mapping[str, str] | None, spread: Spread) -> None:
+    def __init__(self, declared: Any, spread: Spread) -> None:
         """Without any op met."""
         given = {} if declared is None else declared
         if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given):

@@ -150,8 +150,8 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
     return register
 
 
-ANALYSED: dict[str, RuleFunction] = {}
-"""By name of a primitive that is no rule's: a function of the equation to stand-ins that are exact for a proof."""
+ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
+"""By name of a primitive without a rule: a function of the equation to all that its results follow from."""
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}

@@ -22,7 +22,7 @@ from popsr.bridge.jax import from_jax
 from popsr.errors import ReplicaError
 from tests_py.bridge.jax.compare import difference
 
-AxisType = getattr(jax.sharding, "AxisType", None)
+AxisType: Any = getattr(jax.sharding, "AxisType", None)
 pytestmark = pytest.mark.skipif(AxisType is None, reason="needs JAX with kinds of axes")
 IN_A_MESH = pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX with set_mesh")
 SIZES = {"data": 2, "model": 2}

@@ -11,6 +11,7 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from popsr.bridge.jax import from_jax
@@ -99,7 +100,7 @@ def written(averaged: bool) -> Any:
 
 
 def test_a_reference_that_is_an_argument_is_a_state() -> None:
-    r = jax.new_ref(jnp.asarray(W))
+    r = jax.new_ref(jax.device_put(W, NamedSharding(devices({"data": 4}), P())))
     step = from_jax(written(True), r, X)
     assert step.prove().ok
     assert step.argument("r").role == "state"
