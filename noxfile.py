@@ -21,6 +21,8 @@ nox.options.error_on_missing_interpreters = True
 nox.options.sessions = ["tests", "cpp", "lint"]
 # The extras, and the groups, of the Python tests.
 TESTED, TOOLS = ("test", "examples", "mpi"), ("mpi", "lint")  # mypy, for tests_py/repo/test_types.py
+# The oldest version of each peer that the bridge reads, with what its tests need of that time.
+OLDEST = {"jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4")}
 # The tests that ran in the last whole session `tests`, by name; the session `peers` runs the others.
 RAN = "build/tests/ran.txt"
 # C++ tests that run rules and runtimes that are wrong on purpose.
@@ -102,6 +104,15 @@ def bare(session: nox.Session) -> None:
     install_popsr(session)
     session.install(*builds.RUNNER)
     run_tests(session, "--lacks=any", f"--mentioning={','.join(builds.packages(*TESTED, groups=TOOLS))}")
+
+
+@nox.session
+def oldest(session: nox.Session) -> None:
+    """The bridge's tests beside the oldest versions that it reads; `peers` runs them beside the newest."""
+    install_popsr(session, *TESTED)
+    install_groups(session, *TOOLS)
+    session.install(*(each for needed in OLDEST.values() for each in needed))
+    run_tests(session, "--lacks=any", *(f"tests_py/bridge/{peer}" for peer in OLDEST))
 
 
 @nox.session

@@ -22,7 +22,7 @@ RUNNER = [
     for each in PROJECT["project"]["optional-dependencies"]["test"]
     if each.startswith(("pytest", "hypothesis"))
 ]
-IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "ipython": "IPython"}
+IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "ipython": "IPython", "dm-haiku": "haiku"}
 _wheels: dict[str, Path] = {}  # by preset: built once for all sessions of a call of nox
 
 

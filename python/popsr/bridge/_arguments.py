@@ -86,14 +86,14 @@ class Result:
     Attributes:
         path: where it is in what the step returns.
         tensor: its value.
-        stream: brings it to the host, a row for each replica.
+        stream: brings it to the host, a row for each replica; None of a value inside of the step.
         grouping: which replicas are declared to return equal values; None when nothing is declared.
         sharded: True for a part of an array that is cut over replicas.
     """
 
     path: str
     tensor: Tensor
-    stream: DeviceToHostStream
+    stream: DeviceToHostStream | None
     grouping: ReplicaGrouping | None = None
     sharded: bool = False
     _join: Rows | None = field(default=None, repr=False)
@@ -125,6 +125,14 @@ class Step(Protocol):
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """Ops that popsr lacks."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines about what a proof rests on beside the program."""
+
+    @property
+    def expected(self) -> tuple[Result, ...]:
+        """Values inside that the step takes for equal in groups."""
 
     @property
     def derivatives(self) -> tuple[range, ...]:

@@ -72,6 +72,9 @@ class StepBuilder:
         self.axes: ReplicaAxes | None = None
         """Names of the axes that replicas lie along."""
         self._hints: list[str] = []
+        self._refused: list[Gap] = []
+        self._notes: dict[str, None] = {}
+        self._expected: list[Result] = []
 
     @property
     def ir(self) -> Ir:
@@ -271,6 +274,14 @@ class StepBuilder:
             yield
         self._within = before
 
+    def expect(self, path: str, t: Tensor, grouping: ReplicaGrouping) -> None:
+        """Say that the rest of the step takes a value for equal in groups: a proof where it is not is not ok.
+
+        A value that is returned or that a state becomes has groups of its own, and needs none of this.
+        """
+        self._tensor(path, t)
+        self._expected.append(Result(self._path(path), t, None, self._own(path, grouping)))
+
     # Derivatives
 
     @property
@@ -314,6 +325,7 @@ class StepBuilder:
         outputs: Sequence[tuple[tuple[int, ...], dtypes.dtype]],
         *,
         everywhere: bool = False,
+        exact: bool = False,
     ) -> tuple[Tensor, ...]:
         """Stand-ins for the results of an op that popsr lacks, so that reading goes on.
 
@@ -325,6 +337,8 @@ class StepBuilder:
             inputs: all that it reads.
             outputs: shape and dtype of its results.
             everywhere: True for a collective, and for an op whose results depend on anything else than its inputs.
+            exact: True if it is known that the op depends on its inputs alone: a proof needs nothing more of it, so
+                that only runs of the step are refused.
         """
         ir = self._ir
         operands = read_items(f"{self._where}: unsupported", "inputs", inputs, kind="tensors")
@@ -335,22 +349,26 @@ class StepBuilder:
             for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
         ]
         keep_attribute(ir, ir, "_gaps")
-        ir._gaps = (
-            *ir._gaps,
-            Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within),
-        )
+        gap = Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within)
+        ir._gaps = (*ir._gaps, gap)
+        if not exact:
+            self._refused.append(gap)
         return opaque(operands, results, everywhere)
+
+    def note(self, text: str) -> None:
+        """Say in every print of the proof what it rests on."""
+        self._notes[read_text(f"{self._where}: note", text)] = None
 
     def finish(self) -> BridgedStep:
         """The step. New values of states are written; call it inside ``with builder:``, as the last thing.
 
         Raises:
-            UnsupportedOpsError: with ``unsupported="error"``, the step has ops that popsr lacks.
+            UnsupportedOpsError: with ``unsupported="error"``, the step has ops of which nothing is known.
         """
         if self._inside is None:
             raise StateError(f"{self._where}: finish is called outside, expected `with builder:` around it")
-        if self._ir._gaps and self._unsupported == "error":
-            raise unsupported_ops(self._where, self._ir._gaps)
+        if self._refused and self._unsupported == "error":
+            raise unsupported_ops(self._where, self._refused)
         taken = {}
         for path, new in self._updates.items():
             with self._at(new):
@@ -361,6 +379,7 @@ class StepBuilder:
             with self._at(self._updates[path]):
                 ops.var_updates.copy_var_update_(argument.tensor, new)
             self._arguments[path] = _replaced(argument, result=new)
+        kept = {each.tensor._id for each in self._results.values()} | {t._id for t in self._updates.values()}
         return BridgedStep(
             self._ir,
             tuple(self._arguments.values()),
@@ -371,6 +390,8 @@ class StepBuilder:
             self._partial,
             self.axes,
             tuple(self._hints),
+            tuple(self._notes),
+            tuple(each for each in self._expected if each.tensor._id not in kept),
         )
 
     def _taken(self, new: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Proof(Judged):
         step: the step.
         facts: the analysis.
         states: every state with its declared and proved groups, in the order of the arguments.
-        results: every result that has declared groups, likewise.
+        results: every result that has declared groups, likewise, and values inside that the step takes for equal.
         seeds: of states whose new value is rounded stochastically, the replicas that round with the same random bits.
     """
 
@@ -254,7 +254,9 @@ class Proof(Judged):
     def _summary(self) -> Summary:
         rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal and not each.undeclared)
         header, cells = _table(rows)
-        return Summary(self._verdict(), header, cells, len(rows), sentences=self.problems)
+        return Summary(
+            self._verdict(), header, cells, len(rows), sentences=(*self.problems, *self.step.notes)
+        )
 
 
 _EXPLAINED = 16
@@ -385,6 +387,8 @@ def _sections(proof: Proof) -> list[Section]:
     sections = []
     if proof.problems:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    if proof.step.notes:
+        sections.append(Section("Rests on", ("assumption",), [(text,) for text in proof.step.notes]))
     sections.append(Section("States", *_table(proof.states)))
     if proof.results:
         sections.append(Section("Results", *_table(proof.results)))
@@ -426,7 +430,9 @@ def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
     facts = analyze(ir)
     states = tuple(proved_state(facts, step, each) for each in step.states)
     results = tuple(
-        proved_result(facts, step, each, each.grouping.partition) for each in step.results if each.grouping
+        proved_result(facts, step, each, each.grouping.partition)
+        for each in (*step.results, *step.expected)
+        if each.grouping
     )
     return Proof(step, facts, states, results, _seeds(step))
 

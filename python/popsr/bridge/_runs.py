@@ -41,7 +41,7 @@ class StepRuns:
         assert session is not None
         with session:
             stored = session.run(data)
-        found = {each.path: each.value(stored[each.stream]) for each in step.results}
+        found = {each.path: each.value(stored[each.stream]) for each in step.results if each.stream}
         for each in step.states:
             if each.path not in found and isinstance(each.source, Variable):
                 found[each.path] = session.get_tensor_data(each.source)

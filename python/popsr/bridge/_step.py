@@ -35,6 +35,8 @@ class BridgedStep(Summarised):
             a sum each replica of a group has a part.
         axes: names of the axes that replicas lie along: of the mesh that the step is written for; None without one.
         hints: lines beside the causes of a proof that is not ``ok``.
+        notes: lines about what a proof rests on beside the program, such as contracts that the user declares.
+        expected: values inside that the step takes for equal in groups.
     """
 
     ir: Ir
@@ -46,6 +48,8 @@ class BridgedStep(Summarised):
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
     axes: ReplicaAxes | None = field(default=None, repr=False)
     hints: tuple[str, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
+    expected: tuple[Result, ...] = field(default=(), repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import collections
+import re
 import subprocess
 import sys
 
 from popsr.bridge.jax import primitives
 from popsr.bridge.jax._opaque import LOCAL, RUNS_OTHERS, SILENT
+from popsr.bridge.jax._rules import ANALYSED
 from tests_py import ROOT
 from tests_py.bridge.page_table import PageTable
 
-__all__ = ["ON_PAGE", "registry", "table"]
+__all__ = ["ON_PAGE", "is_older", "registry", "table"]
 
 ON_PAGE = PageTable(ROOT / "docs" / "bridge_jax.md", "primitives")
 TITLES = {
@@ -45,6 +47,19 @@ def registry() -> tuple[str, list[str]]:
     return version, names
 
 
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def is_older() -> bool:
+    """True of a JAX older than the one that the table is written for: it has other primitives."""
+    import jax
+
+    page = re.search(r"primitives of JAX ([\d.]+)", ON_PAGE.written())
+    return page is not None and release(jax.__version__) < release(page[1])
+
+
 def table() -> str:
     """The rows by kind, and the counts."""
     version, names = registry()
@@ -69,7 +84,13 @@ def _kind(name: str) -> str:
     rules = primitives()
     if name in rules:
         return rules[name]
-    return "analysed" if name in LOCAL or name in RUNS_OTHERS else "silent" if name in SILENT else "unknown"
+    return (
+        "analysed"
+        if name in LOCAL or name in RUNS_OTHERS or name in ANALYSED
+        else "silent"
+        if name in SILENT
+        else "unknown"
+    )
 
 
 if __name__ == "__main__":

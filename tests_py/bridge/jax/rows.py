@@ -107,6 +107,7 @@ def _elementwise() -> list[Row]:
         Row("device_put", lambda x: jax.device_put(x) + 1, (a,)),
         Row("sharding_constraint", _constrained, (a,)),
         Row("layout_constraint", _laid_out, (a,)),
+        Row("reshard", _resharded, (a,)),
         Row("optimization_barrier", lambda x, y: lax.optimization_barrier((x, y)), (a, b)),
         Row("name", _named, (a,)),
         Row("add_any", _added_gradients, (a,), tolerance=1e-6),
@@ -162,6 +163,14 @@ def _constrained(x: Any) -> Any:
     from jax.sharding import NamedSharding, PartitionSpec
 
     return jax.lax.with_sharding_constraint(x * 2, NamedSharding(_grid(), PartitionSpec()))
+
+
+def _resharded(x: Any) -> Any:
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((1,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    return jax.sharding.reshard(x * 2, NamedSharding(mesh, PartitionSpec("a")))
 
 
 def _laid_out(x: Any) -> Any:

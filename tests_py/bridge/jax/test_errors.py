@@ -16,7 +16,6 @@ from popsr.bridge.jax import from_jax
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
-    DTypeError,
     Error,
     ReplicaError,
     ShapeError,
@@ -144,11 +143,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Error], str]] = {
         lambda: from_jax(lambda x: x * 2, exported()),
         ShapeError,
         "dynamic shape, got",
-    ),
-    "complex arguments": (
-        lambda: from_jax(lambda x: x * 2, np.ones(3, np.complex64)),
-        DTypeError,
-        "argument of a dtype that tensors cannot have, got dtype complex64",
     ),
     "names that are not enough": (
         lambda: from_jax(step, W, X, names=["w"], **MESH),

@@ -9,9 +9,10 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._text.shown import shown
+from popsr.bridge._opaque import opaque
 from popsr.bridge.jax._mesh import as_axes
 from popsr.bridge.jax._per_replica import PerReplica, known_rows
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._rules import ANALYSED, Equation, NotSupportedError, Result, rule
 from popsr.bridge.jax._shape import moved
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -141,3 +142,16 @@ def _axis_index(equation: Equation) -> Result:
     if isinstance(found, PerReplica) and spread.in_order(axes):
         return [dataclasses.replace(found, index=spread.group(axes))]
     return [found]
+
+
+def _ragged_all_to_all(equation: Equation) -> list[Tensor]:
+    """What each replica gets: from all that its group sends, by its place among them, into what it has."""
+    importer = equation.importer
+    group = _group(equation, _axes(equation))
+    operands = [importer.stand_in(value) for value in equation.values]
+    place = ops.replica_index(group, dtype=dtypes.int32)
+    [sent] = opaque([*operands, place], [((), dtypes.float32)], False)
+    return [ops.collectives.replicated_all_gather(sent, 0, group, "new_axis"), *operands, place]
+
+
+ANALYSED["ragged_all_to_all"] = _ragged_all_to_all

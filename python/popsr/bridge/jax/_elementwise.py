@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr.bridge.jax._calls import PLACED
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule
 from popsr.tensor import Tensor
 
@@ -146,7 +147,7 @@ def _same(*operands: Tensor) -> Result:
     return list(operands)
 
 
-@rule("pvary", "sharding_constraint", "layout_constraint", "device_put", raw=True)
+@rule("pvary", *PLACED, raw=True)
 def _kept(equation: Equation) -> Result:
     """The operands: the place of an array and the axes that it varies over change no value."""
     return list(equation.values)

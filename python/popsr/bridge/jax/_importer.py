@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes, ops
+from popsr._program.location import describe_location
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge._places import Place
+from popsr.bridge.jax._calls import name_of
+from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._cuts import Cuts
 from popsr.bridge.jax._folding import FOLDS, MAX_FOLDED, Fold
 from popsr.bridge.jax._framework import the_jax
@@ -19,7 +22,9 @@ from popsr.bridge.jax._locations import is_of_jax, is_transposed, scope_of, user
 from popsr.bridge.jax._mesh import Spread, numbered
 from popsr.bridge.jax._opaque import depends_on_operands_alone, is_silent
 from popsr.bridge.jax._per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
+from popsr.bridge.jax._refs import is_ref, makes_refs, with_values_inside
 from popsr.bridge.jax._rules import (
+    ANALYSED,
     RULES,
     Aval,
     Equation,
@@ -34,7 +39,7 @@ from popsr.context import gcg
 from popsr.errors import DTypeError, ShapeError, UnsupportedError
 from popsr.tensor import Tensor
 
-__all__ = ["Importer", "aval_of", "closed"]
+__all__ = ["Importer", "aval_of", "closed", "has_dtype"]
 
 _MAX_SHARED = 64
 
@@ -48,12 +53,14 @@ class Importer:
     Args:
         builder: the step that is being read.
         spread: the axes of the mesh.
+        contracts: what the user declares of ops that cannot be read.
     """
 
-    def __init__(self, builder: StepBuilder, spread: Spread) -> None:
+    def __init__(self, builder: StepBuilder, spread: Spread, contracts: Contracts) -> None:
         """Without any equation read."""
         self.builder = builder
         self.spread = spread
+        self.contracts = contracts
         self.cuts = Cuts(builder, spread)
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
@@ -89,6 +96,14 @@ class Importer:
             self._known[key] = value, made
         return self._known[key][1]
 
+    def stand_in(self, value: Value) -> Tensor:
+        """A value as a tensor that replicas agree on where they agree on the value, whatever its element type is."""
+        if not is_known(value) or has_dtype(value.dtype):
+            return self.tensor(value)
+        labels = value.labels if isinstance(value, PerReplica) else (0,) * self.spread.replicas
+        rows = [np.full(value.shape, number, np.float32) for number in range(max(labels) + 1)]
+        return self.tensor(known_rows(rows, labels))
+
     # Equations
 
     def run(self, jaxpr: Any, values: Sequence[Value], consts: Sequence[Value] = ()) -> list[Value]:
@@ -101,6 +116,9 @@ class Importer:
         Returns:
             Its results.
         """
+        if makes_refs(jaxpr):
+            jaxpr, first = with_values_inside(jaxpr, consts)
+            values, consts = [*first, *values], ()
         env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, values, strict=True))
 
@@ -135,7 +153,7 @@ class Importer:
         self._caller = before
 
     def _equation(self, equation: Any, values: tuple[Value, ...]) -> list[Value]:
-        name = equation.primitive.name
+        name = name_of(equation)
         try:
             results = tuple(aval_of(var.aval) for var in equation.outvars)
             operands = tuple(aval_of(var.aval) for var in equation.invars)
@@ -197,7 +215,7 @@ class Importer:
             results = found.function(*tensors) if found.plain else found.function(equation, *tensors)
         given = list(results) if isinstance(results, (list, tuple)) else [results]
         made = [
-            _of_shape(value, aval) if isinstance(value, Tensor) else value
+            _of_shape(value, aval, stands_in=found.raw) if isinstance(value, Tensor) else value
             for value, aval in zip(given, equation.results, strict=True)
         ]
         self.cuts.follow(equation, equation.values, made)
@@ -208,13 +226,13 @@ class Importer:
 
         None unless it is a collective with a rule, and tensors lack a dtype.
         """
-        found = RULES.get(equation.primitive.name)
+        found = RULES.get(name_of(equation))
         if found is None or found.module != "collectives" or all(map(_is_exact, equation.invars)):
             return None
         operands, results = (
             tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
         )
-        made = Equation(equation.primitive.name, equation.params, tuple(values), operands, results, self)
+        made = Equation(name_of(equation), equation.params, tuple(values), operands, results, self)
         try:
             return self._emitted(made)
         except (NotSupportedError, DTypeError, ShapeError, UnsupportedError):
@@ -226,13 +244,40 @@ class Importer:
             return []
         exchanged = self._exchanged(equation, values)
         if exchanged is not None:
-            self.builder.unsupported(text, (), ())
+            self.builder.unsupported(text, (), (), exact=True)
             return exchanged
-        operands = [self.tensor(value) for value in values if getattr(value, "size", 1) and _has_dtype(value)]
+        if name_of(equation) in ANALYSED:
+            return self._analysed(equation, values, text)
+        operands = [self.stand_in(value) for value in values if getattr(value, "size", 1)]
         outputs = [_stand_in(var.aval) for var in equation.outvars]
-        everywhere = not depends_on_operands_alone(equation)
         text = text.removesuffix(" (no rule)")
-        return list(self.builder.unsupported(text, operands, outputs, everywhere=everywhere))
+        if depends_on_operands_alone(equation):
+            return list(self.builder.unsupported(text, operands, outputs, exact=True))
+        contract = None if name_of(equation) in RULES else self.contracts.of(equation)
+        if contract is None:
+            return list(self.builder.unsupported(text, operands, outputs, everywhere=True))
+        self.builder.note(f"assumed of {describe_location()}: {contract} (opaque=)")
+        if contract.axes is not None:
+            group = self.spread.group(contract.axes)
+            operands = (
+                [ops.replica_index(group, what="group", dtype=dtypes.int32)] if group.num_groups > 1 else []
+            )
+        return list(self.builder.unsupported(text, operands, outputs, exact=True))
+
+    def _analysed(self, equation: Any, values: Sequence[Value], text: str) -> list[Value]:
+        operands, results = (
+            tuple(_stored_as(var.aval) for var in each) for each in (equation.invars, equation.outvars)
+        )
+        made = Equation(name_of(equation), equation.params, tuple(values), operands, results, self)
+        try:
+            marks = ANALYSED[made.primitive](made)
+        except NotSupportedError:
+            marks = None
+        outputs = [_stand_in(var.aval) for var in equation.outvars]
+        text = text.removesuffix(" (no rule)")
+        if marks is None:
+            return list(self.builder.unsupported(text, (), outputs, everywhere=True))
+        return list(self.builder.unsupported(text, marks, outputs, exact=True))
 
 
 def _stored_as(aval: Any) -> Aval:
@@ -252,10 +297,10 @@ def _fold(fold: Fold, equation: Equation, values: Sequence[NDArray[Any]]) -> lis
     ]
 
 
-def _has_dtype(value: Value) -> bool:
-    """False for known arrays of an element type that tensors cannot have."""
+def has_dtype(dtype: np.dtype[Any]) -> bool:
+    """False for element types that tensors cannot have."""
     try:
-        return not is_known(value) or bool(dtype_of(value.dtype))
+        return bool(dtype_of(dtype))
     except NotSupportedError:
         return False
 
@@ -263,7 +308,7 @@ def _has_dtype(value: Value) -> bool:
 def _is_exact(var: Any) -> bool:
     """True for values whose tensors have their dtype."""
     try:
-        return bool(dtype_of(aval_of(var.aval).dtype))
+        return has_dtype(aval_of(var.aval).dtype)
     except NotSupportedError:
         return False
 
@@ -296,7 +341,9 @@ def closed(jaxpr: Any) -> tuple[Any, list[Value]]:
 
 
 def stored(value: Any) -> NDArray[Any]:
-    """A constant of a jaxpr as an array; keys of random bits as their words."""
+    """A constant of a jaxpr, or what a reference holds, as an array; keys of random bits as their words."""
+    if is_ref(value):
+        value = value[...]
     if is_key(value):
         jax = the_jax()
 
@@ -331,10 +378,11 @@ def aval_of(aval: Any) -> Aval:
         raise NotSupportedError(f"value of type {aval}") from None
 
 
-def _of_shape(t: Tensor, aval: Aval) -> Tensor:
-    """The result of a rule, which must be what the jaxpr says."""
-    if t.dtype != dtype_of(aval.dtype):
-        t = ops.cast(t, dtype_of(aval.dtype))
+def _of_shape(t: Tensor, aval: Aval, stands_in: bool) -> Tensor:
+    """The result of a rule, which must be what the jaxpr says; rules that move values as they are move stand-ins."""
+    dtype = stand_in_dtype(aval.dtype) if stands_in else dtype_of(aval.dtype)
+    if t.dtype != dtype:
+        t = ops.cast(t, dtype)
     if t.shape == aval.shape:
         return t
     if t.nelms != aval.size:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from popsr.bridge.jax._calls import CALLED
+from popsr.bridge.jax._calls import CALLED, jaxprs_inside, name_of
 from popsr.bridge.jax._rules import RULES
 
 __all__ = ["LOCAL", "RUNS_OTHERS", "SILENT", "depends_on_operands_alone", "is_silent"]
@@ -148,20 +147,11 @@ def depends_on_operands_alone(equation: Any) -> bool:
 
     A primitive that is not known may be a collective, a callback or a kernel that reads anything.
     """
-    name = equation.primitive.name
+    name = name_of(equation)
     local = name in LOCAL or (name in RULES and RULES[name].module in _LOCAL_RULES)
     if equation.effects or not (local or name in RUNS_OTHERS):
         return False
-    return all(depends_on_operands_alone(each) for jaxpr in _inside(equation) for each in jaxpr.eqns)
-
-
-def _inside(equation: Any) -> Iterator[Any]:
-    """The jaxprs that an equation has as parameters."""
-    for parameter in equation.params.values():
-        for each in parameter if isinstance(parameter, (tuple, list)) else [parameter]:
-            jaxpr = getattr(each, "jaxpr", each)
-            if hasattr(jaxpr, "eqns"):
-                yield jaxpr
+    return all(depends_on_operands_alone(each) for jaxpr in jaxprs_inside(equation) for each in jaxpr.eqns)
 
 
 def is_silent(equation: Any) -> bool:

@@ -16,6 +16,7 @@ from popsr.bridge.jax._per_replica import PerReplica
 from popsr.tensor import Tensor, constant
 
 __all__ = [
+    "ANALYSED",
     "RULES",
     "Aval",
     "Equation",
@@ -66,6 +67,9 @@ class Reader(Protocol):
 
     def tensor(self, value: Value) -> Tensor:
         """A value as a tensor of the current graph."""
+
+    def stand_in(self, value: Value) -> Tensor:
+        """A value as a tensor that replicas agree on where they agree on the value."""
 
     def closed(self, jaxpr: Any, values: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr, read as part of the equation."""
@@ -144,6 +148,10 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
         return function
 
     return register
+
+
+ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
+"""By name of a primitive without a rule: a function of the equation to all that its results follow from."""
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}

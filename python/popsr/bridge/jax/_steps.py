@@ -26,10 +26,13 @@ from popsr.bridge.jax._arguments import (
     read_roles,
     value_of,
 )
+from popsr.bridge.jax._compiled import compiler_keeps
+from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._framework import the_jax
-from popsr.bridge.jax._importer import Importer, aval_of, closed
+from popsr.bridge.jax._importer import Importer, aval_of, closed, has_dtype
+from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
 from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._rules import Value, dtype_of
+from popsr.bridge.jax._rules import Value, stand_in_dtype
 from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location
@@ -40,10 +43,10 @@ __all__ = ["accepts", "from_jax"]
 
 
 def accepts(step: Any) -> bool:
-    """True for functions, jitted or not."""
+    """True for functions, jitted or not, also by libraries on top of JAX."""
     if isinstance(step, (types.FunctionType, types.MethodType, functools.partial)):
         return True
-    return type(step).__module__.partition(".")[0] in ("jax", "jaxlib")
+    return is_of_library(step) or type(step).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def from_jax(
@@ -61,6 +64,7 @@ def from_jax(
     updates: Mapping[int, int] | None = None,
     replicated: Sequence[str] = (),
     unsupported: Unsupported = "error",
+    opaque: Mapping[str, str] | None = None,
 ) -> BridgedStep:
     """A training step of JAX as a program, to be proved and run on simulated replicas.
 
@@ -86,12 +90,16 @@ def from_jax(
             tree, shapes and dtypes of the argument.
         replicated: names of states of which each replica has a row of its own, all of them equal, as ``pmap`` keeps
             parameters: they are declared to stay equal.
-        unsupported: "error" refuses primitives that popsr lacks and names all of them; "conservative" proves around
-            them.
+        unsupported: "error" refuses primitives of which nothing is known and names all of them; "conservative"
+            proves around them.
+        opaque: contracts of such primitives: by name of a callback's function, of a Pallas kernel, of the target of a
+            foreign call or of a primitive, "deterministic" (equal operands give equal results) or "equal over data"
+            (replicas that differ in that axis alone have equal results, whatever the operands). The proof shows them.
     Returns:
         The step. Paths of arrays are names with keys, such as ``params['w']``; results are ``result[1]``.
     Raises:
-        UnsupportedOpsError: the step has primitives that popsr lacks.
+        UnsupportedOpsError: the step has primitives of which nothing is known.
+        UnknownNameError: ``opaque`` names no such primitive of the step.
         ReplicaError: the number of replicas is not the mesh's, or meshes differ.
         ShapeError: a dimension that is not a number.
         AttributeValueError: roles, names or updates that do not fit.
@@ -102,9 +110,12 @@ def from_jax(
         ...     return w - 0.1 * jax.lax.pmean(w * x.sum(), "data")
         >>> popsr.bridge.jax.from_jax(step, w, x, replicas=4, axis_name="data", in_axes=(None, 0))  # doctest: +SKIP
     """
+    form = plain_form(Form(f, args, in_specs, out_specs, updates))
+    f, args, in_specs, out_specs, updates = form.f, form.args, form.in_specs, form.out_specs, form.updates
     traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
-    return _read(traced, leaves, names, roles, updates, replicated, unsupported)
+    contracts = Contracts(opaque, traced.spread)
+    return _read(traced, leaves, names, roles, updates, replicated, unsupported, contracts)
 
 
 def _read(
@@ -115,6 +126,7 @@ def _read(
     updates: Mapping[int, int] | None,
     replicated: Sequence[str],
     unsupported: Unsupported,
+    contracts: Contracts,
 ) -> BridgedStep:
     jax = the_jax()
 
@@ -135,17 +147,29 @@ def _read(
         builder.axes = ReplicaAxes.of_sizes(traced.spread.sizes)
     place = line_of(traced.f)
     with builder:
-        importer = Importer(builder, traced.spread)
+        importer = Importer(builder, traced.spread, contracts)
         jaxpr, consts = closed(traced.jaxpr)
         with location(*place) if place else contextlib.nullcontext():
             values = [
-                _argument(builder, traced, leaf, kinds[leaf.argument], number, leaf.argument in equal)
+                _argument(
+                    builder,
+                    traced,
+                    leaf,
+                    "state" if number in traced.refs else kinds[leaf.argument],
+                    number,
+                    leaf.argument in equal,
+                )
                 for number, leaf in enumerate(leaves)
             ]
-            for leaf, value in zip(leaves, values, strict=True):
-                if isinstance(value, Sharded) and kinds[leaf.argument] == "state":
+            for number, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
+                if isinstance(value, Sharded) and traced.gathered[number]:
+                    values[number] = value.whole(traced.spread)
+                elif isinstance(value, Sharded) and kinds[leaf.argument] == "state":
                     importer.cuts.add(value.part, value.spec)
+            if traced.compiled:
+                builder.note(compiler_keeps(traced.spread))
             found = importer.run(jaxpr, values, consts)
+            contracts.require_used()
             _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
             return builder.finish()
 
@@ -185,26 +209,33 @@ def _argument(
     own_row = traced.per_replica is not None and traced.per_replica[number]
     grouping = builder.each() if own_row else spread.shards(spec)
     shape = tuple(extent // spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True))
-    dtype = dtype_of(aval.dtype)
+    dtype = stand_in_dtype(aval.dtype)
     value = value_of(leaf.value)
+    if not has_dtype(aval.dtype):
+        builder.unsupported(f"argument {leaf.path} (dtype {aval.dtype})", (), (), exact=True)
 
     def feed(given: Any) -> Any:
         array = value_of(given)
         assert array is not None
-        array = array.astype(aval.dtype, copy=False)
+        array = _as_stored(array, aval.dtype)
         return array if own_row else parts_of(array, spec, spread)
 
     if role == "constant" and value is not None and not any(spec) and not own_row:
-        return builder.constant(leaf.path, value.astype(aval.dtype, copy=False), dtype)
+        return builder.constant(leaf.path, _as_stored(value, aval.dtype), dtype)
     if role == "state":
         rows = (grouping.num_groups, *shape) if grouping.num_groups > 1 else shape
-        initial = np.zeros(rows, aval.dtype) if value is None else feed(value)
+        initial = _as_stored(np.zeros(rows, aval.dtype), aval.dtype) if value is None else feed(value)
         if replicated and grouping.num_groups > 1:
             grouping, initial = builder.all(), only_row(leaf.path, initial)
         made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype, sharded=any(spec))
     else:
         made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec))
     return Sharded(made, spec) if any(spec) else made
+
+
+def _as_stored(array: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of an element type, or the real parts that stand in for one that tensors cannot have."""
+    return array.astype(dtype, copy=False) if has_dtype(dtype) else array.real.astype(np.float32)
 
 
 def _results(
@@ -235,9 +266,13 @@ def _results(
             name = "result" + ("" if whole else f"[{number}]") + tree_util.keystr(path)
             aval = aval_of(var.aval)
             spec = value.spec if isinstance(value, Sharded) else ((),) * aval.rank
-            t = value.part if isinstance(value, Sharded) else importer.tensor(value)
+            t = value.part if isinstance(value, Sharded) else importer.stand_in(value)
+            if not has_dtype(aval.dtype):
+                builder.unsupported(f"{name} (dtype {aval.dtype})", (), (), exact=True)
             declared = None if traced.per_replica is not None else traced.spread.shards(spec)
             builder.result(name, t, grouping=declared, join=traced.joined(spec, aval), sharded=any(spec))
+    for index, (value, _) in zip(traced.refs, values, strict=True):
+        builder.update(leaves[index].path, _as_cut(importer, value, traced.specs[index]))
 
 
 def _as_cut(importer: Importer, value: Value, spec: Spec) -> Tensor:
@@ -246,5 +281,5 @@ def _as_cut(importer: Importer, value: Value, spec: Spec) -> Tensor:
         if value.spec == spec:
             return value.part
         value = value.whole(importer.spread)
-    t = importer.tensor(value)
+    t = importer.stand_in(value)
     return sliced(t, spec, importer.spread) if any(spec) else t

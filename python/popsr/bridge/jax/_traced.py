@@ -10,12 +10,15 @@ import numpy as np
 from popsr._host.arguments import read_int, read_text
 from popsr._text.shown import shown
 from popsr.bridge.jax._arguments import assembled
+from popsr.bridge.jax._compiled import layouts_of, mesh_of_shardings
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import aval_of
 from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments, spread_of
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._rules import Aval, NotSupportedError, dtype_of
+from popsr.bridge.jax._refs import with_values
+from popsr.bridge.jax._rules import Aval, NotSupportedError
 from popsr.bridge.jax._twice import traced_twice
+from popsr.bridge.jax._versions import abstract_mesh, shard_map
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 
 __all__ = ["WHERE", "Traced"]
@@ -30,7 +33,10 @@ class Traced:
         jaxpr: closed.
         spread: how replicas lie in the mesh.
         outputs: shapes and dtypes of the results, as a tree.
+        refs: arguments that are references, in the order of the jaxpr: its last results are their new values.
         specs: how arguments are cut, in the order of the jaxpr.
+        gathered: which arguments are cut by the compiler alone: the step sees the whole of them.
+        compiled: True if values outside of ``shard_map`` are those of one program for all replicas.
         per_replica: which arguments have a row for each replica; None where a mesh cuts them.
         has_axes: True if axes of replicas have names of the user.
     """
@@ -66,7 +72,7 @@ class Traced:
             mesh = _read_mesh(mesh)
             for name, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
                 _check_specs(name, specs, mesh)
-            f = jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
+            f = shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
         elif axis_name is not None:
             if count is None:
                 raise AttributeValueError(
@@ -74,10 +80,14 @@ class Traced:
                 )
             axes = [(read_text(f"{WHERE}: axis_name", axis_name), count)]
             args = self._rows(args, in_axes, count)
-        self.jaxpr, self.outputs, devices = traced_twice(f, axes, args)
+        traced, self.outputs, devices = traced_twice(f, axes, args)
+        self.jaxpr, self.refs = with_values(traced)
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
-        if found is None and mesh is not None:
-            found = Spread({str(name): int(size) for name, size in _read_mesh(mesh).shape.items()})
+        leaves = jax.tree.leaves(args)
+        sharded = None if axes or in_specs is not None else mesh_of_shardings(self.jaxpr.jaxpr, leaves)
+        if found is None and (mesh is not None or sharded is not None):
+            mesh = sharded if mesh is None else _read_mesh(mesh)
+            found = Spread({str(name): int(size) for name, size in mesh.shape.items()})
         self.has_axes = found is not None
         if found is None:
             found = Spread({"replicas": count or 1})
@@ -100,6 +110,12 @@ class Traced:
             if axes
             else specs_of_arguments(self.jaxpr.jaxpr, self.avals)
         )
+        self.compiled = sharded is not None
+        self.gathered = [False] * len(self.specs)
+        if self.compiled:
+            for number, spec in enumerate(layouts_of(self.jaxpr.jaxpr, leaves, self.avals, found)):
+                if any(spec) and not any(self.specs[number]):
+                    self.specs[number], self.gathered[number] = spec, True
 
     def _rows(self, args: tuple[Any, ...], in_axes: Any, count: int) -> tuple[Any, ...]:
         """Arguments of one replica, as shapes and dtypes."""
@@ -165,14 +181,12 @@ def _read_mesh(mesh: Any) -> Any:
             raise AttributeValueError(
                 f"{WHERE}: a mesh without axes, got {shown(dict(mesh))}, expected sizes by name"
             )
-        return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
+        return abstract_mesh(sizes)
     if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
         raise ArgumentTypeError(
             f"{WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
         )
-    return jax.sharding.AbstractMesh(
-        tuple(mesh.shape.values()), tuple(mesh.shape)
-    )  # without devices or axis types
+    return abstract_mesh(mesh.shape)  # without devices or axis types
 
 
 def _check_specs(name: str, specs: Any, mesh: Any) -> None:
@@ -198,11 +212,9 @@ def _checked(aval: Any) -> Aval:
     """An argument as stored.
 
     Raises:
-        DTypeError: tensors cannot have its dtype.
+        DTypeError: it is no array.
     """
     try:
-        found = aval_of(aval)
-        dtype_of(found.dtype)
+        return aval_of(aval)
     except NotSupportedError as error:
-        raise DTypeError(f"{WHERE}: argument of a dtype that tensors cannot have, got {error}") from None
-    return found
+        raise DTypeError(f"{WHERE}: argument that is no array, got {error}") from None

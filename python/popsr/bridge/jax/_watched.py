@@ -160,9 +160,9 @@ def _stand_in(*args: Any, _called: Any = None, **options: Any) -> Any:
 
 
 def _is_between(file: str) -> bool:
-    """True for files between a reader and what it reads: popsr's, those of the environment and of devices."""
+    """True for files between a reader and what it reads: popsr's, of the environment, of devices and of caches."""
     return (
         file in (__file__, _elsewhere.__file__)
         or file.startswith("<frozen")
-        or file.endswith(("xla_bridge.py", "_collections_abc.py"))
+        or file.endswith(("xla_bridge.py", "_collections_abc.py", os.path.join("jax", "_src", "util.py")))
     )
