@@ -69,6 +69,11 @@ class ProvedValue:
         """
         return self._source.written(self.equal)
 
+    @property
+    def result(self) -> Tensor | None:
+        """What is written into a state, where the importer says it; of a result the value."""
+        return self._source.result
+
     @functools.cached_property
     def pending(self) -> PendingSum | None:
         """The gradient through which the difference enters, whose sum over replicas is missing; None without one."""

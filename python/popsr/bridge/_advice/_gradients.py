@@ -1,0 +1,203 @@
+"""Gradients that enter states before they are equal, and the all-reduces that would make them so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from popsr.bridge._advice._edited import Insertion, writes_operand
+from popsr.bridge._advice._seeds import is_mean_loss
+from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._multiples import GradientReductions
+from popsr.op import Op
+from popsr.replicas import Partition, ReplicaGrouping
+
+if TYPE_CHECKING:
+    from popsr.bridge._proof import Proof
+    from popsr.bridge._values import ProvedValue
+
+__all__ = ["Entry", "gradient_insertions", "partial_insertions"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A gradient that leaves its backward pass on the way to a value that drifts.
+
+    Attributes:
+        tensor: its number.
+        users: the ops that take it on that way.
+        declared: the replicas on which the values that it enters are to be equal.
+        paths: names of these values.
+    """
+
+    tensor: int
+    users: set[int] = field(default_factory=set)
+    declared: list[Partition] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+
+def gradient_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
+    """All-reduces of all gradients that enter drifting values too early; none if one of them is not decided.
+
+    A mean or sum over groups is right where all states are replicas of each other in these groups, so that it is their
+    data that differ. What the reduction is, the other gradients of the backward pass say, else the scale of the loss.
+    """
+    step = proof.step
+    derivatives = Derivatives(step.derivatives)
+    entries = _entries(proof, derivatives)
+    if not entries:
+        return []
+    trained = _trained(proof, derivatives)
+    reductions = GradientReductions(step, derivatives)
+    found = []
+    for each in entries.values():
+        group = _groups_of(proof, each)
+        if group is None or not all(group.partition.refines(declared) for declared in trained):
+            return []
+        kind = _reduction(proof, derivatives, reductions.like(each.tensor, group.partition), each)
+        if kind is None:
+            return []
+        users = frozenset(each.users)
+        if any(writes_operand(step.ir, user) for user in users):
+            return []
+        place = Op(step.ir, min(users)).location
+        found.append((Insertion(each.tensor, users, kind, group, place), each.paths))
+    return found
+
+
+def partial_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
+    """Sums of products of which each replica has a part, where a drifting value depends on them.
+
+    Only of steps whose author wrote the backward pass: a framework would differentiate a sum that is put in as well.
+    """
+    step, facts = proof.step, proof.facts
+    if step.derivatives or not step.partial:
+        return []
+    core = step.ir._core
+    users: dict[int, set[int]] = {}
+    for op in range(core.num_ops):
+        for t in core.op_inputs(op):
+            if t is not None:
+                users.setdefault(t, set()).add(op)
+    summed = {core.op_inputs(op)[0] for op in range(core.num_ops) if core.op_kind(op) == "replicated_all_reduce"}
+    found = []
+    for t, groups in step.partial.items():
+        if t in summed or groups.refines(facts.partition(step.ir._tensor(t))) or not users.get(t):
+            continue
+        if any(writes_operand(step.ir, user) for user in users[t]):
+            return []
+        group = _grouping(groups)
+        if group is None:
+            return []
+        place = Op(step.ir, min(users[t])).location
+        found.append((Insertion(t, frozenset(users[t]), "add", group, place), ()))
+    return found
+
+
+def _entries(proof: Proof, derivatives: Derivatives) -> dict[int, Entry]:
+    """Gradients by number; none if a drifting value differs for another reason too."""
+    found: dict[int, Entry] = {}
+    for value in (*proof.drifting, *proof.unequal):
+        made = value.result
+        if made is None or not _follow(proof, derivatives, value, made._id, found):
+            return {}
+    return found
+
+
+def _follow(
+    proof: Proof,
+    derivatives: Derivatives,
+    value: ProvedValue,
+    made: int,
+    found: dict[int, Entry],
+) -> bool:
+    """Collect the gradients that make a value differ; False if something else does."""
+    ir, facts = proof.step.ir, proof.facts
+    core = ir._core
+    seen, left = {made}, [made]
+    while left:
+        t = left.pop()
+        op = core.tensor(t).producer
+        if op is None:
+            if core.tensor(t).kind != "variable":
+                return False
+            continue  # a state, which the proof of the edited step is about
+        if op in derivatives:
+            return False  # stored as it is: no op is there to take another
+        if Op(ir, op).called_graphs:
+            return False
+        operands = [each for each in core.op_inputs(op) if each is not None]
+        differing = [
+            each for each in operands if not value.declared.refines(facts.partition(ir._tensor(each)))
+        ]
+        if not differing:
+            return False
+        for each in differing:
+            maker = core.tensor(each).producer
+            if maker is not None and maker in derivatives:
+                entry = found.setdefault(each, Entry(each))
+                entry.users.add(op)
+                if value.declared not in entry.declared:
+                    entry.declared.append(value.declared)
+                if value.path not in entry.paths:
+                    entry.paths.append(value.path)
+            elif each not in seen:
+                seen.add(each)
+                left.append(each)
+    return True
+
+
+def _groups_of(proof: Proof, entry: Entry) -> ReplicaGrouping | None:
+    """The smallest groups that have one replica of each set in which a gradient is equal already."""
+    declared = entry.declared[0]
+    for each in entry.declared[1:]:
+        declared = declared.join(each)
+    t = proof.step.ir._tensor(entry.tensor)
+    labels = proof.facts.partition(t).labels
+    groups = [-1] * declared.num_replicas
+    count = 0
+    for block in declared.blocks:
+        equal: dict[int, list[int]] = {}
+        for replica in block:
+            equal.setdefault(labels[replica], []).append(replica)
+        sizes = {len(each) for each in equal.values()}
+        if len(sizes) != 1:
+            return None
+        for members in zip(*equal.values(), strict=True):
+            for replica in members:
+                groups[replica] = count
+            count += 1
+    return _grouping(Partition.from_labels(groups))
+
+
+def _grouping(partition: Partition) -> ReplicaGrouping | None:
+    """A partition as groups of one size; None for others."""
+    if len({len(block) for block in partition.blocks}) != 1 or partition.num_blocks == partition.num_replicas:
+        return None
+    first: dict[int, int] = {}
+    return ReplicaGrouping.from_assignment([first.setdefault(each, len(first)) for each in partition.labels])
+
+
+def _reduction(
+    proof: Proof, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry
+) -> Literal["mean", "add"] | None:
+    """Mean or sum, if the program decides it."""
+    if others:
+        return "mean" if all(others) else "add" if all(each is False for each in others) else None
+    return "mean" if is_mean_loss(proof.facts, derivatives, [entry.tensor]) else None
+
+
+def _trained(proof: Proof, derivatives: Derivatives) -> set[Partition]:
+    """Declared groups of the states that depend on a backward pass."""
+    core = proof.step.ir._core
+    made: set[int] = set()
+    for op in core.graph_ops(0):
+        inside = op in derivatives or any(t in made for t in core.op_inputs(op))
+        if inside or Op(proof.step.ir, op).called_graphs:
+            made.update(core.op_outputs(op))
+    return {
+        each.grouping.partition
+        for each in proof.step.states
+        if each.result is not None and each.result._id in made
+    }
