@@ -18,6 +18,7 @@ from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._drift import short_partition
+from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
@@ -121,6 +122,11 @@ class Proof(Summarised):
         others = [lint for lint in (*self.pending, *self.hanging) if id(lint) not in named]
         return (*texts, *dict.fromkeys(map(str, others)))
 
+    @functools.cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """The smallest change of those tried with which the whole step is proved right; empty when none is known."""
+        return () if self.ok else advice_for(self)
+
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
         return self.value(path).explanation
@@ -197,6 +203,7 @@ class Proof(Summarised):
 
     def __str__(self) -> str:
         below = [f"  {one_line(text, 400)}" for text in self.problems]
+        below += [f"  advice, tried: {one_line(str(each), 400)}" for each in self.advice]
         return "\n".join([self._summary().text(), *below])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr._program.gaps import Gap
 from popsr._text.summary import Summarised, Summary, line
+from popsr.bridge._advice import Variant
 from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
@@ -32,6 +33,7 @@ class BridgedStep(Summarised):
         derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
+        variants: other readings of the step, which are tried as advice.
     """
 
     ir: Ir
@@ -41,6 +43,7 @@ class BridgedStep(Summarised):
     source: str = "bridge"
     derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
+    variants: tuple[Variant, ...] = field(default=(), repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

@@ -185,7 +185,7 @@ def _reduction(
     """Mean or sum, if the program decides it."""
     if others:
         return "mean" if all(others) else "add" if all(each is False for each in others) else None
-    return "mean" if is_mean_loss(proof.facts, derivatives, [entry.tensor]) else None
+    return "mean" if is_mean_loss(proof.step.ir, proof.facts, derivatives, [entry.tensor]) else None
 
 
 def _trained(proof: Proof, derivatives: Derivatives) -> set[Partition]:

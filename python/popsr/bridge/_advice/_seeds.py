@@ -11,8 +11,9 @@ import numpy as np
 from popsr.analysis import PartitionAnalysis
 from popsr.bridge._derivatives import Derivatives
 from popsr.ir import Ir
+from popsr.replicas import Partition
 
-__all__ = ["Uniform", "is_mean_loss"]
+__all__ = ["Uniform", "is_mean_loss", "loss_groups"]
 
 _MOVES = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand"])
 _MOST = 1 << 20
@@ -25,14 +26,15 @@ class Uniform:
     A number that is computed in the program and equal on all replicas, such as a scale of the loss, counts as 1.
 
     Args:
-        facts: of the program.
+        ir: the program.
+        facts: its analysis.
         derivatives: its backward passes.
     """
 
-    def __init__(self, facts: PartitionAnalysis, derivatives: Derivatives) -> None:
+    def __init__(self, ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> None:
         """Without any tensor read."""
         self._facts, self._derivatives = facts, derivatives
-        self._ir, self._core = facts.ir, facts.ir._core
+        self._ir, self._core = ir, ir._core
         self._found: dict[int, float | None] = {}
 
     def value(self, tensor: int) -> float | None:
@@ -59,7 +61,9 @@ class Uniform:
     def _is_scale(self, tensor: int) -> bool:
         """True for one number that forward ops make, equal on all replicas."""
         info = self._core.tensor(tensor)
-        if math.prod(info.shape) != 1 or info.kind == "constant" or info.producer in self._derivatives:
+        if math.prod(info.shape) != 1 or info.kind == "constant":
+            return False
+        if info.producer is not None and info.producer in self._derivatives:
             return False
         return self._facts.partition(self._ir._tensor(tensor)).num_blocks == 1
 
@@ -100,20 +104,37 @@ _RULES = {
 }
 
 
-def is_mean_loss(facts: PartitionAnalysis, derivatives: Derivatives, gradients: Iterable[int]) -> bool:
+def is_mean_loss(
+    ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives, gradients: Iterable[int]
+) -> bool:
     """True if gradients are of a loss that is a mean over the rows of a replica: a mean over replicas is whole.
 
     The backward pass of such a loss begins with one number in all elements, which times the extents that it is a mean
     over is 1. Sums, other factors, and losses with another beginning too are not decided: False.
 
     Args:
-        facts: of the program.
+        ir: the program.
+        facts: its analysis.
         derivatives: its backward passes.
         gradients: numbers of tensors that backward passes make.
     """
-    uniform = Uniform(facts, derivatives)
-    seeds = [*_seeds(facts.ir, derivatives, gradients, uniform)]
+    uniform = Uniform(ir, facts, derivatives)
+    seeds = [*_seeds(ir, derivatives, gradients, uniform)]
     return bool(seeds) and all(_is_mean(abs(value), shape) for value, shape in seeds)
+
+
+def loss_groups(ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> Partition | None:
+    """Replicas over which losses are reduced: backward passes begin with all-reduces of a number; None without one."""
+    uniform, core = Uniform(ir, facts, derivatives), ir._core
+    found: Partition | None = None
+    for op in derivatives:
+        if core.op_kind(op) != "replicated_all_reduce":
+            continue
+        reduced = core.op_inputs(op)[0]
+        if reduced is not None and uniform.value(reduced) is not None:
+            groups = (core.op_attributes(op)["group"] or ir.replica_grouping()).partition
+            found = groups if found is None else found.join(groups)
+    return found
 
 
 def _seeds(
@@ -129,8 +150,7 @@ def _seeds(
         if t in seen or op is None or op not in derivatives:
             continue
         seen.add(t)
-        if uniform.value(t) is not None:  # a gradient that is a constant
-            yield 0.0, core.tensor(t).shape
+        if uniform.value(t) is not None:
             continue
         operands = [each for each in core.op_inputs(op) if each is not None]
         made = {each: core.tensor(each).producer for each in operands}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import types
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from popsr._text.shown import shown
+from popsr.bridge._advice import Variant
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.jax._arguments import (
@@ -103,7 +105,16 @@ def from_jax(
     """
     traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
-    return _read(traced, leaves, names, roles, updates, replicated, unsupported)
+    step = _read(traced, leaves, names, roles, updates, replicated, unsupported)
+    if check_vma or mesh is None:
+        return step
+
+    def checked() -> BridgedStep:
+        again = Traced(f, args, mesh, in_specs, out_specs, True, replicas, axis_name, in_axes)
+        return _read(again, leaves, names, roles, updates, replicated, unsupported)
+
+    text = "let JAX add the sums of gradients over axes and check what varies: check_vma=True"
+    return dataclasses.replace(step, variants=(Variant(text, checked),))
 
 
 def _read(
