@@ -176,9 +176,7 @@ class Cause:
 
     def __str__(self) -> str:
         note = f"; {self.suggestion}" if self.suggestion else ""
-        return (
-            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}{note}"
-        )
+        return f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,9 @@ def _part_of_sum(pending: PendingSum, value: ProvedValue) -> str:
     whose = "its gradient" if pending.shape == value.shape else "a gradient"
     late = ""
     if pending.nonlinear:
-        late = f"; {short_place(pending.nonlinear)} is not linear in it: a mean or sum after it comes too late"
+        late = (
+            f"; {short_place(pending.nonlinear)} is not linear in it: a mean or sum after it comes too late"
+        )
     return (
         f"each replica has a part of {whose}, made at {short_place(pending.made)}, used at "
         f"{short_place(pending.used)}{late}"

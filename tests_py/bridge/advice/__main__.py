@@ -8,7 +8,6 @@ from collections import Counter
 from tests_py.bridge.advice.drawing import drawn
 from tests_py.bridge.advice.following import follow
 
-
 STATES = ("right", "silent", "unseen", "wrong")
 
 
@@ -21,12 +20,21 @@ def main(first: int = 0, count: int = 1000) -> int:
         if each.state == "wrong":
             print(seed, each, flush=True)
         if (seed - first) % 500 == 499:
-            print("after", seed - first + 1, {of: sum(n for (_, s), n in found.items() if s == of) for of in STATES}, flush=True)
+            print(
+                "after",
+                seed - first + 1,
+                {of: sum(n for (_, s), n in found.items() if s == of) for of in STATES},
+                flush=True,
+            )
     print("mistake", *STATES)
     for fault in sorted({fault for fault, _ in found}):
         print(fault, *(found[fault, state] for state in STATES))
-    print("all", *(sum(n for (_, of), n in found.items() if of == state) for state in STATES))
-    return sum(n for (_, state), n in found.items() if state == "wrong")
+    print("all", *_sums(found))
+    return _sums(found)[-1]
+
+
+def _sums(found: Counter[tuple[str, str]]) -> list[int]:
+    return [sum(n for (_, of), n in found.items() if of == state) for state in STATES]
 
 
 if __name__ == "__main__":

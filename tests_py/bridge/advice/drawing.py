@@ -234,5 +234,7 @@ def read(recipe: Recipe) -> BridgedStep:
 
 def whole(recipe: Recipe) -> dict[str, Any]:
     """New states of one replica that has all data and all weights."""
-    made = _step(recipe.right, *_arguments(recipe), 0)
-    return {f"{kind}['{name}']": t for kind, each in zip("pmv", made, strict=True) for name, t in each.items()}
+    made = _step(recipe.right, *_arguments(recipe), replicas=0)
+    return {
+        f"{kind}['{name}']": t for kind, each in zip("pmv", made, strict=True) for name, t in each.items()
+    }

@@ -50,7 +50,7 @@ def gradient_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
         return []
     trained = _trained(proof, derivatives)
     reductions = GradientReductions(step, derivatives)
-    found = []
+    found: list[tuple[Insertion, Sequence[str]]] = []
     for each in entries.values():
         group = _groups_of(proof, each)
         if group is None or not all(group.partition.refines(declared) for declared in trained):
@@ -80,8 +80,10 @@ def partial_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
         for t in core.op_inputs(op):
             if t is not None:
                 users.setdefault(t, set()).add(op)
-    summed = {core.op_inputs(op)[0] for op in range(core.num_ops) if core.op_kind(op) == "replicated_all_reduce"}
-    found = []
+    summed = {
+        core.op_inputs(op)[0] for op in range(core.num_ops) if core.op_kind(op) == "replicated_all_reduce"
+    }
+    found: list[tuple[Insertion, Sequence[str]]] = []
     for t, groups in step.partial.items():
         if t in summed or groups.refines(facts.partition(step.ir._tensor(t))) or not users.get(t):
             continue
@@ -98,23 +100,43 @@ def partial_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
 def _entries(proof: Proof, derivatives: Derivatives) -> dict[int, Entry]:
     """Gradients by number; none if a drifting value differs for another reason too."""
     found: dict[int, Entry] = {}
+    differs = _Differs(proof)
     for value in (*proof.drifting, *proof.unequal):
         made = value.result
-        if made is None or not _follow(proof, derivatives, value, made._id, found):
+        if made is None or not _follow(differs, derivatives, value, made._id, found):
             return {}
     return found
 
 
+class _Differs:
+    """Whether tensors differ inside groups; asked often of the same tensors.
+
+    Args:
+        proof: of the step.
+    """
+
+    def __init__(self, proof: Proof) -> None:
+        """Without any answer."""
+        self.ir, self._facts = proof.step.ir, proof.facts
+        self._found: dict[tuple[int, Partition], bool] = {}
+
+    def inside(self, tensor: int, declared: Partition) -> bool:
+        """True if it is not proved equal in the groups."""
+        key = tensor, declared
+        if key not in self._found:
+            self._found[key] = not declared.refines(self._facts.partition(self.ir._tensor(tensor)))
+        return self._found[key]
+
+
 def _follow(
-    proof: Proof,
+    differs: _Differs,
     derivatives: Derivatives,
     value: ProvedValue,
     made: int,
     found: dict[int, Entry],
 ) -> bool:
     """Collect the gradients that make a value differ; False if something else does."""
-    ir, facts = proof.step.ir, proof.facts
-    core = ir._core
+    ir, core = differs.ir, differs.ir._core
     seen, left = {made}, [made]
     while left:
         t = left.pop()
@@ -128,9 +150,7 @@ def _follow(
         if Op(ir, op).called_graphs:
             return False
         operands = [each for each in core.op_inputs(op) if each is not None]
-        differing = [
-            each for each in operands if not value.declared.refines(facts.partition(ir._tensor(each)))
-        ]
+        differing = [each for each in operands if differs.inside(each, value.declared)]
         if not differing:
             return False
         for each in differing:

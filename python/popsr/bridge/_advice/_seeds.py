@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Uniform:
         return float(values[0]) if values.size and not np.any(values != values[0]) else None
 
 
-_RULES = {
+_RULES: dict[str, Callable[..., float | None]] = {
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b if b else None,
     "negate": lambda a: -a,
@@ -171,9 +171,7 @@ def _is_mean(value: float, shape: tuple[int, ...]) -> bool:
     if not shape or shape[0] == 1 or len(shape) > 6 or value == 0:
         return False
     rest = [n for n in range(1, len(shape)) if shape[n] > 1]
-    choices = [
-        each for count in range(len(rest) + 1) for each in itertools.combinations(rest, count)
-    ]
+    choices = [each for count in range(len(rest) + 1) for each in itertools.combinations(rest, count)]
     fits = [
         first
         for first in (1, shape[0])

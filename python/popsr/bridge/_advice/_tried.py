@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from popsr._program.location import short_place
 from popsr.analysis._drift import short_partition
@@ -18,6 +18,7 @@ from popsr.errors import Error
 from popsr.op import Op
 
 if TYPE_CHECKING:
+    from popsr.bridge._arguments import Step
     from popsr.bridge._proof import Proof
     from popsr.bridge._step import BridgedStep
 
@@ -99,7 +100,7 @@ def _right_changes(proof: Proof) -> Iterator[Advice]:
 
 def _variants(proof: Proof) -> Iterator[Advice]:
     """Other readings of the step, where they cannot change what the loss is scaled by."""
-    variants = proof.step.variants
+    variants = cast("BridgedStep", proof.step).variants
     if not variants or not _is_whole_loss(proof):
         return
     for each in variants:
@@ -129,13 +130,13 @@ def _is_whole_loss(proof: Proof) -> bool:
     return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made])
 
 
-def _edited(step: BridgedStep, insertions: Sequence[Insertion]) -> BridgedStep:
+def _edited(step: Step, insertions: Sequence[Insertion]) -> BridgedStep:
     """The step with all-reduces put in."""
     copied = copied_step(
         step.ir, step.arguments, step.results, Derivatives(step.derivatives), step.partial, insertions
     )
     return dataclasses.replace(
-        step,
+        cast("BridgedStep", step),
         ir=copied.ir,
         arguments=copied.arguments,
         results=copied.results,
