@@ -263,7 +263,7 @@ class GradientReductions:
         ]
 
     def like(self, gradient: int, groups: Partition) -> list[bool | None]:
-        """Of the other gradients of the same backward pass over the same groups: True for means, False for sums.
+        """Of gradients of the same backward pass over the same groups: True for means, False for sums.
 
         Args:
             gradient: number of a tensor that a backward pass makes.
@@ -273,9 +273,7 @@ class GradientReductions:
         return [
             each.mean
             for each in self._found
-            if each.group == groups
-            and each.operand != gradient
-            and self._passes.of(self._program.producer(each.operand)) == own
+            if each.group == groups and self._passes.of(self._program.producer(each.operand)) == own
         ]
 
 
