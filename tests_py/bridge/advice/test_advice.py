@@ -19,7 +19,7 @@ ROWS = [  # step, what came of it, a part of the advice
     (DATA, "right", "take the mean over {0,1,2,3} of the gradient of"),
     (replace(DATA, optimiser="adam", clip=True), "right", "take the mean over {0,1,2,3}"),
     (CUT, "right", "take the mean over {0,2}{1,3} of the gradient of"),
-    (replace(CUT, fault="one"), "right", "of the gradient of \"p['w0']\""),
+    (replace(CUT, fault="one"), "right", "of the gradient of 'p['w0']'"),
     (replace(CUT, loss="inside", plain=True, fault="vma"), "right", "check_vma=True"),
     (replace(DATA, loss="global", fault="one"), "right", "take the sum over"),  # as of the other gradients
     (replace(DATA, loss="sum"), "silent", ""),  # mean or sum: nothing says it

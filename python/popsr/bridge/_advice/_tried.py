@@ -170,7 +170,8 @@ def _text(proof: Proof, each: Sequence[tuple[Insertion, Sequence[str]]]) -> str:
     texts = []
     for (kind, groups, made, used, is_gradient), paths in clauses.items():
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        whose = f"gradient of {', '.join(map("'{}'".format, paths[:3]))}{more}" if is_gradient else "product"
+        names = ", ".join(f"'{path}'" for path in paths[:3])
+        whose = f"gradient of {names}{more}" if is_gradient else "product"
         texts.append(
             f"take the {kind} over {groups} of the {whose}, made at {short_place(made)}, before "
             f"{short_place(used)}"
