@@ -234,7 +234,7 @@ def read(recipe: Recipe) -> BridgedStep:
 
 def whole(recipe: Recipe) -> dict[str, Any]:
     """New states of one replica that has all data and all weights."""
-    made = _step(recipe.right, *_arguments(recipe), replicas=0)
+    made = _step(recipe.right, *_arguments(recipe), 0)  # type: ignore[call-arg]
     return {
         f"{kind}['{name}']": t for kind, each in zip("pmv", made, strict=True) for name, t in each.items()
     }

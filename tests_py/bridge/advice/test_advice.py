@@ -24,6 +24,8 @@ ROWS = [  # step, what came of it, a part of the advice
     (replace(DATA, loss="global", fault="one"), "right", "take the sum over"),  # as of the other gradients
     (replace(DATA, loss="sum"), "silent", ""),  # mean or sum: nothing says it
     (replace(DATA, loss="half"), "silent", ""),
+    (replace(CUT, loss="global", wide=2), "silent", ""),  # over 8 = 4 rows of 2 features, or of 2 replicas
+    (replace(CUT, wide=2), "silent", ""),
     (replace(CUT, fault="f"), "silent", ""),  # weights that are cut have wrong gradients too
     (replace(CUT, fault="g"), "silent", ""),
     (replace(CUT, fault="axis"), "silent", ""),

@@ -14,10 +14,11 @@ from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 
 if TYPE_CHECKING:
+    from popsr.bridge._arguments import Step
     from popsr.bridge._proof import Proof
     from popsr.bridge._values import ProvedValue
 
-__all__ = ["Entry", "gradient_insertions", "partial_insertions"]
+__all__ = ["Entry", "data_rows", "gradient_insertions", "partial_insertions"]
 
 
 @dataclass(slots=True)
@@ -55,7 +56,9 @@ def gradient_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
         group = _groups_of(proof, each)
         if group is None or not all(group.partition.refines(declared) for declared in trained):
             return []
-        kind = _reduction(proof, derivatives, reductions.like(each.tensor, group.partition), each)
+        kind = _reduction(
+            proof, derivatives, reductions.like(each.tensor, group.partition), each, group.group_size
+        )
         if kind is None:
             return []
         users = frozenset(each.users)
@@ -200,12 +203,20 @@ def _grouping(partition: Partition) -> ReplicaGrouping | None:
 
 
 def _reduction(
-    proof: Proof, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry
+    proof: Proof, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry, size: int
 ) -> Literal["mean", "add"] | None:
     """Mean or sum, if the program decides it."""
     if others:
         return "mean" if all(others) else "add" if all(each is False for each in others) else None
-    return "mean" if is_mean_loss(proof.step.ir, proof.facts, derivatives, [entry.tensor]) else None
+    step = proof.step
+    whole = is_mean_loss(step.ir, proof.facts, derivatives, [entry.tensor], data_rows(step), size)
+    return "mean" if whole else None
+
+
+def data_rows(step: Step) -> set[int]:
+    """Rows on a replica of data that differ; 0, of which nothing is a multiple, of those without rows."""
+    data = (each for each in step.arguments if each.role == "data" and each.grouping.num_groups > 1)
+    return {each.shape[0] if each.shape else 0 for each in data}
 
 
 def _trained(proof: Proof, derivatives: Derivatives) -> set[Partition]:

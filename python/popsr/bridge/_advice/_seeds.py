@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
@@ -105,7 +105,12 @@ _RULES: dict[str, Callable[..., float | None]] = {
 
 
 def is_mean_loss(
-    ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives, gradients: Iterable[int]
+    ir: Ir,
+    facts: PartitionAnalysis,
+    derivatives: Derivatives,
+    gradients: Iterable[int],
+    rows: Collection[int],
+    size: int,
 ) -> bool:
     """True if gradients are of a loss that is a mean over the rows of a replica: a mean over replicas is whole.
 
@@ -117,10 +122,13 @@ def is_mean_loss(
         facts: its analysis.
         derivatives: its backward passes.
         gradients: numbers of tensors that backward passes make.
+        rows: rows of data on a replica.
+        size: replicas that have different data: where the loss may as well be a sum of what a row has, over the rows of
+            all replicas, it is not decided.
     """
     uniform = Uniform(ir, facts, derivatives)
     seeds = [*_seeds(ir, derivatives, gradients, uniform)]
-    return bool(seeds) and all(_is_mean(abs(value), shape) for value, shape in seeds)
+    return bool(seeds) and all(_is_mean(abs(value), shape, rows, size) for value, shape in seeds)
 
 
 def loss_groups(ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> Partition | None:
@@ -166,16 +174,16 @@ def _seeds(
         left += varying
 
 
-def _is_mean(value: float, shape: tuple[int, ...]) -> bool:
+def _is_mean(value: float, shape: tuple[int, ...], rows: Collection[int], size: int) -> bool:
     """True if a number is 1 / extents of which the first is one, however these are chosen."""
     if not shape or shape[0] == 1 or len(shape) > 6 or value == 0:
         return False
     rest = [n for n in range(1, len(shape)) if shape[n] > 1]
     choices = [each for count in range(len(rest) + 1) for each in itertools.combinations(rest, count)]
-    fits = [
-        first
-        for first in (1, shape[0])
-        for each in choices
-        if math.isclose(value * first * math.prod(shape[n] for n in each), 1, rel_tol=4e-3)
-    ]
-    return bool(fits) and 1 not in fits
+    counts = [first * math.prod(shape[n] for n in each) for first in (1, shape[0]) for each in choices]
+    total = round(1 / value)
+    if not math.isclose(value * total, 1, rel_tol=4e-3) or total not in counts[len(choices) :]:
+        return False
+    if total in counts[: len(choices)]:
+        return False
+    return bool(rows) and all(each and total % each == 0 and (total // each) % size != 0 for each in rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from popsr._program.location import short_place
 from popsr.analysis._drift import short_partition
 from popsr.bridge._advice._edited import Insertion, can_copy, copied_step
-from popsr.bridge._advice._gradients import gradient_insertions, partial_insertions
+from popsr.bridge._advice._gradients import data_rows, gradient_insertions, partial_insertions
 from popsr.bridge._advice._seeds import is_mean_loss, loss_groups
 from popsr.bridge._derivatives import Derivatives
 from popsr.errors import Error
@@ -126,8 +126,9 @@ def _is_whole_loss(proof: Proof) -> bool:
     groups = loss_groups(step.ir, proof.facts, derivatives)
     if groups is None or any(groups.join(each).num_blocks > 1 for each in apart):
         return False
+    size = max(len(block) for block in groups.blocks)
     made = [t for op in derivatives for t in Op(step.ir, op).outputs]
-    return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made])
+    return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made], data_rows(step), size)
 
 
 def _edited(step: Step, insertions: Sequence[Insertion]) -> BridgedStep:
