@@ -186,4 +186,6 @@ def _is_mean(value: float, shape: tuple[int, ...], rows: Collection[int], size: 
         return False
     if total in counts[: len(choices)]:
         return False
-    return bool(rows) and all(each and total % each == 0 and (total // each) % size != 0 for each in rows)
+    return bool(rows) and all(
+        each and total % each == 0 and (size == 1 or (total // each) % size != 0) for each in rows
+    )

@@ -126,9 +126,8 @@ def _is_whole_loss(proof: Proof) -> bool:
     groups = loss_groups(step.ir, proof.facts, derivatives)
     if groups is None or any(groups.join(each).num_blocks > 1 for each in apart):
         return False
-    size = max(len(block) for block in groups.blocks)
     made = [t for op in derivatives for t in Op(step.ir, op).outputs]
-    return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made], data_rows(step), size)
+    return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made], data_rows(step), 1)
 
 
 def _edited(step: Step, insertions: Sequence[Insertion]) -> BridgedStep:
