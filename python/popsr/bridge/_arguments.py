@@ -130,6 +130,10 @@ class Step(Protocol):
         """Tensors of which each replica of a group has a part of a sum."""
 
     @property
+    def variants(self) -> tuple[Any, ...]:
+        """Other readings of the step, which are tried as advice."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

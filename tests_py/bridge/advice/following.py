@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._arguments import Step
 from tests_py.bridge.advice.drawing import Recipe, read, whole
 
 __all__ = ["Followed", "differences", "follow"]
@@ -41,7 +41,7 @@ def follow(recipe: Recipe) -> Followed:
     return Followed(recipe, "wrong" if found else "right", f"{advice}: {found}" if found else str(advice))
 
 
-def differences(one: BridgedStep, other: BridgedStep) -> list[str]:
+def differences(one: Step, other: Step) -> list[str]:
     """States that two steps leave with other values."""
     mine, theirs = one.run(), other.run()
     return [each.path for each in one.states if not _close(mine[each.path], theirs[each.path])]

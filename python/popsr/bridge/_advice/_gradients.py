@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from popsr.bridge._advice._edited import Insertion, writes_operand
 from popsr.bridge._advice._seeds import is_mean_loss
@@ -14,11 +14,43 @@ from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 
 if TYPE_CHECKING:
+    from popsr.analysis import Lint, PartitionAnalysis
     from popsr.bridge._arguments import Step
-    from popsr.bridge._proof import Proof
     from popsr.bridge._values import ProvedValue
 
-__all__ = ["Entry", "data_rows", "gradient_insertions", "partial_insertions"]
+__all__ = ["Entry", "Proved", "data_rows", "gradient_insertions", "partial_insertions"]
+
+
+class Proved(Protocol):
+    """A proof as advice sees it: a ``Proof``."""
+
+    @property
+    def step(self) -> Step:
+        """The step."""
+
+    @property
+    def facts(self) -> PartitionAnalysis:
+        """The analysis."""
+
+    @property
+    def lints(self) -> tuple[Lint, ...]:
+        """All that is suspicious."""
+
+    @property
+    def ok(self) -> bool:
+        """True if it is right."""
+
+    @property
+    def drifting(self) -> tuple[ProvedValue, ...]:
+        """States that are not equal in their declared groups."""
+
+    @property
+    def unequal(self) -> tuple[ProvedValue, ...]:
+        """Results that are not."""
+
+    @property
+    def undeclared(self) -> tuple[ProvedValue, ...]:
+        """States of which a proof says nothing."""
 
 
 @dataclass(slots=True)
@@ -38,7 +70,7 @@ class Entry:
     paths: list[str] = field(default_factory=list)
 
 
-def gradient_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
+def gradient_insertions(proof: Proved) -> list[tuple[Insertion, Sequence[str]]]:
     """All-reduces of all gradients that enter drifting values too early; none if one of them is not decided.
 
     A mean or sum over groups is right where all states are replicas of each other in these groups, so that it is their
@@ -69,7 +101,7 @@ def gradient_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
     return found
 
 
-def partial_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
+def partial_insertions(proof: Proved) -> list[tuple[Insertion, Sequence[str]]]:
     """Sums of products of which each replica has a part, where a drifting value depends on them.
 
     Only of steps whose author wrote the backward pass: a framework would differentiate a sum that is put in as well.
@@ -100,7 +132,7 @@ def partial_insertions(proof: Proof) -> list[tuple[Insertion, Sequence[str]]]:
     return found
 
 
-def _entries(proof: Proof, derivatives: Derivatives) -> dict[int, Entry]:
+def _entries(proof: Proved, derivatives: Derivatives) -> dict[int, Entry]:
     """Gradients by number; none if a drifting value differs for another reason too."""
     found: dict[int, Entry] = {}
     differs = _Differs(proof)
@@ -118,7 +150,7 @@ class _Differs:
         proof: of the step.
     """
 
-    def __init__(self, proof: Proof) -> None:
+    def __init__(self, proof: Proved) -> None:
         """Without any answer."""
         self.ir, self._facts = proof.step.ir, proof.facts
         self._found: dict[tuple[int, Partition], bool] = {}
@@ -171,7 +203,7 @@ def _follow(
     return True
 
 
-def _groups_of(proof: Proof, entry: Entry) -> ReplicaGrouping | None:
+def _groups_of(proof: Proved, entry: Entry) -> ReplicaGrouping | None:
     """The smallest groups that have one replica of each set in which a gradient is equal already."""
     declared = entry.declared[0]
     for each in entry.declared[1:]:
@@ -203,7 +235,7 @@ def _grouping(partition: Partition) -> ReplicaGrouping | None:
 
 
 def _reduction(
-    proof: Proof, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry, size: int
+    proof: Proved, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry, size: int
 ) -> Literal["mean", "add"] | None:
     """Mean or sum, if the program decides it."""
     if others:
@@ -219,7 +251,7 @@ def data_rows(step: Step) -> set[int]:
     return {each.shape[0] if each.shape else 0 for each in data}
 
 
-def _trained(proof: Proof, derivatives: Derivatives) -> set[Partition]:
+def _trained(proof: Proved, derivatives: Derivatives) -> set[Partition]:
     """Declared groups of the states that depend on a backward pass."""
     core = proof.step.ir._core
     made: set[int] = set()

@@ -91,8 +91,11 @@ class Uniform:
         data = self._core.tensor_data(tensor) if info.kind == "constant" else None
         if data is None or math.prod(info.shape) > _MOST or not info.dtype.startswith(("float", "bfloat")):
             return None
-        values = data.view(self._ir._tensor(tensor).dtype.as_numpy()).astype(np.float64)
-        return float(values[0]) if values.size and not np.any(values != values[0]) else None
+        kind = self._ir._tensor(tensor).dtype.as_numpy()
+        elements = data.reshape(-1, kind.itemsize)
+        if not elements.size or np.any(elements ^ elements[0]):
+            return None
+        return float(data.view(kind)[0])
 
 
 _RULES: dict[str, Callable[..., float | None]] = {

@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from popsr._program.location import short_place
 from popsr.analysis._drift import short_partition
 from popsr.bridge._advice._edited import Insertion, can_copy, copied_step
-from popsr.bridge._advice._gradients import data_rows, gradient_insertions, partial_insertions
+from popsr.bridge._advice._gradients import Proved, data_rows, gradient_insertions, partial_insertions
 from popsr.bridge._advice._seeds import is_mean_loss, loss_groups
 from popsr.bridge._derivatives import Derivatives
 from popsr.errors import Error
@@ -19,8 +19,6 @@ from popsr.op import Op
 
 if TYPE_CHECKING:
     from popsr.bridge._arguments import Step
-    from popsr.bridge._proof import Proof
-    from popsr.bridge._step import BridgedStep
 
 __all__ = ["Advice", "Variant", "advice_for"]
 
@@ -41,7 +39,7 @@ class Variant:
     """
 
     text: str
-    read: Callable[[], BridgedStep]
+    read: Callable[[], Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Advice:
     """
 
     text: str
-    step: BridgedStep = field(repr=False, compare=False)
+    step: Step = field(repr=False, compare=False)
     collectives: int = 0
     nbytes: int = 0
 
@@ -64,7 +62,7 @@ class Advice:
         return self.text
 
 
-def advice_for(proof: Proof) -> tuple[Advice, ...]:
+def advice_for(proof: Proved) -> tuple[Advice, ...]:
     """The smallest change that makes a step right, of those that were tried; empty when none is known to.
 
     Args:
@@ -80,7 +78,7 @@ def advice_for(proof: Proof) -> tuple[Advice, ...]:
     return () if found is None else (found,)
 
 
-def _right_changes(proof: Proof) -> Iterator[Advice]:
+def _right_changes(proof: Proved) -> Iterator[Advice]:
     """Changes with which the step is right, the smallest first."""
     yield from _variants(proof)
     if not can_copy(proof.step.ir):
@@ -98,9 +96,9 @@ def _right_changes(proof: Proof) -> Iterator[Advice]:
             yield Advice(_text(proof, each), made, *_size(proof, each))
 
 
-def _variants(proof: Proof) -> Iterator[Advice]:
+def _variants(proof: Proved) -> Iterator[Advice]:
     """Other readings of the step, where they cannot change what the loss is scaled by."""
-    variants = cast("BridgedStep", proof.step).variants
+    variants = proof.step.variants
     if not variants or not _is_whole_loss(proof):
         return
     for each in variants:
@@ -112,7 +110,7 @@ def _variants(proof: Proof) -> Iterator[Advice]:
             yield Advice(each.text, made)
 
 
-def _is_whole_loss(proof: Proof) -> bool:
+def _is_whole_loss(proof: Proved) -> bool:
     """True if the loss is a mean over all data already: what is differentiated is the loss of all replicas.
 
     The sums that JAX adds to gradients with ``check_vma=True`` are right of such a loss, and too large of others.
@@ -130,13 +128,13 @@ def _is_whole_loss(proof: Proof) -> bool:
     return is_mean_loss(step.ir, proof.facts, derivatives, [t._id for t in made], data_rows(step), 1)
 
 
-def _edited(step: Step, insertions: Sequence[Insertion]) -> BridgedStep:
+def _edited(step: Step, insertions: Sequence[Insertion]) -> Step:
     """The step with all-reduces put in."""
     copied = copied_step(
         step.ir, step.arguments, step.results, Derivatives(step.derivatives), step.partial, insertions
     )
-    return dataclasses.replace(
-        cast("BridgedStep", step),
+    made: Step = dataclasses.replace(
+        cast("Any", step),
         ir=copied.ir,
         arguments=copied.arguments,
         results=copied.results,
@@ -144,22 +142,23 @@ def _edited(step: Step, insertions: Sequence[Insertion]) -> BridgedStep:
         partial=copied.partial,
         variants=(),
     )
+    return made
 
 
-def _is_right(step: BridgedStep, before: Proof) -> bool:
+def _is_right(step: Step, before: Proved) -> bool:
     """True if all is proved of a step, and nothing about it is suspicious."""
     rounding = before.step.ir.options.enable_stochastic_rounding
-    proof = step.prove(stochastic_rounding=rounding)
+    proof: Proved = cast("Any", step).prove(stochastic_rounding=rounding)
     return proof.ok and not any(lint.code in _WRONG for lint in proof.lints)
 
 
-def _size(proof: Proof, each: Sequence[tuple[Insertion, Sequence[str]]]) -> tuple[int, int]:
+def _size(proof: Proved, each: Sequence[tuple[Insertion, Sequence[str]]]) -> tuple[int, int]:
     """How many all-reduces there are, and the bytes that they reduce."""
     tensors = [proof.step.ir._tensor(insertion.tensor) for insertion, _ in each]
     return len(tensors), sum(t.nelms * t.dtype.as_numpy().itemsize for t in tensors)
 
 
-def _text(proof: Proof, each: Sequence[tuple[Insertion, Sequence[str]]]) -> str:
+def _text(proof: Proved, each: Sequence[tuple[Insertion, Sequence[str]]]) -> str:
     """What to do: a clause for each kind, groups and line."""
     clauses: dict[tuple[str, str, str, str, bool], list[str]] = {}
     for insertion, paths in each:
