@@ -151,6 +151,10 @@ class Step(Protocol):
         """Lines beside the causes of a proof that is not ``ok``."""
 
     @property
+    def variants(self) -> tuple[Any, ...]:
+        """Other readings of the step, which are tried as advice."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

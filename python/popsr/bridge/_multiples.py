@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition
 
-__all__ = ["multiples"]
+__all__ = ["GradientReductions", "multiples"]
 
 _THROUGH = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand", "negate"])
 _SCALED = frozenset(["mul", "div"])
@@ -203,29 +203,78 @@ class _Program:
         return found
 
 
-def _passes(
-    program: _Program, derivatives: Derivatives, gradients: list[_Reduction]
-) -> dict[tuple[int, Partition], list[_Reduction]]:
-    """Reductions over the same groups of gradients of the same backward pass: of ops that values connect."""
-    parents: dict[int, int] = {}
+class _Passes:
+    """Backward passes: ops of derivatives that values connect.
 
-    def root(op: int) -> int:
+    Args:
+        program: the program.
+        derivatives: the ops.
+    """
+
+    def __init__(self, program: _Program, derivatives: Iterable[int]) -> None:
+        """From the operands of each op."""
+        self._parents: dict[int, int] = {}
+        for op in derivatives:
+            self._parents[op] = op
+            for tensor in program.core.op_inputs(op):
+                maker = -1 if tensor is None else program.producer(tensor)
+                if maker in self._parents:
+                    self._parents[self.of(maker)] = self.of(op)
+
+    def of(self, op: int) -> int:
+        """The op that stands for the backward pass of an op."""
+        parents = self._parents
         while parents[op] != op:
             parents[op] = parents[parents[op]]
             op = parents[op]
         return op
 
-    for op in derivatives if len(gradients) > 1 else ():
-        parents[op] = op
-        for tensor in program.core.op_inputs(op):
-            maker = -1 if tensor is None else program.producer(tensor)
-            if maker in parents:
-                parents[root(maker)] = root(op)
+
+def _passes(
+    program: _Program, derivatives: Derivatives, gradients: list[_Reduction]
+) -> dict[tuple[int, Partition], list[_Reduction]]:
+    """Reductions over the same groups of gradients of the same backward pass."""
+    passes = _Passes(program, derivatives) if len(gradients) > 1 else None
     found: dict[tuple[int, Partition], list[_Reduction]] = {}
     for each in gradients:
-        first = root(program.producer(each.operand)) if parents else 0
+        first = 0 if passes is None else passes.of(program.producer(each.operand))
         found.setdefault((first, each.group), []).append(each)
     return found
+
+
+class GradientReductions:
+    """What a step makes of its gradients: means or sums over replicas.
+
+    Args:
+        step: the step.
+        derivatives: its backward passes.
+    """
+
+    def __init__(self, step: Step, derivatives: Derivatives) -> None:
+        """Of all gradients that states are updated with."""
+        self._program = program = _Program(step.ir)
+        self._passes = _Passes(program, derivatives)
+        self._found = [
+            each
+            for each in program.reductions()
+            if each.op not in derivatives
+            and program.producer(each.operand) in derivatives
+            and program.states(step, each)
+        ]
+
+    def like(self, gradient: int, groups: Partition) -> list[bool | None]:
+        """Of gradients of the same backward pass over the same groups: True for means, False for sums.
+
+        Args:
+            gradient: number of a tensor that a backward pass makes.
+            groups: the groups.
+        """
+        own = self._passes.of(self._program.producer(gradient))
+        return [
+            each.mean
+            for each in self._found
+            if each.group == groups and self._passes.of(self._program.producer(each.operand)) == own
+        ]
 
 
 def _reduced_loss(program: _Program, derivatives: Derivatives, reduction: _Reduction) -> int | None:

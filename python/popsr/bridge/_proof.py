@@ -19,6 +19,7 @@ from popsr._text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
 from popsr.analysis._drift import short_partition
+from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
@@ -165,6 +166,11 @@ class Proof(Judged):
             if id(each) not in pending and not (each.code == "L7" and each.tensor in variables):
                 yield each
 
+    @functools.cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """The smallest change of those tried with which the whole step is proved right; empty when none is known."""
+        return () if self.ok else advice_for(self)
+
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
         return self.value(path).explanation
@@ -254,9 +260,13 @@ class Proof(Judged):
     def _summary(self) -> Summary:
         rows = sorted((*self.states, *self.unequal), key=lambda each: each.equal and not each.undeclared)
         header, cells = _table(rows)
-        return Summary(
-            self._verdict(), header, cells, len(rows), sentences=(*self.problems, *self.step.notes)
-        )
+        return Summary(self._verdict(), header, cells, len(rows), sentences=self.sentences)
+
+    @functools.cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """``problems``, advice that was tried, and what the proof rests on."""
+        tried = (f"advice, tried: {each}" for each in self.advice)
+        return (*self.problems, *tried, *self.step.notes)
 
 
 _EXPLAINED = 16

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
-from popsr.analysis._axes import ReplicaAxes, shown_axes, shown_groups
+from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
 from popsr.dtypes import dtype
@@ -85,6 +85,11 @@ class ProvedValue:
         """
         return self._source.written(self.equal)
 
+    @property
+    def result(self) -> Tensor | None:
+        """What is written into a state, where the importer says it; of a result the value."""
+        return self._source.result
+
     @functools.cached_property
     def pending(self) -> PendingSum | None:
         """The gradient through which the difference enters, whose sum over replicas is missing; None without one."""
@@ -105,7 +110,7 @@ class ProvedValue:
             return None
         t = self._source.tensor
         apart = self.declared.num_replicas - self.declared.num_blocks
-        text = f"'{self.path}' depends on a part of a sum: {_advice(found, self)}"
+        text = f"'{self.path}' depends on a part of a sum: {_part_of_sum(found, self)}"
         return Lint("L11", producer_of(t), t, found.used, apart, "replicas", text)
 
     @property
@@ -118,7 +123,7 @@ class ProvedValue:
             self._source.cause(why),
             why.root.location,
             self.written,
-            _suggestion(why, self),
+            _suggestion(why) if self.pending is None else _part_of_sum(self.pending, self),
             why.root.kind,
             "" if self.pending is None else self.pending.mended,
         )
@@ -190,7 +195,8 @@ class Cause:
         text: the cause in words.
         location: ``file:line`` of it.
         written: ``file:line`` where the value is made that differs.
-        suggestion: a change that would make it equal.
+        suggestion: the gradient that is used before it is whole, or what a read that comes too early has to wait for;
+            empty for other causes. ``Proof.advice`` has changes that were tried.
         kind: kind of the cause, as of ``ExplanationRoot``.
         mended: ``file:line`` at which to take the sum over replicas of a gradient that is missing, whatever the cause
             is; empty without one.
@@ -204,15 +210,14 @@ class Cause:
     mended: str = ""
 
     def __str__(self) -> str:
+        place = short_place(self.location)
         if self.mended:
             return (
-                f"{self.suggestion}; replicas differ as {one_line(self.text, 160)}, at {short_place(self.location)}; "
+                f"{self.suggestion}; replicas differ as {one_line(self.text, 160)}, at {place}; "
                 f"made at {short_place(self.written)}"
             )
-        return (
-            f"{one_line(self.text, 160)}, at {short_place(self.location)}; made at {short_place(self.written)}; "
-            f"{self.suggestion}"
-        )
+        note = f"; {self.suggestion}" if self.suggestion else ""
+        return f"{one_line(self.text, 160)}, at {place}; made at {short_place(self.written)}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,36 +236,25 @@ class SourceLine:
         return f"{short_place(self.location)}: {self.text}"
 
 
-def _suggestion(why: Explanation, value: ProvedValue) -> str:
-    """The analysis' suggestion, in words that fit programs of every framework."""
-    if value.pending is not None:
-        return _advice(value.pending, value)
-    if why.root is not None and why.root.kind == "uninitialised":
-        waits = "before wait()" in why.root.text
-        return "wait for it before it is read" if waits else "write all of it before it is read"
-    groups = shown_axes(value.declared, value.axes)
-    before = f" before it is stored at {short_place(value.written)}" if value.written else ""
-    if why.suggestion.startswith("replicated_all_reduce"):
-        return f"take its mean or sum over {groups}{before}"
-    if why.suggestion.startswith("replicated_broadcast"):
-        return f"broadcast it from one replica of each group of {groups}{before}"
-    if why.suggestion.startswith("make its condition equal"):
-        return f"make its condition equal on the replicas of each group of {groups}"
-    return why.suggestion
+def _suggestion(why: Explanation) -> str:
+    """What alone can cure a read that comes too early; other changes are advised by the proof once they were tried."""
+    if why.root is None or why.root.kind != "uninitialised":
+        return ""
+    waits = "before wait()" in why.root.text
+    return "wait for it before it is read" if waits else "write all of it before it is read"
 
 
-def _advice(pending: PendingSum, value: ProvedValue) -> str:
-    """The line at which to take the sum that is missing."""
-    groups = shown_axes(value.declared, value.axes)
-    if pending.nonlinear:
-        return (
-            f"take the mean or sum of the gradient over {groups} before {short_place(pending.nonlinear)}, which is not "
-            "linear in it"
-        )
+def _part_of_sum(pending: PendingSum, value: ProvedValue) -> str:
+    """The gradient of which each replica has a part, and where it is used as if it were whole."""
     whose = "its gradient" if pending.shape == value.shape else "a gradient"
+    late = ""
+    if pending.nonlinear:
+        late = (
+            f"; {short_place(pending.nonlinear)} is not linear in it: a mean or sum after it comes too late"
+        )
     return (
-        f"each replica has a part of {whose}, made at {short_place(pending.made)}: take the mean or sum over {groups} "
-        f"at {short_place(pending.used)}"
+        f"each replica has a part of {whose}, made at {short_place(pending.made)}, used at "
+        f"{short_place(pending.used)}{late}"
     )
 
 

@@ -63,7 +63,7 @@ def test_a_gradient_without_its_sum_is_pending() -> None:
     )
     assert proof.value("p['a']").pending is None
     assert len(proof.problems) == 1  # once, with the drift
-    assert "take the mean or sum over data at" in proof.problems[0]
+    assert "each replica has a part of" in proof.problems[0]
     assert repr(proof) == "Proof[not ok: 3 states on 4 replicas, 1 drifts, 1 pending sum]"
     assert "pending" in str(proof)
 
@@ -79,7 +79,7 @@ def test_a_function_of_a_part_that_is_not_linear() -> None:
     assert value.pending is not None
     assert value.pending.nonlinear
     assert value.cause is not None
-    assert "which is not linear in it" in value.cause.suggestion
+    assert "is not linear in it" in value.cause.suggestion
 
 
 def test_a_sum_over_pairs_leaves_a_part() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import types
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
+from popsr.bridge._advice import Variant
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.jax._arguments import (
@@ -115,7 +117,17 @@ def from_jax(
     traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
     leaves = leaves_of(f, args, names)
     contracts = Contracts(opaque, traced.spread)
-    return _read(traced, leaves, names, roles, updates, replicated, unsupported, contracts)
+    step = _read(traced, leaves, names, roles, updates, replicated, unsupported, contracts)
+    if check_vma or mesh is None:
+        return step
+
+    def checked() -> BridgedStep:
+        again = Traced(f, args, mesh, in_specs, out_specs, True, replicas, axis_name, in_axes)
+        found = Contracts(opaque, again.spread)
+        return _read(again, leaves, names, roles, updates, replicated, unsupported, found)
+
+    text = "let JAX add the sums of gradients over axes and check what varies: check_vma=True"
+    return dataclasses.replace(step, variants=(Variant(text, checked),))
 
 
 def _read(

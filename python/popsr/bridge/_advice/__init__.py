@@ -1,0 +1,5 @@
+"""Advice about steps that are not proved right: changes that were tried on the traced program."""
+
+from popsr.bridge._advice._tried import Advice, Variant, advice_for
+
+__all__ = ["Advice", "Variant", "advice_for"]

@@ -1,0 +1,282 @@
+"""Copies of a traced program with all-reduces put in: what the step would be if its author had written them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+from popsr import _core
+from popsr._program.transaction import transactional
+from popsr._text.frames import file_and_line
+from popsr.bridge._arguments import Argument, Result
+from popsr.ir import Ir
+from popsr.replicas import ReplicaGrouping
+from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
+from popsr.tensor import Tensor
+
+__all__ = ["ORDERED", "CopiedStep", "Insertion", "can_copy", "copied_step"]
+
+ORDERED = 1
+"""Mode of ``Ir.emit`` for ops that run in the order in which they are appended, as bridged steps have them."""
+
+
+class Insertion(NamedTuple):
+    """An all-reduce that is put between a tensor and some of its users.
+
+    Attributes:
+        tensor: number of the tensor, which an op makes.
+        users: numbers of the ops that take the result in its place.
+        kind: "mean" or "add".
+        group: the replicas that it is taken over.
+        location: ``file:line`` of it.
+    """
+
+    tensor: int
+    users: frozenset[int]
+    kind: Literal["mean", "add"]
+    group: ReplicaGrouping
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedStep:
+    """Fields of a step whose program is a copy."""
+
+    ir: Ir
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    derivatives: tuple[range, ...]
+    partial: Mapping[int, Any]
+
+
+@functools.cache
+def _attributes_of_kind(kind: str) -> Mapping[str, tuple[str, ...]]:
+    """Names of the attributes of a kind, "graph" or "stream", by op."""
+    return {
+        each["name"]: tuple(attr["name"] for attr in each["attrs"] if attr["type"] == kind)
+        for each in _core.op_schemas()
+    }
+
+
+@functools.cache
+def _writing() -> frozenset[str]:
+    """Ops that write an operand in place, but for the one that stores new values of states."""
+    names = (each["name"] for each in _core.op_schemas() if each["effects"])
+    return frozenset(names) - {"copy_var_update_"}
+
+
+def writes_operand(ir: Ir, op: int) -> bool:
+    """True for an op that may write what it takes."""
+    return ir._core.op_kind(op) in _writing()
+
+
+def can_copy(ir: Ir) -> bool:
+    """True for programs of what importers make: no shards, remote buffers, inputs by reference or ops of the user."""
+    core = ir._core
+    if ir._custom_ops or ir._residents or ir._seeds_explicit or ir._num_host_transfers != 1:
+        return False
+    for number in range(core.num_tensors):
+        info = core.tensor(number)
+        if info.kind in ("shard", "remote") or info.by_ref or core.home(number) is not None:
+            return False
+    remote = _attributes_of_kind("remote buffer")
+    return not any(remote[core.op_kind(op)] for op in range(core.num_ops))
+
+
+@transactional
+def copied_step(
+    ir: Ir,
+    arguments: Sequence[Argument],
+    results: Sequence[Result],
+    derivatives: Iterable[int],
+    partial: Mapping[int, Any],
+    insertions: Iterable[Insertion],
+) -> CopiedStep:
+    """A step on a copy of its program, with all-reduces put in.
+
+    Args:
+        ir: the program, of which ``can_copy`` is true.
+        arguments: of the step.
+        results: of the step.
+        derivatives: numbers of the ops of backward passes.
+        partial: partitions by number of a tensor.
+        insertions: what to put in.
+    """
+    copy = _Copy(ir, insertions)
+    copy.run()
+    found = sorted(copy.ops[op] for op in derivatives if op in copy.ops)
+    return CopiedStep(
+        copy.new,
+        tuple(_copied(each, copy) for each in arguments),
+        tuple(_copied(each, copy) for each in results),
+        tuple(_ranges(found)),
+        {copy.tensors[t]: groups for t, groups in partial.items() if t in copy.tensors},
+    )
+
+
+class _Copy:
+    """A copy that is being made, and the numbers in it by the numbers in the program.
+
+    Args:
+        ir: the program.
+        insertions: what to put in.
+    """
+
+    def __init__(self, ir: Ir, insertions: Iterable[Insertion]) -> None:
+        """Without any op."""
+        self.ir, self.core = ir, ir._core
+        self.new = Ir(ir.replication_factor)
+        self.tensors: dict[int, int] = {}
+        self.ops: dict[int, int] = {}
+        self.streams: dict[int, Stream] = {}
+        self._graphs: dict[int, int] = {0: 0}
+        self._insertions: dict[int, list[Insertion]] = {}
+        self._instead: dict[tuple[int, int], int] = {}  # by user and operand
+        for each in insertions:
+            self._insertions.setdefault(each.tensor, []).append(each)
+
+    def run(self) -> None:
+        """Copy everything."""
+        self.new.options.enable_stochastic_rounding = self.ir.options.enable_stochastic_rounding
+        self.new.options.stochastic_rounding_mode = self.ir.options.stochastic_rounding_mode
+        self.new._gaps = self.ir._gaps
+        self._graph(0)
+
+    def _graph(self, old: int) -> int:
+        """The copy of a graph, after those that it calls."""
+        core = self.core
+        for called in core.called_graphs(old):
+            if called not in self._graphs:
+                self._graphs[called] = self.new._core.create_named_graph(core.graph_name(called))
+                self._graph(called)
+        for t in core.graph_tensors(old):
+            self._leaf(t)
+        for op in core.graph_ops(old):
+            self._op(op, old)
+        for t in core.graph_outputs(old) if old else ():
+            self.new._core.add_output(self._graphs[old], self.tensors[t])
+        return self._graphs[old]
+
+    def _leaf(self, t: int) -> None:
+        """A variable, a constant or an input."""
+        info, core = self.core.tensor(t), self.new._core
+        graph = self._graphs[info.graph]
+        dtype = self.ir._tensor(t).dtype
+        if info.kind == "variable":
+            held = self.core.variable(t)
+            rows = held.grouping.num_groups
+            data = self.core.tensor_data(t)
+            assert data is not None
+            shape = info.shape if rows == 1 else (rows, *info.shape)
+            values = data.view(dtype.as_numpy()).reshape(shape)
+            self.tensors[t] = core.add_variable(
+                info.name, info.dtype, info.shape, values, held.grouping, held.all_replicas, True,
+                self._place(self.core.location_of_variable(t)),
+            )  # fmt: skip
+        elif info.kind == "constant":
+            data = self.core.tensor_data(t)
+            assert data is not None
+            values = data.view(dtype.as_numpy()).reshape(info.shape)
+            self.tensors[t] = core.add_constant(graph, info.name, info.dtype, info.shape, values)
+        elif info.kind == "input":
+            self.tensors[t] = core.add_input(
+                graph, info.name, info.dtype, info.shape, info.meta_shape, info.by_ref
+            )
+
+    def _op(self, op: int, graph: int) -> None:
+        """An op, and what is put in after it."""
+        core, kind = self.core, self.core.op_kind(op)
+        attributes = core.op_attributes(op)
+        for name in _attributes_of_kind("graph")[kind]:
+            attributes[name] = self._graphs[attributes[name]]
+        for name in _attributes_of_kind("stream")[kind]:
+            attributes[name] = self._stream(attributes[name])._id
+        inputs = [
+            None if t is None else self._instead.get((op, t), self.tensors[t]) for t in core.op_inputs(op)
+        ]
+        outputs = core.op_outputs(op)
+        names = [core.tensor(t).name for t in outputs]
+        place = core.op_place(op)
+        made = self.new._core.emit(
+            self._graphs[graph],
+            kind,
+            inputs,
+            attributes,
+            names,
+            self._place(core.location_of(op)),
+            ORDERED,
+            True,
+            place.ipu,
+            place.tile_set == "io",
+        )
+        self.ops[op] = made.op
+        for old, new in zip(outputs, made.outputs, strict=True):
+            self.tensors[old] = new.id
+            for each in self._insertions.get(old, ()):
+                self._insert(each, self._graphs[graph])
+
+    def _insert(self, each: Insertion, graph: int) -> None:
+        attributes = {"op": each.kind, "group": each.group}
+        made = self.new._core.emit(
+            graph,
+            "replicated_all_reduce",
+            [self.tensors[each.tensor]],
+            attributes,
+            [],
+            self._place(each.location),
+            ORDERED,
+            True,
+            0,
+            False,
+        )
+        for user in each.users:
+            self._instead[user, each.tensor] = made.outputs[0].id
+
+    def _stream(self, number: int) -> Stream:
+        """The copy of a stream."""
+        if number not in self.streams:
+            old = self.ir._stream_cache[number]
+            info = self.core.stream(number)
+            with self.new.main_graph:
+                if isinstance(old, HostToDeviceStream):
+                    made: Stream = h2d_stream(
+                        info.shape,
+                        old.dtype,
+                        info.name,
+                        replicated_stream_mode=old.replicated_stream_mode,
+                        downcast_inputs=old.downcast_inputs,
+                    )
+                else:
+                    made = d2h_stream(info.shape, old.dtype, info.name)
+            self.streams[number] = made
+        return self.streams[number]
+
+    def _place(self, place: str) -> int:
+        """The number of a line in the copy."""
+        if not place or place == "<unknown>":
+            return 0
+        file, line = file_and_line(place)
+        return self.new._core.intern_location(*((file, line) if place == f"{file}:{line}" else (place, 0)))
+
+
+def _copied(each: Any, copy: _Copy) -> Any:
+    """An argument or result with tensors and streams of the copy."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return copy.new._tensor(copy.tensors[value._id])
+        if isinstance(value, (HostToDeviceStream, DeviceToHostStream)):
+            return copy.streams[value._id]
+        return value
+
+    return type(each)(**{field.name: moved(getattr(each, field.name)) for field in fields(each)})
+
+
+def _ranges(numbers: Sequence[int]) -> Iterable[range]:
+    """Ascending numbers as ranges."""
+    for _, run in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        yield range(found[0], found[-1] + 1)
