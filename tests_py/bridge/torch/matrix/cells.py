@@ -72,8 +72,9 @@ class Cell:
 
     def step(self, model: Any, optimizer: Any, x: Any, y: Any) -> Any:
         """One training step."""
-        left_out = self.plant == "left out" and self.form.forgotten
-        passes, reduce = self.form.forgotten if left_out else (self.form.passes, self.form.reduce)
+        passes, reduce = self.form.passes, self.form.reduce
+        if self.plant == "left out" and self.form.forgotten is not None:
+            passes, reduce = self.form.forgotten
         optimizer.zero_grad()
 
         def run(called: Any, part: int, parts: int) -> Any:

@@ -145,8 +145,8 @@ def judge(cell: Cell, claims: Claims, ranks: list[tuple[list[Rows], str]]) -> Ou
             expected = [(a, b) for a, b in pairs if rows[a][0] == rows[b][0]]
             if any(rows[a][1] != rows[b][1] for a, b in expected) and path not in outcome.drifts:
                 outcome.drifts.append(path)
-            labels = claims.labels.get(path)
-            for a, b in pairs if labels else ():
+            labels = claims.labels.get(path, tuple(range(len(rows))))
+            for a, b in pairs:
                 if labels[a] == labels[b] and rows[a][1] != rows[b][1]:
                     outcome.false.append(f"{path} on ranks {a} and {b} after step {number + 1}")
     if claims.ok and outcome.drifts:

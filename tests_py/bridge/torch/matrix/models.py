@@ -77,11 +77,11 @@ class Block(nn.Module):
 
     def forward(self, x: Any) -> Any:
         h = self.before(x)
-        heads = [
+        query, key, value = (
             layer(h).unflatten(-1, (-1, WIDTH // 2)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
-        ]
-        made = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+        )
+        made = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
         x = x + F.dropout(self.out(made), self.dropout, self.training)
         return x + F.dropout(self.down(F.gelu(self.up(self.after(x)))), self.dropout, self.training)
 
@@ -128,7 +128,8 @@ class Experts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.size, self.mesh = dist.get_world_size(), None
+        self.size = dist.get_world_size()
+        self.mesh: Any = None
         self.tokens, self.router = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, self.size)
         self.head = nn.Linear(WIDTH, WORDS)
         self.expert = nn.Linear(WIDTH, WIDTH)
@@ -138,7 +139,8 @@ class Experts(nn.Module):
 
     def exchanged(self, parts: Any) -> Any:
         sizes = [parts.shape[0] // self.size] * self.size
-        return functional.all_to_all_single_autograd(parts, sizes, sizes, dist.group.WORLD)
+        everyone: Any = dist.group.WORLD
+        return functional.all_to_all_single_autograd(parts, sizes, sizes, everyone)
 
     def part(self, t: Any) -> Any:
         if self.mesh is None:

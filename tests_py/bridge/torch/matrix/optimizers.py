@@ -11,11 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.distributed.tensor import DTensor, distribute_tensor  # noqa: E402
+from torch.optim.optimizer import Optimizer as Updater  # noqa: E402
 
 __all__ = ["OPTIMIZERS", "Optimizer"]
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Updater):
     """Momentum made orthogonal for matrices, as published; the sign of it for vectors."""
 
     def __init__(self, params: Any, lr: float = 0.02, momentum: float = 0.9) -> None:

@@ -136,7 +136,8 @@ def _on(model: Any, kind: Model, mesh: Any, nested: bool = True, **options: Any)
     for part in kind.parts if nested else ():
         fully_shard(model.get_submodule(part), mesh=mesh, **inner)
     ignored = {p for name, p in model.named_parameters() if _is_owned(name, kind)}
-    return fully_shard(model, mesh=mesh, **options, **({"ignored_params": ignored} if ignored else {}))
+    given: dict[str, Any] = options | ({"ignored_params": ignored} if ignored else {})
+    return fully_shard(model, mesh=mesh, **given)
 
 
 def _deferred(model: Any, passes: Callable[[Any, int, int], Any]) -> Any:

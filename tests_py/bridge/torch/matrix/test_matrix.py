@@ -51,7 +51,8 @@ def test_planted_bug(plant: str) -> None:
 
 def test_pairs() -> None:
     found = {frozenset(pair) for c in CELLS for pair in itertools.combinations(vars(c).values(), 2)}
-    for one, other in itertools.combinations((MODELS, PARALLEL, OPTIMIZERS), 2):
+    axes = [list(MODELS), list(PARALLEL), list(OPTIMIZERS)]
+    for one, other in itertools.combinations(axes, 2):
         assert not [pair for pair in itertools.product(one, other) if frozenset(pair) not in found]
 
 
