@@ -127,8 +127,8 @@ def test_a_contract_says_no_more_of_another_op() -> None:
 
 
 WRONG: dict[str, tuple[Any, type[Error], str]] = {
-    "no mapping": ("twice", ArgumentTypeError, "opaque is no contract by name of an op, got 'twice'"),
-    "no name": ({3: "deterministic"}, ArgumentTypeError, "opaque is no contract by name"),
+    "no mapping": ("twice", ArgumentTypeError, "opaque is not a contract by name of an op, got 'twice'"),
+    "no name": ({3: "deterministic"}, ArgumentTypeError, "opaque is not a contract by name"),
     "another name": ({"twcie": "deterministic"}, UnknownNameError, r"got 'twcie', expected one of \['twice', "),
     "an op that is read": ({"twice": "deterministic", "mul": "deterministic"}, UnknownNameError, "read, got 'mul'"),
     "a collective": ({"twice": "deterministic", "psum": "deterministic"}, UnknownNameError, "read, got 'psum'"),
