@@ -185,7 +185,7 @@ def test_a_step_may_keep_complex_numbers() -> None:
     assert [each.path for each in from_jax(own, W.astype(np.complex64), X, **CUT).prove().drifting] == ["w"]
 
 
-def test_a_complex_constant_is_no_number_of_a_run() -> None:
+def test_a_complex_constant_is_not_run() -> None:
     step = from_jax(lambda w, x: (w, jnp.full(3, 1j)), W, X, **CUT)
     assert step.prove().ok
     with pytest.raises(UnsupportedOpsError, match="complex64"):

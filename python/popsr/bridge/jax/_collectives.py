@@ -145,7 +145,7 @@ def _axis_index(equation: Equation) -> Result:
 
 
 def _ragged_all_to_all(equation: Equation) -> list[Tensor]:
-    """What each replica gets: from all that its group sends, by its place among them, into what it has."""
+    """Values that the result follows from: all that the group sends, the place among them, and what the replica has."""
     importer = equation.importer
     group = _group(equation, _axes(equation))
     operands = [importer.stand_in(value) for value in equation.values]

@@ -103,7 +103,7 @@ def _layout(sharding: Any, aval: Aval, spread: Spread) -> Spec:
 
 
 def compiler_keeps(spread: Spread) -> str:
-    """What a proof of such a step rests on, and what it says."""
+    """The note of a proof of such a step."""
     axes = ", ".join(f"{axis}={size}" for axis, size in spread.sizes.items())
     return (
         f"sharded by the compiler over {axes}: outside of shard_map the step is one program, whose arrays have one "

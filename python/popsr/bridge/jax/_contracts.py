@@ -19,7 +19,7 @@ _EXPECTED = "'deterministic' or 'equal over AXIS, ...'"
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What is taken for true of an op.
+    """A fact about an op that the user vouches for.
 
     Attributes:
         name: by which the user declares it.
@@ -51,7 +51,7 @@ class Contracts:
         given = {} if declared is None else declared
         if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given):
             raise ArgumentTypeError(
-                f"from_jax: opaque is no contract by name of an op, got {shown(declared)}, expected "
+                f"from_jax: opaque is not a contract by name of an op, got {shown(declared)}, expected "
                 "{name: 'deterministic'}"
             )
         self._of = {name: _read(name, text, spread) for name, text in given.items()}

@@ -77,7 +77,7 @@ def _closed(jaxpr: Any, consts: Sequence[Any]) -> Any:
 
 
 def _line(jaxpr: Any) -> str:
-    """Where the first equation is that has a reference as operand."""
+    """The place of the first equation that has a reference as operand."""
     for equation in jaxpr.eqns:
         if any(is_ref(atom) for atom in equation.invars):
             line = user_line(equation)

@@ -212,9 +212,9 @@ def _checked(aval: Any) -> Aval:
     """An argument as stored.
 
     Raises:
-        DTypeError: it is no array.
+        DTypeError: it is not an array.
     """
     try:
         return aval_of(aval)
     except NotSupportedError as error:
-        raise DTypeError(f"{WHERE}: argument that is no array, got {error}") from None
+        raise DTypeError(f"{WHERE}: argument that is not an array, got {error}") from None

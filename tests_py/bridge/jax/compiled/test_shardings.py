@@ -173,7 +173,7 @@ def test_runs_give_what_jax_computes(name: str) -> None:
 
 
 def _parts(array: Any) -> list[Any]:
-    """What each device holds, in the order of the mesh."""
+    """The part on each device, in the order of the mesh."""
     return [
         np.asarray(each.data) for each in sorted(array.addressable_shards, key=lambda each: each.device.id)
     ]

@@ -20,7 +20,7 @@ from tests_py.bridge.jax.libraries.steps import DATA, MAPPED, OPTIMISER, X, Y, a
 
 
 class Net(eqx.Module):
-    """Two layers, and a function that is no array."""
+    """Two layers, and a function, which is not an array."""
 
     first: Any
     last: Any
