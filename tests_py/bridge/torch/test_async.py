@@ -210,9 +210,7 @@ def test_results_differ_before_the_wait(name: str) -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize(
-    "name", ["is_completed", "is_success", "exception", "result", "get_future", "get_future_result"]
-)
+@pytest.mark.parametrize("name", ["is_completed", "is_success", "exception", "result", "get_future_result"])
 def test_other_questions_to_the_handle_are_refused(name: str) -> None:
     with pytest.raises(
         UnsupportedError, match=r"handle of all_reduce is asked at .*test_async.py:\d+, expected wait"

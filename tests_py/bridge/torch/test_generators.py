@@ -311,7 +311,7 @@ KEPT: dict[str, tuple[str, str]] = {
     "deepcopy": ("torch.rand(4, generator=__import__('copy').deepcopy(own()))", "UnsupportedError"),
     "handle": ("(setattr(m, 'w', dist.all_reduce(x, async_op=True)), x)[1]", "traced"),
     "future": ("torch.jit.wait(torch.jit.fork(lambda a: a + 1, x))", "traced"),
-    "handle's future": ("dist.all_reduce(x, async_op=True).get_future().wait()[0]", "UnsupportedError"),
+    "handle's future": ("dist.all_reduce(x, async_op=True).get_future().wait()[0]", "traced"),
 }
 
 

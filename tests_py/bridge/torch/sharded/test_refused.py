@@ -134,7 +134,11 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         rf"a module of fully_shard outside of the model is called at .*{HERE}, got one with 'first.weight'",
     ),
     "context_parallel": (with_mesh, in_context, rf"context_parallel of torch is not read at .*{HERE}"),
-    "replicate of DDP": (replicated, PLAIN, r"DDP is not read, got one, expected DistributedDataParallel"),
+    "replicate of DDP": (
+        replicated,
+        PLAIN,
+        r"DDP is not read at .*, got one, expected DistributedDataParallel",
+    ),
 }
 
 
