@@ -376,7 +376,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     "scheduler": (
         lambda: Layer(scheduler=None),
         scheduled,
-        "a scheduler is made or asked in the step at .*test_second_step.py:",
+        "option of the optimizer .* 'initial_lr' None and then a number of the step, expected a scheduler made before",
     ),
     "sign of an option": (Layer, betas, "option of the optimizer .* 'weight_decay' 0 and then -0.0"),
     "hook of a parameter": (Layer, hooked, "leaves a hook on a parameter, .* 'lin.weight'"),

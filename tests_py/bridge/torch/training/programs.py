@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ def _mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
 
-# A loop as nanoGPT's: accumulation by a switch of the wrapper, autocast, a rate by hand, a fused optimiser
+# A loop as nanoGPT's: accumulation by a switch of the wrapper, autocast, a fused optimiser; its rate is set before
 
 
 class _Block(nn.Module):
@@ -110,8 +109,6 @@ def _fused(model: Any) -> Any:
 
 
 def _gpt_step(model: Any, optimizer: Any, ids: Any) -> Any:
-    for group in optimizer.param_groups:
-        group["lr"] = 0.5 * (1.0 + math.cos(math.pi * 0.25)) * 1e-3
     for micro in range(2):
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = micro == 1

@@ -387,10 +387,11 @@ class StepCall:
             for key, value, now in changed_options(old, group):
                 if self.schedules.sets(key):
                     continue
+                then = "a number of the step" if _is_traced(now) else shown(now)
                 raise UnsupportedError(
                     f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
-                    f"{shown(key)} {shown(value)} and then {shown(now)}, expected a scheduler after the step, or a "
-                    "tensor as option"
+                    f"{shown(key)} {shown(value)} and then {then}, expected a scheduler made before the step, a rate "
+                    "that is set outside of it, or a tensor as option"
                 )
         found = []
         for p, values in self._optimizer.state.items():
