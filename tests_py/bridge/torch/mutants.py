@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,15 +38,18 @@ class Mutant:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """Inside, popsr has the fault."""
+        """Inside, popsr has the fault.
+
+        Raises:
+            AttributeError: a place has moved; a fault of a name that nothing reads would be none.
+        """
         with contextlib.ExitStack() as stack:
             for module, name, worse in self.places:
                 *path, last = name.split(".")
                 home: Any = importlib.import_module(f"popsr.bridge.{module}")
                 for each in path:
                     home = getattr(home, each)
-                new = worse(vars(home).get(last))
-                stack.enter_context(mock.patch.object(home, last, new, create=last not in vars(home)))
+                stack.enter_context(mock.patch.object(home, last, worse(inspect.getattr_static(home, last))))
             yield
 
 
@@ -79,10 +83,10 @@ def _by_value(key_of: Any) -> Any:
 def _without_writes(select: Any) -> Any:
     """Lose writes at places that differ between ranks."""
 
-    def worse(self: Any, nodes: Any, called: Any, selection: Any) -> Any:
+    def worse(self: Any, merged: Any, called: Any, selection: Any) -> Any:
         if not selection.writes:
-            return select(self, nodes, called, selection)
-        self._replace(nodes[0], called[0]["self"])
+            return select(self, merged, called, selection)
+        self._replace(merged, merged.args[0])
         return True
 
     return worse
@@ -119,7 +123,7 @@ def _at_backward(_ready: Any) -> Any:
     import torch
     import torch.distributed._functional_collectives as functional
 
-    def worse(self: Any, i: int) -> None:
+    def worse(self: Any, i: int, _added: Any) -> None:
         p = self._parameters[i]
         if self._wrapper.require_backward_grad_sync and p.grad is not None:
             with torch.no_grad():
@@ -134,44 +138,48 @@ def _as_they_are(_launched: Any) -> Any:
 
 MUTANTS = {
     "writes at places of ranks are lost": Mutant(
-        (("torch._varying", "Operands._select", _without_writes),), ("write",), seed=8
+        (("torch._ranks.varying", "Operands._select", _without_writes),), ("write",), seed=8
     ),
     "constants are compared by value": Mutant(
-        (("torch._varying", "key_of", _by_value), ("torch._merge", "key_of", _by_value)),
+        (("torch._ranks.varying", "key_of", _by_value), ("torch._ranks.merge", "key_of", _by_value)),
         ("constant",),
         seed=6,
     ),
     "shared memory is not followed": Mutant(
-        (("torch._leaves", "sharing", _never_shared),), ("shared storage",)
+        (("torch._states.leaves", "sharing", _never_shared),), ("shared storage",)
     ),
     "data that is set is lost": Mutant(
-        (("torch._watch", "_set_data", _nothing),), ("data replaced",), seed=2
+        (("torch._states.watch", "_set_data", _nothing),), ("data replaced",), seed=2
     ),
     "memory is taken to be zero": Mutant(
-        (("torch._uninitialised", "_Memory", _nothing_read),), ("uninitialised",)
+        (("torch._tracing.uninitialised", "_Memory", _nothing_read),), ("uninitialised",)
     ),
     "collectives are awaited at once": Mutant(
-        (("torch._collective_calls", "_is_synchronous", lambda _: lambda: True),), ("asynchronous",), seed=1
+        (("torch._tracing.collective_calls", "_is_synchronous", lambda _: lambda: True),),
+        ("asynchronous",),
+        seed=8,
     ),
     "seeds of generators are ignored": Mutant(
-        (("torch._generators", "Generators.drawn", _seeded_alike),), ("generator",), seed=1
+        (("torch._tracing.generators", "Generators.drawn", _seeded_alike),), ("generator",), seed=1
     ),
     "a step is traced once": Mutant(
-        (("torch._second_trace", "_check_same", _nothing),), ("python state",), seed=20
+        (("torch._states.second_trace", "_check_same", _nothing),), ("python state",), seed=20
     ),
-    "the environment has no rank": Mutant((("torch._ranks", "_launched", _as_they_are),), ("environment",)),
+    "the environment has no rank": Mutant(
+        (("torch._ranks.job", "_launched", _as_they_are),), ("environment",)
+    ),
     "wrappers decide in the backward pass": Mutant(
         (
-            ("torch._reducer", "Reducer._ready", _at_backward),
-            ("torch._reducer", "Reducer.check_end", _nothing),
-            ("torch._reducer", "Reducer._rebuild_buckets", _nothing),
+            ("torch._wrappers.reducer", "Reducer._ready", _at_backward),
+            ("torch._wrappers.reducer", "Reducer.check_end", _nothing),
+            ("torch._wrappers.reducer", "Reducer._rebuild_buckets", _nothing),
         ),
         ("no_sync",),
         "ddp, no broadcast",
         seed=5,
     ),
     "hooks of parameters are dropped": Mutant(
-        (("torch._hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
+        (("torch._states.hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
     ),
     "groups of one replica are ok": Mutant(
         (("_proof", "Proof.undeclared", lambda _: property(lambda self: ())),),
