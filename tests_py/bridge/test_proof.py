@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -319,7 +320,7 @@ def test_a_notebook_shows_causes_above_the_table() -> None:
         ),
     ],
 )
-def test_reductions_of_equal_values_are_named_in_words(reduction: str, verdict: str, text: str) -> None:
+def test_reductions_of_equal_values_are_named_in_words(reduction: Any, verdict: str, text: str) -> None:
     b = StepBuilder(4)
     with b:
         pairs = b.groups([0, 0, 1, 1])

@@ -267,12 +267,19 @@ class StepBuilder:
         Args:
             place: the line; None leaves the line that is.
             scope: names around it in the model, outermost first.
+        Raises:
+            ArgumentTypeError: ``place`` is not one.
         """
+        if place is not None and not isinstance(place, Place):
+            raise ArgumentTypeError(f"{self._where}: place is not a line of a program, got {shown(place)}")
+        names = read_items(f"{self._where}: scope", "names", scope, kind="names")
         before = self._within
         self._within = before if place is None else place.within
-        with at_place(place, scope):
-            yield
-        self._within = before
+        try:
+            with at_place(place, [read_text(f"{self._where}: scope", name) for name in names]):
+                yield
+        finally:
+            self._within = before
 
     def expect(self, path: str, t: Tensor, grouping: ReplicaGrouping) -> None:
         """Say that the rest of the step takes a value for equal in groups: a proof where it is not is not ok.

@@ -243,7 +243,7 @@ def _passes(
 
 
 class GradientReductions:
-    """What a step makes of its gradients: means or sums over replicas.
+    """Means or sums over replicas that a step makes of its gradients.
 
     Args:
         step: the step.

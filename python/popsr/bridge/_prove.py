@@ -168,14 +168,15 @@ def _is_of_jax(value: Any) -> bool:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The values in lists, tuples and dictionaries."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _leaves(each)
-    else:
-        yield value
+    """The values in lists, tuples and dictionaries, however deep; each of these is looked into once."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, (dict, list, tuple)):
+            yield each
+        elif id(each) not in seen:
+            seen.add(id(each))
+            waiting += reversed(each.values() if isinstance(each, dict) else each)
 
 
 def step_of(ir: Ir) -> BridgedStep:

@@ -87,7 +87,7 @@ class ProvedValue:
 
     @property
     def result(self) -> Tensor | None:
-        """What is written into a state, where the importer says it; of a result the value."""
+        """The value written into a state, where the importer says it; of a result the value."""
         return self._source.result
 
     @functools.cached_property
@@ -237,7 +237,7 @@ class SourceLine:
 
 
 def _suggestion(why: Explanation) -> str:
-    """What alone can cure a read that comes too early; other changes are advised by the proof once they were tried."""
+    """The one cure of a read that comes too early; the proof advises other changes once they were tried."""
     if why.root is None or why.root.kind != "uninitialised":
         return ""
     waits = "before wait()" in why.root.text

@@ -25,7 +25,7 @@ ROWS = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a step does.
+    """The parts of a step.
 
     Attributes:
         mesh: sizes of axes; over "model" two weights are cut, over the others the data.

@@ -15,7 +15,7 @@ __all__ = ["Followed", "differences", "follow"]
 
 @dataclass(frozen=True)
 class Followed:
-    """What came of a wrong step.
+    """The outcome of a wrong step.
 
     Attributes:
         recipe: the step.

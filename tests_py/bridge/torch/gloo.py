@@ -173,7 +173,8 @@ def _connected(rank: int, world: int, path: str) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
-    store = dist.FileStore(path, world)
+    made: Any = dist
+    store = made.FileStore(path, world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=_HANG)
     torch.manual_seed(0)
     try:

@@ -104,7 +104,7 @@ def _variants(proof: Proved) -> Iterator[Advice]:
     for each in variants:
         try:
             made = each.read()
-        except Exception:  # the framework refuses it: it is no cure
+        except Exception:  # refused by the framework, so no cure
             continue
         if _is_right(made, proof):
             yield Advice(each.text, made)
@@ -153,13 +153,13 @@ def _is_right(step: Step, before: Proved) -> bool:
 
 
 def _size(proof: Proved, each: Sequence[tuple[Insertion, Sequence[str]]]) -> tuple[int, int]:
-    """How many all-reduces there are, and the bytes that they reduce."""
+    """Number of all-reduces, and bytes that they reduce."""
     tensors = [proof.step.ir._tensor(insertion.tensor) for insertion, _ in each]
     return len(tensors), sum(t.nelms * t.dtype.as_numpy().itemsize for t in tensors)
 
 
 def _text(proof: Proved, each: Sequence[tuple[Insertion, Sequence[str]]]) -> str:
-    """What to do: a clause for each kind, groups and line."""
+    """A clause for each kind, groups and line of what to do."""
     clauses: dict[tuple[str, str, str, str, bool], list[str]] = {}
     for insertion, paths in each:
         kind = "mean" if insertion.kind == "mean" else "sum"

@@ -40,7 +40,7 @@ def test_cell(cell: Cell) -> None:
 
 @pytest.mark.parametrize("plant", PLANTS[1:])
 def test_planted_bug(plant: str) -> None:
-    """Each drifts on the ranks of some cells, and is no cell's "ok" then."""
+    """Plants drift on the ranks of some cells, which are not "ok" then."""
     cells = [dataclasses.replace(cell, plant=plant) for cell in SLICE[:: len(PLANTS)]]
     outcomes = judged(cells)
     for outcome in outcomes:

@@ -252,7 +252,7 @@ def one_of_two() -> Made:
 
 def ignored_buffer() -> Made:
     module = Counted()
-    vars(module)["_ddp_params_and_buffers_to_ignore"] = ["count"]
+    module.__dict__["_ddp_params_and_buffers_to_ignore"] = ["count"]
     model = DDP(module)
     return model, sgd(model), updated(changed_before)
 

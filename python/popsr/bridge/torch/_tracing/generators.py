@@ -57,7 +57,12 @@ def given_generator(op: Any, args: Any, options: Any) -> tuple[Any, Any, Any, An
     found: list[Any] = [each for each in (*args, *options.values()) if isinstance(each, torch.Generator)]
     if not found:
         options = {key: value for key, value in options.items() if key != "generator"}
-        return None, _without_generator(op) if "generator" in getattr(op, "_overloadname", "") else op, args, options
+        return (
+            None,
+            _without_generator(op) if "generator" in getattr(op, "_overloadname", "") else op,
+            args,
+            options,
+        )
     plain = [None if isinstance(each, torch.Generator) else each for each in args]
     others = {key: value for key, value in options.items() if not isinstance(value, torch.Generator)}
     default: Any = torch.default_generator
