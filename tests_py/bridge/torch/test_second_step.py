@@ -307,6 +307,29 @@ def drawn(m: Any, o: Any, x: Any) -> None:
         m.out.fill_(random.random())
 
 
+class Counter:
+    """A number that a function counts up."""
+
+    n = 0
+
+
+def _counting() -> Callable[[], None]:
+    counter = Counter()
+
+    def count() -> None:
+        counter.n += 1
+
+    return count
+
+
+HOOKS = [_counting()]
+
+
+def counted_in_a_list(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    HOOKS[0]()
+
+
 def scheduled(m: Any, o: Any, x: Any) -> None:
     trained(m, o, x)
     with warnings.catch_warnings():
@@ -373,6 +396,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     "type of a number": (lambda: Layer(scale=2.0), typed, DIFFERENT),
     "sign of a constant": (lambda: Layer(scale=0.0), constant, DIFFERENT),
     "random numbers of Python": (Layer, drawn, DIFFERENT),
+    "count of a function in a list": (Layer, counted_in_a_list, "changes 'counter.n' each time"),
     "scheduler": (
         lambda: Layer(scheduler=None),
         scheduled,

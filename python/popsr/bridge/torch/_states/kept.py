@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 from collections import OrderedDict, defaultdict, deque
@@ -227,8 +228,23 @@ def _variables(functions: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # of a cell that is still empty
                 found.append((cell, name, cell.cell_contents))
-        waiting += [value for *_, value in found if inspect.isfunction(value)]
+        waiting += [each for *_, value in found for each in _functions_in(value)]
         yield from found
+
+
+def _functions_in(value: Any) -> Iterator[Any]:
+    """A function, that of a method or a partial one, or those in a container."""
+    if isinstance(value, functools.partial):
+        value = value.func
+    if inspect.ismethod(value):
+        value = value.__func__
+    if inspect.isfunction(value):
+        yield value
+    elif isinstance(value, list):
+        yield from (each for each in list.__iter__(value) if inspect.isfunction(each))  # not a read of a log
+    elif type(value) in (*_CONTAINERS, tuple):
+        inner = value.values() if isinstance(value, dict) else value
+        yield from (each for each in inner if inspect.isfunction(each))
 
 
 def name_of_kept(model: Any, t: Any) -> str | None:
