@@ -34,6 +34,7 @@ class JaxOptions(_AllSteps, total=False):
     updates: Mapping[int, int] | None
     replicated: Sequence[str]
     unsupported: Unsupported
+    opaque: Mapping[str, str] | None
 
 
 class _Torch(_AllSteps, total=False):
