@@ -34,7 +34,7 @@ MAX_LINE = 200  # characters of a repr
 MAX_ROWS = 40  # of a table as text
 MAX_HTML = 20_000  # bytes
 MAX_LINES = 12  # sentences above a table
-MAX_SENTENCE = 400  # characters
+MAX_SENTENCE = 500  # characters
 _MAX_CELL = 60
 _STYLE = (
     ".popsr{font:13px/1.5 ui-monospace,monospace;color:inherit}"

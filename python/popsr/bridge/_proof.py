@@ -397,6 +397,8 @@ def _sections(proof: Proof) -> list[Section]:
     sections = []
     if proof.problems:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
+    if proof.advice:
+        sections.append(Section("Advice", ("tried",), [(str(each),) for each in proof.advice]))
     if proof.step.notes:
         sections.append(Section("Rests on", ("assumption",), [(text,) for text in proof.step.notes]))
     sections.append(Section("States", *_table(proof.states)))

@@ -247,15 +247,12 @@ def _suggestion(why: Explanation) -> str:
 def _part_of_sum(pending: PendingSum, value: ProvedValue) -> str:
     """The gradient of which each replica has a part, and where it is used as if it were whole."""
     whose = "its gradient" if pending.shape == value.shape else "a gradient"
+    used, nonlinear = short_place(pending.used), pending.nonlinear and short_place(pending.nonlinear)
     late = ""
-    if pending.nonlinear:
-        late = (
-            f"; {short_place(pending.nonlinear)} is not linear in it: a mean or sum after it comes too late"
-        )
-    return (
-        f"each replica has a part of {whose}, made at {short_place(pending.made)}, used at "
-        f"{short_place(pending.used)}{late}"
-    )
+    if nonlinear:
+        subject = ", which" if nonlinear == used else f"; {nonlinear}"
+        late = f"{subject} is not linear in it: a later sum is wrong"
+    return f"each replica has a part of {whose}, made at {short_place(pending.made)}, used at {used}{late}"
 
 
 def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:

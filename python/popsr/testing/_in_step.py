@@ -58,8 +58,8 @@ def assert_in_step(
     Returns:
         The proof, which is ``ok`` but for lints that are allowed.
     Raises:
-        OutOfStepError: it is not; also an AssertionError. The text names the first cause, the notes its lines and
-            the other causes, and ``proof`` has the rest.
+        OutOfStepError: it is not; also an AssertionError. The text names the first cause, the notes its lines,
+            the other causes and advice that was tried, and ``proof`` has the rest.
         Error: as ``popsr.prove`` raises.
     Example:
         >>> ir = popsr.Ir(replication=2)
@@ -84,6 +84,8 @@ def assert_in_step(
         error.add_note(f"  {line}")
     for text in problems[1:]:
         error.add_note(text)
+    for advice in proof.advice:
+        error.add_note(f"advice, tried: {advice}")
     error.add_note("all causes, states and lints as a page: error.proof.save_html('proof.html')")
     raise error
 
