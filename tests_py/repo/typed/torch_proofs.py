@@ -29,9 +29,7 @@ assert_type(assert_in_step(step, net, sgd, x, replicas=2, allow=("L6", "L7")), P
 popsr.prove(step, net, sgd, x, replicas=2, rank="first")  # E: call-overload: No overload variant
 popsr.prove(step, net, sgd, x, replicas=2, ranks="some")  # E: call-overload: No overload variant
 popsr.prove(step, net, sgd, x, replicas="2")  # E: call-overload: No overload variant
-popsr.prove(
-    step, net, sgd, x, replicas=2, mesh={"data": 2}, groups={}
-)  # E: call-overload: No overload variant
+popsr.prove(step, net, sgd, x, replicas=2, mesh={}, groups={})  # E: call-overload: No overload variant
 assert_in_step(step, net, sgd, x, replicas=2, unsupported="maybe")  # E: call-overload: No overload variant
 
 program = torch.export.export(net(), (x,))

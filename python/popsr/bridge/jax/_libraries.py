@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._refs import is_ref
 from popsr.errors import AttributeValueError
 
 __all__ = ["Form", "is_of_library", "plain_form"]
@@ -48,8 +49,11 @@ def plain_form(form: Form) -> Form:
 def _of_nnx(form: Form) -> Form:
     """Modules and optimisers are states: the function is given what they hold, and returns what it leaves in them."""
     nnx = sys.modules.get("flax.nnx")
-    nodes = [] if nnx is None else [n for n, arg in enumerate(form.args) if nnx.graph.is_graph_node(arg)]
-    if nnx is None or not nodes:
+    if nnx is None:
+        return form
+    is_node = nnx.graph.is_graph_node  # references of JAX count as nodes, and are read as they are
+    nodes = [n for n, arg in enumerate(form.args) if is_node(arg) and not is_ref(arg)]
+    if not nodes:
         return form
     if form.updates is not None:
         raise AttributeValueError(
