@@ -260,10 +260,20 @@ class _Join:
         return self._made[key]
 
     def _truth(self, way: _Way, number: int) -> Any:
-        """The node of a truth value that a way asked for."""
+        """The node of a truth value that a way asked for.
+
+        Raises:
+            UnsupportedError: it is computed after a collective that the ways do not share.
+        """
         outputs = _outputs(way.recorded.functional)
-        place = way.recorded.asked.index(number) - len(way.recorded.asked)
-        return self._mapped(way, outputs[place])
+        node = outputs[way.recorded.asked.index(number) - len(way.recorded.asked)]
+        if node in way.nodes and node not in way.values:
+            raise UnsupportedError(
+                f"{self._where}: a branch asks data at {shown_place(place_of_node(node))} after other collectives on "
+                "one way than on the other, got a truth value that is not known before them, expected the same "
+                "collectives up to the branch"
+            )
+        return self._mapped(way, node)
 
     def _unselected(self, values: Sequence[Any]) -> UnsupportedError:
         kinds = " and ".join(dict.fromkeys(_told(value) for value in values))
