@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr.bridge._replaced import replaced
+
 __all__ = ["other_values"]
 
 _DAY = 86_400
@@ -30,17 +32,11 @@ _OTHERS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 @contextlib.contextmanager
 def other_values(applies: Callable[[], bool]) -> Iterator[None]:
     """Inside, those functions give other values to calls of which ``applies`` is true when it is asked in them."""
-    kept = [(module, name, getattr(module, name)) for module, name, _ in _OTHERS]
-    try:
-        for module, name, other in _OTHERS:
-            setattr(module, name, _replaced(getattr(module, name), other, applies))
+    with replaced((m, name, _with_other(getattr(m, name), other, applies)) for m, name, other in _OTHERS):
         yield
-    finally:
-        for module, name, known in kept:
-            setattr(module, name, known)
 
 
-def _replaced(
+def _with_other(
     known: Callable[..., Any], other: Callable[[Any], Any], applies: Callable[[], bool]
 ) -> Callable[..., Any]:
     @functools.wraps(known)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._ranks.job import rank_of
 from popsr.errors import ReplicaError, UnsupportedError
@@ -87,19 +88,13 @@ def wrappers_made() -> Iterator[None]:
         with contextlib.suppress(TypeError) if is_of_devices else contextlib.nullcontext():
             check_hook(self, hook)
 
-    changed = [
+    changes = [
         (module, "_verify_param_shape_across_processes", lambda *_: None),
         (wrapper, "_passing_sync_batchnorm_handle", lambda *_: None),
         (wrapper, "_check_comm_hook", check),
     ]
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
-    try:
-        for owner, name, function in changed:
-            setattr(owner, name, function)
+    with replaced(changes):
         yield
-    finally:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
 
 
 def _mode() -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.kept import kept_attributes
@@ -155,25 +156,17 @@ class Schedules:
             if isinstance(each, type) and issubclass(each, lr_scheduler.LRScheduler)
         ]
         base: Any = lr_scheduler.LRScheduler
-        replaced: dict[str, Callable[..., Any]] = {
+        methods: dict[str, Callable[..., Any]] = {
             "step": lambda scheduler, *args, **_: self._step(scheduler, args, symbols),
             "get_last_lr": lambda scheduler: [group["lr"] for group in self._groups_of(scheduler)],
         }
-        kept = [
-            (kind, name, vars(kind)[name])
-            for kind in dict.fromkeys(kinds)
-            for name in replaced
-            if name in vars(kind)
-        ]
-        try:
-            for kind, name, _ in kept:
-                setattr(kind, name, replaced[name])
+        own = [(kind, name, methods[name]) for kind in kinds for name in methods if name in vars(kind)]
+        with replaced(own):
             base.__getattribute__ = _refusing
-            yield
-        finally:
-            del base.__getattribute__
-            for kind, name, function in kept:
-                setattr(kind, name, function)
+            try:
+                yield
+            finally:
+                del base.__getattribute__
 
     def _step(self, scheduler: Any, args: tuple[Any, ...], symbols: dict[Number, Any]) -> None:
         if args or type(scheduler).__name__ == "ReduceLROnPlateau":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.decompositions import fused_call, in_terms_of_others
 from popsr.errors import UnsupportedError
@@ -33,16 +34,12 @@ def capturable_anywhere() -> Iterator[None]:
     modules: list[Any] = [
         each for path, each in sys.modules.items() if path.startswith(start) and hasattr(each, name)
     ]
-    kept = [getattr(each, name) for each in modules]
-    try:
-        for each, function in zip(modules, kept, strict=True):
-            setattr(
-                each, name, lambda *args, function=function, **options: ["cpu", *function(*args, **options)]
-            )
+
+    def on_the_cpu_too(devices: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        return lambda *args, **options: ["cpu", *devices(*args, **options)]
+
+    with replaced((each, name, on_the_cpu_too(getattr(each, name))) for each in modules):
         yield
-    finally:
-        for each, function in zip(modules, kept, strict=True):
-            setattr(each, name, function)
 
 
 def watched(

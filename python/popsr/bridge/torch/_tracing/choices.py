@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, is_users, shown_place
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.errors import UnsupportedError
@@ -109,17 +110,17 @@ class Choices:
 
             return guard
 
-        try:
-            node.guard_bool, node.guard_int, node.guard_float = (
-                guard_bool,
-                number("guard_int"),
-                number("guard_float"),
-            )
-            with _formatted(), _extremes_traced():
-                yield
-        finally:
-            for name, function in kept.items():
-                setattr(node, name, function)
+        guards = {
+            "guard_bool": guard_bool,
+            "guard_int": number("guard_int"),
+            "guard_float": number("guard_float"),
+        }
+        with (
+            replaced((node, name, guard) for name, guard in guards.items()),
+            _formatted(),
+            _extremes_traced(),
+        ):
+            yield
 
     def _recorded(self, symbol: Any) -> tuple[Any, Any] | None:
         """The node of the graph that makes a number, and the number; None of one that is known."""
@@ -203,10 +204,5 @@ def _extremes_traced() -> Iterator[None]:
 
         return apply
 
-    try:
-        for name in pairs:
-            setattr(builtins, name, extreme(name))
+    with replaced((builtins, name, extreme(name)) for name in pairs):
         yield
-    finally:
-        for name, function in kept.items():
-            setattr(builtins, name, function)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._tracing.uninitialised import named_memory
@@ -92,15 +93,11 @@ def noted_reductions() -> Iterator[None]:
 
         return options
 
-    kept = {name: getattr(module, name) for name in _OPTIONS}
     try:
-        for name, make in kept.items():
-            setattr(module, name, noting(make))
-        yield
+        with replaced((module, name, noting(getattr(module, name))) for name in _OPTIONS):
+            yield
     finally:
         _last.clear()
-        for name, make in kept.items():
-            setattr(module, name, make)
 
 
 def _reduction() -> str:

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._notes import note_of, noted
 from popsr.bridge.torch._tracing.generators import Generators, state_of
@@ -134,14 +135,10 @@ def kept_generator() -> Iterator[None]:
         )
 
     state = torch.get_rng_state()
-    names = [(module, name) for module in (torch, torch.random) for name in ("initial_seed", "seed")]
-    kept = [getattr(module, name) for module, name in names]
+    modules = (torch, torch.random)
     try:
-        for module, name in names:
-            setattr(module, name, refuse)
-        _advance(torch.default_generator, f"{state_of(torch.default_generator)} as a step begins")
-        yield
+        with replaced((module, name, refuse) for module in modules for name in ("initial_seed", "seed")):
+            _advance(torch.default_generator, f"{state_of(torch.default_generator)} as a step begins")
+            yield
     finally:
         torch.set_rng_state(state)
-        for (module, name), function in zip(names, kept, strict=True):
-            setattr(module, name, function)

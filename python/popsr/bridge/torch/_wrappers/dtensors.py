@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
@@ -101,14 +102,8 @@ def _attention_refused() -> Iterator[None]:
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(_EXPERIMENTAL)]
     names = ("_context_parallel_buffers", "_enable_context_parallel_dispatcher_impl")
-    kept = [(m, name, getattr(m, name)) for m in modules for name in names if hasattr(m, name)]
-    try:
-        for module, name, _ in kept:
-            setattr(module, name, refuse)
+    with replaced((m, name, refuse) for m in modules for name in names if hasattr(m, name)):
         yield
-    finally:
-        for module, name, function in kept:
-            setattr(module, name, function)
 
 
 _EXPERIMENTAL = "torch.distributed.tensor.experimental"
@@ -132,11 +127,8 @@ def _shapes_unrecorded() -> Iterator[None]:
         with _disable_current_modes():
             return kept(self, schema)
 
-    setattr(members, name, propagate)
-    try:
+    with replaced([(members, name, propagate)]):
         yield
-    finally:
-        setattr(members, name, kept)
 
 
 @contextlib.contextmanager
@@ -158,9 +150,5 @@ def _numbers_hashed() -> Iterator[None]:
         except RuntimeError:
             return False
 
-    members: Any = OpSchema
-    members.__hash__, members.__eq__ = hashed, equal
-    try:
+    with replaced([(OpSchema, "__hash__", hashed), (OpSchema, "__eq__", equal)]):
         yield
-    finally:
-        members.__hash__, members.__eq__ = kept

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._states.hooks import (
     hooks_of,
@@ -129,39 +130,30 @@ def _objects_refused() -> Iterator[None]:
 
     named: dict[str, Callable[..., Any]] = {name: refusing(name.removeprefix("_")) for name in _OF_OBJECTS}
     named["monitored_barrier"] = barrier
-    kept = [
-        (module, name, getattr(module, name))
-        for module in (dist, distributed_c10d)
-        for name in named
-        if hasattr(module, name)
-    ]
-    try:
-        for module, name, _ in kept:
-            setattr(module, name, named[name])
+    modules = (dist, distributed_c10d)
+    with replaced(
+        (m, name, function) for m in modules for name, function in named.items() if hasattr(m, name)
+    ):
         yield
-    finally:
-        for module, name, function in kept:
-            setattr(module, name, function)
 
 
 @contextlib.contextmanager
 def _schedules_refused() -> Iterator[None]:
     """Refuse schedules of pipelines and averages of models, which a step calls without giving them to anyone."""
-    kept: list[tuple[Any, str, Any]] = []
+    changes: list[tuple[Any, str, Any]] = []
     for name, kind, method in (
         ("torch.distributed.pipelining.schedules", "_PipelineSchedule", "step"),
         ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "average_parameters"),
     ):
         base = getattr(sys.modules.get(name), kind, None)
         kinds: list[Any] = [] if base is None else [base, *_subclasses(base)]
-        kept += [(each, method, vars(each)[method]) for each in kinds if method in vars(each)]
-    try:
-        for owner, method, _ in kept:
-            setattr(owner, method, lambda self, *_, **__: check_read(self))
+        changes += [(each, method, _refused_method) for each in kinds if method in vars(each)]
+    with replaced(changes):
         yield
-    finally:
-        for owner, method, function in kept:
-            setattr(owner, method, function)
+
+
+def _refused_method(self: Any, *_: Any, **__: Any) -> None:
+    check_read(self)
 
 
 def _subclasses(kind: Any) -> Iterator[Any]:

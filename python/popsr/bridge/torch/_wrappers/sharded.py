@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._states.storage import aliases
 from popsr.errors import UnsupportedError
@@ -135,10 +136,7 @@ def reductions_followed(model: Any) -> Iterator[None]:
     """
     groups = _parameter_groups(model)
     params = [each for group in groups for each in group.fsdp_params]
-    with contextlib.ExitStack() as stack:
-        for owner, name, value in _replacements(params):
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
+    with replaced(_replacements(params)):
         for each in params:
             _bind(each)
         yield

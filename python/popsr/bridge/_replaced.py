@@ -1,0 +1,24 @@
+"""Attributes of frameworks that are others while a step is read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = ["replaced"]
+
+
+@contextlib.contextmanager
+def replaced(changes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Inside, attributes have other values; after it those that they had, however it ends.
+
+    Args:
+        changes: a module, class or object each, the name of an attribute that it has, and the value inside.
+    """
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in changes:
+            own = getattr(owner, "__dict__", {})
+            stack.callback(setattr, owner, name, own[name] if name in own else getattr(owner, name))
+            setattr(owner, name, value)
+        yield
