@@ -143,7 +143,7 @@ class Summary:
         )
 
     def _sentences(self) -> list[str]:
-        """Those that are shown, and the number of the others."""
+        """The sentences that are shown, and the number of the others."""
         more = len(self.sentences) - MAX_LINES
         shown = [one_line(each, MAX_SENTENCE) for each in self.sentences[:MAX_LINES]]
         return [*shown, f"… {more} more"] if more > 0 else shown

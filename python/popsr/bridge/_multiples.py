@@ -17,7 +17,7 @@ from popsr.ir import Ir
 from popsr.op import Op
 from popsr.replicas import Partition
 
-__all__ = ["GradientReductions", "multiples"]
+__all__ = ["GradientReductions", "Program", "Reduction", "multiples"]
 
 _THROUGH = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand", "negate"])
 _SCALED = frozenset(["mul", "div"])
@@ -31,7 +31,7 @@ _FOLLOWED = (
 """Ops that an update may apply to a gradient, element by element."""
 
 
-class _Reduction(NamedTuple):
+class Reduction(NamedTuple):
     """An all-reduce of a gradient, or of parts of a sum.
 
     Attributes:
@@ -53,16 +53,14 @@ def multiples(step: Step, derivatives: Derivatives) -> tuple[Lint, ...]:
     """Lints L11 about gradients that are reduced by another multiple than the others, and means in place of sums."""
     if not derivatives and not step.partial:
         return ()
-    program = _Program(step.ir)
+    program = Program(step.ir)
     found = [each for each in program.reductions() if each.op not in derivatives]
     lints = [
         _lint(step.ir, each, _of_parts(step.ir, each, step.partial[each.operand]))
         for each in found
         if each.mean and step.partial.get(each.operand) == each.group
     ]
-    gradients = [
-        each for each in found if program.producer(each.operand) in derivatives and program.states(step, each)
-    ]
+    gradients = [each for each in found if _is_of_gradient(each, program, step, derivatives)]
     for same in _passes(program, derivatives, gradients).values():
         both = {each.operand for each in same if each.mean} & {
             each.operand for each in same if each.mean is False
@@ -83,14 +81,15 @@ def multiples(step: Step, derivatives: Derivatives) -> tuple[Lint, ...]:
     return tuple(lints)
 
 
-class _Program:
+class Program:
     """The ops of a program by what they make and use."""
 
     def __init__(self, ir: Ir) -> None:
-        """Of all graphs."""
+        """The ops of all graphs."""
         self.ir = ir
         self.core = ir._core
         self._states: dict[int, str] = {}
+        self._constants: dict[int, bool] = {}
         self.kinds = [self.core.op_kind(op) for op in range(self.core.num_ops)]
 
     def producer(self, tensor: int) -> int:
@@ -108,7 +107,7 @@ class _Program:
                     found.setdefault(tensor, []).append(op)
         return found
 
-    def reductions(self) -> Iterator[_Reduction]:
+    def reductions(self) -> Iterator[Reduction]:
         """All sums and means over groups of several replicas."""
         for op, kind in enumerate(self.kinds):
             if kind != "replicated_all_reduce":
@@ -125,7 +124,7 @@ class _Program:
                 continue
             kinds = {before, after, "div" if attributes["op"] == "mean" else ""}
             mean = True if "div" in kinds else None if "mul" in kinds else False
-            yield _Reduction(op, grouping.partition, mean, operand, result)
+            yield Reduction(op, grouping.partition, mean, operand, result)
 
     def _source(self, tensor: int, size: int) -> tuple[int, str]:
         """The tensor that moves and scales lead back to, and the kind of the op that divides by a size."""
@@ -179,13 +178,20 @@ class _Program:
 
     def is_constant(self, tensor: int) -> bool:
         """True for constants, and for what is computed of them alone."""
-        op = self.producer(tensor)
-        if op < 0:
-            return self.core.tensor(tensor).kind == "constant"
-        inputs = [each for each in self.core.op_inputs(op) if each is not None]
-        return bool(inputs) and all(map(self.is_constant, inputs))
+        found, left = self._constants, [tensor]
+        while left:
+            op = self.producer(left[-1])
+            inputs = [] if op < 0 else [each for each in self.core.op_inputs(op) if each is not None]
+            unknown = [each for each in inputs if each not in found]
+            if unknown:
+                left += unknown
+                continue
+            each = left.pop()
+            is_one = op < 0 and self.core.tensor(each).kind == "constant"
+            found[each] = is_one or (bool(inputs) and all(found[operand] for operand in inputs))
+        return found[tensor]
 
-    def states(self, step: Step, reduction: _Reduction) -> list[str]:
+    def states(self, step: Step, reduction: Reduction) -> list[str]:
         """Paths of the states that are updated with a reduced gradient, element by element."""
         if not self._states:
             self._states = {each.result._id: each.path for each in step.states if each.result is not None}
@@ -211,8 +217,8 @@ class _Passes:
         derivatives: the ops.
     """
 
-    def __init__(self, program: _Program, derivatives: Iterable[int]) -> None:
-        """From the operands of each op."""
+    def __init__(self, program: Program, derivatives: Iterable[int]) -> None:
+        """Join ops by their operands."""
         self._parents: dict[int, int] = {}
         for op in derivatives:
             self._parents[op] = op
@@ -231,15 +237,20 @@ class _Passes:
 
 
 def _passes(
-    program: _Program, derivatives: Derivatives, gradients: list[_Reduction]
-) -> dict[tuple[int, Partition], list[_Reduction]]:
+    program: Program, derivatives: Derivatives, gradients: list[Reduction]
+) -> dict[tuple[int, Partition], list[Reduction]]:
     """Reductions over the same groups of gradients of the same backward pass."""
     passes = _Passes(program, derivatives) if len(gradients) > 1 else None
-    found: dict[tuple[int, Partition], list[_Reduction]] = {}
+    found: dict[tuple[int, Partition], list[Reduction]] = {}
     for each in gradients:
         first = 0 if passes is None else passes.of(program.producer(each.operand))
         found.setdefault((first, each.group), []).append(each)
     return found
+
+
+def _is_of_gradient(each: Reduction, program: Program, step: Step, derivatives: Derivatives) -> bool:
+    """True for a reduction of a gradient that states are updated with."""
+    return program.producer(each.operand) in derivatives and bool(program.states(step, each))
 
 
 class GradientReductions:
@@ -251,19 +262,17 @@ class GradientReductions:
     """
 
     def __init__(self, step: Step, derivatives: Derivatives) -> None:
-        """Of all gradients that states are updated with."""
-        self._program = program = _Program(step.ir)
+        """Reductions of all gradients that states are updated with."""
+        self._program = program = Program(step.ir)
         self._passes = _Passes(program, derivatives)
         self._found = [
             each
             for each in program.reductions()
-            if each.op not in derivatives
-            and program.producer(each.operand) in derivatives
-            and program.states(step, each)
+            if each.op not in derivatives and _is_of_gradient(each, program, step, derivatives)
         ]
 
     def like(self, gradient: int, groups: Partition) -> list[bool | None]:
-        """Of gradients of the same backward pass over the same groups: True for means, False for sums.
+        """Reductions of gradients of the same backward pass over the same groups: True for means, False for sums.
 
         Args:
             gradient: number of a tensor that a backward pass makes.
@@ -277,7 +286,7 @@ class GradientReductions:
         ]
 
 
-def _reduced_loss(program: _Program, derivatives: Derivatives, reduction: _Reduction) -> int | None:
+def _reduced_loss(program: Program, derivatives: Derivatives, reduction: Reduction) -> int | None:
     """The all-reduce that a backward pass begins with, as its loss is reduced over the same groups; else None."""
     seen, left = set(), [program.producer(reduction.operand)]
     while left:
@@ -294,18 +303,18 @@ def _reduced_loss(program: _Program, derivatives: Derivatives, reduction: _Reduc
     return None
 
 
-def _lint(ir: Ir, each: _Reduction, text: str) -> Lint:
+def _lint(ir: Ir, each: Reduction, text: str) -> Lint:
     op = Op(ir, each.op)
     size = max(len(block) for block in each.group.blocks)
     return Lint("L11", op, op.outputs[0], op.location, size, "replicas", text)
 
 
-def _whose(step: Step, program: _Program, each: _Reduction) -> str:
+def _whose(step: Step, program: Program, each: Reduction) -> str:
     paths = program.states(step, each)
     return f"'{paths[0]}'" if paths else f"'{Op(step.ir, each.op).outputs[0].name}'"
 
 
-def _unlike(step: Step, program: _Program, each: _Reduction, other: _Reduction, kind: str) -> str:
+def _unlike(step: Step, program: Program, each: Reduction, other: Reduction, kind: str) -> str:
     size = max(len(block) for block in each.group.blocks)
     much = f"{size} times" if kind == "times" else f"1/{size} of"
     here, there = ("sum", "mean") if kind == "times" else ("mean", "sum")
@@ -317,7 +326,7 @@ def _unlike(step: Step, program: _Program, each: _Reduction, other: _Reduction, 
     )
 
 
-def _of_mean_loss(step: Step, program: _Program, each: _Reduction, seed: int) -> str:
+def _of_mean_loss(step: Step, program: Program, each: Reduction, seed: int) -> str:
     size = max(len(block) for block in each.group.blocks)
     return (
         f"{_whose(step, program, each)} is updated with {size} times the gradient of the loss, which is reduced over "
@@ -325,7 +334,7 @@ def _of_mean_loss(step: Step, program: _Program, each: _Reduction, seed: int) ->
     )
 
 
-def _of_parts(ir: Ir, each: _Reduction, group: Partition) -> str:
+def _of_parts(ir: Ir, each: Reduction, group: Partition) -> str:
     size = max(len(block) for block in group.blocks)
     made = ir._core.tensor(each.operand).producer
     place = "" if made is None else f" at {short_place(ir._core.location_of(made))}"

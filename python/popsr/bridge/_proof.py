@@ -154,11 +154,11 @@ class Proof(Judged):
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        hints = () if self.ok else self.step.hints
-        return (*hints, *texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+        causes = (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+        return (*self.step.hints, *causes) if causes else ()
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
-        """Those that a state which drifts or starts apart does not say already."""
+        """Lints that a state which drifts or starts apart does not say already."""
         pending = {id(each.pending_lint) for each in (*self.drifting, *self.unequal)}
         apart = {each.path for each in (*self.drifting, *self.undeclared)}
         variables = {each.source for each in self.step.states if each.path in apart}

@@ -10,7 +10,7 @@ from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import LINEAR, Derivatives
-from popsr.bridge._multiples import _Program, _Reduction
+from popsr.bridge._multiples import Program, Reduction
 from popsr.op import Op
 
 __all__ = ["SUSPICIOUS", "Redundancy"]
@@ -98,11 +98,11 @@ class Redundancy:
         return dataclasses.replace(lint, text=text)
 
     @functools.cached_property
-    def _program(self) -> _Program:
-        return _Program(self._step.ir)
+    def _program(self) -> Program:
+        return Program(self._step.ir)
 
     @functools.cached_property
-    def _reductions(self) -> Mapping[int, _Reduction]:
+    def _reductions(self) -> Mapping[int, Reduction]:
         return {each.op: each for each in self._program.reductions()}
 
     def _is_mean(self, op: int) -> bool:
@@ -113,7 +113,7 @@ class Redundancy:
         return self._program.core.op_attributes(op).get("op") == "mean"
 
     def _covers(self, op: int, *, only_means: bool) -> Callable[[int], bool]:
-        """Of an op: whether it is a reduction, or a mean, over all replicas that another one reduces over."""
+        """Whether an op is a reduction, or a mean, over all replicas that this one reduces over."""
         mine = self._reductions.get(op)
 
         def covers(other: int) -> bool:
@@ -133,7 +133,7 @@ class Redundancy:
 
     @functools.cached_property
     def _callers(self) -> Mapping[int, Sequence[int]]:
-        """By tensor that a graph returns the ops that run the graph."""
+        """The ops that run a graph, by each tensor that the graph returns."""
         found: dict[int, list[int]] = {}
         for op in self._program.core.ops_with_graphs():
             for graph in Op(self._step.ir, op).called_graphs:
@@ -176,7 +176,7 @@ class Redundancy:
         return is_gradient and any(self._program.kinds[each] in _REDUCTIONS for each in seen)
 
 
-def _producers(program: _Program, op: int) -> list[int]:
+def _producers(program: Program, op: int) -> list[int]:
     """The ops that make the operands of one."""
     operands: Iterable[int | None] = program.core.op_inputs(op)
     found = (program.producer(each) for each in operands if each is not None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from popsr.bridge._advice._edited import Insertion, writes_operand
 from popsr.bridge._advice._seeds import is_mean_loss
 from popsr.bridge._derivatives import Derivatives
-from popsr.bridge._multiples import GradientReductions
+from popsr.bridge._multiples import GradientReductions, Program
 from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
 
@@ -109,12 +109,7 @@ def partial_insertions(proof: Proved) -> list[tuple[Insertion, Sequence[str]]]:
     step, facts = proof.step, proof.facts
     if step.derivatives or not step.partial:
         return []
-    core = step.ir._core
-    users: dict[int, set[int]] = {}
-    for op in range(core.num_ops):
-        for t in core.op_inputs(op):
-            if t is not None:
-                users.setdefault(t, set()).add(op)
+    core, users = step.ir._core, Program(step.ir).users
     summed = {
         core.op_inputs(op)[0] for op in range(core.num_ops) if core.op_kind(op) == "replicated_all_reduce"
     }

@@ -66,7 +66,7 @@ def with_values(closed_jaxpr: Any) -> tuple[Any, list[int]]:
 
 
 def with_values_inside(jaxpr: Any, consts: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The same of an open jaxpr, with its constants as first arguments."""
+    """Values in place of references in an open jaxpr, with its constants as first arguments."""
     arguments = jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
     closed = with_values(_closed(arguments, []))[0]
     return closed.jaxpr, [*consts]

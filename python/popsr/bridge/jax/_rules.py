@@ -151,7 +151,7 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
 
 
 ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
-"""By name of a primitive without a rule: a function of the equation to all that its results follow from."""
+"""Functions of an equation to all that its results follow from, by name of a primitive without a rule."""
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}

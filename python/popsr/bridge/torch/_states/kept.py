@@ -61,9 +61,6 @@ def kept_variables(model: Any, step: Any) -> Iterator[None]:
             _keep(value, kept)
         elif _is_of_user(value):
             _keep(vars(value), kept)
-    own = getattr(inspect.unwrap(step), "__self__", None)
-    if _is_of_user(own):
-        _keep(vars(own), kept)
     values += [each for each in variables if type(each[2]) is list]
     try:
         for holder, key, value in variables:
@@ -122,9 +119,6 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
             add_plain("", {name: value}, found)
         elif _is_of_user(value) and not isinstance(value, type(model)):
             add_plain(f"{name}.", vars(value), found)
-    own = getattr(inspect.unwrap(step), "__self__", None)
-    if _is_of_user(own):
-        add_plain("self.", vars(own), found)
     return found
 
 
@@ -180,6 +174,7 @@ for _name in (
 
 
 def add_plain(prefix: str, items: Mapping[Any, Any], found: dict[str, Hashable]) -> None:
+    """Add numbers and texts among some items, and those in lists and dictionaries of them, whose lengths count, too."""
     waiting = [(f"{prefix}{name}", value) for name, value in items.items()]
     seen: set[int] = set()
     while waiting:
@@ -208,43 +203,46 @@ def functions_of(model: Any, step: Any) -> list[Any]:
 
 def captured(functions: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Variables around functions of the user and those that they call, with their names; of methods their object."""
-    functions = list(functions)
-    yield from (("self", each.__self__) for each in functions if inspect.ismethod(each))
     for _, key, value in _variables(functions):
         yield key, value
 
 
 def _variables(functions: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
     """Variables around functions: captured ones, and those of their modules; where they are, their name and value."""
-    waiting, seen = list(functions), set[int]()
+    waiting, seen = list(functions), set[tuple[int, int]]()
     while waiting:
         function = waiting.pop()
+        own = getattr(function, "__self__", None)
+        identity = id(getattr(function, "__func__", function)), id(own)
         code = getattr(function, "__code__", None)
-        if code is None or id(function) in seen or not is_users(code.co_filename):
+        if code is None or identity in seen or not is_users(code.co_filename):
             continue
-        seen.add(id(function))
+        seen.add(identity)
         names = [name for name in code.co_names if name in function.__globals__]
         found = [(function.__globals__, name, function.__globals__[name]) for name in names]
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # of a cell that is still empty
                 found.append((cell, name, cell.cell_contents))
+        if own is not None:
+            found.append(({}, "self", own))
         waiting += [each for *_, value in found for each in _functions_in(value)]
         yield from found
 
 
 def _functions_in(value: Any) -> Iterator[Any]:
-    """A function, that of a method or a partial one, or those in a container."""
+    """A function or method, that of a partial one, or those in a container."""
     if isinstance(value, functools.partial):
         value = value.func
-    if inspect.ismethod(value):
-        value = value.__func__
-    if inspect.isfunction(value):
+    inner: Iterable[Any] = ()
+    if inspect.isfunction(value) or inspect.ismethod(value):
         yield value
     elif isinstance(value, list):
-        yield from (each for each in list.__iter__(value) if inspect.isfunction(each))  # not a read of a log
+        inner = list.__iter__(value)  # not a read of a log
     elif type(value) in (*_CONTAINERS, tuple):
         inner = value.values() if isinstance(value, dict) else value
-        yield from (each for each in inner if inspect.isfunction(each))
+    for each in inner:
+        if not isinstance(each, (*_CONTAINERS, tuple)):
+            yield from _functions_in(each)
 
 
 def name_of_kept(model: Any, t: Any) -> str | None:
