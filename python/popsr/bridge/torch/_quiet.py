@@ -13,10 +13,14 @@ _TRACES = "torch.__trace"
 
 @contextlib.contextmanager
 def without_debug_lines() -> Iterator[None]:
-    """Keep them from handlers such as pytest's, which shows all lines of a test that fails."""
+    """Keep them from handlers such as pytest's, which shows all lines of a test that fails.
+
+    Torch asks for handlers alone, and makes a stack trace for each line where there is one.
+    """
     logger = logging.getLogger(_TRACES)
-    disabled, logger.disabled = logger.disabled, True
+    kept = logger.disabled, logger.handlers
+    logger.disabled, logger.handlers = True, []
     try:
         yield
     finally:
-        logger.disabled = disabled
+        logger.disabled, logger.handlers = kept

@@ -8,41 +8,54 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from popsr.bridge.torch._tracing.numbers import Numbers
 
 __all__ = ["plain_ops"]
 
-_NUMBERS = (int, float, bool, str, complex, type(None))
+_CONSTANTS = (int, float, bool, str, complex, type(None))
 
 
 class _Other(Exception):
     """An operand is neither a traced tensor nor a number."""
 
 
-def plain_ops(
-    table: Mapping[Any, Callable[..., Any]] | None = None,
-) -> contextlib.AbstractContextManager[Any]:
-    """Inside, plain ops are recorded by the ``make_fx`` around it, the others handed on to it.
+@contextlib.contextmanager
+def plain_ops(table: Mapping[Any, Callable[..., Any]] | None = None) -> Iterator[None]:
+    """Inside, plain ops and numbers are recorded by the ``make_fx`` around it, the others handed on to it.
 
     Args:
         table: decompositions that this ``make_fx`` applies.
     """
+    numbers = Numbers()
+    with numbers.traced(), _mode(table or {}, numbers):
+        yield
+
+
+def _mode(decompositions: Mapping[Any, Callable[..., Any]], numbers: Numbers) -> Any:
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx.experimental import proxy_tensor as tracing
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    decompositions = table or {}
     device_of = torch.ops.prim.device.default
+    item_of = torch.ops.aten._local_scalar_dense.default
+    without_functions: Any = torch._C.DisableTorchFunction  # modes of the step's own calls, which this is none of
     plain_types = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
     def node_of(value: Any, tracer: Any) -> Any:
         kind = type(value)
-        if kind in _NUMBERS or isinstance(value, plain_types):
+        if kind in _CONSTANTS or isinstance(value, plain_types):
             return value
         if kind is list or kind is tuple:
             return kind([node_of(each, tracer) for each in value])
+        if kind is torch.SymFloat:
+            node = numbers.node_of(value, tracer)
+            if node is None:
+                raise _Other
+            return node
         slot = tracer.tensor_tracker.get(value) if isinstance(value, FakeTensor) else None
         if slot is None or slot.constant is not None:
             raise _Other
@@ -58,7 +71,7 @@ def plain_ops(
             if op in decompositions:
                 with self:
                     return decompositions[op](*args, **options)
-            if not _is_plain(op):
+            if not _is_plain(op) and op is not item_of:
                 return op(*args, **options)
             mode = tracing.get_proxy_mode()
             if mode is None:  # DTensor asks for shapes of tensors that nobody records
@@ -71,8 +84,16 @@ def plain_ops(
                 )
             except _Other:
                 return op(*args, **options)
+            if op is item_of:
+                t = args[0]
+                if t.dtype.is_floating_point and t.constant is None:
+                    return numbers.read(op, operands[0][0], tracer, t.fake_mode.shape_env)
+                return op(*args, **options)
+            if torch.SymFloat in map(type, (*args, *options.values())) and _is_pointwise(op):
+                args = tuple(map(_any_number, args))
+                options = {name: _any_number(value) for name, value in options.items()}
             node = tracer.create_node("call_function", op, *operands, tracer.graph._target_to_str(_name(op)))
-            with tracing.disable_proxy_modes_tracing():
+            with without_functions(), tracing.disable_proxy_modes_tracing():
                 made = op(*args, **options)
             proxy = tracer.proxy(node)
             if isinstance(made, FakeTensor):
@@ -83,6 +104,21 @@ def plain_ops(
             return made
 
     return PlainOps()
+
+
+def _any_number(value: Any) -> Any:
+    """A number in place of a symbol, for shapes and types that are those of any number."""
+    import torch
+
+    return 0.5 if type(value) is torch.SymFloat else value
+
+
+@functools.cache
+def _is_pointwise(op: Any) -> bool:
+    """True for ops whose shapes and types do not depend on numbers."""
+    import torch
+
+    return torch.Tag.pointwise in op.tags
 
 
 @functools.cache
