@@ -23,8 +23,9 @@ from popsr.bridge.torch._states.same_graph import Rows, difference
 from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._states.storage import check_constants, check_writes
 from popsr.bridge.torch._states.watch import fake_mode_of
-from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, WritesOutside, record
+from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, record
 from popsr.bridge.torch._tracing.choices import MOST_WAYS, Choices, next_scripts
+from popsr.bridge.torch._tracing.watcher import WritesOutside
 from popsr.errors import UnsupportedError
 
 __all__ = ["record_steps"]

@@ -20,24 +20,22 @@ from popsr.bridge.torch._locations import (
     place_of_error,
     place_of_node,
     shown_place,
-    stack_trace,
 )
-from popsr.bridge.torch._modules import current_module, noted_module
-from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._ranks.same import GraphKey
 from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._tracing.asynchronous import Pending
 from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
-from popsr.bridge.torch._tracing.collective_calls import functional_collective, noted_reductions
+from popsr.bridge.torch._tracing.collective_calls import noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
-from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_generator
+from popsr.bridge.torch._tracing.generators import Drawn, Generators
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
+from popsr.bridge.torch._tracing.watcher import WritesOutside, watcher, writes_constant, written_by
 from popsr.errors import Error, UnsupportedError
 
-__all__ = ["Recorded", "WayEnds", "WritesOutside", "functional", "primitive", "record", "resolve_writes"]
+__all__ = ["Recorded", "WayEnds", "functional", "primitive", "record", "resolve_writes"]
 
 
 @dataclass
@@ -87,20 +85,6 @@ class WayEnds(Exception):
         self.told = told
 
 
-class WritesOutside(Exception):
-    """A step writes a tensor that no input stands for.
-
-    Args:
-        tensor: the tensor.
-        told: the error if it is found nowhere.
-    """
-
-    def __init__(self, tensor: Any, told: Error) -> None:
-        """A write."""
-        super().__init__(str(told))
-        self.tensor, self.told = tensor, told
-
-
 def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices) -> Recorded:
     """First pass: the graph of a function of tensors that returns tensors, with its writes.
 
@@ -116,7 +100,6 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    watcher = _watcher()
     found = Recorded(None)
     generators = Generators(function)
 
@@ -125,13 +108,10 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
         with contextlib.ExitStack() as stack:
             pending = Pending()
             stack.callback(pending.close)
-            for each in (
-                plain_ops(),
-                watcher(found.groups, pending, Draws(generators)),
-                noted_reductions(),
-                synchronised_norms(),
-            ):
-                stack.enter_context(each)
+            call = stack.enter_context(plain_ops())
+            stack.enter_context(watcher(found.groups, pending, Draws(generators), call))
+            stack.enter_context(noted_reductions())
+            stack.enter_context(synchronised_norms())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_without_onednn())
             stack.enter_context(_storages_of_one_size())
@@ -228,16 +208,6 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         core._set_mkldnn_enabled(enabled)
-
-
-def _on_the_cpu(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with ``cpu`` in place of ``cpu:0``, which for torch is the same and for fake tensors is not."""
-    import torch
-
-    device = options.get("device")
-    if device is None or device.type != "cpu" or device.index is None:
-        return options
-    return {**options, "device": torch.device("cpu")}
 
 
 _FAKES = "torch._subclasses.meta_utils"
@@ -339,8 +309,8 @@ def _check_constants(module: Any) -> None:
         schema = getattr(node.target, "_schema", None)
         if schema is None or node.op != "call_function":
             continue
-        if any(each in constants for each in _written(node.target, node.args)):
-            raise _writes_constant(node.target, place_of_node(node))
+        if any(each in constants for each in written_by(node.target, node.args)):
+            raise writes_constant(node.target, place_of_node(node))
         if (
             schema.returns
             and schema.returns[0].alias_info is not None
@@ -348,53 +318,6 @@ def _check_constants(module: Any) -> None:
             and node.args[0] in constants
         ):
             constants.add(node)
-
-
-def _called(op: Any, args: Any, options: Any) -> Any:
-    return op(*args, **options)
-
-
-def _written(op: Any, args: Sequence[Any]) -> Iterator[Any]:
-    """The operands that an op writes."""
-    schema = getattr(op, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return
-    for argument, value in zip(schema.arguments, args, strict=False):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from value if isinstance(value, list | tuple) else [value]
-
-
-def _check_operands(op: Any, values: Any, place: Place | None) -> None:
-    """Refuse objects of torch's core that a graph cannot keep: they crash the process once it is forgotten.
-
-    Raises:
-        UnsupportedError: with the line.
-    """
-    import torch
-
-    for value in values:
-        if isinstance(value, list | tuple):
-            _check_operands(op, value, place)
-        elif isinstance(value, torch.Generator | torch.Stream | torch.Event | torch.UntypedStorage):
-            raise UnsupportedError(
-                f"bridge.torch: {op} at {shown_place(place)} is given a {type(value).__name__}, expected tensors and "
-                "numbers"
-            )
-
-
-def _is_outside(value: Any) -> bool:
-    """True for a tensor that is not traced: of no class that dispatches by itself."""
-    import torch
-
-    plain: Any = torch.Tensor.__torch_dispatch__
-    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is plain
-
-
-def _writes_constant(op: Any, place: Place | None) -> UnsupportedError:
-    return UnsupportedError(
-        f"bridge.torch: a tensor from outside of the step is written at {shown_place(place)}, got {op}, expected "
-        "parameters, buffers of the model or state of the optimizer"
-    )
 
 
 def _is_dense(t: Any) -> bool:
@@ -414,66 +337,3 @@ def _told(error: Exception, place: Place | None = None) -> Error:
         )
     told = " ".join(str(error).split())
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
-
-
-def _watcher() -> Callable[[dict[str, tuple[int, ...]], Pending, Draws], Any]:
-    """The mode of the first pass; made in a function as its base is torch's."""
-    import torch
-    import torch.fx.traceback as notes
-    from torch.distributed.tensor import DTensor
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    core: Any = torch._C
-    sequence_number = core._autograd._get_sequence_nr
-    running_node = core._current_autograd_node
-    device_of = torch.ops.prim.device.default
-
-    class Watcher(TorchDispatchMode):
-        supports_higher_order_operators = True  # branches and loops are recorded as they stand
-
-        def __init__(self, groups: dict[str, tuple[int, ...]], pending: Pending, draws: Draws) -> None:
-            super().__init__()
-            self._groups, self._pending, self._draws = groups, pending, draws
-            self._places: dict[int, tuple[Place | None, str]] = {}
-
-        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if op is device_of:
-                return op(*args)
-            options = _on_the_cpu(kwargs or {})
-            place, module = self._place()
-            if place is not None:
-                notes.current_meta["stack_trace"] = stack_trace(place)
-            backward = noted_backward() if running_node() is not None else contextlib.nullcontext()
-            with backward, noted_module(module):
-                return self._recorded(op, types, args, options, place)
-
-        def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
-            if any(issubclass(each, DTensor) for each in types):
-                return NotImplemented  # what it calls on local tensors comes here, too
-            if str(op) == "aten.record_stream.default":
-                return None  # of memory that is used on two streams, not of values
-            generator, op, args, options = given_generator(op, args, options)
-            _check_operands(op, (*args, *options.values()), place)
-            written = list(_written(op, args))
-            for each in filter(_is_outside, written):
-                raise WritesOutside(each, _writes_constant(op, place))
-            if self._pending and written and op.namespace != "c10d":
-                self._pending.note_writes(written)
-            if generator is not None or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()):
-                with self._draws.noted(op, (args, options), generator):
-                    return in_terms_of_others(op, args, options, _called)
-            if op.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
-                return functional_collective(op, args, options, self._groups, self._pending)
-            return in_terms_of_others(op, args, options, _called)
-
-        def _place(self) -> tuple[Place | None, str]:
-            """The line and the module that are running; in a backward pass those whose gradient is computed."""
-            node = running_node()
-            if node is not None:
-                return self._places.get(node._sequence_nr()) or (current_place(), "")
-            here = current_place(), current_module()
-            if here[0] is not None:
-                self._places.setdefault(sequence_number() - 1, here)
-            return here
-
-    return Watcher

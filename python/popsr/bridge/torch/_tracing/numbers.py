@@ -1,8 +1,8 @@
 """Numbers of the data in Python, such as ``step.item()`` and what an optimiser computes of it, as nodes of a graph.
 
 Torch keeps an expression of sympy for each of them, to decide shapes and guards, which takes longer than all the rest.
-Floating-point numbers decide neither, so each is a symbol of its own here. No two are taken for equal, whatever they are
-computed from: NaN is not equal to itself.
+Floating-point numbers decide neither, so each is a symbol of its own here. No two are taken for equal, whatever they
+are computed from: NaN is not equal to itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _COMPARED = {
     operator.gt: "Gt",
     operator.ge: "Ge",
 }
-_symbols = itertools.count(1_000_000)  # torch counts its own from 0; a number of the trace before is none of this one
+_symbols = itertools.count(
+    1_000_000
+)  # torch counts its own from 0; a number of the trace before is none of this one
 
 
 class Numbers:
