@@ -38,6 +38,9 @@ def key_of(value: Any, of_node: Callable[[Any], Hashable] = id) -> Hashable:
         value: numbers, texts, tensors and types of torch, nodes, graph modules, in lists and dicts.
         of_node: the key of a node.
     """
+    kind = type(value)
+    if kind is int or kind is str or kind is bool or value is None:
+        return (kind.__name__, value)
     import torch
 
     if isinstance(value, torch.fx.Node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -173,22 +174,32 @@ def aliases(nodes: Sequence[Any]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]
     roots: dict[Any, Any] = {}
     written: list[tuple[Any, Any]] = []
     for node in nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None and node.op == "call_function" and node.args and node.args[0] in roots:
-            roots[node] = roots[node.args[0]]  # a part of a list of views
-        for number, argument in enumerate(schema.arguments if schema is not None else ()):
-            info = argument.alias_info
-            value = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
-            for each in value if isinstance(value, list | tuple) else [value]:
-                if info is None or not hasattr(each, "op"):
-                    continue
-                if info.is_write:
-                    written.append((roots[each], node))
-                roots.setdefault(node, roots[each])
-        if str(node.target) == "aten.set_.source_Tensor":
-            roots[node] = roots[node.args[1]]
+        if node.op == "call_function":
+            operands = _aliased_operands(node.target)
+            if operands is None and node.args and node.args[0] in roots:
+                roots[node] = roots[node.args[0]]  # a part of a list of views
+            for number, name, is_write in operands or ():
+                value = node.args[number] if number < len(node.args) else node.kwargs.get(name)
+                for each in value if isinstance(value, list | tuple) else [value]:
+                    if not hasattr(each, "op"):
+                        continue
+                    if is_write:
+                        written.append((roots[each], node))
+                    roots.setdefault(node, roots[each])
+            if operands and str(node.target) == "aten.set_.source_Tensor":
+                roots[node] = roots[node.args[1]]
         roots.setdefault(node, node)
     return roots, written
+
+
+@functools.cache
+def _aliased_operands(op: Any) -> list[tuple[int, str, bool]] | None:
+    """Place and name of the operands that an op writes, or makes views of, and if it writes; None without a schema."""
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return None
+    infos = [(i, each.name, each.alias_info) for i, each in enumerate(schema.arguments)]
+    return [(number, name, info.is_write) for number, name, info in infos if info is not None]
 
 
 def check_constants(leaves: Sequence[Any], module: Any, where: str) -> None:

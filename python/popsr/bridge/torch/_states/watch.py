@@ -64,17 +64,19 @@ def watched(
     names = {id(p): name for p, name in parameters.items()}
     mode = next(filter(None, map(fake_mode_of, traced)), None)
 
-    def current(value: Any, func: Any) -> Any:
+    def current(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             of = fake_mode_of(value)
-            return kept(value) if of is not None and of is not mode and func not in metadata else value
+            return kept(value) if of is not None and of is not mode else value
         if type(value) in (list, tuple):
-            return type(value)(current(each, func) for each in value)
+            return type(value)(current(each) for each in value)
         return value
 
     class Watched(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             options = kwargs or {}
+            if func in metadata:
+                return func(*args, **options)
             if func in gradients and id(args[0]) in names:
                 raise UnsupportedError(
                     f"trace_step: a parameter that is not the model's in this step is used at "
@@ -82,8 +84,8 @@ def watched(
                     "that the step is given, which the step before has not made anew"
                 )
             if mode is not None:
-                args = current(tuple(args), func)
-                options = {key: current(value, func) for key, value in options.items()}
+                args = current(tuple(args))
+                options = {key: current(value) for key, value in options.items()}
             if func in factories and isinstance(args[0], numbers):
                 is_float = isinstance(args[0], torch.SymFloat)
                 kind = torch.get_default_dtype() if is_float else torch.int64

@@ -206,7 +206,7 @@ def reachable(root: Any) -> Iterator[Any]:
         seen.add(id(value))
         yield value
         if not isinstance(value, torch.Generator):
-            waiting += [each for each in _referents(value) if not isinstance(each, _PLAIN)]
+            waiting += [each for each in _referents(value) if not issubclass(type(each), _PLAIN)]
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None), types.ModuleType, types.BuiltinFunctionType)
