@@ -35,6 +35,7 @@ from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_gene
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
+from popsr.bridge.torch._versions import entered, note_constants
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "WayEnds", "WritesOutside", "functional", "primitive", "record", "resolve_writes"]
@@ -127,7 +128,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
             stack.callback(pending.close)
             for each in (
                 plain_ops(),
-                watcher(found.groups, pending, Draws(generators)),
+                entered(watcher(found.groups, pending, Draws(generators))),
                 noted_reductions(),
                 synchronised_norms(),
             ):
@@ -269,6 +270,8 @@ def _storages_of_one_size() -> Iterator[None]:
 def _plain_arguments(module: Any) -> None:
     """Let the placeholders be the arguments, without the structure that torch puts around them."""
     import torch
+
+    note_constants(module)
 
     module.graph._codegen = torch.fx.graph.CodeGen()
     module.recompile()

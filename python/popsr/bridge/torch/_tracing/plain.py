@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from popsr.bridge.torch._versions import entered
+
 __all__ = ["plain_ops"]
 
 _NUMBERS = (int, float, bool, str, complex, type(None))
@@ -82,7 +84,7 @@ def plain_ops(
                 tracing.track_tensor_tree(made, proxy, constant=None, tracer=tracer)
             return made
 
-    return PlainOps()
+    return entered(PlainOps())
 
 
 @functools.cache
