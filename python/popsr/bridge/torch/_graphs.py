@@ -69,7 +69,8 @@ def from_export(
             "an export without dynamic_shapes"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch about its own calls
+        for kind in (FutureWarning, UserWarning):
+            warnings.simplefilter("ignore", kind)  # of torch about its own calls
         program = program.run_decompositions(decompositions())
     module, signature = program.graph_module, program.graph_signature
     simplify(module)

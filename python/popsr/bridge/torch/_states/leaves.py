@@ -112,8 +112,9 @@ def prepare_optimizer(optimizer: Any, where: str) -> None:
         try:
             for p in params:
                 p.grad = torch.zeros_like(p)
-            count = len(inspect.signature(initialise).parameters) - 1
-            initialise({**group, "params": params}, *[[] for _ in range(count)])
+            own = {**group, "params": params}
+            lists = list(inspect.signature(initialise).parameters)[1:]
+            initialise(own, *(own[name] if isinstance(own.get(name), bool) else [] for name in lists))
         finally:
             for p, grad in zip(params, grads, strict=True):
                 p.grad = grad

@@ -15,7 +15,8 @@ __all__ = ["Rows", "difference"]
 _ABSENT = "gradient"
 _ZEROED = "aten.zero_.default"
 _ADDED = ("aten.add.Tensor", "aten.add_.Tensor")
-_STOLEN = ("aten.detach.default", "aten.clone.default")
+_DETACHED = "aten.detach.default"
+_STOLEN = (_DETACHED, "aten.clone.default")
 
 
 class Rows:
@@ -99,6 +100,9 @@ class Rows:
             gone = [n for n in node.all_input_nodes if keys.get(n) == _ABSENT]
             if gone and (name == _ZEROED or self._is_view(node, gone[0])):
                 keys[node] = _ABSENT
+                continue
+            if name == _DETACHED and str(node.args[0].target) == _DETACHED:
+                keys[node] = keys[node.args[0]]  # older versions record one detach once for each mode around it
                 continue
             if node.op == "placeholder":
                 row: Hashable = ("input", paths[node], _kind_of(node))

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.promises import Promise
 from popsr.bridge.torch._tracing.uninitialised import named_memory
+from popsr.bridge.torch._versions import work_of_fakes
 from popsr.errors import UnsupportedError
 
 __all__ = ["Pending", "Write", "flat_tensors"]
@@ -79,7 +80,9 @@ def _work_class() -> Any:
     """The class of handles; made in a function as its base is torch's."""
     import torch
 
-    class Work(torch._C._distributed_c10d.FakeWork):
+    base, _ = work_of_fakes()
+
+    class Work(base):  # type: ignore[misc]
         def __init__(
             self, pending: Pending, name: str, operands: Sequence[Any], writes: Sequence[Write]
         ) -> None:

@@ -33,6 +33,9 @@ from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.bridge.torch._tracing.watcher import WritesOutside, watcher, writes_constant, written_by
+=======
+from popsr.bridge.torch._versions import entered, note_constants
+>>>>>>> versions
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "WayEnds", "functional", "primitive", "record", "resolve_writes"]
@@ -109,7 +112,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
             pending = Pending()
             stack.callback(pending.close)
             call = stack.enter_context(plain_ops())
-            stack.enter_context(watcher(found.groups, pending, Draws(generators), call))
+            stack.enter_context(entered(watcher(found.groups, pending, Draws(generators), call)))
             stack.enter_context(noted_reductions())
             stack.enter_context(synchronised_norms())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -239,6 +242,8 @@ def _storages_of_one_size() -> Iterator[None]:
 def _plain_arguments(module: Any) -> None:
     """Let the placeholders be the arguments, without the structure that torch puts around them."""
     import torch
+
+    note_constants(module)
 
     module.graph._codegen = torch.fx.graph.CodeGen()
     module.recompile()

@@ -10,6 +10,7 @@ from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._tracing.uninitialised import named_memory
+from popsr.bridge.torch._versions import work_of_fakes
 from popsr.errors import UnsupportedError
 
 __all__ = ["functional_collective", "noted_reductions"]
@@ -64,16 +65,16 @@ def _group(given: Any) -> Any:
 
 def _done(writes: Sequence[Write]) -> Any:
     """The handle of a collective whose results are there."""
-    import torch
-
+    kind, _ = work_of_fakes()
     for t, new in writes:
         t.copy_(new)
-    return torch._C._distributed_c10d.FakeWork()
+    return kind()
 
 
 def _is_synchronous() -> bool:
-    """True if the caller says that it does not go on before the results are there."""
-    return bool(_last) and not _last[0].asyncOp
+    """True if the caller says that it does not go on before the results are there, and may not wait for the handle."""
+    _, is_done = work_of_fakes()
+    return is_done and bool(_last) and not getattr(_last[0], "asyncOp", True)
 
 
 _REDUCTIONS = ("AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "ReduceScatterOptions")

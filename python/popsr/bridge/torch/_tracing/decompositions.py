@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from popsr.bridge.torch._versions import update_of_adam
 from popsr.errors import UnsupportedError
 
 __all__ = ["decompositions", "fused_call", "in_terms_of_others"]
@@ -217,9 +218,8 @@ def _update_of(name: str) -> Callable[..., None]:
         from torch.optim.adagrad import adagrad
 
         return functools.partial(adagrad, foreach=False, fused=False)
-    from torch.optim.adam import adam
-
-    return functools.partial(adam, foreach=False, fused=False, decoupled_weight_decay=name == "_fused_adamw_")
+    adam = update_of_adam(decoupled=name == "_fused_adamw_")
+    return functools.partial(adam, foreach=False, fused=False)
 
 
 def _sgd(params: Any, grads: Any, buffers: Any, *, is_first_step: bool, **options: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._versions import sends_buffers
 from popsr.bridge.torch._wrappers.buckets import hook_of
 from popsr.errors import UnsupportedError
 
@@ -96,7 +97,7 @@ _SWITCHES = "require_backward_grad_sync, require_forward_param_sync"
 
 def _switches(wrapper: Any) -> tuple[bool, bool]:
     """Switches that one step leaves for the next; whether buffers are sent counts where there are some."""
-    sends = wrapper.forward_sync_buffers and any(True for _ in wrapper.module.buffers())
+    sends = sends_buffers(wrapper) and any(True for _ in wrapper.module.buffers())
     return wrapper.require_backward_grad_sync, bool(wrapper.require_forward_param_sync and sends)
 
 
