@@ -55,8 +55,13 @@ def _states(cell: Cell, model: Any, optimizer: Any) -> Rows:
     names = {p: name for name, p in model.named_parameters()}
     for p, values in optimizer.state.items():
         tensors |= {f"optimizer.{names[p]}.{key}": t for key, t in values.items() if torch.is_tensor(t)}
-    means = getattr(model, "average", None) or []
-    tensors |= {f"average of {name}": mean for name, mean in zip(names.values(), means, strict=bool(means))}
+    tensors |= {f"average[{name!r}]": mean for name, mean in getattr(model, "average", {}).items()}
+    if cell.rule.scaler:
+        tensors["scaler.scale"] = optimizer.scaler._scale
+        tensors["scaler.growth_tracker"] = optimizer.scaler._growth_tracker
+    if cell.rule.scheduler:
+        (group,) = optimizer.param_groups
+        tensors["optimizer.param_groups[0].lr"] = torch.tensor(group["lr"], dtype=torch.float64)
     return {name: (_place(cell, name, t), gloo.bits(t)) for name, t in tensors.items()}
 
 
@@ -138,6 +143,8 @@ def judge(cell: Cell, claims: Claims, ranks: list[tuple[list[Rows], str]]) -> Ou
     outcome = Outcome(cell, claims, next((error for _, error in ranks if error), ""))
     if outcome.raised:
         return outcome
+    unread = set(ranks[0][0][0]) - set(claims.labels)
+    assert claims.refused or not unread, (cell, unread)
     for number, states in enumerate(zip(*(found for found, _ in ranks), strict=True)):
         for path in states[0]:
             rows = [each[path] for each in states]
