@@ -158,19 +158,28 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     return found
 
 
-def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
-    """Add the graph without writes, or that of a rank which recorded the same ops.
+def resolve_writes(
+    ways: Sequence[Recorded], inputs: Sequence[Any], others: Iterable[Sequence[Recorded]]
+) -> None:
+    """Add the graphs without writes to the ways of a rank, or those of a rank which recorded the same ops on all ways.
 
-    Process groups are then named as that rank names them.
+    Process groups are then named as that rank names them, on all ways.
     """
-    key = found.key = GraphKey(found.module)
+    keys = [GraphKey(way.module) for way in ways]
     for other in others:
-        if other.key is not None and other.key.rows == key.rows:
-            found.functional = other.functional
-            pairs = zip(other.key.groups, key.groups, strict=True)
-            found.groups = found.groups | {theirs: found.groups[own] for theirs, own in pairs}
+        if [key.rows for key in keys] != [each.key.rows for each in other if each.key is not None]:
+            continue
+        names = {
+            (theirs, way.groups[own])
+            for way, key, each in zip(ways, keys, other, strict=True)
+            for theirs, own in zip(each.key.groups if each.key else (), key.groups, strict=True)
+        }
+        if len(dict(names)) == len(names):
+            for way, each in zip(ways, other, strict=True):
+                way.functional, way.key, way.groups = each.functional, each.key, way.groups | dict(names)
             return
-    found.functional = functional(found.module, inputs)
+    for way, key in zip(ways, keys, strict=True):
+        way.functional, way.key = functional(way.module, inputs), key
 
 
 def primitive(module: Any, inputs: Sequence[Any]) -> Any:
