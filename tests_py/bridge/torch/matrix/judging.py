@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from popsr.errors import Error  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 from tests_py.bridge.torch.matrix.cells import Cell  # noqa: E402
 
-__all__ = ["STEPS", "Claims", "Outcome", "judge", "judged", "proved", "real"]
+__all__ = ["STEPS", "Claims", "Outcome", "judge", "judged", "proved", "real", "summary"]
 
 STEPS = 3
 """Steps that real ranks run."""
@@ -168,7 +167,13 @@ def judged(cells: Iterable[Cell]) -> list[Outcome]:
     return [judge(cell, proved(cell), gloo.run(cell.form.world, real, cell)) for cell in cells]
 
 
-def reason(text: str) -> str:
-    """An error without lines and values, so that those of one kind read alike."""
-    text = re.sub(r"\S*\.py(:\d+)?(, line \d+)?", "LINE", text)
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "NAME", text))[:150]
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """Cells and states that drift on ranks, and those of them that no proof names."""
+    read = [each for each in outcomes if not each.raised and not each.claims.refused]
+    drift = [each for each in read if each.drifts]
+    states = [(path in each.claims.drifting) for each in drift for path in each.drifts]
+    return (
+        f"{len(read)} cells read; ranks drift in {len(drift)}, of which {sum(each.claims.ok for each in drift)} ok; "
+        f"{len(states)} states drift, of which {len(states) - sum(states)} not named; "
+        f"{sum(len(each.false) for each in read)} claims refuted"
+    )

@@ -31,7 +31,7 @@ from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
 from popsr.bridge.torch._tracing.collective_calls import functional_collective, noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
-from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_generator
+from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_generator, state_of
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
@@ -50,6 +50,7 @@ class Recorded:
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
         drawn: draws from generators that ops are given.
+        end: state of torch's own generator after the step.
         results: names of what the step returns, after the states.
         outcomes: the ways that Python took where it asked data.
         asked: numbers of the truth values that decided, which the graph returns last.
@@ -62,6 +63,7 @@ class Recorded:
     functional: Any = None
     key: GraphKey | None = None
     drawn: Drawn | None = None
+    end: str = ""
     results: list[str] = field(default_factory=list)
     outcomes: tuple[bool, ...] = ()
     asked: list[int] = field(default_factory=list)
@@ -111,6 +113,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     Raises:
         UnsupportedError: Python's control flow or a shape depends on the data.
     """
+    import torch
     import torch.fx.traceback as notes
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -143,7 +146,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     with notes.preserve_node_meta(), graphs_without_code(True), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
-            found.drawn = generators.drawn()
+            found.drawn, found.end = generators.drawn(), state_of(torch.default_generator)
         except (Error, NewNumbers, WritesOutside):
             raise
         except Exception as error:
@@ -285,6 +288,7 @@ def _plain_arguments(module: Any) -> None:
 
 def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **options: Any) -> Any:
     """Trace a graph once more, on fake tensors; ops keep their lines."""
+    import torch
     import torch
     import torch.fx.traceback as notes
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
