@@ -191,6 +191,11 @@ def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
     return loss
 
 
+def rated_by_data(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    optimizer.param_groups[0]["lr"] = x.sum().item()
+    return models.plain_step(model, optimizer, x, y)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -235,7 +240,13 @@ def scheduled(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
         (
             lambda: bridge.trace_step(scheduled, models.mlp(), sgd, *models.labelled(0), replicas=2),
             UnsupportedError,
-            "the step changes an option of the optimizer that is not a tensor, got 'lr' 0.1 and then 0.05",
+            r"""the step changes "optimizer.param_groups\[0\]\['lr'\]" each time, got 0.05 and then 0.025""",
+        ),
+        (
+            lambda: bridge.trace_step(rated_by_data, models.mlp(), sgd, *models.labelled(0), replicas=2),
+            UnsupportedError,
+            "sets an option of the optimizer to what depends on data or is of another kind, got 'lr' 0.1 and then a "
+            "number of the step",
         ),
     ],
 )

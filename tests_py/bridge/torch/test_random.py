@@ -10,7 +10,7 @@ import pytest
 
 import popsr.bridge.torch as bridge
 from popsr.bridge.torch._rules import RULES
-from popsr.errors import ReplicaError
+from popsr.errors import ReplicaError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -138,6 +138,35 @@ def test_seeds_that_the_step_sets_apart() -> None:
         ReplicaError, match=r"ranks that share 'random seed' seed generators apart .*test_random.py:\d+"
     ):
         bridge.trace_step(seeded_by_rank, Masked(), None, X, replicas=2, equal=["x", "random seed"])
+
+
+def seeded_by_rank_for_the_next(model: Any, x: Any) -> Any:
+    made = nn.functional.dropout(x)
+    torch.manual_seed(torch.distributed.get_rank())
+    return made
+
+
+def seeded_where_data_says(model: Any, x: Any) -> Any:
+    made = nn.functional.dropout(x)
+    if x.sum() > 0:
+        torch.manual_seed(3)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "text"),
+    [
+        (
+            seeded_by_rank_for_the_next,
+            ReplicaError,
+            r"ranks that share 'random seed' seed generators apart before .*test_random.py:\d+",
+        ),
+        (seeded_where_data_says, UnsupportedError, "got other draws or seeds on one way than on the other"),
+    ],
+)
+def test_seeds_of_the_next_step(step: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        bridge.trace_step(step, Masked(), None, X, replicas=2, equal=["random seed"])
 
 
 def test_the_generator_of_torch_stays_as_it_is() -> None:

@@ -148,6 +148,7 @@ def _trace_ranks(
     if len(numbers) > 1 and not isinstance(model, torch.nn.Module):
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
+    resolved: list[list[Recorded]] = []
     leaves: dict[int, list[Leaf]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     for rank in reversed(numbers):
@@ -161,9 +162,8 @@ def _trace_ranks(
             call = _call(step, *made, batch, rank, where)
             with modules_named(call.model):
                 ways, inputs = record_steps(call, where)
-            others = [way for each in recorded.values() for way in each.ways]
-            for way in ways:
-                resolve_writes(way, inputs, others)
+            resolve_writes(ways, inputs, resolved)
+            resolved.append(ways)
             found = recorded[rank] = join(ways, call.labels(), where)
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
@@ -198,7 +198,7 @@ def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
             if texts[0] != texts[1]:
                 raise UnsupportedError(
                     f"{where}: ranks 0 and {rank} hold different tensors, got {texts[0]} and {texts[1]}, expected the "
-                    "same names, shapes and types on all ranks"
+                    "same names, shapes and types on all ranks, and as many steps of schedulers"
                 )
 
 
@@ -262,7 +262,7 @@ def _built(
             owners = labels.get(leaf.owner) or [None] * world
             placed = leaf.layout is not None and len(each) == world
             own = [other.label() for other in each] if placed else values.labels()
-            if leaf.role == "number":
+            if leaf.origin is not None:
                 own = [other.origin for other in each] * (world // len(each))
             labels[leaf.path] = list(zip(owners, own, strict=True))
             apart = not placed and len(set(labels[leaf.path])) > len(set(owners))

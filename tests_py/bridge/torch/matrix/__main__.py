@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests_py.bridge.torch.matrix.cells import CELLS, PLANTS
-from tests_py.bridge.torch.matrix.judging import judged
+from tests_py.bridge.torch.matrix.judging import judged, summary
 from tests_py.bridge.torch.matrix.table import ON_PAGE, REFUSED, state_of, table
 
 _STRIDE = 5
@@ -23,22 +23,29 @@ def main() -> None:
         "--kept", type=Path, help="file of outcomes, of which those that are read are not run again"
     )
     parser.add_argument("--minutes", type=float, default=1e9, help="after which no more cells are run")
+    parser.add_argument(
+        "--cells", type=int, default=len(CELLS), help="number of cells, spread over all kinds"
+    )
     asked = parser.parse_args()
     kept = json.loads(asked.kept.read_text()) if asked.kept and asked.kept.exists() else {}
     first = time.time()
-    for cell in (cell for k in range(_STRIDE) for cell in CELLS[k::_STRIDE]):  # early ones are of all kinds
+    outcomes = []
+    spread = [cell for k in range(_STRIDE) for cell in CELLS[k::_STRIDE]]  # early ones are of all kinds
+    for cell in spread[: asked.cells]:
         key = " / ".join((cell.model, cell.parallel, cell.optimizer, asked.plant))
         if state_of(kept.get(key, "")) not in ("", REFUSED) or time.time() - first > 60 * asked.minutes:
             continue
         began = time.process_time()
         (outcome,) = judged([dataclasses.replace(cell, plant=asked.plant)])
         kept[key] = outcome.text
+        outcomes.append(outcome)
         print(f"{time.process_time() - began:.1f} s  {key}: {outcome.text}", flush=True)
         for name in ("false", "drifts", "alarms"):
             if getattr(outcome, name):
                 print(f"    {name}: {getattr(outcome, name)[:4]}", flush=True)
         if asked.kept:
             asked.kept.write_text(json.dumps(kept, indent=1))
+    print(summary(outcomes))
     if not asked.plant:
         texts = [kept.get(" / ".join((each.model, each.parallel, each.optimizer, "")), "") for each in CELLS]
         ON_PAGE.write(table(texts))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from popsr.errors import Error  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 from tests_py.bridge.torch.matrix.cells import Cell  # noqa: E402
 
-__all__ = ["STEPS", "Claims", "Outcome", "judge", "judged", "proved", "real"]
+__all__ = ["STEPS", "Claims", "Outcome", "judge", "judged", "proved", "real", "summary"]
 
 STEPS = 3
 """Steps that real ranks run."""
@@ -55,8 +54,13 @@ def _states(cell: Cell, model: Any, optimizer: Any) -> Rows:
     names = {p: name for name, p in model.named_parameters()}
     for p, values in optimizer.state.items():
         tensors |= {f"optimizer.{names[p]}.{key}": t for key, t in values.items() if torch.is_tensor(t)}
-    means = getattr(model, "average", None) or []
-    tensors |= {f"average of {name}": mean for name, mean in zip(names.values(), means, strict=bool(means))}
+    tensors |= {f"average[{name!r}]": mean for name, mean in getattr(model, "average", {}).items()}
+    if cell.rule.scaler:
+        tensors["scaler.scale"] = optimizer.scaler._scale
+        tensors["scaler.growth_tracker"] = optimizer.scaler._growth_tracker
+    if cell.rule.scheduler:
+        (group,) = optimizer.param_groups
+        tensors["optimizer.param_groups[0].lr"] = torch.tensor(group["lr"], dtype=torch.float64)
     return {name: (_place(cell, name, t), gloo.bits(t)) for name, t in tensors.items()}
 
 
@@ -138,6 +142,8 @@ def judge(cell: Cell, claims: Claims, ranks: list[tuple[list[Rows], str]]) -> Ou
     outcome = Outcome(cell, claims, next((error for _, error in ranks if error), ""))
     if outcome.raised:
         return outcome
+    unread = set(ranks[0][0][0]) - set(claims.labels)
+    assert claims.refused or not unread, (cell, unread)
     for number, states in enumerate(zip(*(found for found, _ in ranks), strict=True)):
         for path in states[0]:
             rows = [each[path] for each in states]
@@ -161,7 +167,13 @@ def judged(cells: Iterable[Cell]) -> list[Outcome]:
     return [judge(cell, proved(cell), gloo.run(cell.form.world, real, cell)) for cell in cells]
 
 
-def reason(text: str) -> str:
-    """An error without lines and values, so that those of one kind read alike."""
-    text = re.sub(r"\S*\.py(:\d+)?(, line \d+)?", "LINE", text)
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "NAME", text))[:150]
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """Cells and states that drift on ranks, and those of them that no proof names."""
+    read = [each for each in outcomes if not each.raised and not each.claims.refused]
+    drift = [each for each in read if each.drifts]
+    states = [(path in each.claims.drifting) for each in drift for path in each.drifts]
+    return (
+        f"{len(read)} cells read; ranks drift in {len(drift)}, of which {sum(each.claims.ok for each in drift)} ok; "
+        f"{len(states)} states drift, of which {len(states) - sum(states)} not named; "
+        f"{sum(len(each.false) for each in read)} claims refuted"
+    )

@@ -157,8 +157,9 @@ class Experts(nn.Module):
         whole = self.tokens(tokens).flatten(0, 1)
         x, shares = self.part(whole), self.part(self.router(whole).softmax(-1))
         weights, chosen = shares.t().topk(2)  # each expert takes two tokens of each rank
-        sent = x[chosen.flatten()]
-        made = self.exchanged(F.relu(self.expert(self.exchanged(sent)))) * weights.flatten()[:, None]
+        sent = x[chosen.flatten()].to(self.expert.weight.dtype)
+        made = self.exchanged(F.relu(self.expert(self.exchanged(sent)))).to(x.dtype)
+        made = made * weights.flatten()[:, None]
         x = self.whole(x.index_add(0, chosen.flatten(), made))
         return self.head(x).view(*tokens.shape, -1)
 

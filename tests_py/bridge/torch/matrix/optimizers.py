@@ -84,7 +84,7 @@ class Optimizer:
         if self.scheduler:
             optimizer.scheduler = self.scheduler(optimizer)
         if self.average:
-            model.average = [p.detach().clone() for p in model.parameters()]
+            model.average = {name: p.detach().clone() for name, p in model.named_parameters()}
         return optimizer
 
     def backward(self, optimizer: Any, loss: Any) -> None:
@@ -96,7 +96,7 @@ class Optimizer:
         if self.scaler:
             optimizer.scaler.unscale_(optimizer)
         if self.clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         if self.scaler:
             optimizer.scaler.step(optimizer)
             optimizer.scaler.update()
@@ -106,8 +106,8 @@ class Optimizer:
             optimizer.scheduler.step()
         if self.average:
             with torch.no_grad():
-                for mean, p in zip(model.average, model.parameters(), strict=True):
-                    mean.lerp_(p, 0.1)
+                for name, p in model.named_parameters():
+                    model.average[name].lerp_(p, 0.1)
 
 
 def _torch(name: str, **options: Any) -> Callable[[Any], Any]:

@@ -19,7 +19,7 @@ from torch.optim import swa_utils  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 from tests_py.bridge.torch.claims import fixed  # noqa: E402
 
-__all__ = ["CASES", "DRIFTING", "OPTIMISERS", "WORLD", "Case", "batch_of", "run_rank"]
+__all__ = ["CASES", "DRIFTING", "OPTIMISERS", "WORLD", "Case", "Net", "average", "batch_of", "run_rank"]
 
 WORLD = 2
 optim: Any = torch.optim
@@ -34,12 +34,14 @@ class Case:
         model: makes the module.
         optimizer: makes the optimiser of a module.
         around: the tensors outside of the model that are states, by path; called after the steps.
+        overflows: True if gradients of the third step are not finite.
     """
 
     step: Callable[..., Any]
     optimizer: Callable[[Any], Any]
     around: Callable[[], dict[str, Any]] = field(default=dict)
     model: Callable[[], Any] = lambda: Net()
+    overflows: bool = True
 
 
 class Net(nn.Module):
@@ -104,7 +106,9 @@ FORMS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "Adafactor": {"": [{}]},
 }
 OPTIMISERS: dict[str, Case] = {
-    f"{name} {options} {form}": Case(trained, of_all(getattr(optim, name), **options, **form))
+    f"{name} {options} {form}": Case(
+        trained, of_all(getattr(optim, name), **options, **form), overflows=False
+    )
     for name, kinds in FORMS.items()
     for kind, rows in kinds.items()
     for options in rows
@@ -132,6 +136,32 @@ def scheduled(make: Callable[[Any], Any], optimizer: Callable[[Any], Any]) -> Ca
         return o.scheduler.get_last_lr()[0]
 
     return Case(step, with_scheduler)
+
+
+def scheduled_where(holds: Callable[[Any], Any], *, reduces: bool) -> Case:
+    """A scheduler steps where something holds of the data, of this rank or of all."""
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        seen = x.sum()
+        if reduces:
+            dist.all_reduce(seen)
+        if holds(seen):
+            o.scheduler.step()
+
+    made = scheduled(lambda o: schedulers.ExponentialLR(o, 0.5), of_all(optim.SGD, lr=0.1))
+    return Case(step, made.optimizer)
+
+
+def rated(rate: Callable[[], float]) -> Case:
+    """The step sets the rate anew."""
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        for group in o.param_groups:
+            group["lr"], group["betas"] = rate(), (0.8, 0.9)
+        trained(m, o, x)
+
+    return Case(step, groups(optim.AdamW), overflows=False)
 
 
 def scaled(
@@ -273,6 +303,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "scheduler of each rank": lambda: scheduled(
         lambda o: schedulers.LambdaLR(o, lambda e: 1 / (1 + dist.get_rank() * e)), of_all(optim.SGD, lr=0.1)
     ),
+    "scheduler of this rank's data": lambda: scheduled_where(lambda s: s > 3, reduces=False),
+    "scheduler of all data": lambda: scheduled_where(lambda s: s > 3, reduces=True),
+    "rate set anew": lambda: rated(lambda: 0.05),
+    "rate of each rank": lambda: rated(lambda: 0.05 * (1 + dist.get_rank())),
     "scaler": lambda: scaled(of_all(optim.AdamW)),
     "scaler, fused": lambda: scaled(of_all(optim.AdamW, fused=True)),
     "scaler, clipped": lambda: scaled(of_all(optim.SGD, lr=0.1, momentum=0.9), clips=True),
@@ -293,7 +327,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "ASGD": lambda: Case(trained, groups(optim.ASGD, t0=2.0)),
     "Adafactor": lambda: Case(trained, groups(optim.Adafactor)),
 }
-DRIFTING = ("scheduler of each rank", "scaler, local check", "skipped on this rank")
+DRIFTING = (
+    "scheduler of each rank",
+    "scheduler of this rank's data",
+    "rate of each rank",
+    "scaler, local check",
+    "skipped on this rank",
+)
 """Cases in which real ranks go apart."""
 
 
@@ -304,7 +344,7 @@ def run_rank(name: str, times: int) -> list[dict[str, gloo.Bits]]:
     optimizer = case.optimizer(model)
     found = []
     for time in range(times):
-        case.step(model, optimizer, batch_of(dist.get_rank(), time, overflows=name in CASES))
+        case.step(model, optimizer, batch_of(dist.get_rank(), time, overflows=case.overflows))
         around = {path: gloo.bits(t) for path, t in case.around().items()}
         found.append(gloo.states(model, optimizer) | around)
     return found

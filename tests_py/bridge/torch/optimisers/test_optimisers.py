@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from tests_py.bridge.torch.optimisers.cases import (  # noqa: E402
     DRIFTING,
     OPTIMISERS,
     WORLD,
+    Net,
+    average,
     batch_of,
     run_rank,
     trained,
@@ -61,7 +64,7 @@ def check(name: str) -> None:
         ]
         rough = 0.02 if "autocast" in name else None  # sums of bf16 are not in torch's order
         for time in range(times):
-            rows = np.stack([batch_of(rank, time, overflows=name in CASES).numpy() for rank in range(WORLD)])
+            rows = np.stack([batch_of(rank, time, overflows=case.overflows).numpy() for rank in range(WORLD)])
             got = made.run({"x": rows})
             for path, bits in real[0][time].items():
                 label = proof.value(path).proved.labels
@@ -144,7 +147,55 @@ def asks_each(m: Any, o: Any, x: Any) -> None:
             m.out.bias.data.add_(1)
 
 
+def sets(*rates: Callable[[float], float | None]) -> Callable[..., None]:
+    """A step that sets the rate before and after its scheduler does."""
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        for number, rate in enumerate(rates):
+            for group in o.param_groups:
+                group["lr"] = group["lr"] if rate is None else rate(group["lr"])
+            if number == 0:
+                o.scheduler.step()
+
+    return step
+
+
+def own(_rate: float) -> float:
+    return 0.1 * (1 + dist.get_rank())
+
+
+def changes_scheduler(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.scheduler.step()
+    o.scheduler.lr_lambdas = [lambda e: 0.5 ** (e * dist.get_rank())]
+
+
+def changes_list_of_scheduler(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.scheduler.step()
+    o.scheduler.lr_lambdas[0] = lambda e: 0.5 ** (e * dist.get_rank())
+
+
+def writes_rate(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.param_groups[0]["lr"].mul_(1 + dist.get_rank())
+    o.scheduler.step()
+
+
+BESIDE = r"sets an option of the optimizer that its scheduler sets, too, got 'optimizer.param_groups\[0\].lr"
 REFUSED = {
+    "rate before a scheduler": (sets(own), BESIDE),
+    "rate after a scheduler": (sets(None, own), BESIDE),
+    "rate times that of a scheduler": (sets(lambda rate: rate * own(rate)), BESIDE),
+    "scheduler changed": (
+        changes_scheduler,
+        "a scheduler is made or changed in the step at .* got 'lr_lambdas'",
+    ),
+    "list of a scheduler": (
+        changes_list_of_scheduler,
+        "a scheduler is made or asked in the step at .* got 'lr_lambdas'",
+    ),
     "count of a scheduler": (
         reads_count,
         "a scheduler is made or asked in the step at .* got 'last_epoch' of LambdaLR",
@@ -179,6 +230,45 @@ def test_refused(name: str) -> None:
         bridge.trace_step(step, model, with_schedulers, torch.ones(3, 4), replicas=WORLD)
     assert not LOG
     assert STATE == {"step": 0}
+
+
+def test_tensor_beside_scheduler() -> None:
+    model = CASES["groups"]().model
+
+    def optimizer(m: Any) -> Any:
+        made = torch.optim.SGD(m.parameters(), lr=torch.tensor(0.1))
+        made.scheduler = torch.optim.lr_scheduler.ExponentialLR(made, 0.5)
+        return made
+
+    with pytest.raises(UnsupportedError, match=BESIDE):
+        bridge.trace_step(writes_rate, model, optimizer, torch.ones(3, 4), replicas=WORLD)
+
+
+class Paired(Net):
+    """A model with the process groups of two pairs of ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+
+
+def test_ways_of_ranks_in_groups() -> None:
+    """Ranks of different pairs take the same ways, each with a collective of the rank's own pair."""
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        o.zero_grad()
+        m(x).square().mean().backward()
+        average(m)
+        if torch.isfinite(m.out.bias.grad).all():
+            o.step()
+        seen = x.sum()
+        dist.all_reduce(seen, group=m.pairs[dist.get_rank() // 2])
+        with torch.no_grad():
+            m.hidden.bias.add_(seen)
+
+    proof = bridge.trace_step(step, Paired, CASES["groups"]().optimizer, torch.ones(3, 4), replicas=4).prove()
+    assert str(proof.value("hidden.bias").proved) == "{0,1}{2,3}"
+    assert str(proof.value("hidden.weight").proved) == "{0,1,2,3}"
 
 
 def test_truth_of_nan() -> None:

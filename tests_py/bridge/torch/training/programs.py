@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def _mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
 
-# A loop as nanoGPT's: accumulation by a switch of the wrapper, autocast, a fused optimiser; its rate is set before
+# A loop as nanoGPT's: its rate is set anew, accumulation by a switch of the wrapper, autocast, a scaler that is off
 
 
 class _Block(nn.Module):
@@ -108,15 +109,32 @@ def _fused(model: Any) -> Any:
     return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
 
 
-def _gpt_step(model: Any, optimizer: Any, ids: Any) -> Any:
+def _rate(iteration: int, warmup: int = 2, decay: int = 10) -> float:
+    if iteration < warmup:
+        return 1e-3 * (iteration + 1) / (warmup + 1)
+    return 1e-4 + 0.5 * (1.0 + math.cos(math.pi * (iteration - warmup) / (decay - warmup))) * 9e-4
+
+
+def _tokens_and_iteration(rank: int) -> tuple[Any, ...]:
+    return (*_tokens(rank), 3)
+
+
+_OFF = torch.amp.GradScaler("cpu", enabled=False)
+
+
+def _gpt_step(model: Any, optimizer: Any, ids: Any, iteration: int) -> Any:
+    for group in optimizer.param_groups:
+        group["lr"] = _rate(iteration)
     for micro in range(2):
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = micro == 1
         with torch.amp.autocast(device_type="cpu", dtype=torch.bfloat16):
             loss = cross_entropy(model(ids).flatten(0, 1), ids.flatten()) / 2
-        loss.backward()
+        _OFF.scale(loss).backward()
+    _OFF.unscale_(optimizer)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    _OFF.step(optimizer)
+    _OFF.update()
     optimizer.zero_grad(set_to_none=True)
     return loss.detach()
 
@@ -290,7 +308,7 @@ def _zero_step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
 
 
 PROGRAMS = {
-    "nanogpt": Program((), _gpt, _fused, _gpt_step, _tokens),
+    "nanogpt": Program((), _gpt, _fused, _gpt_step, _tokens_and_iteration),
     "zero1": Program((), _Sharded, _shard_optimizer, _zero_step, _numbers),
     "llama": Program(("transformers",), _llama, _adamw, _language_step, _tokens),
     "trainer": Program(("transformers", "accelerate"), _trainer, _adamw, _trainer_step, _tokens),

@@ -41,7 +41,8 @@ class Merged:
             each value that differs.
         varying: such values, in the order of their placeholders.
         groupings: replica groupings by the names of process groups in the graph.
-        draws: random ops whose generators ranks have seeded apart: a state for each rank, and the node.
+        draws: random ops whose generators ranks have seeded apart, in this step or for the next one: a state for each
+            rank, and the node.
     """
 
     module: Any
@@ -64,6 +65,10 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
         modules = [each.functional for each in recorded]
         _compare_communication([[each] for each in modules], where)
         _compare_draws(ways, where)
+        first = next((n for way in ways[0] for n in way.graph.nodes if draw_of(n) is not None), None)
+        ends = [each.end for each in recorded]
+        if first is not None and len(set(ends)) > 1:
+            merged.draws.append((ends, first))
         _Merge(modules, recorded, merged, where).run()
         merged.module.graph.eliminate_dead_code()
         merged.module.graph.lint()

@@ -14,7 +14,7 @@ from popsr._text.shown import shown
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.around import Around, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
-from popsr.bridge.torch._states.kept import plain_values
+from popsr.bridge.torch._states.kept import is_plain, plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
 from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
@@ -31,7 +31,7 @@ class Leaf:
 
     Attributes:
         path: its name for the user.
-        role: "state", "data", or "number" of a scheduler.
+        role: "state", "data", or "number" that a scheduler gives in the step.
         owner: path of the parameter that it belongs to; its own for others.
         local: what this rank holds.
         layout: of a DTensor its mesh, placements, shape and strides; else None.
@@ -185,7 +185,7 @@ class StepCall:
         self.keeps_gradients = False
         known = {slot.path for slot in self.around.slots}
         self.around.slots += [slot for slot in slots if slot.path not in known]
-        states = sum(leaf.role == "state" for leaf in self.leaves)
+        states = sum(leaf.role == "state" for leaf in self.leaves) - len(self.schedules.begun)
         added = [
             _leaf(slot.path, "state", slot.path, slot.tensor, slot.tensor.requires_grad)
             for slot in slots
@@ -195,23 +195,25 @@ class StepCall:
         self.shared = sharing(self.leaves)
 
     def add_numbers(self, new: NewNumbers) -> None:
-        """Let numbers that a scheduler sets in the step be inputs, after all others."""
+        """Let numbers that a scheduler sets in the step be inputs after all others, and those it begins with states."""
         import torch
 
         self.begin_with_gradients([])
         self.keeps_gradients = False
         self.schedules.add(new)
-        self.leaves = [leaf for leaf in self.leaves if leaf.role != "number"]
-        self.leaves += [
+        leaves = [leaf for leaf in self.leaves if leaf.origin is None]
+        made = [
             Leaf(
                 each.path,
-                "number",
+                "number" if each.time else "state",
                 each.path,
                 torch.tensor(each.value, dtype=torch.float64),
                 origin=each.origin,
             )
             for each in self.schedules.numbers
         ]
+        states, begun = sum(leaf.role == "state" for leaf in leaves), len(self.schedules.begun)
+        self.leaves = [*leaves[:states], *made[:begun], *leaves[states:], *made[begun:]]
         self.shared = sharing(self.leaves)
 
     @property
@@ -228,7 +230,10 @@ class StepCall:
         """Labels of the inputs: equal ones for counters of the optimizer that begin alike, None for others."""
         return [
             key_of((leaf.path.rsplit(".", 1)[-1], leaf.local))
-            if leaf.path.startswith("optimizer.") and leaf.role == "state" and leaf.local.numel() == 1
+            if leaf.path.startswith("optimizer.")
+            and leaf.role == "state"
+            and leaf.local.numel() == 1
+            and leaf.origin is None
             else None
             for leaf in self.leaves
         ]
@@ -288,6 +293,7 @@ class StepCall:
         state = {(p, key): next(given) for _, p, key, _ in self._state}
         options = [next(given) for _ in self._options]
         around = [next(given) for _ in self.around.slots]
+        numbers = [next(given) for _ in self.schedules.begun]
         attributes = {name: set(vars(p)) for name, p in named.items()}
         for name in self._replaced:
             setattr(named[name], REPLACED, True)
@@ -297,7 +303,7 @@ class StepCall:
         batch = list(self._batch)
         for i in self._places:
             batch[i] = next(given)
-        numbers = list(given)
+        numbers += given
         arguments = trees.tree_unflatten(batch, self._spec)
         from torch.nn.utils import stateless
 
@@ -319,6 +325,7 @@ class StepCall:
             now += self._new_state()
             now += [group[key] for _, group, key in self._options]
             now += self.around.now()
+            now += self.schedules.left()
             now += [self._gradient(name, after, value) for name, value in gradients.items()]
             checked = len(now) if self.keeps_gradients else len(now) - len(self._of_gradients)
             check_leaves(self.leaves, now[:checked], self.shared, self._where)
@@ -357,9 +364,12 @@ class StepCall:
             yield
         finally:
             optimizer.state = kept_state
-            for group, old in kept:
+            for number, (group, old) in enumerate(kept):
+                of_schedules = {key for key in old if self.schedules.sets(number, key)}
+                given = {k: v for k, v in old.items() if k in of_schedules or not _is_setting(v)}
+                left = {k: v for k, v in group.items() if k not in of_schedules and _is_setting(v)}
                 group.clear()
-                group.update(old)
+                group.update(left | given)
 
     def _unread(self) -> dict[Any, str]:
         """Parameters that do not stand for those of this step: DTensors, and those that the step before made anew."""
@@ -384,15 +394,15 @@ class StepCall:
         """
         if self._optimizer is None:
             return []
-        for group, old in self._groups:
+        for number, (group, old) in enumerate(self._groups):
             for key, value, now in changed_options(old, group):
-                if self.schedules.sets(key):
+                if self.schedules.sets(number, key) or (_is_setting(value) and _is_setting(now)):
                     continue
                 then = "a number of the step" if _is_traced(now) else shown(now)
                 raise UnsupportedError(
-                    f"{self._where}: the step changes an option of the optimizer that is not a tensor, got "
-                    f"{shown(key)} {shown(value)} and then {then}, expected a scheduler made before the step, a rate "
-                    "that is set outside of it, or a tensor as option"
+                    f"{self._where}: the step sets an option of the optimizer to what depends on data or is of another "
+                    f"kind, got {shown(key)} {shown(value)} and then {then}, expected a number that does not depend on "
+                    "data, a scheduler made before the step, or a tensor as option, written in place"
                 )
         found = []
         for p, values in self._optimizer.state.items():
@@ -422,6 +432,11 @@ def _as_parameter(t: Any) -> Any:
     """A traced tensor that modules take for a parameter, so that ``model.weight -= ...`` assigns it."""
     t._is_param = True
     return t
+
+
+def _is_setting(value: Any) -> bool:
+    """True for an option that is a number or a text, or several: the next step begins with what a step sets."""
+    return all(is_plain(each) for each in value) if isinstance(value, tuple) else is_plain(value)
 
 
 def _is_traced(value: Any) -> bool:

@@ -74,7 +74,8 @@ class Schedules:
         optimizer: the optimiser or None.
         where: the call, for messages.
     Attributes:
-        numbers: one for each option and time, in the order of the inputs.
+        numbers: one for each option and time. Those of time 0 come first: they are states, as the next step begins
+            with what this one leaves.
     """
 
     def __init__(self, optimizer: Any, where: str) -> None:
@@ -82,6 +83,12 @@ class Schedules:
         self._optimizer, self._where = optimizer, where
         self.numbers: list[Number] = []
         self._steps = 0
+        self._last: dict[tuple[int, str, int | None], Any] = {}
+
+    @property
+    def begun(self) -> list[Number]:
+        """Numbers with which a step begins."""
+        return [number for number in self.numbers if number.time == 0]
 
     def add(self, new: NewNumbers) -> None:
         """Add the numbers of a scheduler's step: those before the first one, too.
@@ -98,6 +105,7 @@ class Schedules:
                     made = Number(i, key, part, time, float(value), origin)
                     if made not in self.numbers and not (is_tensor and time == 0):
                         self.numbers.append(made)
+        self.numbers.sort(key=lambda number: number.time > 0)
 
     def _origin(self, scheduler: Any) -> Hashable:
         """Key by which ranks compare schedulers: their settings, and the numbers of the next steps."""
@@ -149,6 +157,7 @@ class Schedules:
         self._steps = 0
         symbols = {number: t.item() for number, t in zip(self.numbers, tensors, strict=True)}
         self._set(symbols, 0)
+        self._last = {(each.group, each.key, each.part): self._now(each) for each in self.numbers}
         kinds: list[Any] = [
             each
             for module in (lr_scheduler, swa_utils)
@@ -162,11 +171,11 @@ class Schedules:
         }
         own = [(kind, name, methods[name]) for kind in kinds for name in methods if name in vars(kind)]
         with replaced(own):
-            base.__getattribute__ = _refusing
+            base.__getattribute__, base.__setattr__ = _refusing, _refusing_new
             try:
                 yield
             finally:
-                del base.__getattribute__
+                del base.__getattribute__, base.__setattr__
 
     def _step(self, scheduler: Any, args: tuple[Any, ...], symbols: dict[Number, Any]) -> None:
         if args or type(scheduler).__name__ == "ReduceLROnPlateau":
@@ -176,6 +185,7 @@ class Schedules:
                 "after the step"
             )
         groups = self._groups_of(scheduler)
+        self._check_own()
         time = self._steps
         self._steps += 1
         for i, group in enumerate(groups):
@@ -207,10 +217,40 @@ class Schedules:
                 group[number.key].fill_(symbol)
             else:
                 group[number.key] = symbol
+            self._last[number.group, number.key, number.part] = self._now(number)
 
-    def sets(self, key: str) -> bool:
+    def _now(self, number: Number) -> tuple[Any, int]:
+        """An option as it is, and how often it was written if it is a tensor."""
+        value = self._optimizer.param_groups[number.group][number.key]
+        value = value if number.part is None else value[number.part]
+        return value, getattr(value, "_version", 0)
+
+    def _check_own(self) -> None:
+        """Refuse an option that the step sets beside its scheduler, which goes on from it in the next step.
+
+        Raises:
+            UnsupportedError: with the name of the option.
+        """
+        for number in self.numbers:
+            now, last = self._now(number), self._last[number.group, number.key, number.part]
+            if now[0] is not last[0] or now[1] != last[1]:
+                raise UnsupportedError(
+                    f"{self._where}: the step sets an option of the optimizer that its scheduler sets, too, got "
+                    f"{shown(number.path)}, expected the scheduler alone, or a rate that the step sets anew each time "
+                    "without one"
+                )
+
+    def left(self) -> list[Any]:
+        """Numbers with which the next step begins, as tensors."""
+        import torch
+
+        if self.numbers:
+            self._check_own()
+        return [torch.full((), self._now(each)[0], dtype=torch.float64) for each in self.begun]
+
+    def sets(self, group: int, key: str) -> bool:
         """True for an option that a scheduler sets in the step."""
-        return any(number.key == key for number in self.numbers)
+        return any((number.group, number.key) == (group, key) for number in self.numbers)
 
 
 def _refusing(scheduler: Any, name: str) -> Any:
@@ -220,13 +260,25 @@ def _refusing(scheduler: Any, name: str) -> Any:
         UnsupportedError: with the line that asks.
     """
     value = object.__getattribute__(scheduler, name)
-    if isinstance(value, int | float) or name in ("__dict__", "state_dict", "base_lrs", "_last_lr"):
+    if name in ("__dict__", "state_dict") or not (callable(value) or name == "optimizer"):
         raise UnsupportedError(
             f"trace_step: a scheduler is made or asked in the step at {shown_place(current_place())}, got "
             f"{shown(name)} of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one "
             "that is made before"
         )
     return value
+
+
+def _refusing_new(scheduler: Any, name: str, _value: Any) -> None:
+    """Refuse to change a scheduler, whose numbers are those of its settings before the step.
+
+    Raises:
+        UnsupportedError: with the line.
+    """
+    raise UnsupportedError(
+        f"trace_step: a scheduler is made or changed in the step at {shown_place(current_place())}, got {shown(name)} "
+        f"of {type(scheduler).__name__}, expected step() and get_last_lr() alone, of one that is made before"
+    )
 
 
 def _all_of(scheduler: Any) -> Iterator[Any]:

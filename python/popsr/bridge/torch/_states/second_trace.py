@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import struct
 import sys
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,14 +67,16 @@ def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[An
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
     with _no_fake_gradients(traces), kept_variables(call.model, call.step):
+        start = call.plain_values()
         with kept_attributes(*call.objects):
             first = _all_ways(call, kept, where)
             left = list(dict.fromkeys(name for each in first for name in each.gradients))
             call.begin_with_gradients(left)
             with other_values(lambda: is_users(sys._getframe(2).f_code.co_filename)):
                 found = _all_ways(call, kept, where)
+            _check_settled([each.left for each in (first[-1], *found)], where)
             _check_all_same(first, found, where)
-            _check_settled([*first, *found][len(first) - 1 :], where)
+            settled = found[-1].left
             if any(each.rows.reads_gradients for each in found):
                 call.keeps_gradients = True
                 third = _all_ways(call, kept, where)
@@ -82,7 +85,9 @@ def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[An
                 _check_gradients(first, found, where)
                 found = first
         call.begin_with_gradients([])
-        _check_from_start(call, kept, first, where)
+        for each in (*first, *_from_start(call, kept, first, where)):
+            changed = {name: value for name, value in each.left.items() if value != start.get(name)}
+            _check_settled([settled, settled | changed], where)
         call.begin_with_gradients(left if call.keeps_gradients else [])
         return [each.recorded for each in found], call.inputs()
 
@@ -124,14 +129,17 @@ def _trace(call: StepCall, kept: _Kept, where: str, choices: Choices) -> _Trace:
     return kept.traces[-1]
 
 
-def _check_from_start(call: StepCall, kept: _Kept, first: list[_Trace], where: str) -> None:
-    """Refuse a way that the first step takes otherwise than one after another way."""
+def _from_start(call: StepCall, kept: _Kept, first: list[_Trace], where: str) -> list[_Trace]:
+    """Traces of ways that the first step may take, which must be as after another way."""
     keeps, call.keeps_gradients = call.keeps_gradients, False
+    made = []
     for each in first[1:]:
         with kept_attributes(*call.objects):
             again = _trace(call, kept, where, Choices(each.recorded.outcomes, call.labels()))
         _check_all_same([each], [again], where)
+        made.append(again)
     call.keeps_gradients = keeps
+    return made
 
 
 def _check_all_same(first: list[_Trace], second: list[_Trace], where: str) -> None:
@@ -165,9 +173,8 @@ def _check_same(first: _Trace, second: _Trace, where: str) -> None:
         )
 
 
-def _check_settled(traces: Sequence[_Trace], where: str) -> None:
+def _check_settled(lefts: Sequence[dict[str, Hashable]], where: str) -> None:
     """Refuse a step that counts in Python: a later one may do something else, such as each hundredth."""
-    lefts = [each.left for each in traces]
     names = dict.fromkeys(name for left in lefts for name in left)
     for name, (one, other) in itertools.product(names, itertools.pairwise(lefts)):
         before, after = one.get(name), other.get(name)
@@ -180,7 +187,10 @@ def _check_settled(traces: Sequence[_Trace], where: str) -> None:
 
 
 def _told(key: Any) -> str:
-    return str(key[-1] if isinstance(key, tuple) else key)[:40]
+    kind, value = key if isinstance(key, tuple) else ("", key)
+    if kind == "float":
+        value = struct.unpack("<dd", value)[0]
+    return str(value)[:40]
 
 
 class _Kept:

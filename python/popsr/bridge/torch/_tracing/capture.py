@@ -28,7 +28,7 @@ from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
 from popsr.bridge.torch._tracing.collective_calls import noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
-from popsr.bridge.torch._tracing.generators import Drawn, Generators
+from popsr.bridge.torch._tracing.generators import Drawn, Generators, state_of
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
@@ -51,6 +51,7 @@ class Recorded:
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
         drawn: draws from generators that ops are given.
+        end: state of torch's own generator after the step.
         results: names of what the step returns, after the states.
         outcomes: the ways that Python took where it asked data.
         asked: numbers of the truth values that decided, which the graph returns last.
@@ -63,6 +64,7 @@ class Recorded:
     functional: Any = None
     key: GraphKey | None = None
     drawn: Drawn | None = None
+    end: str = ""
     results: list[str] = field(default_factory=list)
     outcomes: tuple[bool, ...] = ()
     asked: list[int] = field(default_factory=list)
@@ -98,6 +100,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     Raises:
         UnsupportedError: Python's control flow or a shape depends on the data.
     """
+    import torch
     import torch.fx.traceback as notes
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -126,7 +129,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     with notes.preserve_node_meta(), graphs_without_code(True), kept_generator(), generators:
         try:
             found.module = traced(*inputs)
-            found.drawn = generators.drawn()
+            found.drawn, found.end = generators.drawn(), state_of(torch.default_generator)
         except (Error, NewNumbers, WritesOutside):
             raise
         except Exception as error:
@@ -141,19 +144,28 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     return found
 
 
-def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
-    """Add the graph without writes, or that of a rank which recorded the same ops.
+def resolve_writes(
+    ways: Sequence[Recorded], inputs: Sequence[Any], others: Iterable[Sequence[Recorded]]
+) -> None:
+    """Add the graphs without writes to the ways of a rank, or those of a rank which recorded the same ops on all ways.
 
-    Process groups are then named as that rank names them.
+    Process groups are then named as that rank names them, on all ways.
     """
-    key = found.key = GraphKey(found.module)
+    keys = [GraphKey(way.module) for way in ways]
     for other in others:
-        if other.key is not None and other.key.rows == key.rows:
-            found.functional = other.functional
-            pairs = zip(other.key.groups, key.groups, strict=True)
-            found.groups = found.groups | {theirs: found.groups[own] for theirs, own in pairs}
+        if [key.rows for key in keys] != [each.key.rows for each in other if each.key is not None]:
+            continue
+        names = {
+            (theirs, way.groups[own])
+            for way, key, each in zip(ways, keys, other, strict=True)
+            for theirs, own in zip(each.key.groups if each.key else (), key.groups, strict=True)
+        }
+        if len(dict(names)) == len(names):
+            for way, each in zip(ways, other, strict=True):
+                way.functional, way.key, way.groups = each.functional, each.key, way.groups | dict(names)
             return
-    found.functional = functional(found.module, inputs)
+    for way, key in zip(ways, keys, strict=True):
+        way.functional, way.key = functional(way.module, inputs), key
 
 
 def primitive(module: Any, inputs: Sequence[Any]) -> Any:

@@ -41,7 +41,9 @@ def join(ways: Sequence[Recorded], labels: Sequence[Hashable | None], where: str
     _check_draws(ways, where)
     _check_same_truth(ways, labels, where)
     names = [name for name in ways[0].results if all(name in way.results for way in ways)]
-    found = Recorded(ways[0].module, dict(ways[0].groups), drawn=ways[0].drawn, results=names)
+    found = Recorded(
+        ways[0].module, dict(ways[0].groups), drawn=ways[0].drawn, end=ways[0].end, results=names
+    )
     for way in ways:
         found.groups |= way.groups
     found.others = list(ways[1:])
@@ -57,10 +59,11 @@ def _check_draws(ways: Sequence[Recorded], where: str) -> None:
     """
     states = [sorted({str(draw_of(node)) for node in way.module.graph.nodes}) for way in ways]
     given = any(generator_draw_of(node) is not None for way in ways for node in way.module.graph.nodes)
-    if given or any(each != states[0] for each in states):
+    draws = any(each != [str(None)] for each in states)
+    if given or any(each != states[0] for each in states) or (draws and len({way.end for way in ways}) > 1):
         raise UnsupportedError(
-            f"{where}: a branch that asks data draws random numbers, got other draws on one way than on the other, "
-            "expected the same ones on both, or torch.where"
+            f"{where}: a branch that asks data draws random numbers, got other draws or seeds on one way than on the "
+            "other, expected the same ones on both, or torch.where"
         )
 
 

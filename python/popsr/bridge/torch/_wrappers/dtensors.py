@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -92,7 +93,7 @@ def dtensors_followed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attention_refused() -> Iterator[None]:
-    """Refuse ``context_parallel`` of torch where its module was imported."""
+    """Refuse ``context_parallel`` of torch, also where the step itself imports it."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnsupportedError(
@@ -100,6 +101,8 @@ def _attention_refused() -> Iterator[None]:
             "kernels of a device, expected attention over keys and values that all_gather or all_to_all collects"
         )
 
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_EXPERIMENTAL)
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(_EXPERIMENTAL)]
     names = ("_context_parallel_buffers", "_enable_context_parallel_dispatcher_impl")
     with replaced((m, name, refuse) for m in modules for name in names if hasattr(m, name)):
