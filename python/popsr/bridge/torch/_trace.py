@@ -30,7 +30,7 @@ from popsr.bridge.torch._ranks.job import (
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
 from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
-from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._states.leaves import Beside, Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
@@ -150,7 +150,10 @@ def _trace_ranks(
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
-    for rank in reversed(numbers):
+    beside = Beside()
+    waiting = list(reversed(numbers))
+    while waiting:
+        rank = waiting.pop(0)
         with (
             phase(where, f"rank {rank}"),
             rank_of(rank, world, where),
@@ -161,6 +164,8 @@ def _trace_ranks(
             call = _call(step, *made, batch, rank, where)
             with modules_named(call.model):
                 ways, inputs = record_steps(call, where)
+                if call.add_beside(beside):
+                    ways, inputs = record_steps(call, where)
             others = [way for each in recorded.values() for way in each.ways]
             for way in ways:
                 resolve_writes(way, inputs, others)
@@ -168,6 +173,10 @@ def _trace_ranks(
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
             splitting[rank] = splitting_ranks(call.model)
+        if call.beside().adds_to(
+            beside
+        ):  # ranks before this one lack what it writes or sets beside the model
+            waiting = sorted({*waiting, *recorded} - {rank}, reverse=True)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]

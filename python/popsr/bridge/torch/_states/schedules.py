@@ -7,8 +7,9 @@ the step. What is proved holds for all values of these, so it does not matter wh
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,7 @@ class Schedules:
         self._optimizer, self._where = optimizer, where
         self.numbers: list[Number] = []
         self._steps = 0
+        self._last: dict[tuple[int, str], Any] = {}
 
     def add(self, new: NewNumbers) -> None:
         """Add the numbers of a scheduler's step: those before the first one, too.
@@ -98,6 +100,18 @@ class Schedules:
                     made = Number(i, key, part, time, float(value), origin)
                     if made not in self.numbers and not (is_tensor and time == 0):
                         self.numbers.append(made)
+
+    def add_unset(self, numbers: Sequence[Number]) -> bool:
+        """Add numbers that a scheduler of another rank sets, which are constant here; True if there are some."""
+        count = len(self.numbers)
+        groups = [] if self._optimizer is None else self._optimizer.param_groups
+        for each in numbers:
+            if each not in self.numbers and each.group < len(groups) and each.key in groups[each.group]:
+                option = groups[each.group][each.key]
+                value = float(option if each.part is None else option[each.part])
+                origin = ("unset", key_of(value))
+                self.numbers.append(dataclasses.replace(each, value=value, origin=origin))
+        return len(self.numbers) > count
 
     def _origin(self, scheduler: Any) -> Hashable:
         """Key by which ranks compare schedulers: their settings, and the numbers of the next steps."""
@@ -147,6 +161,7 @@ class Schedules:
         from torch.optim import lr_scheduler, swa_utils
 
         self._steps = 0
+        self._last.clear()
         symbols = {number: t.item() for number, t in zip(self.numbers, tensors, strict=True)}
         self._set(symbols, 0)
         kinds: list[Any] = [
@@ -207,10 +222,11 @@ class Schedules:
                 group[number.key].fill_(symbol)
             else:
                 group[number.key] = symbol
+            self._last[number.group, number.key] = group[number.key]
 
-    def sets(self, key: str) -> bool:
-        """True for an option that a scheduler sets in the step."""
-        return any(number.key == key for number in self.numbers)
+    def set_last(self, group: int) -> dict[str, Any]:
+        """The options of a group of parameters that schedulers set in the step, with what they set last."""
+        return {key: value for (number, key), value in self._last.items() if number == group}
 
 
 def _refusing(scheduler: Any, name: str) -> Any:

@@ -64,7 +64,8 @@ def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]
 def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
-    with _no_fake_gradients(traces), kept_variables(call.model, call.step):
+    states = [slot.container for slot in call.around.slots]
+    with _no_fake_gradients(traces), kept_variables(call.model, call.step, states):
         with kept_attributes(*call.objects):
             first = _all_ways(call, kept, where)
             left = list(dict.fromkeys(name for each in first for name in each.gradients))
