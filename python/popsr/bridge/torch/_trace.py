@@ -307,9 +307,10 @@ def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
         value = truth.tensor if isinstance(truth, Scalar) else truth
         if facts is not None and isinstance(value, Tensor) and len(facts.partition(value).blocks) > 1:
             raise UnsupportedError(
-                f"trace_step: a branch at {place} has other collectives on one way than on the other, got a truth "
-                "value that may differ between ranks, expected one that is reduced before: ranks that go apart wait "
-                "for each other, or take part in a collective that is not theirs"
+                f"trace_step: a branch at {place} has other collectives on one way than on the other, or steps of "
+                "schedulers, got a truth value that may differ between ranks, expected one that is reduced before: "
+                "ranks that go apart wait for each other, take part in a collective that is not theirs, or train at "
+                "other rates"
             )
 
 

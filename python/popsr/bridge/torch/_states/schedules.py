@@ -76,13 +76,14 @@ class Schedules:
         where: the call, for messages.
     Attributes:
         numbers: one for each option and time, in the order of the inputs.
+        stepped: the schedulers that have stepped in the trace, by identity.
     """
 
     def __init__(self, optimizer: Any, where: str) -> None:
         """None so far."""
         self._optimizer, self._where = optimizer, where
         self.numbers: list[Number] = []
-        self._steps = 0
+        self.stepped: list[int] = []
         self._last: dict[tuple[int, str], Any] = {}
 
     def add(self, new: NewNumbers) -> None:
@@ -160,7 +161,7 @@ class Schedules:
         """Inside, options are the numbers of the step's inputs, and schedulers give the next ones."""
         from torch.optim import lr_scheduler, swa_utils
 
-        self._steps = 0
+        self.stepped.clear()
         self._last.clear()
         symbols = {number: t.item() for number, t in zip(self.numbers, tensors, strict=True)}
         self._set(symbols, 0)
@@ -191,8 +192,8 @@ class Schedules:
                 "after the step"
             )
         groups = self._groups_of(scheduler)
-        time = self._steps
-        self._steps += 1
+        time = len(self.stepped)
+        self.stepped.append(id(scheduler))
         for i, group in enumerate(groups):
             for key, part in _options(scheduler, group):
                 if Number(i, key, part, time + 1, 0.0, None) not in symbols:

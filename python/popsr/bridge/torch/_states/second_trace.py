@@ -116,7 +116,7 @@ def _all_ways(call: StepCall, kept: _Kept, where: str) -> list[_Trace]:
 def _trace(call: StepCall, kept: _Kept, where: str, choices: Choices) -> _Trace:
     call.kept = kept
     recorded = record(call, call.inputs(), choices)
-    recorded.results = call.results
+    recorded.results, recorded.scheduled = call.results, tuple(call.schedules.stepped)
     check_constants(call.leaves, recorded.module, where)
     check_writes(call.shared, call.leaves, recorded.module, where)
     rows = Rows(recorded, [leaf.path for leaf in call.leaves], call.absent, kept.made)
