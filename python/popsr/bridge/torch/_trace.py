@@ -30,7 +30,7 @@ from popsr.bridge.torch._ranks.job import (
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
 from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
-from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._states.leaves import Beside, Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
@@ -151,7 +151,10 @@ def _trace_ranks(
     resolved: list[list[Recorded]] = []
     leaves: dict[int, list[Leaf]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
-    for rank in reversed(numbers):
+    beside = Beside()
+    waiting = list(reversed(numbers))
+    while waiting:
+        rank = waiting.pop(0)
         with (
             phase(where, f"rank {rank}"),
             rank_of(rank, world, where),
@@ -162,12 +165,18 @@ def _trace_ranks(
             call = _call(step, *made, batch, rank, where)
             with modules_named(call.model):
                 ways, inputs = record_steps(call, where)
+                if call.add_beside(beside):
+                    ways, inputs = record_steps(call, where)
             resolve_writes(ways, inputs, resolved)
             resolved.append(ways)
             found = recorded[rank] = join(ways, call.labels(), where)
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
             splitting[rank] = splitting_ranks(call.model)
+        if call.beside().adds_to(
+            beside
+        ):  # ranks before this one lack what it writes or sets beside the model
+            waiting = sorted({*waiting, *recorded} - {rank}, reverse=True)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
     data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
@@ -298,9 +307,10 @@ def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
         value = truth.tensor if isinstance(truth, Scalar) else truth
         if facts is not None and isinstance(value, Tensor) and len(facts.partition(value).blocks) > 1:
             raise UnsupportedError(
-                f"trace_step: a branch at {place} has other collectives on one way than on the other, got a truth "
-                "value that may differ between ranks, expected one that is reduced before: ranks that go apart wait "
-                "for each other, or take part in a collective that is not theirs"
+                f"trace_step: a branch at {place} has other collectives on one way than on the other, or steps of "
+                "schedulers, got a truth value that may differ between ranks, expected one that is reduced before: "
+                "ranks that go apart wait for each other, take part in a collective that is not theirs, or train at "
+                "other rates"
             )
 
 

@@ -227,6 +227,75 @@ def averaged_in_dictionary() -> Case:
     return Case(step, of_all(optim.AdamW), lambda: {f"means[{n!r}]": t for n, t in means.items()})
 
 
+class Holder:
+    """An object of the user."""
+
+    averages: list[Any]
+
+
+def averaged_in_object(is_kept: bool) -> Case:
+    """Averages in a list of an object, which the step names, or which the optimiser keeps."""
+    made: list[Any] = []
+
+    def kept(m: Any) -> Any:
+        holder = Holder()
+        holder.averages = [p.detach().clone() for p in m.parameters()]
+        found = optim.AdamW(m.parameters())
+        found.holder = holder
+        made.append(holder)
+        return found
+
+    def of_optimiser(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        with torch.no_grad():
+            for mean, p in zip(o.holder.averages, m.parameters(), strict=True):
+                mean.lerp_(p, 0.1)
+
+    shared = Holder()
+    shared.averages = [p.detach().clone() for p in Net().parameters()]
+
+    def of_name(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        with torch.no_grad():
+            for mean, p in zip(shared.averages, m.parameters(), strict=True):
+                mean.lerp_(p, 0.1)
+
+    if not is_kept:
+        named = lambda: {f"shared.averages[{k}]": t for k, t in enumerate(shared.averages)}  # noqa: E731
+        return Case(of_name, of_all(optim.AdamW), named)
+    return Case(
+        of_optimiser,
+        kept,
+        lambda: {f"optimizer.holder.averages[{k}]": t for k, t in enumerate(made[-1].averages)},
+    )
+
+
+def averaged_on_one_rank() -> Case:
+    means = [p.detach().clone() for p in Net().parameters()]
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        with torch.no_grad():
+            for mean, p in zip(means, m.parameters(), strict=True) if dist.get_rank() == 0 else ():
+                mean.lerp_(p, 0.1)
+
+    return Case(step, of_all(optim.AdamW), lambda: {f"means[{k}]": t for k, t in enumerate(means)})
+
+
+def scheduled_on_one_rank() -> Case:
+    def with_scheduler(m: Any) -> Any:
+        made = optim.SGD(m.parameters(), lr=0.1)
+        made.scheduler = schedulers.ExponentialLR(made, 0.5)
+        return made
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        if dist.get_rank() == 1:
+            o.scheduler.step()
+
+    return Case(step, with_scheduler)
+
+
 def skipping(reduces: bool) -> Case:
     """A step is left out where the loss is not finite, on this rank or on some."""
 
@@ -290,6 +359,8 @@ def clipped_by_number(m: Any, o: Any, x: Any) -> None:
 
 CASES: dict[str, Callable[[], Case]] = {
     "groups": lambda: Case(trained, groups(optim.AdamW)),
+    "scheduler on one rank": scheduled_on_one_rank,
+    "ema on one rank": averaged_on_one_rank,
     "LambdaLR": lambda: scheduled(lambda o: schedulers.LambdaLR(o, lambda e: 0.5**e), of_all(optim.AdamW)),
     "OneCycleLR": lambda: scheduled(
         lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=20), of_all(optim.AdamW, fused=True)
@@ -318,7 +389,9 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "ema by hand": averaged_by_hand,
     "ema in a dictionary": averaged_in_dictionary,
+    "ema of the optimiser": lambda: averaged_in_object(True),
     "skipped on this rank": lambda: skipping(False),
+    "ema of an object": lambda: averaged_in_object(False),
     "skipped on all": lambda: skipping(True),
     "left early": lambda: Case(left_early, of_all(optim.SGD, lr=0.1)),
     "logged": logged,
@@ -330,8 +403,10 @@ CASES: dict[str, Callable[[], Case]] = {
 DRIFTING = (
     "scheduler of each rank",
     "scheduler of this rank's data",
+    "scheduler on one rank",
     "rate of each rank",
     "scaler, local check",
+    "ema on one rank",
     "skipped on this rank",
 )
 """Cases in which real ranks go apart."""

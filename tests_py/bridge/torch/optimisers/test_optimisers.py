@@ -122,6 +122,18 @@ def counts_in_dictionary(m: Any, o: Any, x: Any) -> None:
     STATE["step"] += 1
 
 
+def sets_rate(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.scheduler.step()
+    o.param_groups[0]["lr"] = 0.1 if dist.get_rank() else 0.2  # 0.1 is what it was
+
+
+def schedules_alone(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    if x.sum() > 1:
+        o.scheduler.step()
+
+
 def plateau(m: Any, o: Any, x: Any) -> None:
     trained(m, o, x)
     o.plateau.step(m(x).sum())
@@ -202,6 +214,14 @@ REFUSED = {
     ),
     "length of a log": (reads_log, r"the step changes 'len\(LOG\)' each time"),
     "count in a dictionary": (counts_in_dictionary, "the step changes .* each time, got 1 and then 2"),
+    "rate set after the scheduler": (
+        sets_rate,
+        "the step changes an option of the optimizer that is not a tensor, got 'lr' 0.1 and then 0.[12],",
+    ),
+    "scheduler on one way": (
+        schedules_alone,
+        "a branch at .* steps of schedulers, got a truth value that may differ between ranks",
+    ),
     "ReduceLROnPlateau": (
         plateau,
         "a scheduler is given a value at .* got ReduceLROnPlateau.step of an argument",

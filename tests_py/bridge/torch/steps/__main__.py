@@ -8,8 +8,8 @@ import os
 import re
 import time
 
-from tests_py.bridge.torch.steps.checking import Outcome, check, end_ranks
-from tests_py.bridge.torch.steps.drawing import draw
+from tests_py.bridge.torch.steps.checking import Outcome, check_each, end_ranks
+from tests_py.bridge.torch.steps.drawing import Program, draw
 from tests_py.bridge.torch.steps.mixed import Mixed, draw_mixed
 from tests_py.bridge.torch.steps.shrinking import shrunk
 from tests_py.bridge.torch.steps.tracing import Tracer
@@ -82,17 +82,23 @@ def main() -> None:
     worlds = tuple(int(each) for each in asked.world.split(","))
     kinds = [each for each in asked.kinds.split(",") if each]
     tracer, counts, began, left = Tracer(asked.fault, asked.seconds), _Counts(), time.time(), asked.shrink
-    for seed in range(asked.seed, asked.seed + asked.programs):
-        mixed = asked.mixed
-        program = draw_mixed(seed, worlds, kinds) if mixed else draw(seed, worlds, kinds, asked.wrapper)
-        outcome = check(program, tracer, runs=not mixed or seed % 4 == 0)
+    seeds = range(asked.seed, asked.seed + asked.programs)
+
+    def drawn(seed: int) -> tuple[Program | Mixed, bool]:
+        if asked.mixed:
+            return draw_mixed(seed, worlds, kinds), seed % 4 == 0
+        return draw(seed, worlds, kinds, asked.wrapper), True
+
+    for seed, outcome in zip(seeds, check_each(map(drawn, seeds), tracer), strict=True):
         counts.add(outcome)
         if outcome.failures:
             text = outcome.failures[0]
             print(f"seed {seed} {outcome.program.kinds}: {text[0]}: {text[1]:.300}", flush=True)
             if left and "endless" not in outcome.kinds:
                 left -= 1
-                small = shrunk(outcome, tracer)
+                another = Tracer(asked.fault, asked.seconds)
+                small = shrunk(outcome, another)
+                another.close()
                 print(
                     small.program.options(), small.failures[:3], "\n".join(_own(small)), sep="\n", flush=True
                 )

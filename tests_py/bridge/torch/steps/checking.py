@@ -6,7 +6,7 @@ import collections
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from tests_py.bridge.torch.steps.mixed import Mixed
 from tests_py.bridge.torch.steps.running import Rows, run_text
 from tests_py.bridge.torch.steps.tracing import Claims, Tracer
 
-__all__ = ["Outcome", "check", "end_ranks"]
+__all__ = ["Outcome", "check", "check_each", "end_ranks"]
 
 _RACES = ("async_op", "empty", "new_empty", "resize_", "skip_init", "Tensor(4)")
 _TOLERANCE = 1e-3
@@ -49,8 +49,30 @@ class Outcome:
 
 def check(program: Program | Mixed, tracer: Tracer, runs: bool = True) -> Outcome:
     """Trace a program and run it on real ranks."""
-    tracer.send(program, runs)
-    claims = tracer.receive()
+    return next(check_each([(program, runs)], tracer))
+
+
+def check_each(programs: Iterable[tuple[Program | Mixed, bool]], tracer: Tracer) -> Iterator[Outcome]:
+    """Trace programs and run them on real ranks; each is traced while ranks run the one before.
+
+    Args:
+        programs: each with True if popsr runs it, too.
+        tracer: traces nothing else meanwhile.
+    """
+    waiting = iter(programs)
+    current = next(waiting, None)
+    if current is not None:
+        tracer.send(*current)
+    while current is not None:
+        claims = tracer.receive()
+        following = next(waiting, None)
+        if following is not None:
+            tracer.send(*following)
+        yield _compared(current[0], claims)
+        current = following
+
+
+def _compared(program: Program | Mixed, claims: Claims) -> Outcome:
     outcome = Outcome(program, claims)
     if claims.outcome == "proved":
         rows, raised = _real(program)

@@ -16,8 +16,11 @@ from tests_py.bridge.torch.steps.mixed_rows import (
     BY_HAND,
     FORMS,
     HEAD,
+    OF_PLAIN_TENSORS,
+    OF_SEVERAL_MESHES,
     OPTIMIZERS,
     PLACES,
+    RARE,
     SCALED,
     SCALERS,
     SCHEDULED,
@@ -79,7 +82,7 @@ class Mixed:
         extras = "".join(f"kept.{name} = {made}\n" for name, made in kept.items() if made)
         home = {"model": "model.keeper = kept\n", "optimizer": "optimizer.keeper = kept\n"}
         optimizer = (
-            f"{ranks}params = list(model.parameters())\noptimizer = torch.optim.{p['optimizer']}\n"
+            f"{ranks}params = {p['params']}\noptimizer = torch.optim.{p['optimizer']}\n"
             + (f"kept = Keeper()\n{extras}" if extras else "")
             + (home.get(p["place"], "global KEPT\nKEPT = kept\n") if extras else "")
             + "return optimizer"
@@ -89,7 +92,6 @@ class Mixed:
         step = (
             ranks
             + (f"keeper = {keeper}\n" if extras else "")
-            + "trained = lambda: [p for p in model.parameters() if p.grad is not None]\n"
             + f"loss_of = lambda made: {p['loss']}\nforward = lambda x: loss_of(model(x))\n\n"
             + f"def backward(loss):\n    {scaled}.backward()\n\n"
             + "def whole(x):\n    loss = forward(x)\n    backward(loss)\n    return loss\n\n"
@@ -132,6 +134,7 @@ def _plain(form: str) -> dict[str, str]:
     return {
         "form": FORMS[form][0],
         "optimizer": OPTIMIZERS[0],
+        "params": "list(model.parameters())",
         "loss": TABLES["loss"][0],
         "passes": TABLES["passes"][0],
         "reduce": BY_HAND[0] if form == "by hand" else "pass",
@@ -157,8 +160,13 @@ def draw_mixed(seed: int, worlds: Sequence[int] = (2, 4), forms: Sequence[str] =
     """
     source = random.Random(seed)
     form = source.choice(list(forms) or [*FORMS, "shards"])
-    chosen = {name: source.choice(rows) for name, rows in TABLES.items()}
-    chosen |= {"form": source.choice(FORMS[form]), "optimizer": source.choice(OPTIMIZERS)}
+    few = RARE if form in ("wrapped", "by hand") else RARE | OF_PLAIN_TENSORS
+
+    def one_of(rows: Sequence[str]) -> str:
+        return source.choices(rows, [0.1 if row in few else 1.0 for row in rows])[0]
+
+    chosen = {name: one_of(rows) for name, rows in TABLES.items()}
+    chosen |= {"form": one_of(FORMS[form]), "optimizer": one_of(OPTIMIZERS)}
     chosen["place"] = source.choice(PLACES)
     own = {
         "shards": SHARD_PASSES,
@@ -167,21 +175,27 @@ def draw_mixed(seed: int, worlds: Sequence[int] = (2, 4), forms: Sequence[str] =
         "wrapped": WRAPPED_PASSES,
     }
     if form in own and source.random() < 0.3:
-        chosen["passes"] = source.choice(own[form])
+        chosen["passes"] = one_of(own[form])
     if form == "by hand":
         chosen["reduce"] = source.choice(BY_HAND)
     if source.random() < 0.7:
         chosen["end"] = source.choice(TABLES["end"][2:5])
     chosen["scaler"] = source.choice(SCALERS[1:]) if source.random() < 0.2 else ""
     chosen["scheduler"] = source.choice(SCHEDULERS[1:]) if source.random() < 0.2 else ""
-    chosen["scheduled"] = source.choice(SCHEDULED) if chosen["scheduler"] else "pass"
+    chosen["scheduled"] = one_of(SCHEDULED) if chosen["scheduler"] else "pass"
     averages = (
         AVERAGES[1:] if form in ("wrapped", "by hand") else [*AVERAGES[1:3], *AVERAGES[5:]]
     )  # no deepcopy
     chosen["average"], chosen["averaged"] = source.choice(averages) if source.random() < 0.2 else AVERAGES[0]
-    clip = chosen.pop("clip")
+    apart = form in OF_SEVERAL_MESHES and source.random() < 0.95
+    lists = apart and ("foreach=True" in chosen["optimizer"] or "fused" in chosen["optimizer"])
+    whole = "list(model.parameters())"
+    chosen["params"] = "[{'params': part} for part in by_mesh(model.parameters())]" if lists else whole
+    clip, of_clip = chosen.pop("clip"), "by_mesh(model.parameters())" if apart else f"[{whole}]"
+    if clip != "pass":
+        clip = f"for params in {of_clip}:\n{textwrap.indent(clip, '    ')}"
     steps = source.choice(STEPS) if source.random() < 0.15 else STEPS[0]
-    scaled = source.choice(SCALED).format(clip=clip)
+    scaled = one_of(SCALED).format(clip=clip)
     chosen["update"] = scaled if chosen["scaler"] else f"{clip}\n{steps}"
     bad = "if number and rank == 1:\n    x[0, 0] = float('inf')"
     chosen["data"] = source.choice(["pass"] * 6 + [bad, "x[1] = 0.0"])

@@ -7,9 +7,12 @@ __all__ = [
     "BY_HAND",
     "FORMS",
     "HEAD",
+    "OF_PLAIN_TENSORS",
+    "OF_SEVERAL_MESHES",
     "OPTIMIZERS",
     "PARTS",
     "PLACES",
+    "RARE",
     "SCALED",
     "SCALERS",
     "SCHEDULED",
@@ -42,6 +45,17 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 def local(t):
     return t.to_local() if hasattr(t, "to_local") else t
+
+
+def graded(params):
+    return [p for p in params if p.grad is not None]
+
+
+def by_mesh(params):
+    found = {}
+    for p in params:
+        found.setdefault(getattr(p, "device_mesh", None), []).append(p)
+    return list(found.values())
 
 
 class Model(nn.Module):
@@ -160,10 +174,10 @@ FORMS: dict[str, list[str]] = {
 """Lines that wrap the model, by form."""
 
 TABLES["loss"] = [
-    "F.cross_entropy(made.float(), y)",
+    "F.cross_entropy(made.float(), y[: len(made)])",
     "made.float().square().mean()",
     "made.float().sum() * (1 + rank)",
-    "F.mse_loss(made.float(), x)",
+    "F.mse_loss(made.float(), x[: len(made)])",
 ]
 TABLES["passes"] = [
     "whole(x)",
@@ -197,34 +211,33 @@ TABLES["reduce"] = [
     "pass",
     "pass",
     "pass",
-    "for p in trained():\n    local(p.grad).mul_(0.5)",
-    "for p in trained():\n    local(p.grad).mul_(1 + rank)",
-    "for p in trained():\n    dist.all_reduce(local(p.grad), dist.ReduceOp.AVG)",
-    "for p in trained():\n    local(p.grad).nan_to_num_(0.0)",
-    "for p in trained():\n    p.grad = None if rank < 0 else p.grad * 1",
+    "for p in graded(model.parameters()):\n    local(p.grad).mul_(0.5)",
+    "for p in graded(model.parameters()):\n    local(p.grad).mul_(1 + rank)",
+    "for p in graded(model.parameters()):\n    dist.all_reduce(local(p.grad), dist.ReduceOp.AVG)",
+    "for p in graded(model.parameters()):\n    local(p.grad).nan_to_num_(0.0)",
+    "for p in graded(model.parameters()):\n    p.grad = None if rank < 0 else p.grad * 1",
 ]
 BY_HAND = [
-    "for p in trained():\n    dist.all_reduce(p.grad, dist.ReduceOp.AVG)",
-    "for p in trained():\n    dist.all_reduce(p.grad, dist.ReduceOp.AVG)",
-    "for p in trained():\n    p.grad.div_(world)\n    dist.all_reduce(p.grad)",
-    "for p in list(trained())[1:]:\n    dist.all_reduce(p.grad)",
+    "for p in graded(model.parameters()):\n    dist.all_reduce(p.grad, dist.ReduceOp.AVG)",
+    "for p in graded(model.parameters()):\n    dist.all_reduce(p.grad, dist.ReduceOp.AVG)",
+    "for p in graded(model.parameters()):\n    p.grad.div_(world)\n    dist.all_reduce(p.grad)",
+    "for p in graded(model.parameters())[1:]:\n    dist.all_reduce(p.grad)",
 ]
 TABLES["clip"] = [
     "pass",
     "pass",
-    "clip_grad_norm_(model.parameters(), 0.1)",
-    "clip_grad_norm_(model.parameters(), 0.1, foreach=False)",
-    "clip_grad_norm_(model.parameters(), 0.1, norm_type=float('inf'))",
-    "clip_grad_value_(model.parameters(), 0.01)",
-    "norm = get_total_norm([p.grad for p in trained()])\n"
-    "clip_grads_with_norm_(model.parameters(), 0.1, norm)",
-    "norm = get_total_norm([p.grad for p in trained()])\nnorm = norm.full_tensor() if hasattr(norm, 'full_tensor') "
-    "else norm\nclip_grads_with_norm_(model.parameters(), 0.1, norm)",
-    "norm = get_total_norm([local(p.grad) for p in trained()])\nfor p in trained():\n"
+    "clip_grad_norm_(params, 0.1)",
+    "clip_grad_norm_(params, 0.1, foreach=False)",
+    "clip_grad_norm_(params, 0.1, norm_type=float('inf'))",
+    "clip_grad_value_(params, 0.01)",
+    "norm = get_total_norm([p.grad for p in graded(params)])\nclip_grads_with_norm_(params, 0.1, norm)",
+    "norm = get_total_norm([p.grad for p in graded(params)])\n"
+    "norm = norm.full_tensor() if hasattr(norm, 'full_tensor') else norm\nclip_grads_with_norm_(params, 0.1, norm)",
+    "norm = get_total_norm([local(p.grad) for p in graded(params)])\nfor p in graded(params):\n"
     "    local(p.grad).mul_(0.1 / (norm + 1e-6))",
-    "norm = sum(local(p.grad).square().sum() for p in trained())\ndist.all_reduce(norm)\nfor p in trained():\n"
-    "    local(p.grad).mul_(0.1 / (norm.sqrt() + 1e-6))",
-    "norm = clip_grad_norm_(model.parameters(), 0.1)\nmodel_of(model).acc.fill_(1.0).mul_(local(norm))",
+    "norm = sum(local(p.grad).square().sum() for p in graded(params))\ndist.all_reduce(norm)\n"
+    "for p in graded(params):\n    local(p.grad).mul_(0.1 / (norm.sqrt() + 1e-6))",
+    "norm = clip_grad_norm_(params, 0.1)\nmodel_of(model).acc.fill_(1.0).mul_(local(norm))",
 ]
 SCALERS = [
     "",
@@ -238,7 +251,7 @@ STEPS = [
     "optimizer.step()",
     "if torch.isfinite(loss):\n    optimizer.step()",
     "good = torch.isfinite(loss).float()\ndist.all_reduce(good, dist.ReduceOp.MIN)\nif good > 0:\n    optimizer.step()",
-    "if all(torch.isfinite(local(p.grad)).all() for p in trained()):\n    optimizer.step()",
+    "if all(torch.isfinite(local(p.grad)).all() for p in graded(model.parameters())):\n    optimizer.step()",
     "if rank == 0:\n    optimizer.step()",
 ]
 SCALED = [
@@ -341,5 +354,20 @@ PARTS = {
 
 TWO_AXES = ("hybrid", "shards of tensor")
 """Forms of a mesh of two axes, which have four ranks."""
+
+RARE = {
+    FORMS["hybrid"][4],
+    SHARD_PASSES[2],
+    *WRAPPED_PASSES[1:],
+    SCALED[4],
+    *SCHEDULED[2:],
+}
+"""Rows that torch does not run twice, or that popsr refuses for a good reason: few programs have one."""
+
+OF_SEVERAL_MESHES = ("tensor", "shards of tensor", "hybrid")
+"""Forms whose parameters may be of several meshes, or of one and of none: torch clips and updates each of them alone."""
+
+OF_PLAIN_TENSORS = {OPTIMIZERS[3], "clip_grad_value_(params, 0.01)"}
+"""Rows that torch has for plain tensors alone, or for most DTensors."""
 
 PLACES = ["model", "optimizer", "global"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import tempfile
 import traceback
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ def loaded(text: str, name: str = "program.py") -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(text)
-    names: dict[str, Any] = {"__name__": "program", "__file__": str(path)}
-    exec(compile(text, str(path), "exec"), names)
-    return names
+    module = types.ModuleType("program")
+    module.__file__ = str(path)
+    sys.modules["program"] = module
+    exec(compile(text, str(path), "exec"), vars(module))
+    return vars(module)
 
 
 def run_text(text: str, seeds_alike: bool) -> tuple[list[Rows], str | None]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from popsr.bridge.torch._locations import is_users
-from popsr.bridge.torch._states.kept import captured, functions_of
+from popsr.bridge.torch._states.kept import captured, functions_of, is_of_user
 from popsr.bridge.torch._tracing.generators import reachable
 from popsr.errors import UnsupportedError
 
@@ -76,6 +76,16 @@ class Around:
 
     def find(self, t: Any) -> list[Slot]:
         """The slots of a tensor, with those of its module; none if nothing that the step reaches has it."""
+        return next(self._having(lambda slot: getattr(slot.tensor, "_local_tensor", slot.tensor) is t), [])
+
+    def named(self, paths: Sequence[str]) -> list[Slot]:
+        """The slots of some paths that are no states yet, in that order, with those beside them."""
+        found = [slot for slots in self._having(lambda slot: slot.path in paths) for slot in slots]
+        order = {path: number for number, path in enumerate(paths)}
+        return sorted(found, key=lambda slot: order.get(slot.path, len(order)))
+
+    def _having(self, fits: Callable[[Slot], bool]) -> Iterator[list[Slot]]:
+        """The slots of each module, list or dictionary that has a fitting one, and none that is a state."""
         import torch
 
         own = {id(module) for module in self._model.modules()}
@@ -94,14 +104,11 @@ class Around:
                 ]
             else:
                 continue
-            if any(getattr(slot.tensor, "_local_tensor", slot.tensor) is t for slot in slots) and not any(
-                id(slot.tensor) in taken for slot in slots
-            ):
-                return slots
-        return []
+            if any(map(fits, slots)) and not any(id(slot.tensor) in taken for slot in slots):
+                yield slots
 
     def _names(self) -> dict[int, str]:
-        """Names of objects that functions of the user name, and of attributes of the model."""
+        """Names of what functions of the user name, and of attributes of the model, its optimiser and their objects."""
         found: dict[int, str] = {}
         for prefix, module in self._model.named_modules():
             for name, value in vars(module).items():
@@ -114,6 +121,11 @@ class Around:
             given = list(inspect.signature(step).parameters)[-len(self._root[3]) :] if self._root[3] else []
             for name, value in zip(given, self._root[3], strict=False):
                 found.setdefault(id(value), name)
+        for each in reachable(self._root):  # the nearest first
+            name = "optimizer" if each is self._root[2] else found.get(id(each))
+            if name is not None and (each is self._root[2] or is_of_user(each)):
+                for key, value in vars(each).items():
+                    found.setdefault(id(value), f"{name}.{key}")
         return found
 
     @contextlib.contextmanager

@@ -17,6 +17,7 @@ __all__ = [
     "add_plain",
     "captured",
     "functions_of",
+    "is_of_user",
     "is_plain",
     "kept_attributes",
     "kept_variables",
@@ -51,25 +52,32 @@ def kept_attributes(*objects: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_variables(model: Any, step: Any) -> Iterator[None]:
-    """Put back variables that functions of the user name: numbers, and what is in lists and dictionaries."""
+def kept_variables(model: Any, step: Any, states: Iterable[Any] = ()) -> Iterator[None]:
+    """Put back variables that functions of the user name: numbers, and what is in lists and dictionaries.
+
+    Args:
+        model: the module.
+        step: the user's function.
+        states: lists of tensors that are states, which are no logs.
+    """
+    own = {id(each) for each in states}
     kept: dict[int, tuple[Any, Any]] = {}
     variables = list(_variables(functions_of(model, step)))
     values = [(holder, key, value) for holder, key, value in variables if isinstance(value, _PLAIN)]
     for _, _, value in variables:
         if type(value) in _CONTAINERS:
             _keep(value, kept)
-        elif _is_of_user(value):
+        elif is_of_user(value):
             _keep(vars(value), kept)
     values += [each for each in variables if type(each[2]) is list]
     try:
         for holder, key, value in variables:
-            if type(value) is list:
+            if type(value) is list and id(value) not in own:
                 _set(holder, key, _log(value))
         for container, _ in list(kept.values()):
             if isinstance(container, dict):
-                logs = {key: _log(value) for key, value in container.items() if type(value) is list}
-                container.update(logs)
+                lists = [(key, each) for key, each in container.items() if type(each) is list]
+                container.update({key: _log(each) for key, each in lists if id(each) not in own})
         yield
     finally:
         for holder, key, value in values:
@@ -117,7 +125,7 @@ def plain_values(model: Any, optimizer: Any, step: Any) -> dict[str, Hashable]:
             found[name] = key_of(value)
         elif type(value) in (*_CONTAINERS, Log):
             add_plain("", {name: value}, found)
-        elif _is_of_user(value) and not isinstance(value, type(model)):
+        elif is_of_user(value) and not isinstance(value, type(model)):
             add_plain(f"{name}.", vars(value), found)
     return found
 
@@ -127,7 +135,7 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN)
 
 
-def _is_of_user(value: Any) -> bool:
+def is_of_user(value: Any) -> bool:
     """True for an object with attributes of a class of the user."""
     import torch
 

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from popsr._text.shown import shown
@@ -16,13 +16,13 @@ from popsr.bridge.torch._states.around import Around, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import is_plain, plain_values
 from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
-from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
+from popsr.bridge.torch._states.schedules import NewNumbers, Number, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import capturable_anywhere, watched
 from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
-__all__ = ["Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
+__all__ = ["Beside", "Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,27 @@ def prepare_optimizer(optimizer: Any, where: str) -> None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
+@dataclass
+class Beside:
+    """States and inputs of a step beside its model, its optimiser and its batch.
+
+    Attributes:
+        paths: of tensors that are states.
+        numbers: of schedulers.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+
+    def adds_to(self, found: Beside) -> bool:
+        """Add these to others; True if some are new."""
+        paths = [each for each in self.paths if each not in found.paths]
+        numbers = [each for each in self.numbers if each not in found.numbers]
+        found.paths += paths
+        found.numbers += numbers
+        return bool(paths or numbers)
+
+
 class StepCall:
     """A call of a step as a function of flat tensors.
 
@@ -196,11 +217,28 @@ class StepCall:
 
     def add_numbers(self, new: NewNumbers) -> None:
         """Let numbers that a scheduler sets in the step be inputs after all others, and those it begins with states."""
+        self.schedules.add(new)
+        self._take_numbers()
+
+    def beside(self) -> Beside:
+        """Tensors beside the model that are states, and numbers of schedulers."""
+        return Beside([slot.path for slot in self.around.slots], list(self.schedules.numbers))
+
+    def add_beside(self, found: Beside) -> bool:
+        """Add what other ranks have found beside the model, which this one leaves as it is; True if there is some."""
+        slots = self.around.named(found.paths) if set(found.paths) - set(self.beside().paths) else []
+        numbers = self.schedules.add_unset(found.numbers)
+        if slots:
+            self.add_states(slots)
+        if numbers:
+            self._take_numbers()
+        return bool(slots or numbers)
+
+    def _take_numbers(self) -> None:
         import torch
 
         self.begin_with_gradients([])
         self.keeps_gradients = False
-        self.schedules.add(new)
         leaves = [leaf for leaf in self.leaves if leaf.origin is None]
         made = [
             Leaf(

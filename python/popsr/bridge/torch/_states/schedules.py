@@ -7,8 +7,9 @@ the step. What is proved holds for all values of these, so it does not matter wh
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,11 @@ class Number:
         return f"optimizer.param_groups[{self.group}].{self.key}{part}{when}"
 
 
+def _order(number: Number) -> tuple[int, int, str, int]:
+    """The order of numbers, which is that of all ranks whichever of them sets them; those of time 0 come first."""
+    return number.time, number.group, number.key, -1 if number.part is None else number.part
+
+
 class NewNumbers(Exception):
     """A scheduler steps for which there are no inputs yet.
 
@@ -76,13 +82,14 @@ class Schedules:
     Attributes:
         numbers: one for each option and time. Those of time 0 come first: they are states, as the next step begins
             with what this one leaves.
+        stepped: the schedulers that have stepped in the trace, by identity.
     """
 
     def __init__(self, optimizer: Any, where: str) -> None:
         """None so far."""
         self._optimizer, self._where = optimizer, where
         self.numbers: list[Number] = []
-        self._steps = 0
+        self.stepped: list[int] = []
         self._last: dict[tuple[int, str, int | None], Any] = {}
 
     @property
@@ -105,7 +112,20 @@ class Schedules:
                     made = Number(i, key, part, time, float(value), origin)
                     if made not in self.numbers and not (is_tensor and time == 0):
                         self.numbers.append(made)
-        self.numbers.sort(key=lambda number: number.time > 0)
+        self.numbers.sort(key=_order)
+
+    def add_unset(self, numbers: Sequence[Number]) -> bool:
+        """Add numbers that a scheduler of another rank sets, which are constant here; True if there are some."""
+        count = len(self.numbers)
+        groups = [] if self._optimizer is None else self._optimizer.param_groups
+        for each in numbers:
+            if each not in self.numbers and each.group < len(groups) and each.key in groups[each.group]:
+                option = groups[each.group][each.key]
+                value = float(option if each.part is None else option[each.part])
+                origin = ("unset", key_of(value))
+                self.numbers.append(dataclasses.replace(each, value=value, origin=origin))
+        self.numbers.sort(key=_order)
+        return len(self.numbers) > count
 
     def _origin(self, scheduler: Any) -> Hashable:
         """Key by which ranks compare schedulers: their settings, and the numbers of the next steps."""
@@ -154,7 +174,7 @@ class Schedules:
         """Inside, options are the numbers of the step's inputs, and schedulers give the next ones."""
         from torch.optim import lr_scheduler, swa_utils
 
-        self._steps = 0
+        self.stepped.clear()
         symbols = {number: t.item() for number, t in zip(self.numbers, tensors, strict=True)}
         self._set(symbols, 0)
         self._last = {(each.group, each.key, each.part): self._now(each) for each in self.numbers}
@@ -186,8 +206,8 @@ class Schedules:
             )
         groups = self._groups_of(scheduler)
         self._check_own()
-        time = self._steps
-        self._steps += 1
+        time = len(self.stepped)
+        self.stepped.append(id(scheduler))
         for i, group in enumerate(groups):
             for key, part in _options(scheduler, group):
                 if Number(i, key, part, time + 1, 0.0, None) not in symbols:

@@ -66,7 +66,8 @@ def record_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]
 def _recorded_steps(call: StepCall, where: str) -> tuple[list[Recorded], list[Any]]:
     traces: list[_Trace] = []
     kept = _Kept(call, traces, where)
-    with _no_fake_gradients(traces), kept_variables(call.model, call.step):
+    states = [slot.container for slot in call.around.slots]
+    with _no_fake_gradients(traces), kept_variables(call.model, call.step, states):
         start = call.plain_values()
         with kept_attributes(*call.objects):
             first = _all_ways(call, kept, where)
@@ -121,7 +122,7 @@ def _all_ways(call: StepCall, kept: _Kept, where: str) -> list[_Trace]:
 def _trace(call: StepCall, kept: _Kept, where: str, choices: Choices) -> _Trace:
     call.kept = kept
     recorded = record(call, call.inputs(), choices)
-    recorded.results = call.results
+    recorded.results, recorded.scheduled = call.results, tuple(call.schedules.stepped)
     check_constants(call.leaves, recorded.module, where)
     check_writes(call.shared, call.leaves, recorded.module, where)
     rows = Rows(recorded, [leaf.path for leaf in call.leaves], call.absent, kept.made)

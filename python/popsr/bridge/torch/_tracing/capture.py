@@ -55,6 +55,7 @@ class Recorded:
         results: names of what the step returns, after the states.
         outcomes: the ways that Python took where it asked data.
         asked: numbers of the truth values that decided, which the graph returns last.
+        scheduled: the schedulers that step, one after the other.
         others: further ways that the step may take.
         common: lines of truth values that must be common to all ranks, which the functional graph returns last.
     """
@@ -68,6 +69,7 @@ class Recorded:
     results: list[str] = field(default_factory=list)
     outcomes: tuple[bool, ...] = ()
     asked: list[int] = field(default_factory=list)
+    scheduled: tuple[int, ...] = ()
     others: list[Recorded] = field(default_factory=list)
     common: list[str] = field(default_factory=list)
 

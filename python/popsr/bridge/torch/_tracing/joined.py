@@ -132,6 +132,7 @@ class _Join:
         import torch
 
         self._run(self._ways, 0)
+        self._schedule(self._ways, 0)
         outputs = [self._returned(way) for way in self._ways]
         states, results = zip(*outputs, strict=True)
         made = [self._selected(each, self._ways) for each in zip(*states, strict=True)]
@@ -165,6 +166,17 @@ class _Join:
             side = [way for way in ways if way.recorded.outcomes[depth] is outcome]
             if side:
                 self._run(side, depth + 1)
+        self._note_common(ways, depth, truth)
+
+    def _schedule(self, ways: Sequence[_Way], depth: int) -> None:
+        """Note truth values by which other schedulers step: numbers of later steps depend on them."""
+        if len({way.recorded.scheduled for way in ways}) < 2:
+            return
+        self._note_common(ways, depth, self._truth(ways[0], depth))
+        for outcome in (True, False):
+            self._schedule([way for way in ways if way.recorded.outcomes[depth] is outcome], depth + 1)
+
+    def _note_common(self, ways: Sequence[_Way], depth: int, truth: Any) -> None:
         if len({way.recorded.outcomes[depth] for way in ways}) > 1 and truth not in self._common:
             self._common.append(truth)
 

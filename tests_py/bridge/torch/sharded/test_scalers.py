@@ -1,0 +1,78 @@
+"""Gradient scalers of tensor parallelism: torch's own rule for the check for infinities, against gloo ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import popsr.bridge.torch as bridge
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Replicate, distribute_module  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from tests_py.bridge.torch import gloo  # noqa: E402
+
+SCALE = 2.0**97
+"""So large that the gradient of the second rank's columns is not finite, and all others are."""
+
+
+def model() -> Any:
+    made = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    with torch.no_grad():
+        made[0].weight.copy_(torch.eye(4))
+        made[0].bias.fill_(1.0)
+        made[1].weight.fill_(0.001)
+        made[2].weight[:, :2] = 1.0
+        made[2].weight[:, 2:] = 1.5e8
+    mesh = init_device_mesh("cpu", (2,))
+    parallelize_module(made, mesh, {"1": ColwiseParallel(), "2": RowwiseParallel()})
+    distribute_module(
+        made[0],
+        mesh,
+        None,
+        lambda _, inputs, on: (DTensor.from_local(inputs[0], on, [Replicate()], run_check=False),),
+        lambda _, out, on: out.to_local(),
+    )
+    return made
+
+
+def optimizer(m: Any, order: int) -> Any:
+    made = torch.optim.SGD(list(m.parameters())[::order], lr=1e-3, momentum=0.9)
+    made.scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)  # type: ignore[attr-defined]
+    return made
+
+
+def step(m: Any, o: Any, x: Any) -> None:
+    o.zero_grad()
+    o.scaler.scale(m(x).sum()).backward()
+    o.scaler.step(o)
+    o.scaler.update()
+
+
+def biases(order: int) -> list[float]:
+    m = model()
+    step(m, optimizer(m, order), torch.ones(4, 4))
+    return [float(each) for each in m[0].bias.to_local()]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_infinities_are_shared_by_the_placements_of_the_first_gradient(order: int) -> None:
+    """Torch reduces the check over the axes that the optimiser's first gradient is cut along, and over no others."""
+    made = bridge.trace_step(
+        step, model, lambda m: optimizer(m, order), torch.ones(4, 4), replicas=2, equal=["x"]
+    )
+    is_first_whole = order == 1
+    proof = made.prove()
+    assert ("0.bias" in {each.path for each in proof.drifting}) is is_first_whole
+    assert proof.ok is not is_first_whole
+    first, second = gloo.run(2, biases, order)
+    assert (first != second) is is_first_whole
