@@ -14,6 +14,7 @@ from popsr.bridge._advice._edited import Insertion, can_copy, copied_step
 from popsr.bridge._advice._gradients import Proved, data_rows, gradient_insertions, partial_insertions
 from popsr.bridge._advice._seeds import is_mean_loss, loss_groups
 from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._paths import named_paths
 from popsr.errors import Error
 from popsr.op import Op
 
@@ -174,9 +175,7 @@ def _text(proof: Proved, each: Sequence[tuple[Insertion, Sequence[str]]]) -> str
         clauses.setdefault(key, []).extend(p for p in paths if p not in clauses.get(key, ()))
     texts = []
     for (kind, groups, made, used, is_gradient), paths in clauses.items():
-        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        names = ", ".join(f"'{path}'" for path in paths[:3])
-        whose = f"gradient of {names}{more}" if is_gradient else "product"
+        whose = f"gradient of {named_paths(paths)}" if is_gradient else "product"
         texts.append(
             f"take the {kind} over {groups} of the {whose}, made at {short_place(made)}, before "
             f"{short_place(used)}"
