@@ -11,7 +11,7 @@ import popsr
 from popsr import _core, ops
 from popsr.ops import _kinds as kinds
 
-SCHEMAS = {each["name"]: each for each in _core.op_schemas()}
+SCHEMAS: dict[str, Any] = {each["name"]: each for each in _core.op_schemas()}
 NAMES = sorted(set(kinds.__all__))
 FORMS: dict[str, Any] = {
     "identity": lambda t: ops.identity(t),
