@@ -19,10 +19,13 @@ from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
 
-__all__ = ["Argument", "Array", "Result", "Role", "Rows", "Step"]
+__all__ = ["Argument", "Array", "Loss", "Result", "Role", "Rows", "Step"]
 
 Array = NDArray[Any]
 Role = Literal["state", "data", "constant"]
+Loss = Literal["mean", "of constants", ""]
+"""Known of the losses that a step differentiates: means over the rows of a replica; or what constants of the backward
+pass say; or nothing."""
 Rows = Callable[[Any], Any]
 """From what the framework's user has to rows for replicas or groups, or back."""
 
@@ -153,6 +156,10 @@ class Step(Protocol):
     @property
     def variants(self) -> tuple[Any, ...]:
         """Other readings of the step, which are tried as advice."""
+
+    @property
+    def loss(self) -> Loss:
+        """What is known of the losses that the step differentiates."""
 
     @property
     def states(self) -> tuple[Argument, ...]:

@@ -9,20 +9,11 @@ from dataclasses import dataclass
 
 from popsr.analysis import Explanation, PartitionAnalysis
 from popsr.op import Op
+from popsr.ops._kinds import FACTORS, LINEAR, PASSING
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
 
-__all__ = ["LINEAR", "Derivatives", "PendingSum", "pending_on_path", "pending_sum", "producer_of"]
-
-_LINEAR_TEXT = (
-    "identity cast reshape transpose expand squeeze flatten slice concat pad negate scale add sub scaled_add sum mean "
-    "matmul conv where mul div replicated_all_reduce"
-)
-LINEAR = frozenset(_LINEAR_TEXT.split())
-"""Ops whose results are linear in an operand, of ``_FACTORS`` if the replicas agree on the other one."""
-
-_FACTORS = frozenset(["mul", "div", "matmul", "conv", "where"])
-_MOVES = frozenset(["copy_var_update_", "call", "repeat", "conditional"])
+__all__ = ["Derivatives", "PendingSum", "pending_on_path", "pending_sum", "producer_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +135,8 @@ def _sum_of(
 def _is_linear(facts: PartitionAnalysis, op: Op, declared: Partition) -> bool:
     """True if the result of an op is linear in the operands that differ."""
     kind = op.kind
-    if kind not in _FACTORS:
-        return kind in LINEAR or kind in _MOVES
+    if kind not in FACTORS:
+        return kind in LINEAR or kind in PASSING
     varying = [n for n, t in enumerate(op.inputs) if t is not None and not _agrees(facts, t, declared)]
     if kind == "where":  # operands: the condition, and what it chooses from
         return 0 not in varying

@@ -15,20 +15,12 @@ from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.ir import Ir
 from popsr.op import Op
+from popsr.ops._kinds import MOVES, POINTWISE, SCALES
 from popsr.replicas import Partition
 
 __all__ = ["GradientReductions", "Program", "Reduction", "multiples"]
 
-_THROUGH = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand", "negate"])
-_SCALED = frozenset(["mul", "div"])
-_FOLLOWED = (
-    _THROUGH
-    | _SCALED
-    | frozenset(
-        ["add", "sub", "scaled_add", "square", "sqrt", "rsqrt", "where", "maximum", "minimum", "conditional"]
-    )
-)
-"""Ops that an update may apply to a gradient, element by element."""
+_THROUGH = MOVES | {"negate"}
 
 
 class Reduction(NamedTuple):
@@ -132,10 +124,10 @@ class Program:
         while True:
             op = self.producer(tensor)
             kind = self.kinds[op] if op >= 0 else ""
-            if kind not in _THROUGH and kind not in _SCALED:
+            if kind not in _THROUGH and kind not in SCALES:
                 return tensor, divides
             inputs = [each for each in self.core.op_inputs(op) if each is not None]
-            if kind in _SCALED:
+            if kind in SCALES:
                 factor = self._factor(op)
                 if factor is None:
                     return tensor, divides
@@ -150,10 +142,10 @@ class Program:
         while True:
             users = self.users.get(tensor, [])
             kind = self.kinds[users[0]] if len(users) == 1 else ""
-            if kind not in _THROUGH and kind not in _SCALED:
+            if kind not in _THROUGH and kind not in SCALES:
                 return tensor, ""
             op = users[0]
-            if kind in _SCALED:
+            if kind in SCALES:
                 divides = self._factor(op) == 1 / size
                 return (self.core.op_outputs(op)[0], kind) if divides else (tensor, "")
             tensor = self.core.op_outputs(op)[0]
@@ -202,7 +194,7 @@ class Program:
             if tensor in self._states:
                 found.append(self._states[tensor])
             for op in self.users.get(tensor, []):
-                for out in self.core.op_outputs(op) if self.kinds[op] in _FOLLOWED else []:
+                for out in self.core.op_outputs(op) if self.kinds[op] in POINTWISE else []:
                     if out not in seen and self.core.tensor(out).shape == shape:
                         seen.add(out)
                         left.append(out)

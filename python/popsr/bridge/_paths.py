@@ -5,10 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["path_patterns"]
+__all__ = ["named_paths", "path_patterns"]
 
 _INDEX = re.compile(r"(?<=\[)\d+(?=\])|(?<=\.)\d+(?=\.|$)|(?<=_)\d+(?=['\].]|$)")
 """Places in lists, as of ``['blocks'][3]``, ``layers.3.weight`` and ``['Block_3']``."""
+
+_SHOWN = 4
+"""Patterns that a line shows."""
+
+
+def named_paths(paths: Sequence[str]) -> str:
+    """Paths by pattern in words: the first four, how many more there are, and of how many values.
+
+    Args:
+        paths: names of values.
+    """
+    patterns = path_patterns(paths)
+    more = f" and {len(patterns) - _SHOWN} more" if len(patterns) > _SHOWN else ""
+    count = f" ({len(paths)} values)" if len(paths) > len(patterns) else ""
+    return ", ".join(f"'{pattern}'" for pattern in patterns[:_SHOWN]) + more + count
 
 
 def path_patterns(paths: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
-from popsr.bridge._paths import path_patterns
+from popsr.bridge._paths import named_paths
 from popsr.bridge._proof_page import Section, page_of, write_page
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
@@ -385,11 +385,7 @@ def _undeclared(values: Sequence[ProvedValue]) -> str:
 
 
 def _names(values: Sequence[ProvedValue]) -> str:
-    paths = [each.path for each in values]
-    patterns = path_patterns(paths)
-    more = f" and {len(patterns) - 4} more" if len(patterns) > 4 else ""
-    count = f" ({len(paths)} values)" if len(paths) > len(patterns) else ""
-    return ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + more + count
+    return named_paths([each.path for each in values])
 
 
 def _sections(proof: Proof) -> list[Section]:

@@ -10,7 +10,7 @@ from popsr._program.gaps import Gap
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._advice import Variant
-from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._arguments import Argument, Loss, Result
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
 from popsr.ir import Ir
@@ -38,7 +38,8 @@ class BridgedStep(Summarised):
         hints: lines beside the causes of a proof that is not ``ok``.
         notes: lines about what a proof rests on beside the program, such as contracts that the user declares.
         expected: values inside that the step takes for equal in groups.
-        variants: other readings of the step, which are tried as advice.
+        variants: changes of the step beside reductions of gradients, which are tried as advice.
+        loss: what is known of the losses that the step differentiates.
     """
 
     ir: Ir
@@ -53,6 +54,7 @@ class BridgedStep(Summarised):
     notes: tuple[str, ...] = ()
     expected: tuple[Result, ...] = field(default=(), repr=False)
     variants: tuple[Variant, ...] = field(default=(), repr=False)
+    loss: Loss = field(default="of constants", repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

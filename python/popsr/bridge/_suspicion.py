@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Step
-from popsr.bridge._derivatives import LINEAR, Derivatives
+from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import Program, Reduction
 from popsr.op import Op
+from popsr.ops._kinds import LINEAR, REDUCTIONS
 
 __all__ = ["SUSPICIOUS", "Redundancy"]
 
@@ -22,8 +23,7 @@ _WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean"
 _WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
 _WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
-_REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
-_MOVED = LINEAR | _REDUCTIONS | {"replicated_all_gather"}
+_MOVED = LINEAR | REDUCTIONS | {"replicated_all_gather"}
 """Ops behind which a gradient still is one."""
 
 
@@ -49,7 +49,7 @@ class Redundancy:
         nothing.
         """
         op = lint.op
-        if op is None or lint.code != "L6" or op.id not in self._derivatives or op.kind not in _REDUCTIONS:
+        if op is None or lint.code != "L6" or op.id not in self._derivatives or op.kind not in REDUCTIONS:
             return False
         if self._is_mean(op.id):
             return True
@@ -74,14 +74,12 @@ class Redundancy:
             return op.id not in self._derivatives and self._program.is_constant(operand)
         if not self._reaches_states(op.id, lambda _: False):
             return True
-        return op.kind in _REDUCTIONS and (
-            not self._is_mean(op.id) or not self._is_of_reduced_gradient(op.id)
-        )
+        return op.kind in REDUCTIONS and (not self._is_mean(op.id) or not self._is_of_reduced_gradient(op.id))
 
     def in_words(self, lint: Lint) -> Lint:
         """A lint L6 about a reduction in words that fit programs of every framework; of a program of popsr as it is."""
         op = lint.op
-        if op is None or lint.code != "L6" or op.kind not in _REDUCTIONS or not self._states:
+        if op is None or lint.code != "L6" or op.kind not in REDUCTIONS or not self._states:
             return lint
         grouping = op.attributes["group"] or self._step.ir.replica_grouping()
         what = "mean" if self._is_mean(op.id) else _WORDS[op.attributes["op"]]
@@ -173,7 +171,7 @@ class Redundancy:
                 seen.add(each)
                 left += _producers(self._program, each) if self._program.kinds[each] in _MOVED else []
         is_gradient = not self._derivatives or any(each in self._derivatives for each in seen)
-        return is_gradient and any(self._program.kinds[each] in _REDUCTIONS for each in seen)
+        return is_gradient and any(self._program.kinds[each] in REDUCTIONS for each in seen)
 
 
 def _producers(program: Program, op: int) -> list[int]:

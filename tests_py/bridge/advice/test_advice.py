@@ -11,7 +11,7 @@ pytest.importorskip("jax")
 
 from dataclasses import replace
 
-from popsr.bridge._advice._edited import can_copy, copied_step
+from popsr.bridge._advice._edited import can_copy, edited
 from popsr.bridge._derivatives import Derivatives
 from popsr.errors import OutOfStepError
 from popsr.testing import assert_in_step
@@ -59,10 +59,9 @@ def test_pages_and_assertions_show_it(tmp_path: Path) -> None:
 def test_a_copy_is_the_program() -> None:
     step = read(replace(CUT, optimiser="adam", clip=True))
     assert can_copy(step.ir)
-    derivatives = Derivatives(step.derivatives)
-    copied = copied_step(step.ir, step.arguments, step.results, derivatives, step.partial, ())
+    copied = edited(step, ())
     assert copied.ir._core.print_ir() == step.ir._core.print_ir()
-    assert [*Derivatives(copied.derivatives)] == [*derivatives]
+    assert [*Derivatives(copied.derivatives)] == [*Derivatives(step.derivatives)]
 
 
 def test_right_steps_are_those_of_one_replica() -> None:

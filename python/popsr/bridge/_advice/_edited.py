@@ -5,19 +5,22 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from dataclasses import fields, replace
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
 
 from popsr import _core
 from popsr._program.transaction import transactional
 from popsr._text.frames import file_and_line
-from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._arguments import Argument, Array, Step
+from popsr.bridge._derivatives import Derivatives
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
 
-__all__ = ["ORDERED", "CopiedStep", "Insertion", "can_copy", "copied_step"]
+__all__ = ["ORDERED", "Insertion", "can_copy", "edited", "redeclared"]
 
 ORDERED = 1
 """Mode of ``Ir.emit`` for ops that run in the order in which they are appended, as bridged steps have them."""
@@ -39,17 +42,6 @@ class Insertion(NamedTuple):
     kind: Literal["mean", "add"]
     group: ReplicaGrouping
     location: str
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedStep:
-    """Fields of a step whose program is a copy."""
-
-    ir: Ir
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
-    derivatives: tuple[range, ...]
-    partial: Mapping[int, Any]
 
 
 @functools.cache
@@ -87,34 +79,44 @@ def can_copy(ir: Ir) -> bool:
 
 
 @transactional
-def copied_step(
-    ir: Ir,
-    arguments: Sequence[Argument],
-    results: Sequence[Result],
-    derivatives: Iterable[int],
-    partial: Mapping[int, Any],
-    insertions: Iterable[Insertion],
-) -> CopiedStep:
+def edited(step: Step, insertions: Iterable[Insertion]) -> Step:
     """A step on a copy of its program, with all-reduces put in.
 
     Args:
-        ir: the program, of which ``can_copy`` is true.
-        arguments: of the step.
-        results: of the step.
-        derivatives: numbers of the ops of backward passes.
-        partial: partitions by number of a tensor.
+        step: the step, of whose program ``can_copy`` is true.
         insertions: what to put in.
     """
-    copy = _Copy(ir, insertions)
+    return _copied_step(step, insertions, {})
+
+
+@transactional
+def redeclared(step: Step, groups: Mapping[str, ReplicaGrouping]) -> Step:
+    """A step on a copy of its program, of which other replicas are given equal values: those of the first of a group.
+
+    Args:
+        step: the step, of whose program ``can_copy`` is true.
+        groups: replicas that are given equal values, by path of a state or of data.
+    """
+    return _copied_step(step, (), groups)
+
+
+def _copied_step(step: Step, insertions: Iterable[Insertion], groups: Mapping[str, ReplicaGrouping]) -> Step:
+    changed = [(each.source, groups[each.path]) for each in step.arguments if each.path in groups]
+    variables = {source._id: group for source, group in changed if isinstance(source, Tensor)}
+    streams = {source._id: group for source, group in changed if isinstance(source, HostToDeviceStream)}
+    copy = _Copy(step.ir, insertions, variables, streams)
     copy.run()
-    found = sorted(copy.ops[op] for op in derivatives if op in copy.ops)
-    return CopiedStep(
-        copy.new,
-        tuple(_copied(each, copy) for each in arguments),
-        tuple(_copied(each, copy) for each in results),
-        tuple(_ranges(found)),
-        {copy.tensors[t]: groups for t, groups in partial.items() if t in copy.tensors},
-    )
+    found = sorted(copy.ops[op] for op in Derivatives(step.derivatives) if op in copy.ops)
+    changes: dict[str, Any] = {
+        "ir": copy.new,
+        "arguments": tuple(_declared(_copied(each, copy), groups.get(each.path)) for each in step.arguments),
+        "results": tuple(_copied(each, copy) for each in step.results),
+        "expected": tuple(_copied(each, copy) for each in step.expected),
+        "derivatives": tuple(_ranges(found)),
+        "partial": {copy.tensors[t]: each for t, each in step.partial.items() if t in copy.tensors},
+    }
+    made: Step = replace(cast("Any", step), **changes)
+    return made
 
 
 class _Copy:
@@ -123,11 +125,19 @@ class _Copy:
     Args:
         ir: the program.
         insertions: what to put in.
+        variables: replicas that are given equal values where others are than before, by number.
+        fed: the replicas that a stream gives equal values, likewise.
     """
 
-    def __init__(self, ir: Ir, insertions: Iterable[Insertion]) -> None:
+    def __init__(
+        self,
+        ir: Ir,
+        insertions: Iterable[Insertion],
+        variables: Mapping[int, ReplicaGrouping],
+        fed: Mapping[int, ReplicaGrouping],
+    ) -> None:
         """Without any op."""
-        self.ir, self.core = ir, ir._core
+        self.ir, self.core, self._variables, self._fed = ir, ir._core, variables, fed
         self.new = Ir(ir.replication_factor)
         self.tensors: dict[int, int] = {}
         self.ops: dict[int, int] = {}
@@ -172,8 +182,10 @@ class _Copy:
             assert data is not None
             shape = info.shape if rows == 1 else (rows, *info.shape)
             values = data.view(dtype.as_numpy()).reshape(shape)
+            grouping = self._variables.get(t, held.grouping)
+            values = _rows_of(values, held.grouping, grouping)
             self.tensors[t] = core.add_variable(
-                info.name, info.dtype, info.shape, values, held.grouping, held.all_replicas, True,
+                info.name, info.dtype, info.shape, values, grouping, held.all_replicas, True,
                 self._place(self.core.location_of_variable(t)),
             )  # fmt: skip
         elif info.kind == "constant":
@@ -246,7 +258,7 @@ class _Copy:
                         info.shape,
                         old.dtype,
                         info.name,
-                        replicated_stream_mode=old.replicated_stream_mode,
+                        replicated_stream_mode=self._fed.get(number, old.replicated_stream_mode),
                         downcast_inputs=old.downcast_inputs,
                     )
                 else:
@@ -273,6 +285,25 @@ def _copied(each: Any, copy: _Copy) -> Any:
         return value
 
     return type(each)(**{field.name: moved(getattr(each, field.name)) for field in fields(each)})
+
+
+def _declared(each: Argument, grouping: ReplicaGrouping | None) -> Argument:
+    """An argument of which other replicas are given equal values."""
+    if grouping is None:
+        return each
+    example = None if each.example is None else _rows_of(each.example, each.grouping, grouping)
+    made = {field.name: getattr(each, field.name) for field in fields(each)}
+    return Argument(**made | {"grouping": grouping, "example": example, "undeclared": False})
+
+
+def _rows_of(values: Array, old: ReplicaGrouping, new: ReplicaGrouping) -> Array:
+    """A row for each group of rows for other groups: the first replica's."""
+    if old == new:
+        return values
+    rows = values[None] if old.num_groups == 1 else values
+    row_of = {member: number for number, group in enumerate(old.groups) for member in group}
+    found: Array = np.stack([rows[row_of[group[0]]] for group in new.groups])
+    return found.reshape(found.shape[1:]) if new.num_groups == 1 else found
 
 
 def _ranges(numbers: Sequence[int]) -> Iterable[range]:

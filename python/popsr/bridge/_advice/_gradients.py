@@ -236,7 +236,10 @@ def _reduction(
     if others:
         return "mean" if all(others) else "add" if all(each is False for each in others) else None
     step = proof.step
-    whole = is_mean_loss(step.ir, proof.facts, derivatives, [entry.tensor], data_rows(step), size)
+    whole = step.loss == "mean" or (
+        step.loss == "of constants"
+        and is_mean_loss(step.ir, proof.facts, derivatives, [entry.tensor], data_rows(step), size)
+    )
     return "mean" if whole else None
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from popsr.analysis import PartitionAnalysis
 from popsr.bridge._derivatives import Derivatives
 from popsr.ir import Ir
+from popsr.ops._kinds import MOVES
 from popsr.replicas import Partition
 
 __all__ = ["Uniform", "is_mean_loss", "loss_groups"]
 
-_MOVES = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand"])
 _MOST = 1 << 20
 """Elements of a constant that is read."""
 
@@ -69,7 +69,7 @@ class Uniform:
 
     def _operands(self, op: int) -> list[int]:
         """Operands that the value is computed of; none of ops that are not followed."""
-        if self._core.op_kind(op) not in _MOVES | _RULES.keys() | {"replicated_all_reduce"}:
+        if self._core.op_kind(op) not in MOVES | _RULES.keys() | {"replicated_all_reduce"}:
             return []
         return [t for t in self._core.op_inputs(op) if t is not None]
 
@@ -78,7 +78,7 @@ class Uniform:
         if not operands or len(values) != len(operands):
             return None
         kind = self._core.op_kind(op)
-        if kind in _MOVES:
+        if kind in MOVES:
             return values[0]
         if kind != "replicated_all_reduce":
             return _RULES[kind](*values)

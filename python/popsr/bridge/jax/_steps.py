@@ -13,7 +13,7 @@ import numpy as np
 
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._advice import Variant
+from popsr.bridge._advice import Variant, is_whole_loss
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.jax._arguments import (
@@ -121,7 +121,9 @@ def from_jax(
     if check_vma or mesh is None:
         return step
 
-    def checked() -> BridgedStep:
+    def checked(proof: Any) -> BridgedStep | None:
+        if not is_whole_loss(proof):
+            return None
         again = Traced(f, args, mesh, in_specs, out_specs, True, replicas, axis_name, in_axes)
         found = Contracts(opaque, again.spread)
         return _read(again, leaves, names, roles, updates, replicated, unsupported, found)

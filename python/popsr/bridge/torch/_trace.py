@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +16,10 @@ from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
+from popsr.bridge._arguments import Loss
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
+from popsr.bridge.torch._changes import Reader, changes
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -36,8 +41,10 @@ from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
 from popsr.bridge.torch._tracing.generators import Drawn, check_found
 from popsr.bridge.torch._tracing.joined import join
-from popsr.bridge.torch._wrappers.dtensors import shared_batch_hint, splitting_ranks
-from popsr.bridge.torch._wrappers.recipes import check_read, followed, recipe_for
+from popsr.bridge.torch._tracing.losses import joined_losses, loss_of, seeds_noted
+from popsr.bridge.torch._tracing.synchronised import has_local_norms, local_norms_synchronised
+from popsr.bridge.torch._wrappers.dtensors import SharedBatch, shared_batch, splitting_ranks
+from popsr.bridge.torch._wrappers.recipes import check_read, followed, is_wrapped, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -101,22 +108,47 @@ def trace_step(
     read_choice(where, "ranks", ranks, ("all", "first"))
     patterns = Groups(groups, equal, world, where)
     declared = read_mapping(where, "process_groups", process_groups)
-    with phase(where, "trace"):
-        seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
     named = {name: grouping_of_ranks(value, world, where) for name, value in declared.items()}
 
-    def grouping(name: str) -> ReplicaGrouping:
-        found = named.get(name) or seen.merged.groupings.get(name)
-        if found is None:
-            members = seen.first.groups.get(name)
-            if members is None:
-                raise ReplicaError(
-                    f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
-                )
-            found = named[name] = grouping_of_one(name, members, world, where)
-        return found
+    def read(model: Any, optimizer: Any, synchronous: bool = False) -> BridgedStep:
+        with phase(where, "trace"), local_norms_synchronised() if synchronous else contextlib.nullcontext():
+            seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
+        grouping = functools.partial(_grouping, seen, named, world, where)
+        builder = StepBuilder(world, where=where, unsupported=unsupported)
+        made, apart = _built(seen, grouping, patterns, builder, world)
+        reader = Reader(
+            read, model, optimizer, synchronous, seen.has_local_norms, _may_be_wrapped(model, seen)
+        )
+        variants = changes(made, apart, _shared(seen, patterns, world), reader)
+        return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss)
 
-    return _built(seen, grouping, patterns, StepBuilder(world, where=where, unsupported=unsupported), world)
+    return read(model, optimizer)
+
+
+def _grouping(
+    seen: _Seen, named: dict[str, ReplicaGrouping], world: int, where: str, name: str
+) -> ReplicaGrouping:
+    """The groups that collectives of a process group are over."""
+    found = named.get(name) or seen.merged.groupings.get(name)
+    if found is None:
+        members = seen.first.groups.get(name)
+        if members is None:
+            raise ReplicaError(
+                f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
+            )
+        found = grouping_of_one(name, members, world, where)
+    return found
+
+
+def _may_be_wrapped(model: Any, seen: _Seen) -> bool:
+    """True for a model without a wrapper, DTensors or hooks of parameters, outside of a job of the user."""
+    import torch
+
+    has_hooks = isinstance(model, torch.nn.Module) and any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()
+    )
+    placed = any(leaf.layout is not None for leaf in seen.leaves[0])
+    return not (has_hooks or placed or seen.is_wrapped or is_running())
 
 
 @dataclass
@@ -131,6 +163,9 @@ class _Seen:
     drawn: list[Drawn | None]
     axes: ReplicaAxes | None
     splitting: list[dict[str, tuple[int, ...]]]
+    loss: Loss
+    has_local_norms: bool
+    is_wrapped: bool
 
 
 def _trace_ranks(
@@ -155,6 +190,7 @@ def _trace_ranks(
     waiting = list(reversed(numbers))
     while waiting:
         rank = waiting.pop(0)
+    losses: set[Loss] = set()
         with (
             phase(where, f"rank {rank}"),
             rank_of(rank, world, where),
@@ -163,10 +199,11 @@ def _trace_ranks(
         ):
             made = construction.made(rank) if len(numbers) > 1 else _made(model, optimizer, where)
             call = _call(step, *made, batch, rank, where)
-            with modules_named(call.model):
+            with modules_named(call.model), seeds_noted() as seeds:
                 ways, inputs = record_steps(call, where)
                 if call.add_beside(beside):
                     ways, inputs = record_steps(call, where)
+            losses.add("" if seeds.given else loss_of([way.module for way in ways], _rows(call.leaves)))
             resolve_writes(ways, inputs, resolved)
             resolved.append(ways)
             found = recorded[rank] = join(ways, call.labels(), where)
@@ -193,7 +230,15 @@ def _trace_ranks(
         drawn,
         axes,
         [splitting[r] for r in numbers],
+        joined_losses(losses),
+        has_local_norms(call.model),
+        is_wrapped(call.model),
     )
+
+
+def _rows(leaves: Iterable[Leaf]) -> set[int]:
+    """Rows of data on a rank; 0 of data without rows."""
+    return {leaf.local.shape[0] if leaf.local.dim() else 0 for leaf in leaves if leaf.role == "data"}
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:
@@ -255,10 +300,13 @@ def _built(
     patterns: Groups,
     builder: StepBuilder,
     world: int,
-) -> BridgedStep:
+) -> tuple[BridgedStep, list[str]]:
+    """The step, and paths of states that start apart while nothing is declared of them."""
     _check_seeds(seen, patterns)
     builder.axes = seen.axes
-    builder.hint(_hint(seen, patterns, world))
+    shared = _shared(seen, patterns, world)
+    builder.hint(None if shared is None else shared.hint)
+    undeclared: list[str] = []
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
@@ -278,6 +326,8 @@ def _built(
             inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
             if leaf.role == "state":
                 states.append(leaf.path)
+                if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
+                    undeclared.append(leaf.path)
         for number, varying in enumerate(seen.merged.varying):
             values = Values([array_of(row) for row in varying.values], world)
             groups = grouping_of_values(values.labels())
@@ -293,7 +343,7 @@ def _built(
         seeds.finish()
         found = builder.finish()
     _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
-    return found
+    return found, undeclared
 
 
 def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
@@ -314,12 +364,12 @@ def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
             )
 
 
-def _hint(seen: _Seen, patterns: Groups, world: int) -> str | None:
-    """A line about data that ranks which split layers may share."""
+def _shared(seen: _Seen, patterns: Groups, world: int) -> SharedBatch | None:
+    """Data that ranks which split layers may share."""
     if len(seen.splitting) != world:
         return None
     data = (leaf for leaf in seen.leaves[0] if leaf.role == "data" and leaf.layout is None)
-    return shared_batch_hint([leaf.path for leaf in data if not patterns.of(leaf.path)], seen.splitting)
+    return shared_batch([leaf.path for leaf in data if not patterns.of(leaf.path)], seen.splitting)
 
 
 def _check_seeds(seen: _Seen, patterns: Groups) -> None:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["synchronised_norms"]
+from popsr.bridge._replaced import replaced
+
+__all__ = ["has_local_norms", "local_norms_synchronised", "synchronised_norms"]
 
 
-@contextlib.contextmanager
-def synchronised_norms() -> Iterator[None]:
+def synchronised_norms() -> contextlib.AbstractContextManager[None]:
     """Let ``SyncBatchNorm`` compute its statistics by sums over its process group."""
     import torch
 
-    module: Any = torch.nn.SyncBatchNorm
-    kept = module.forward
     total = _sum()
-    module.forward = lambda self, x: _forward(self, x, total)
-    try:
-        yield
-    finally:
-        module.forward = kept
+    return replaced([(torch.nn.SyncBatchNorm, "forward", lambda self, x: _forward(self, x, total))])
+
+
+def local_norms_synchronised() -> contextlib.AbstractContextManager[None]:
+    """Let all other batch norms do as if they were converted to ``SyncBatchNorm``."""
+    import torch.nn.modules.batchnorm as norms
+
+    base: Any = norms._BatchNorm
+    total = _sum()
+    return replaced([(base, "forward", lambda self, x: _forward(self, x, total))])
+
+
+def has_local_norms(model: Any) -> bool:
+    """True for a model with batch norms that compute the statistics of their rank, as torch has written them."""
+    import torch
+    import torch.nn.modules.batchnorm as norms
+
+    base: Any = norms._BatchNorm
+    found = [each for each in model.modules() if isinstance(each, base)]
+    local = [each for each in found if not isinstance(each, torch.nn.SyncBatchNorm)]
+    return any(each.training for each in local) and all(type(each).forward is base.forward for each in local)
 
 
 def _sum() -> Any:
@@ -53,7 +67,7 @@ def _forward(norm: Any, x: Any, total: Any) -> Any:
         return torch.nn.functional.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
-    group: Any = norm.process_group or dist.group.WORLD
+    group: Any = getattr(norm, "process_group", None) or dist.group.WORLD
     axes = [axis for axis in range(x.dim()) if axis != 1]
     shape = [1, -1] + [1] * (x.dim() - 2)
     count = x.numel() // x.shape[1] * group.size()

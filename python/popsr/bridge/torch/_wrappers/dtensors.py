@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
@@ -14,7 +15,7 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
 
-__all__ = ["check_cut", "dtensors_followed", "shared_batch_hint", "splitting_ranks"]
+__all__ = ["SharedBatch", "check_cut", "dtensors_followed", "shared_batch", "splitting_ranks"]
 
 
 def check_cut(model: Any) -> None:
@@ -54,8 +55,27 @@ def splitting_ranks(model: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def shared_batch_hint(paths: Sequence[str], of_ranks: Sequence[Mapping[str, tuple[int, ...]]]) -> str | None:
-    """A line that says which groups make ranks that split layers share their data; None where no ranks do.
+@dataclass(frozen=True, slots=True)
+class SharedBatch:
+    """Data that ranks which split layers may share.
+
+    Attributes:
+        paths: data that each rank has of its own.
+        groups: the ranks that split layers together.
+        option: the keyword of ``trace_step`` that says so.
+        hint: a line about it.
+    """
+
+    paths: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    option: str
+    hint: str
+
+
+def shared_batch(
+    paths: Sequence[str], of_ranks: Sequence[Mapping[str, tuple[int, ...]]]
+) -> SharedBatch | None:
+    """The data that ranks which split layers may share; None where no ranks do.
 
     Args:
         paths: data that each rank has of its own.
@@ -73,11 +93,12 @@ def shared_batch_hint(paths: Sequence[str], of_ranks: Sequence[Mapping[str, tupl
     names = [name for name in dict.fromkeys(name for each in of_ranks for name in each) if name]
     over = f" over mesh axis {' and '.join(map(shown, names))}" if names else ""
     lists = [list(each) for each in groups]
-    advice = f"equal={list(paths)}" if len(groups) == 1 else f"groups={dict.fromkeys(paths, lists)}"
-    return (
+    option = f"equal={list(paths)}" if len(groups) == 1 else f"groups={dict.fromkeys(paths, lists)}"
+    hint = (
         f"{', '.join(map(shown, paths))} differ on each rank, also on ranks that split layers{over}, {lists}: if these "
-        f"share a batch, as in tensor parallelism, say {advice}"
+        f"share a batch, as in tensor parallelism, say {option}"
     )
+    return SharedBatch(tuple(paths), tuple(groups), option, hint)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from popsr.bridge.torch._wrappers.sharded import (
 )
 from popsr.errors import UnsupportedError
 
-__all__ = ["check_read", "followed", "recipe_for"]
+__all__ = ["check_read", "followed", "is_wrapped", "recipe_for"]
 
 _OPTIMIZER = "an optimizer of torch.optim"
 _UNREAD = {
@@ -94,6 +94,15 @@ def recipe_for(model: Any) -> Any:
         check_sharded(model)
     check_cut(model)
     return model
+
+
+def is_wrapped(model: Any) -> bool:
+    """True for a model with a wrapper that reduces gradients."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return is_fully_sharded(model) or any(
+        isinstance(each, DistributedDataParallel) for each in model.modules()
+    )
 
 
 def _uncompiled() -> contextlib.AbstractContextManager[None]:
