@@ -186,11 +186,11 @@ def _trace_ranks(
     resolved: list[list[Recorded]] = []
     leaves: dict[int, list[Leaf]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
+    losses: set[Loss] = set()
     beside = Beside()
     waiting = list(reversed(numbers))
     while waiting:
         rank = waiting.pop(0)
-    losses: set[Loss] = set()
         with (
             phase(where, f"rank {rank}"),
             rank_of(rank, world, where),
