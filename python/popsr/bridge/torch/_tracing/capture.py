@@ -33,9 +33,7 @@ from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.bridge.torch._tracing.watcher import WritesOutside, watcher, writes_constant, written_by
-=======
 from popsr.bridge.torch._versions import entered, note_constants
->>>>>>> versions
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "WayEnds", "functional", "primitive", "record", "resolve_writes"]
