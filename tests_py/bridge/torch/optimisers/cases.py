@@ -138,14 +138,13 @@ def scheduled(make: Callable[[Any], Any], optimizer: Callable[[Any], Any]) -> Ca
     return Case(step, with_scheduler)
 
 
-def scheduled_where(holds: Callable[[Any], Any], *, reduces: bool) -> Case:
-    """A scheduler steps where something holds of the data, of this rank or of all."""
+def scheduled_where(holds: Callable[[Any], Any]) -> Case:
+    """A scheduler steps where something holds of the data of all ranks."""
 
     def step(m: Any, o: Any, x: Any) -> None:
         trained(m, o, x)
         seen = x.sum()
-        if reduces:
-            dist.all_reduce(seen)
+        dist.all_reduce(seen)
         if holds(seen):
             o.scheduler.step()
 
@@ -305,8 +304,7 @@ def skipping(reduces: bool) -> Case:
         loss.backward()
         average(m)
         seen = loss.detach().clone()
-        if reduces:
-            dist.all_reduce(seen)
+        dist.all_reduce(seen)
         if torch.isfinite(seen):
             o.step()
         return loss.item()
@@ -374,8 +372,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "scheduler of each rank": lambda: scheduled(
         lambda o: schedulers.LambdaLR(o, lambda e: 1 / (1 + dist.get_rank() * e)), of_all(optim.SGD, lr=0.1)
     ),
-    "scheduler of this rank's data": lambda: scheduled_where(lambda s: s > 3, reduces=False),
-    "scheduler of all data": lambda: scheduled_where(lambda s: s > 3, reduces=True),
+    "scheduler of all data": lambda: scheduled_where(lambda s: s > 3),
     "rate set anew": lambda: rated(lambda: 0.05),
     "rate of each rank": lambda: rated(lambda: 0.05 * (1 + dist.get_rank())),
     "scaler": lambda: scaled(of_all(optim.AdamW)),
@@ -402,7 +399,6 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 DRIFTING = (
     "scheduler of each rank",
-    "scheduler of this rank's data",
     "scheduler on one rank",
     "rate of each rank",
     "scaler, local check",

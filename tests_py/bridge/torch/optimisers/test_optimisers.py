@@ -216,7 +216,7 @@ REFUSED = {
     "count in a dictionary": (counts_in_dictionary, "the step changes .* each time, got 1 and then 2"),
     "rate set after the scheduler": (
         sets_rate,
-        "the step changes an option of the optimizer that is not a tensor, got 'lr' 0.1 and then 0.[12],",
+        r"an option of the optimizer that its scheduler sets, too, got 'optimizer.param_groups\[0\].lr'",
     ),
     "scheduler on one way": (
         schedules_alone,
