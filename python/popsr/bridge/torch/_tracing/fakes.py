@@ -67,7 +67,7 @@ class Fakes:
             return _made(found, args[0] if args else None)
         made = call(op, args, options)
         if found is self:
-            self._found[key] = _rule(op, args, made) if _key(args) == key[2] else None
+            self._found[key] = _rule(op, args, made, key[2])
         return made
 
     def shown(self, made: Any) -> Any:
@@ -159,18 +159,19 @@ def _is_common(op: Any) -> bool:
     )
 
 
-def _rule(op: Any, args: tuple[Any, ...], made: Any) -> _Written | _New | None:
+def _rule(op: Any, args: tuple[Any, ...], made: Any, before: Hashable) -> _Written | _New | None:
     """How the result of an op is made of its operands; None if torch makes it each time."""
     import torch
 
     if type(made) is not _types()[0]:
         return None
-    if op._schema.is_mutable:
-        return _Written() if args and made is args[0] else None
     try:
         key = _tensor_key(made)
+        is_kept = _key(args) == before  # no operand has other shapes now
     except _Uncommon:
         return None
+    if op._schema.is_mutable:
+        return _Written() if is_kept and args and made is args[0] else None
     if any(made is each for each in args) or made.is_conj() or made.is_neg() or made.is_inference():
         return None
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
