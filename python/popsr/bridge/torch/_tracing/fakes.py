@@ -57,7 +57,7 @@ class Fakes:
         if not _is_common(op):
             return call(op, args, options)
         try:
-            key = (op, _defaults(), _key(args), _key(tuple(options.items())))
+            key = op, _defaults(), _key(args), _key(tuple(options.items()))
             found = self._found.get(key, self)
         except (_Uncommon, TypeError):
             return call(op, args, options)
@@ -67,7 +67,7 @@ class Fakes:
             return _made(found, args[0] if args else None)
         made = call(op, args, options)
         if found is self:
-            self._found[key] = _rule(op, args, made)
+            self._found[key] = _rule(op, args, made, key[2])
         return made
 
     def shown(self, made: Any) -> Any:
@@ -87,7 +87,8 @@ def _defaults() -> Hashable:
     """What else the result of an op depends on."""
     import torch
 
-    return torch.get_default_dtype(), torch.is_inference_mode_enabled()
+    core: Any = torch._C
+    return torch.get_default_dtype(), core._get_default_device(), torch.is_inference_mode_enabled()
 
 
 def _key(value: Any) -> Hashable:
@@ -106,7 +107,7 @@ def _key(value: Any) -> Hashable:
 
 
 @functools.cache
-def _types() -> tuple[type, tuple[type, ...]]:
+def _types() -> tuple[Any, tuple[type, ...]]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -158,18 +159,19 @@ def _is_common(op: Any) -> bool:
     )
 
 
-def _rule(op: Any, args: tuple[Any, ...], made: Any) -> _Written | _New | None:
+def _rule(op: Any, args: tuple[Any, ...], made: Any, before: Hashable) -> _Written | _New | None:
     """How the result of an op is made of its operands; None if torch makes it each time."""
     import torch
 
     if type(made) is not _types()[0]:
         return None
-    if op._schema.is_mutable:
-        return _Written() if args and made is args[0] else None
     try:
         key = _tensor_key(made)
+        is_kept = _key(args) == before  # no operand has other shapes now
     except _Uncommon:
         return None
+    if op._schema.is_mutable:
+        return _Written() if is_kept and args and made is args[0] else None
     if any(made is each for each in args) or made.is_conj() or made.is_neg() or made.is_inference():
         return None
     tensors = [each for each in args if isinstance(each, torch.Tensor)]

@@ -6,7 +6,7 @@ import collections
 import gc
 import hashlib
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -190,41 +190,48 @@ def _reachable(root: Any) -> list[Any]:
     import torch
 
     kind: Any = torch.Generator
-    return list({each._cdata: each for each in reachable(root) if isinstance(each, kind)}.values())
+    return list({each._cdata: each for each in reachable(root) if issubclass(type(each), kind)}.values())
 
 
 def reachable(root: Any) -> Iterator[Any]:
     """Objects that an object refers to, itself first, through attributes, containers and functions of the user."""
-    import torch
-
     seen: set[int] = set()
-    waiting = collections.deque([root])
+    waiting = collections.deque([root])  # an object with attributes
+    kinds: dict[type, Callable[[Any], Iterable[Any]] | None] = {}
     while waiting and len(seen) < _MOST_OBJECTS:
         value = waiting.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
         yield value
-        if not isinstance(value, torch.Generator):
-            waiting += [each for each in _referents(value) if not issubclass(type(each), _PLAIN)]
+        waiting += [
+            each for each in _reader(type(value), kinds)(value) if _reader(type(each), kinds) is not None
+        ]
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None), types.ModuleType, types.BuiltinFunctionType)
 
 
-def _referents(value: Any) -> Iterable[Any]:
-    """The objects that an object refers to, of those that a step may be made of."""
+def _reader(kind: type, known: dict[type, Any]) -> Any:
+    """What lists the objects that one of a type refers to, of those that a step may be made of; None if it is plain."""
+    if kind not in known:
+        known[kind] = None if issubclass(kind, _PLAIN) else _reader_of(kind)
+    return known[kind]
+
+
+def _reader_of(kind: type) -> Callable[[Any], Iterable[Any]]:
     import torch
 
-    if isinstance(value, torch.Tensor | torch.fx.Node | torch.fx.Graph | torch.fx.Tracer):
-        return ()  # graphs of earlier traces refer to much, and to no generator
-    if isinstance(value, types.FunctionType):
-        return _of_function(value)
-    if isinstance(value, type):
-        return [each for each in vars(value).values() if isinstance(each, types.FunctionType)]
-    if isinstance(value, _CONTAINERS):
-        return gc.get_referents(value)
-    return [*gc.get_referents(value), *type(value).__mro__[:-1]] if _has_attributes(value) else ()
+    closed: Any = (torch.Tensor, torch.Generator, torch.fx.Node, torch.fx.Graph, torch.fx.Tracer)
+    if issubclass(kind, closed):
+        return lambda _: ()  # graphs of earlier traces refer to much, and to no generator
+    if issubclass(kind, types.FunctionType):
+        return _of_function
+    if issubclass(kind, type):
+        return lambda each: [x for x in vars(each).values() if isinstance(x, types.FunctionType)]
+    if issubclass(kind, _CONTAINERS):
+        return lambda each: gc.get_referents(each)
+    return lambda each: [*gc.get_referents(each), *kind.__mro__[:-1]] if _has_attributes(each) else ()
 
 
 def _has_attributes(value: Any) -> bool:

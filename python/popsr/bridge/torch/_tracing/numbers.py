@@ -8,6 +8,7 @@ are computed from: NaN is not equal to itself.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import math
 import operator
@@ -42,7 +43,7 @@ class Numbers:
 
         module: Any = sym_node
 
-        class Number(module.SymNode):  # type: ignore[misc]
+        class Number(module.SymNode):
             text = ""
 
             def str(self) -> str:
@@ -92,7 +93,6 @@ class Numbers:
 
     def _computed(self, tracer: Any, func: Any, args: tuple[Any, ...]) -> Any:
         """A number that is computed of others, or their comparison; None if torch computes it."""
-        import sympy
         import torch
 
         if func not in _MADE and func not in _COMPARED:
@@ -116,9 +116,14 @@ class Numbers:
         if compared is None:
             made, kind = self._symbol(environment), float
         else:
-            made, kind = getattr(sympy, compared)(*map(sympy.sympify, sides), evaluate=False), bool
+            made, kind = self._compare(compared, sides), bool
         node = tracer.create_node("call_function", func, tuple(operands), {})
         return self._number(node, made, kind, environment, tracer)
+
+    def _compare(self, name: str, sides: list[Any]) -> Any:
+        """A comparison that is not decided."""
+        sympy: Any = importlib.import_module("sympy")  # has no types
+        return getattr(sympy, name)(*map(sympy.sympify, sides), evaluate=False)
 
     def _symbol(self, environment: Any) -> Any:
         """A symbol that stands for any number."""

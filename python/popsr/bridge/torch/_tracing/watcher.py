@@ -99,7 +99,8 @@ def watcher(
         draws: notes random ops.
         call: calls an op that is recorded as it is.
     """
-    return _mode_class()(groups, pending, draws, call)
+    made: contextlib.AbstractContextManager[Any] = _mode_class()(groups, pending, draws, call)
+    return made
 
 
 @functools.cache
