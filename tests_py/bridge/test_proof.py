@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ def keep(t: popsr.Tensor) -> popsr.Tensor:
 
 def in_pairs(t: popsr.Tensor) -> popsr.Tensor:
     return ops.collectives.replicated_all_reduce(t, "mean", t.ir.replica_grouping(group_size=2))
+
+
+def twice(t: popsr.Tensor) -> popsr.Tensor:
+    once = ops.collectives.replicated_all_reduce(t, "add")
+    with popsr.location("model.py", 44):
+        return ops.collectives.replicated_all_reduce(once, "add")
 
 
 def test_a_right_step_is_ok() -> None:
@@ -129,11 +136,6 @@ def test_drift_appears_over_runs_too() -> None:
 
 
 def test_a_sum_of_what_is_equal_is_redundant() -> None:
-    def twice(t: popsr.Tensor) -> popsr.Tensor:
-        once = ops.collectives.replicated_all_reduce(t, "add")
-        with popsr.location("model.py", 44):
-            return ops.collectives.replicated_all_reduce(once, "add")
-
     proof = popsr.prove(momentum(twice))
     assert [lint.location for lint in proof.redundant] == ["model.py:44"]
     assert proof.suspicious == proof.redundant
@@ -146,6 +148,16 @@ def test_a_sum_of_what_is_equal_is_redundant() -> None:
     assert assert_in_step(momentum(twice), allow=["L6"]).verdict == "suspicious"
     with pytest.raises(errors.OutOfStepError):
         assert_in_step(momentum(twice), allow=["L7", "L10", "L11"])
+
+
+def test_hints_do_not_fail_a_step_whose_lints_are_allowed() -> None:
+    step = replace(momentum(twice), hints=("x may be shared",))
+    assert step.prove().problems[0] == "x may be shared"
+    with pytest.raises(errors.OutOfStepError, match="assert_in_step: x may be shared"):
+        assert_in_step(step)
+    assert assert_in_step(step, allow=["L6"]).problems
+    assert assert_in_step(step, allow=["L6", "L7", "L10", "L11"]).verdict == "suspicious"
+    assert not replace(momentum(), hints=("x may be shared",)).prove().problems
 
 
 def test_gradients_of_popsr_that_are_pending() -> None:

@@ -130,6 +130,10 @@ class Step(Protocol):
         """Ops that popsr lacks."""
 
     @property
+    def source(self) -> str:
+        """The call that made it."""
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Lines about what a proof rests on beside the program."""
 

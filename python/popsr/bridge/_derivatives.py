@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,10 @@ from popsr.ops._kinds import FACTORS, LINEAR, PASSING
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
 
-__all__ = ["Derivatives", "PendingSum", "pending_on_path", "pending_sum", "producer_of"]
+__all__ = ["Derivatives", "PendingSum", "pending_on_path", "pending_sum", "producer_of", "scope_of"]
+
+_SCOPE = re.compile(r"(.+)/\w+_out(__t\d+)?$")
+"""The name of the result of an op in a scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class PendingSum:
         used: ``file:line`` that uses it as if it were whole.
         groups: replicas over which the sum is missing.
         shape: shape of the gradient.
+        scope: scope of the op that makes it, as in names of ops; empty without one.
         nonlinear: ``file:line`` of a function of it that is not linear, after which a sum comes too late; empty when
             the value depends on it linearly.
     """
@@ -33,6 +38,7 @@ class PendingSum:
     used: str
     groups: Partition
     shape: tuple[int, ...]
+    scope: str
     nonlinear: str
 
     @property
@@ -98,6 +104,12 @@ def producer_of(t: Tensor) -> Op | None:
     return None if producer is None else Op(t.ir, producer)
 
 
+def scope_of(op: Op) -> str:
+    """Module or named scope that an op is of, as in its name: ``layers/0/attn``; empty outside of all."""
+    found = _SCOPE.match(op.outputs[0].name) if op.outputs else None
+    return "" if found is None else found[1]
+
+
 def pending_on_path(
     facts: PartitionAnalysis, derivatives: Derivatives, why: Explanation, declared: Partition
 ) -> PendingSum | None:
@@ -129,7 +141,8 @@ def _sum_of(
     """The gradient of an op, and what is made of it: the last of the users takes it."""
     late = next((each for each in reversed(users) if not _is_linear(facts, each, declared)), None)
     used = users[-1].location if users else op.location
-    return PendingSum(op.location, used, declared, t.shape, "" if late is None else late.location)
+    nonlinear = "" if late is None else late.location
+    return PendingSum(op.location, used, declared, t.shape, scope_of(op), nonlinear)
 
 
 def _is_linear(facts: PartitionAnalysis, op: Op, declared: Partition) -> bool:

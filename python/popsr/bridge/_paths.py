@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["named_paths", "path_patterns"]
+__all__ = ["named_paths", "named_patterns", "path_patterns"]
 
-_INDEX = re.compile(r"(?<=\[)\d+(?=\])|(?<=\.)\d+(?=\.|$)|(?<=_)\d+(?=['\].]|$)")
-"""Places in lists, as of ``['blocks'][3]``, ``layers.3.weight`` and ``['Block_3']``."""
+_INDEX = re.compile(r"(?<=\[)\d+(?=\])|(?<=\.)\d+(?=\.|$)|(?<=/)\d+(?=/|$)|(?<=_)\d+(?=['\]./]|$)")
+"""Places in lists, as of ``['blocks'][3]``, ``layers.3.weight``, ``layers/3/attn`` and ``['Block_3']``."""
 
 _SHOWN = 4
 """Patterns that a line shows."""
@@ -20,10 +20,20 @@ def named_paths(paths: Sequence[str]) -> str:
     Args:
         paths: names of values.
     """
+    count = f" ({len(paths)} values)" if len(paths) > len(path_patterns(paths)) else ""
+    return named_patterns(paths, _SHOWN) + count
+
+
+def named_patterns(paths: Sequence[str], shown: int) -> str:
+    """Patterns of paths in words: the first ones, and how many more there are.
+
+    Args:
+        paths: names of values, or of scopes.
+        shown: how many are named.
+    """
     patterns = path_patterns(paths)
-    more = f" and {len(patterns) - _SHOWN} more" if len(patterns) > _SHOWN else ""
-    count = f" ({len(paths)} values)" if len(paths) > len(patterns) else ""
-    return ", ".join(f"'{pattern}'" for pattern in patterns[:_SHOWN]) + more + count
+    more = f" and {len(patterns) - shown} more" if len(patterns) > shown else ""
+    return ", ".join(f"'{pattern}'" for pattern in patterns[:shown]) + more
 
 
 def path_patterns(paths: Sequence[str]) -> list[str]:

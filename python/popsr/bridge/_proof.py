@@ -21,12 +21,12 @@ from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_gr
 from popsr.analysis._drift import short_partition
 from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Argument, Step
-from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._derivatives import Derivatives, scope_of
 from popsr.bridge._multiples import multiples
-from popsr.bridge._paths import named_paths
+from popsr.bridge._paths import named_paths, named_patterns
 from popsr.bridge._proof_page import Section, page_of, write_page
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
-from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
+from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state, scope_in_words
 from popsr.errors import UnknownNameError
 from popsr.op import Op
 from popsr.replicas import Partition
@@ -154,7 +154,7 @@ class Proof(Judged):
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        causes = (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+        causes = (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious), self.step))
         return (*self.step.hints, *causes) if causes else ()
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
@@ -307,16 +307,20 @@ def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
     )
 
 
-def _lint_lines(lints: Iterable[Lint]) -> list[str]:
-    """A line for each code and line of the program: the first lint, and how many more there are."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _lint_lines(lints: Iterable[Lint], step: Step) -> list[str]:
+    """A line for each code and line of the program: the first lint, its scopes, and how many more there are."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in lints:
-        texts = found.setdefault((each.code, each.location), [])
+        texts, scopes = found.setdefault((each.code, each.location), ([], []))
         if each.text not in texts:
             texts.append(each.text)
+        scope = "" if each.op is None else scope_in_words(step, scope_of(each.op))
+        if scope and scope not in scopes:
+            scopes.append(scope)
     return [
-        f"{code} {short_place(place)}: {texts[0]}{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}"
-        for (code, place), texts in found.items()
+        f"{code} {short_place(place)}{f' in {named_patterns(scopes, 2)}' if scopes else ''}: {texts[0]}"
+        f"{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}"
+        for (code, place), (texts, scopes) in found.items()
     ]
 
 
@@ -345,7 +349,7 @@ def _by_cause(values: Sequence[ProvedValue]) -> Iterator[tuple[list[ProvedValue]
 def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> str:
     """A line about the values that one mistake makes differ, or of which no cause is told here."""
     first = values[0]
-    cause = "explain(path) says why" if not causes else str(_merged(causes))
+    cause = "explain(path) says why" if not causes else str(_merged(causes, values))
     return f"{_names(values)} {_differ(first, 's' if len(values) == 1 else '')}: {cause}"
 
 
@@ -364,15 +368,21 @@ def _differ(value: ProvedValue, ending: str) -> str:
     return f"differ{ending} over {over}, declared {value.shown_declared}"
 
 
-def _merged(causes: Sequence[Cause]) -> Cause:
+def _merged(causes: Sequence[Cause], values: Sequence[ProvedValue]) -> Cause:
     """Causes of one line as one, which says how many there are, and where else values are made."""
+    scopes = [*dict.fromkeys(each.scope for each in values if each.scope)]
     first = causes[0]
     count = len({each.text for each in causes}) - 1
     places = [*dict.fromkeys(short_place(each.mended or each.written) for each in causes)][1:]
     more = f" (and {count} more)" if count else ""
     left = f" and {len(places) - 2} more" if len(places) > 2 else ""
     likewise = f" (likewise at {', '.join(places[:2])}{left})" if places else ""
-    return replace(first, text=one_line(first.text, 140) + more, suggestion=first.suggestion + likewise)
+    return replace(
+        first,
+        text=one_line(first.text, 140) + more,
+        suggestion=first.suggestion + likewise,
+        scope=named_patterns(scopes, 2),
+    )
 
 
 def _undeclared(values: Sequence[ProvedValue]) -> str:

@@ -10,12 +10,20 @@ from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._arguments import Argument, Result, Step
-from popsr.bridge._derivatives import Derivatives, PendingSum, pending_on_path, pending_sum, producer_of
+from popsr.bridge._derivatives import (
+    Derivatives,
+    PendingSum,
+    pending_on_path,
+    pending_sum,
+    producer_of,
+    scope_of,
+)
 from popsr.dtypes import dtype
+from popsr.op import Op
 from popsr.replicas import Partition
 from popsr.tensor import Tensor
 
-__all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state"]
+__all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state", "scope_in_words"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,15 @@ class ProvedValue:
         """
         return self._source.written(self.equal)
 
+    @functools.cached_property
+    def scope(self) -> str:
+        """Module or named scope of the op that makes the gradient whose sum is missing, else the last value."""
+        return (
+            self._source.scope(self.equal)
+            if self.pending is None
+            else scope_in_words(self._source.step, self.pending.scope)
+        )
+
     @property
     def result(self) -> Tensor | None:
         """The value written into a state, where the importer says it; of a result the value."""
@@ -126,6 +143,7 @@ class ProvedValue:
             _suggestion(why) if self.pending is None else _part_of_sum(self.pending, self),
             why.root.kind,
             "" if self.pending is None else self.pending.mended,
+            self.scope and f"'{self.scope}'",
         )
 
     def __str__(self) -> str:
@@ -180,11 +198,18 @@ class _Source:
 
     def written(self, equal: bool) -> str:
         """The line of the op that makes the value."""
-        if self.result is not None:
-            producer = producer_of(self.result)
-            return "" if producer is None else producer.location
-        writer = None if equal else self.facts.values(self.tensor)[-1][1]
+        writer = self._writer(equal)
         return "" if writer is None else writer.location
+
+    def scope(self, equal: bool) -> str:
+        """The scope of the op that makes the value."""
+        writer = self._writer(equal)
+        return "" if writer is None else scope_in_words(self.step, scope_of(writer))
+
+    def _writer(self, equal: bool) -> Op | None:
+        if self.result is not None:
+            return producer_of(self.result)
+        return None if equal else self.facts.values(self.tensor)[-1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +225,8 @@ class Cause:
         kind: kind of the cause, as of ``ExplanationRoot``.
         mended: ``file:line`` at which to take the sum over replicas of a gradient that is missing, whatever the cause
             is; empty without one.
+        scope: modules or named scopes of the op that makes the gradient, else the value, in quotes; empty outside of
+            all.
     """
 
     text: str
@@ -208,16 +235,19 @@ class Cause:
     suggestion: str
     kind: str = ""
     mended: str = ""
+    scope: str = ""
 
     def __str__(self) -> str:
         place = short_place(self.location)
         if self.mended:
+            within = f"in {self.scope} " if self.scope else ""
             return (
-                f"{self.suggestion}; replicas differ as {one_line(self.text, 160)}, at {place}; "
+                f"{within}{self.suggestion}; replicas differ as {one_line(self.text, 160)}, at {place}; "
                 f"made at {short_place(self.written)}"
             )
         note = f"; {self.suggestion}" if self.suggestion else ""
-        return f"{one_line(self.text, 160)}, at {place}; made at {short_place(self.written)}{note}"
+        within = f" in {self.scope}" if self.scope else ""
+        return f"{one_line(self.text, 160)}, at {place}; made at {short_place(self.written)}{within}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +264,11 @@ class SourceLine:
 
     def __str__(self) -> str:
         return f"{short_place(self.location)}: {self.text}"
+
+
+def scope_in_words(step: Step, scope: str) -> str:
+    """A scope as the framework's user writes it: JAX's named scopes, or the path of a module."""
+    return scope if step.source == "from_jax" else scope.replace("/", ".")
 
 
 def _suggestion(why: Explanation) -> str:

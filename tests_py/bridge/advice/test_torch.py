@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
+from torch.autograd import Function  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -73,11 +74,12 @@ class Noisy(nn.Module):
         self.register_buffer("noise", torch.zeros(3))
 
     def forward(self, x: Any) -> Any:
-        self.noise.copy_(torch.rand(3))
-        return self.lin(x) + self.noise
+        noise: Any = self.noise
+        noise.copy_(torch.rand(3))
+        return self.lin(x) + noise
 
 
-class _Add(torch.autograd.Function):
+class _Add(Function):
     """The sum over ranks; each has the gradient of its own part."""
 
     @staticmethod

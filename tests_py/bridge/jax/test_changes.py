@@ -75,6 +75,10 @@ class Kept:
         self.calls += 1
         return lax.fori_loop(0, 3, lambda i, c: lax.cond(i > 0, lambda: c, lambda: c + self.calls), w)
 
+    def mixed(self, w: Any) -> Any:
+        before, self.table = self.table, w
+        return w + before
+
     def leaves(self, w: Any) -> Any:
         before, self.seen = self.seen, w
         return w if before is None else w + before
@@ -93,6 +97,7 @@ CHANGED: dict[str, tuple[Callable[[Any], Any], str]] = {
         r"mul\(2.0\) at \S+test_changes.py:(\d+) the second time and mul\(1.0\) at \S+:\1 ",
     ),
     "a leaf": (_of("leaves"), "when it is traced again|cannot be traced a second time"),
+    "a leaf in place of an array": (_of("mixed"), "constant 0"),
     "numbers of Python": (
         lambda w: w + __import__("random").random(),
         "is another one when it is traced again",
@@ -138,7 +143,7 @@ def step(change: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 @pytest.fixture(autouse=True)
 def anew() -> None:
-    KEPT.update({name: Kept() for name in [*NAMES, "jit", "leaves"]})
+    KEPT.update({name: Kept() for name in [*NAMES, "jit", "leaves", "mixed"]})
     process_count(), local_devices()  # JAX keeps what they give
 
 

@@ -6,8 +6,11 @@ import pytest
 
 pytest.importorskip("jax")
 
+import jax
+
 from popsr.bridge.jax import primitives
 from popsr.bridge.jax._opaque import LOCAL, SILENT
+from tests_py.bridge.jax import followed
 from tests_py.bridge.jax.coverage import ON_PAGE, is_older, registry, table
 
 OF_OTHER_VERSIONS = {"custom_vjp_call_jaxpr"}
@@ -29,3 +32,8 @@ def test_the_registry_of_jax_is_listed() -> None:
 
 def test_kinds_do_not_overlap() -> None:
     assert not SILENT & (LOCAL | {*primitives()})
+
+
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="needs JAX with new_ref")
+def test_what_is_followed_and_refused_is_so() -> None:
+    assert followed.ON_PAGE.written() == followed.table(), "run python -m tests_py.bridge.jax.followed"

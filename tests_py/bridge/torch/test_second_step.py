@@ -312,6 +312,9 @@ class Counter:
 
     n = 0
 
+    def up(self) -> None:
+        self.n += 1
+
 
 def _counting() -> Callable[[], None]:
     counter = Counter()
@@ -328,6 +331,20 @@ HOOKS = [_counting()]
 def counted_in_a_list(m: Any, o: Any, x: Any) -> None:
     trained(m, o, x)
     HOOKS[0]()
+
+
+def _behind(count: Callable[[], None]) -> Callable[[], None]:
+    return lambda: count()
+
+
+def _counted_by(count: Callable[[], None]) -> Callable[..., None]:
+    """A step that holds a function."""
+
+    def step(m: Any, o: Any, x: Any) -> None:
+        trained(m, o, x)
+        count()
+
+    return step
 
 
 def scheduled(m: Any, o: Any, x: Any) -> None:
@@ -397,6 +414,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[..., None], str]] = {
     "sign of a constant": (lambda: Layer(scale=0.0), constant, "changes 'scale' each time, got -0.0"),
     "random numbers of Python": (Layer, drawn, DIFFERENT),
     "count of a function in a list": (Layer, counted_in_a_list, "changes 'counter.n' each time"),
+    "count of a method": (Layer, _counted_by(Counter().up), "changes 'self.n' each time"),
+    "count of a partial method": (
+        Layer,
+        _counted_by(functools.partial(Counter().up)),
+        "changes 'self.n' each time",
+    ),
+    "count of a method behind a function": (
+        Layer,
+        _counted_by(_behind(Counter().up)),
+        "changes 'self.n' each time",
+    ),
     "scheduler": (
         lambda: Layer(scheduler=None),
         scheduled,

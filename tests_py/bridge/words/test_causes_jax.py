@@ -156,3 +156,29 @@ def test_a_dropped_unit_does_not_hide_a_missing_sum() -> None:
     )
     [text] = proof.problems
     assert text.startswith("'w' differs over data: each replica has a part of its gradient, made at ")
+
+
+@pytest.mark.parametrize(
+    ("twice", "text"), [(False, "in 'block_*/mlp' each replica"), (True, " in 'block_*/mlp': ")]
+)
+def test_causes_say_the_named_scopes(twice: bool, text: str) -> None:
+    """Gradients that nobody averages, and sums of what ``model`` holds equal already."""
+
+    def loss_of(weights: Any, x: Any) -> Any:
+        for number, w in enumerate(weights):
+            with jax.named_scope(f"block_{number}"), jax.named_scope("mlp"):
+                x = jnp.tanh(x @ w)
+                x = jax.lax.psum(x, "model") if twice else x
+        return (x**2).mean()
+
+    def step(weights: Any, x: Any) -> Any:
+        grads = jax.grad(loss_of)(weights, x)
+        change = jax.lax.pmean(grads, "data") if twice else grads
+        return (jax.tree.map(jnp.subtract, weights, change),)
+
+    proof = popsr.prove(
+        step, [np.ones((4, 4), np.float32)] * 3, np.ones((4, 4), np.float32),
+        mesh=MESH, in_specs=(P(), P("data")), out_specs=P(), check_vma=False,
+    )  # fmt: skip
+    assert proof.verdict == ("suspicious" if twice else "not ok")
+    assert text in proof.problems[0]

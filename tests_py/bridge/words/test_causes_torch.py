@@ -114,10 +114,12 @@ def test_gradients_that_nobody_averages_over_data_are_named_by_it() -> None:
     cut, whole = proof.problems
     assert cut.startswith(
         "'layers.*.up.weight', 'layers.*.up.bias', 'layers.*.down.weight' (6 values) differ over dp, declared sharded "
-        "over tp {0,2}{1,3}: each replica has a part of its gradient, made at test_causes_torch.py:"
+        "over tp {0,2}{1,3}: in 'layers.*.up', 'layers.*.down' each replica has a part of its gradient, made at "
+        "test_causes_torch.py:"
     )
     assert whole.startswith(
-        "'layers.*.down.bias', 'head.weight', 'head.bias' (4 values) differ over dp {0,1}{2,3}: each replica has a part"
+        "'layers.*.down.bias', 'head.weight', 'head.bias' (4 values) differ over dp {0,1}{2,3}: in 'layers.*.down', "
+        "'head' each replica has a part"
     )
     assert all("stream 'x'" in text for text in (cut, whole))
 
@@ -158,3 +160,4 @@ def test_states_without_a_gradient_come_after_those_whose_sum_is_missing() -> No
     first, second = traced(make, 2).prove().problems
     assert "each replica has a part of its gradient" in first
     assert second.startswith("'0.running_mean', '0.running_var' differ inside groups")
+    assert second.endswith(" in '0'")

@@ -102,7 +102,8 @@ def test_ops_of_a_library_are_at_the_line_that_calls_it(tmp_path: Path, site: st
     [text] = made.prove().problems
     assert text.startswith(
         "'layers.*.attn.weight', 'layers.*.attn.bias' (4 values) differ inside groups: declared {0,1}, proved {0}{1}: "
-        f"each replica has a part of its gradient, made at {Path(line_of(__file__, 'forward')).name}, used at "
+        "in 'layers.*.attn' each replica has a part of its gradient, made at "
+        f"{Path(line_of(__file__, 'forward')).name}, used at "
         f"{Path(line_of(__file__, 'step')).name}; replicas differ as "
     )
     assert scopes(made) >= {"layers/0/attn", "layers/0", "layers/1/attn", "own", ""}

@@ -20,6 +20,8 @@ from popsr.bridge._paths import path_patterns
         (["h.0.mlp.3.bias", "h.1.mlp.3.bias"], ["h.*.mlp.3.bias"]),
         (["h.0.mlp.3.bias", "h.1.mlp.4.bias"], ["h.*.mlp.*.bias"]),
         (["p['Block_0']['kernel']", "p['Block_1']['kernel']"], ["p['Block_*']['kernel']"]),
+        (["layers/0/attn", "layers/1/attn", "layers/1"], ["layers/*/attn", "layers/1"]),
+        (["block_0/mlp", "block_1/mlp"], ["block_*/mlp"]),
         (["ln1", "ln2"], ["ln1", "ln2"]),
         (["w2d", "w3d"], ["w2d", "w3d"]),
         (["a*[0]", "a*[1]"], ["a*[*]"]),

@@ -149,6 +149,8 @@ def _same(one: Any, other: Any) -> bool:
 
     Functions are compared by their code: what they compute is in the jaxpr where it is computed at all.
     """
+    if isinstance(one, the_jax().core.Tracer) or isinstance(other, the_jax().core.Tracer):
+        return False  # of another trace: it has no value that could be compared
     if one is other:
         return True
     if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns"):
@@ -202,5 +204,7 @@ def _atom(atom: Any) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, the_jax().core.Tracer):
+        return "a traced value"
     array = np.asarray(value) if not hasattr(value, "_impl") else value
     return shown(array.tolist() if hasattr(array, "tolist") else array)
