@@ -198,7 +198,9 @@ def _has_means(all_reduce: Callable[..., Any]) -> bool:
     return True
 
 
-def _mean_or(all_reduce: Callable[..., Any], t: Any, op: Any = None, group: Any = None, **options: Any) -> Any:
+def _mean_or(
+    all_reduce: Callable[..., Any], t: Any, op: Any = None, group: Any = None, **options: Any
+) -> Any:
     """A mean as a sum that is divided, as gloo computes it elsewhere; other reductions as they are."""
     import torch.distributed as dist
 

@@ -102,7 +102,9 @@ class Rows:
                 keys[node] = _ABSENT
                 continue
             if name == _DETACHED and str(node.args[0].target) == _DETACHED:
-                keys[node] = keys[node.args[0]]  # older versions record one detach once for each mode around it
+                keys[node] = keys[
+                    node.args[0]
+                ]  # older versions record one detach once for each mode around it
                 continue
             if node.op == "placeholder":
                 row: Hashable = ("input", paths[node], _kind_of(node))

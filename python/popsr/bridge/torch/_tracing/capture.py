@@ -35,7 +35,7 @@ from popsr.bridge.torch._tracing.generators import Drawn, Generators, given_gene
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
-from popsr.bridge.torch._versions import entered, note_constants
+from popsr.bridge.torch._versions import note_constants
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "WayEnds", "WritesOutside", "functional", "primitive", "record", "resolve_writes"]
@@ -128,7 +128,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
             stack.callback(pending.close)
             for each in (
                 plain_ops(),
-                entered(watcher(found.groups, pending, Draws(generators))),
+                watcher(found.groups, pending, Draws(generators)),
                 noted_reductions(),
                 synchronised_norms(),
             ):
@@ -416,6 +416,12 @@ def _told(error: Exception, place: Place | None = None) -> Error:
             "that do not depend on data; torch.where selects by data"
         )
     told = " ".join(str(error).split())
+    if "no rule registered for HOP" in told:  # of versions whose modes do not see them
+        name = told.split("HOP ")[1].split()[0]
+        return UnsupportedError(
+            f"bridge.torch: branches and loops of torch are not read with this PyTorch at {where}, got {name}, expected "
+            "torch.where, or a version in which TorchDispatchMode has supports_higher_order_operators"
+        )
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
 
 

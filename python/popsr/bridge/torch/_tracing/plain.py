@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from popsr.bridge.torch._versions import entered
-
 __all__ = ["plain_ops"]
 
 _NUMBERS = (int, float, bool, str, complex, type(None))
@@ -84,7 +82,7 @@ def plain_ops(
                 tracing.track_tensor_tree(made, proxy, constant=None, tracer=tracer)
             return made
 
-    return entered(PlainOps())
+    return PlainOps()
 
 
 @functools.cache
