@@ -419,8 +419,8 @@ def _told(error: Exception, place: Place | None = None) -> Error:
     if "no rule registered for HOP" in told:  # of versions whose modes do not see them
         name = told.split("HOP ")[1].split()[0]
         return UnsupportedError(
-            f"bridge.torch: branches and loops of torch are not read with this PyTorch at {where}, got {name}, expected "
-            "torch.where, or a version in which TorchDispatchMode has supports_higher_order_operators"
+            f"bridge.torch: torch.{name} is not read with this PyTorch at {where}, got a version without "
+            "TorchDispatchMode.supports_higher_order_operators, expected a newer one, or torch.where"
         )
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")
 
