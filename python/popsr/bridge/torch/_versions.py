@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["entered", "note_constants", "sends_buffers", "update_of_adam", "work_of_fakes"]
+__all__ = [
+    "lacking_of_sharding",
+    "note_constants",
+    "sends_buffers",
+    "torch_version",
+    "unsharded_spec",
+    "update_of_adam",
+    "work_of_fakes",
+]
+
+
+def torch_version() -> str:
+    """The installed version, for messages."""
+    import torch
+
+    return f"torch {torch.__version__}"
 
 
 def work_of_fakes() -> tuple[Any, bool]:
@@ -51,19 +65,31 @@ def note_constants(module: Any) -> None:
                 node.meta.setdefault("val", value.detach())
 
 
-@contextlib.contextmanager
-def entered(mode: Any) -> Iterator[Any]:
-    """Enter a mode that sees branches and loops, too, which some versions show to registered classes alone."""
+_OF_SHARDING = {
+    "foreach_reduce": ("fsdp_params", "unsharded_grads", "gradient_divide_factor", "partial_reduce_output"),
+    "_get_gradient_divide_factors": ("device_type", "factor"),
+}
+"""Functions of ``fully_shard`` that are followed, with arguments that they have where their results are known."""
+
+
+@functools.cache
+def lacking_of_sharding() -> str:
+    """What ``fully_shard`` lacks to be followed: it must run on a CPU, where it can be checked; else an empty text."""
     import torch
+    from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
-    kind = type(mode)
-    with contextlib.ExitStack() as stack:
-        if not hasattr(kind.__mro__[1], "supports_higher_order_operators"):
-            for op in (torch.ops.higher_order.cond, torch.ops.higher_order.while_loop):
-                stack.callback(op.python_key_table.pop, kind)
-                op.python_key_table[kind] = functools.partial(_shown, op)
-        yield stack.enter_context(mode)
+    if not hasattr(torch.cpu.Stream, "record_event"):
+        return "events of torch.cpu.Stream, by which it runs on a CPU"
+    for name, wanted in _OF_SHARDING.items():
+        parameters = inspect.signature(getattr(_fsdp_collectives, name)).parameters
+        missing = [each for each in wanted if each not in parameters]
+        if missing:
+            return f"{missing[0]} of {name}"
+    return ""
 
 
-def _shown(op: Any, mode: Any, *args: Any, **options: Any) -> Any:
-    return mode.__torch_dispatch__(op, (), args, options)
+def unsharded_spec(p: Any) -> Any:
+    """Mesh and placements that a parameter of ``fully_shard`` has as a DTensor once gathered; None of a plain one."""
+    if hasattr(p, "_unsharded_dtensor_spec"):
+        return p._unsharded_dtensor_spec
+    return p._tp_spec if p.is_dtensor else None

@@ -25,7 +25,7 @@ def noted_meshes(world: int) -> Iterator[list[ReplicaAxes]]:
     made = kind.__init__
 
     @functools.wraps(made)
-    def noted(mesh: Any, *args: Any, **options: Any) -> None:
+    def noted(mesh: Any, /, *args: Any, **options: Any) -> None:
         made(mesh, *args, **options)
         found.extend(_axes(mesh, world))
 

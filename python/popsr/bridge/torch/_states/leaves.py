@@ -19,6 +19,7 @@ from popsr.bridge.torch._states.left import changed_options, check_leaves, check
 from popsr.bridge.torch._states.schedules import NewNumbers, Number, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import capturable_anywhere, watched
+from popsr.bridge.torch._wrappers.dtensors import shapes_unrecorded
 from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
@@ -324,7 +325,8 @@ class StepCall:
 
         self.tracer = getattr(get_innermost_proxy_mode(), "tracer", None)
         tensors = tuple(as_views(self.shared, self.leaves, tensors))
-        values = [leaf.rebuilt(t) for leaf, t in zip(self.leaves, tensors, strict=True)]
+        with shapes_unrecorded():
+            values = [leaf.rebuilt(t) for leaf, t in zip(self.leaves, tensors, strict=True)]
         given = iter(values)
         named = {name: _as_parameter(next(given)) for name in self._names.values()}
         buffers = {name: next(given) for name, _ in self.model.named_buffers()}

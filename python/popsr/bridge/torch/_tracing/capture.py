@@ -33,7 +33,7 @@ from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.bridge.torch._tracing.watcher import WritesOutside, watcher, writes_constant, written_by
-from popsr.bridge.torch._versions import entered, note_constants
+from popsr.bridge.torch._versions import note_constants
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["Recorded", "WayEnds", "functional", "primitive", "record", "resolve_writes"]
@@ -115,7 +115,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
             pending = Pending()
             stack.callback(pending.close)
             call = stack.enter_context(plain_ops())
-            stack.enter_context(entered(watcher(found.groups, pending, Draws(generators), call)))
+            stack.enter_context(watcher(found.groups, pending, Draws(generators), call))
             stack.enter_context(noted_reductions())
             stack.enter_context(synchronised_norms())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -353,4 +353,10 @@ def _told(error: Exception, place: Place | None = None) -> Error:
             "that do not depend on data; torch.where selects by data"
         )
     told = " ".join(str(error).split())
+    if "no rule registered for HOP" in told:  # of versions whose modes do not see them
+        name = told.split("HOP ")[1].split()[0]
+        return UnsupportedError(
+            f"bridge.torch: torch.{name} is not read with this PyTorch at {where}, got a version without "
+            "TorchDispatchMode.supports_higher_order_operators, expected a newer one, or torch.where"
+        )
     return UnsupportedError(f"bridge.torch: the step cannot be traced at {where}, got {kind}: {told:.200}")

@@ -13,7 +13,6 @@ from typing import Any
 
 from popsr.bridge.torch._tracing.fakes import Fakes
 from popsr.bridge.torch._tracing.numbers import Numbers
-from popsr.bridge.torch._versions import entered
 
 __all__ = ["plain_ops"]
 
@@ -40,7 +39,7 @@ def plain_ops(table: Mapping[Any, Callable[..., Any]] | None = None) -> Iterator
     """
     numbers = Numbers()
     mode = _mode(table or {}, numbers)
-    with numbers.traced(), entered(mode):
+    with numbers.traced(), mode:
         yield mode.call
 
 

@@ -15,7 +15,7 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
 
-__all__ = ["SharedBatch", "check_cut", "dtensors_followed", "shared_batch", "splitting_ranks"]
+__all__ = ["SharedBatch", "check_cut", "dtensors_followed", "shapes_unrecorded", "shared_batch", "splitting_ranks"]
 
 
 def check_cut(model: Any) -> None:
@@ -108,7 +108,7 @@ def dtensors_followed() -> Iterator[None]:
     Raises:
         UnsupportedError: attention of torch's context parallelism, which has operands on the device alone.
     """
-    with _numbers_hashed(), _shapes_unrecorded(), _attention_refused():
+    with _numbers_hashed(), shapes_unrecorded(), _attention_refused():
         yield
 
 
@@ -134,7 +134,7 @@ _EXPERIMENTAL = "torch.distributed.tensor.experimental"
 
 
 @contextlib.contextmanager
-def _shapes_unrecorded() -> Iterator[None]:
+def shapes_unrecorded() -> Iterator[None]:
     """Keep the op that DTensor calls for the shape of a whole result from those that are recorded."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.utils._python_dispatch import _disable_current_modes

@@ -16,6 +16,7 @@ from popsr._text.shown import shown
 from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._states.storage import aliases
+from popsr.bridge.torch._versions import lacking_of_sharding, torch_version, unsharded_spec
 from popsr.errors import UnsupportedError
 
 __all__ = [
@@ -47,8 +48,14 @@ def check_sharded(model: Any) -> None:
     """Refuse what is not followed of ``fully_shard``, and let its parameters be shards.
 
     Raises:
-        UnsupportedError: with the option, or the parameter.
+        UnsupportedError: with the option, or the parameter; or this version shards otherwise.
     """
+    lacking = lacking_of_sharding()
+    if lacking:
+        raise UnsupportedError(
+            f"trace_step: fully_shard (FSDP2) of this PyTorch is not read, got {torch_version()} without {lacking}, "
+            "expected a newer PyTorch, or DistributedDataParallel"
+        )
     names = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
     for group in _parameter_groups(model):
         _check_communication(group)
@@ -73,7 +80,7 @@ def sharding_objects(model: Any) -> list[Any]:
 def unsharded_specs(model: Any) -> dict[int, Any]:
     """Mesh and placements that gathered parameters have as DTensors, None of plain ones, by identity of the shards."""
     params = (each for group in _parameter_groups(model) for each in group.fsdp_params)
-    return {id(each.sharded_param): each._unsharded_dtensor_spec for each in params}
+    return {id(each.sharded_param): unsharded_spec(each) for each in params}
 
 
 def _states(model: Any) -> list[Any]:
