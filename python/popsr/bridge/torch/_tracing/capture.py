@@ -289,7 +289,6 @@ def _plain_arguments(module: Any) -> None:
 def _again(module: Any, inputs: Sequence[Any], changed: Callable[[Any], Any], **options: Any) -> Any:
     """Trace a graph once more, on fake tensors; ops keep their lines."""
     import torch
-    import torch
     import torch.fx.traceback as notes
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as graphs_without_code
     from torch.fx.experimental.proxy_tensor import make_fx
