@@ -195,8 +195,38 @@ def writes_rate(m: Any, o: Any, x: Any) -> None:
     o.scheduler.step()
 
 
+def drops_parameter(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    if dist.get_rank() == 1:
+        o.param_groups[0]["params"].pop()
+
+
+def drops_where_data_says(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    if x.sum() > 0:
+        o.param_groups[0]["params"] = o.param_groups[0]["params"][:1]
+
+
+def loads_groups(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.load_state_dict(o.state_dict())
+
+
+def forgets_state(m: Any, o: Any, x: Any) -> None:
+    trained(m, o, x)
+    o.state.clear()
+
+
 BESIDE = r"sets an option of the optimizer that its scheduler sets, too, got 'optimizer.param_groups\[0\].lr"
+PARAMETERS = r"changes which parameters the optimizer has, got groups of \[4\] and then of "
 REFUSED = {
+    "parameter dropped": (drops_parameter, rf"{PARAMETERS}\[3\]"),
+    "parameters dropped by data": (drops_where_data_says, rf"{PARAMETERS}\[1\]"),
+    "groups loaded": (loads_groups, rf"{PARAMETERS}\[4\]"),
+    "state removed": (
+        forgets_state,
+        "removes state of the optimizer, got optimizer.hidden.weight.momentum_buffer",
+    ),
     "rate before a scheduler": (sets(own), BESIDE),
     "rate after a scheduler": (sets(None, own), BESIDE),
     "rate times that of a scheduler": (sets(lambda rate: rate * own(rate)), BESIDE),
@@ -236,7 +266,7 @@ REFUSED = {
 
 
 def with_schedulers(m: Any) -> Any:
-    made = torch.optim.SGD(m.parameters(), lr=0.1)
+    made = torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
     made.scheduler = torch.optim.lr_scheduler.LambdaLR(made, lambda e: 0.5**e)
     made.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(made)
     return made

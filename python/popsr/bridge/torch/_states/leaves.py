@@ -15,7 +15,7 @@ from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.around import Around, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import is_plain, plain_values
-from popsr.bridge.torch._states.left import changed_options, check_leaves, check_left
+from popsr.bridge.torch._states.left import changed_options, check_groups, check_leaves, check_left
 from popsr.bridge.torch._states.schedules import NewNumbers, Number, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import capturable_anywhere, watched
@@ -434,6 +434,8 @@ class StepCall:
         """
         if self._optimizer is None:
             return []
+        params = [[self._held[p] for p in old["params"]] for _, old in self._groups]
+        check_groups(self._optimizer.param_groups, [group for group, _ in self._groups], params, self._where)
         for number, (group, old) in enumerate(self._groups):
             for key, value, now in changed_options(old, group):
                 if self.schedules.sets(number, key) or (_is_setting(value) and _is_setting(now)):
@@ -455,8 +457,14 @@ class StepCall:
                         f"optimizer before it, got {shown(key)}, expected an optimizer after its first step, with "
                         "tensors as state"
                     )
-        for _, p, key, _ in self._state:
-            found.append(self._optimizer.state[self._held[p]][key])
+        for path, p, key, _ in self._state:
+            values = self._optimizer.state.get(self._held[p], {})
+            if key not in values:
+                raise UnsupportedError(
+                    f"{self._where}: the step removes state of the optimizer, got {path}, expected the same tensors "
+                    "before and after each step; fill them with zeros to begin anew"
+                )
+            found.append(values[key])
         return found
 
 

@@ -10,7 +10,7 @@ from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.storage import Sharing, overlaps
 from popsr.errors import UnsupportedError
 
-__all__ = ["changed_options", "check_leaves", "check_left"]
+__all__ = ["changed_options", "check_groups", "check_leaves", "check_left"]
 
 
 def check_left(
@@ -99,6 +99,29 @@ def check_leaves(leaves: Sequence[Any], values: Sequence[Any], shared: Sharing, 
 def _kind(t: Any, trained: bool) -> str:
     return (
         f"shape {tuple(t.shape)}, {str(t.dtype).removeprefix('torch.')}{', with gradient' if trained else ''}"
+    )
+
+
+def check_groups(
+    groups: Sequence[Any], before: Sequence[Any], parameters: Sequence[Sequence[Any]], where: str
+) -> None:
+    """Refuse a step that changes which parameters an optimiser has, which the next step updates.
+
+    Args:
+        groups: of parameters, after the step.
+        before: those with which it began.
+        parameters: of each of these, when it began.
+        where: the call, for messages.
+    Raises:
+        UnsupportedError: with the number of the group.
+    """
+    now = [list(map(id, group["params"])) for group in groups]
+    if list(map(id, groups)) == list(map(id, before)) and now == [list(map(id, each)) for each in parameters]:
+        return
+    counts = [[len(each) for each in of] for of in (parameters, now)]
+    raise UnsupportedError(
+        f"{where}: the step changes which parameters the optimizer has, got groups of {counts[0]} and then of "
+        f"{counts[1]}, expected the same ones in every step; requires_grad_(False) before trace_step leaves some out"
     )
 
 

@@ -80,8 +80,7 @@ class Schedules:
         optimizer: the optimiser or None.
         where: the call, for messages.
     Attributes:
-        numbers: one for each option and time. Those of time 0 come first: they are states, as the next step begins
-            with what this one leaves.
+        numbers: one for each option and time, those with which a step begins first; these are states.
         stepped: the schedulers that have stepped in the trace, by identity.
     """
 
