@@ -365,7 +365,7 @@ RARE = {
 """Rows that torch does not run twice, or that popsr refuses for a good reason: few programs have one."""
 
 OF_SEVERAL_MESHES = ("tensor", "shards of tensor", "hybrid")
-"""Forms whose parameters may be of several meshes, or of one and of none: torch clips and updates each of them alone."""
+"""Forms whose parameters may be of several meshes, or of one and of none: torch clips each of them alone."""
 
 OF_PLAIN_TENSORS = {OPTIMIZERS[3], "clip_grad_value_(params, 0.01)"}
 """Rows that torch has for plain tensors alone, or for most DTensors."""

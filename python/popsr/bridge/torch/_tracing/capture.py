@@ -47,6 +47,7 @@ class Recorded:
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
         groups: ranks of each process group that a collective names, by the group's name.
+        names: this rank's own name of each group that the functional graph calls by another rank's name.
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
         drawn: draws from generators that ops are given.
@@ -60,6 +61,7 @@ class Recorded:
 
     module: Any
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     functional: Any = None
     key: GraphKey | None = None
     drawn: Drawn | None = None
@@ -161,16 +163,14 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
 
 
 def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
-    """Add the graph without writes, or that of a rank which recorded the same ops.
-
-    Process groups are then named as that rank names them.
-    """
+    """Add the graph without writes, or that of a rank which recorded the same ops, with that rank's names of groups."""
     key = found.key = GraphKey(found.module)
     for other in others:
         if other.key is not None and other.key.rows == key.rows:
             found.functional = other.functional
+            called = {own: name for name, own in other.names.items()}
             pairs = zip(other.key.groups, key.groups, strict=True)
-            found.groups = found.groups | {theirs: found.groups[own] for theirs, own in pairs}
+            found.names = {called.get(theirs, theirs): own for theirs, own in pairs}
             return
     found.functional = functional(found.module, inputs)
 
