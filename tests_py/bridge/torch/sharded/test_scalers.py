@@ -27,7 +27,7 @@ SCALE = 2.0**97
 
 
 def model() -> Any:
-    made = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    made: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     with torch.no_grad():
         made[0].weight.copy_(torch.eye(4))
         made[0].bias.fill_(1.0)
@@ -36,14 +36,12 @@ def model() -> Any:
         made[2].weight[:, 2:] = 1.5e8
     mesh = init_device_mesh("cpu", (2,))
     parallelize_module(made, mesh, {"1": ColwiseParallel(), "2": RowwiseParallel()})
-    distribute_module(
-        made[0],
-        mesh,
-        None,
-        lambda _, inputs, on: (DTensor.from_local(inputs[0], on, [Replicate()], run_check=False),),
-        lambda _, out, on: out.to_local(),
-    )
+    distribute_module(made[0], mesh, None, enter, lambda _, out, on: out.to_local())
     return made
+
+
+def enter(_: Any, inputs: Any, mesh: Any) -> Any:
+    return (DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False),)
 
 
 def optimizer(m: Any, order: int) -> Any:
