@@ -84,7 +84,7 @@ class Schedules:
         self._optimizer, self._where = optimizer, where
         self.numbers: list[Number] = []
         self.stepped: list[int] = []
-        self._last: dict[tuple[int, str], Any] = {}
+        self._last: dict[int, dict[str, Any]] = {}
 
     def add(self, new: NewNumbers) -> None:
         """Add the numbers of a scheduler's step: those before the first one, too.
@@ -223,11 +223,11 @@ class Schedules:
                 group[number.key].fill_(symbol)
             else:
                 group[number.key] = symbol
-            self._last[number.group, number.key] = group[number.key]
+            self._last.setdefault(number.group, {})[number.key] = group[number.key]
 
     def set_last(self, group: int) -> dict[str, Any]:
         """The options of a group of parameters that schedulers set in the step, with what they set last."""
-        return {key: value for (number, key), value in self._last.items() if number == group}
+        return self._last.get(group, {})
 
 
 def _refusing(scheduler: Any, name: str) -> Any:
