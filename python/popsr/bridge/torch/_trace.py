@@ -183,7 +183,6 @@ def _trace_ranks(
     if len(numbers) > 1 and not isinstance(model, torch.nn.Module):
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
-    resolved: list[list[Recorded]] = []
     leaves: dict[int, list[Leaf]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     losses: set[Loss] = set()
@@ -204,8 +203,9 @@ def _trace_ranks(
                 if call.add_beside(beside):
                     ways, inputs = record_steps(call, where)
             losses.add("" if seeds.given else loss_of([way.module for way in ways], _rows(call.leaves)))
-            resolve_writes(ways, inputs, resolved)
-            resolved.append(ways)
+            others = [way for each in recorded.values() for way in each.ways]
+            for way in ways:
+                resolve_writes(way, inputs, others)
             found = recorded[rank] = join(ways, call.labels(), where)
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)

@@ -1,4 +1,4 @@
-"""Gradient scalers of tensor parallelism: torch's own rule for the check for infinities, against gloo ranks."""
+"""Gradient scalers over tensor parallelism: torch's own rule for the check for infinities, against gloo ranks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, distribute_module  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -26,7 +27,7 @@ SCALE = 2.0**97
 
 
 def model() -> Any:
-    made = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    made: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     with torch.no_grad():
         made[0].weight.copy_(torch.eye(4))
         made[0].bias.fill_(1.0)
@@ -35,14 +36,12 @@ def model() -> Any:
         made[2].weight[:, 2:] = 1.5e8
     mesh = init_device_mesh("cpu", (2,))
     parallelize_module(made, mesh, {"1": ColwiseParallel(), "2": RowwiseParallel()})
-    distribute_module(
-        made[0],
-        mesh,
-        None,
-        lambda _, inputs, on: (DTensor.from_local(inputs[0], on, [Replicate()], run_check=False),),
-        lambda _, out, on: out.to_local(),
-    )
+    distribute_module(made[0], mesh, None, enter, lambda _, out, on: out.to_local())
     return made
+
+
+def enter(_: Any, inputs: Any, mesh: Any) -> Any:
+    return (DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False),)
 
 
 def optimizer(m: Any, order: int) -> Any:
@@ -76,3 +75,44 @@ def test_infinities_are_shared_by_the_placements_of_the_first_gradient(order: in
     assert proof.ok is not is_first_whole
     first, second = gloo.run(2, biases, order)
     assert (first != second) is is_first_whole
+
+
+def sharded() -> Any:
+    """FSDP2 over tensor parallelism."""
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    parallelize_module(made, mesh["tensor"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    return fully_shard(made, mesh=mesh["data"])
+
+
+def batch_of(rank: int) -> Any:
+    """Ranks that split layers share it; gradients of the second two are not finite."""
+    return torch.full((4, 4), 1.0 if rank < 2 else 1e12)
+
+
+def scales_and_biases() -> tuple[float, list[float]]:
+    m = sharded()
+    o = optimizer(m, 1)
+    step(m, o, batch_of(torch.distributed.get_rank()))
+    return o.scaler.get_scale() / SCALE, m[1].bias.to_local().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_shards_of_tensor_parallel_layers_skip_together() -> None:
+    """Ways of a rank that have graphs of another rank call its process groups by one name."""
+    made = bridge.trace_step(
+        step,
+        sharded,
+        lambda m: optimizer(m, 1),
+        lambda rank: (batch_of(rank),),
+        replicas=4,
+        groups={"x": [[0, 1], [2, 3]]},
+    )
+    proof = made.prove()
+    assert proof.ok, proof
+    bias = proof.value("1.bias").proved
+    assert list(bias.labels) == [0, 0, 1, 1]
+    found = gloo.run(4, scales_and_biases)
+    assert [scale for scale, _ in found] == [0.5] * 4
+    assert (found[0], found[2]) == (found[1], found[3])

@@ -104,6 +104,8 @@ def main() -> None:
                 )
         if asked.notes and outcome.notes:
             print(f"seed {seed} {outcome.program.kinds}: note: {outcome.notes[0]}", flush=True)
+        if asked.notes and outcome.claims.outcome == "refused":
+            print(f"seed {seed} {outcome.program.kinds}: refused: {outcome.claims.text}", flush=True)
         if counts.outcomes["programs"] % 50 == 0:
             counts.show(began)
     tracer.close()

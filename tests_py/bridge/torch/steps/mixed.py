@@ -100,9 +100,12 @@ class Mixed:
             + "with torch.no_grad():\n"
             + textwrap.indent(f"{p['averaged']}\n{p['end']}", "    ")
         )
+        last = (self.world - 1) // self.shared
         batch = (
-            f"g = torch.Generator().manual_seed(100 * number + rank // {self.shared})\n"
-            f"x = torch.randn(4, 4, generator=g)\n{p['data']}\nreturn x, torch.randint(0, 4, (4,), generator=g)"
+            f"of = rank // {self.shared}  # ranks that split layers share their batch\n"
+            "g = torch.Generator().manual_seed(100 * number + of)\nx = torch.randn(4, 4, generator=g)\n"
+            f"if of == {last} and number:\n    {p['data']}\n"
+            "return x, torch.randint(0, 4, (4,), generator=g)"
         )
         functions = {
             "model_of(model)": f"return {unwrapped}",
@@ -197,7 +200,6 @@ def draw_mixed(seed: int, worlds: Sequence[int] = (2, 4), forms: Sequence[str] =
     steps = source.choice(STEPS) if source.random() < 0.15 else STEPS[0]
     scaled = one_of(SCALED).format(clip=clip)
     chosen["update"] = scaled if chosen["scaler"] else f"{clip}\n{steps}"
-    bad = "if number and rank == 1:\n    x[0, 0] = float('inf')"
-    chosen["data"] = source.choice(["pass"] * 6 + [bad, "x[1] = 0.0"])
+    chosen["data"] = source.choice(["pass"] * 6 + ["x[0, 0] = float('inf')", "x[1] = 0.0"])
     world = max(worlds) if form in TWO_AXES else source.choice(worlds)
     return Mixed(seed, world, form, chosen, source.random() < 0.25)

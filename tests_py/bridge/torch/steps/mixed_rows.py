@@ -174,10 +174,10 @@ FORMS: dict[str, list[str]] = {
 """Lines that wrap the model, by form."""
 
 TABLES["loss"] = [
-    "F.cross_entropy(made.float(), y[: len(made)])",
+    "F.cross_entropy(made.float(), y.repeat(4)[: len(made)])",
     "made.float().square().mean()",
     "made.float().sum() * (1 + rank)",
-    "F.mse_loss(made.float(), x[: len(made)])",
+    "F.mse_loss(made.float(), x.repeat(4, 1)[: len(made)])",
 ]
 TABLES["passes"] = [
     "whole(x)",
@@ -356,7 +356,7 @@ TWO_AXES = ("hybrid", "shards of tensor")
 """Forms of a mesh of two axes, which have four ranks."""
 
 RARE = {
-    FORMS["hybrid"][4],
+    *FORMS["hybrid"][4:6],
     SHARD_PASSES[2],
     *WRAPPED_PASSES[1:],
     SCALED[4],
@@ -365,7 +365,7 @@ RARE = {
 """Rows that torch does not run twice, or that popsr refuses for a good reason: few programs have one."""
 
 OF_SEVERAL_MESHES = ("tensor", "shards of tensor", "hybrid")
-"""Forms whose parameters may be of several meshes, or of one and none: torch clips and updates each of them alone."""
+"""Forms whose parameters may be of several meshes, or of one and of none: torch clips each of them alone."""
 
 OF_PLAIN_TENSORS = {OPTIMIZERS[3], "clip_grad_value_(params, 0.01)"}
 """Rows that torch has for plain tensors alone, or for most DTensors."""

@@ -56,7 +56,8 @@ def run_text(text: str, seeds_alike: bool) -> tuple[list[Rows], str | None]:
             given = names["batch"](rank, number)
             taken = (model,) if optimizer is None else (model, optimizer)
             made = names["step"](*taken, *given)
-            found.append(states(model, optimizer) | dict(_results(made)) | dict(_places(model)))
+            rows = states(model, optimizer) | dict(_results(made)) | dict(_places(model))
+            found.append(rows | dict(_beside(names, model, optimizer)))
         dist.barrier()
     except Exception:
         return found, traceback.format_exc(limit=-3)
@@ -76,6 +77,29 @@ def _results(made: Any) -> Iterator[tuple[str, Bits]]:
             yield name, bits(value)
         elif isinstance(value, int | float):
             yield name, (type(value).__name__, (), struct.pack("d", float(value)))
+
+
+def _beside(names: dict[str, Any], model: Any, optimizer: Any) -> Iterator[tuple[str, Bits]]:
+    """Averages and scales that a ``Keeper`` of the program has, under the paths of ``trace_step``."""
+    import torch
+
+    homes = {
+        "keeper": getattr(model, "keeper", None),
+        "optimizer.keeper": getattr(optimizer, "keeper", None),
+        "KEPT": names.get("KEPT"),
+    }
+    for name, keeper in homes.items():
+        average, scaler = getattr(keeper, "average", None), getattr(keeper, "scaler", None)
+        parts: dict[str, Any] = {}
+        if isinstance(average, torch.nn.Module):
+            parts = {f".{key}": t for key, t in (*average.named_parameters(), *average.named_buffers())}
+        elif average is not None:
+            items = average.items() if isinstance(average, dict) else enumerate(average)
+            parts = {f"[{key!r}]": t for key, t in items}
+        yield from ((f"{name}.average{part}", bits(t)) for part, t in parts.items())
+        for key in ("_scale", "_growth_tracker"):
+            if isinstance(getattr(scaler, key, None), torch.Tensor):
+                yield f"{name}.scaler.{key[1:]}", bits(getattr(scaler, key))
 
 
 def _places(model: Any) -> Iterator[tuple[str, Bits]]:

@@ -46,6 +46,7 @@ class Recorded:
     Attributes:
         module: a graph module whose placeholders are the inputs, in order.
         groups: ranks of each process group that a collective names, by the group's name.
+        names: this rank's own name of each group that the functional graph calls by another rank's name.
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
         drawn: draws from generators that ops are given.
@@ -60,6 +61,7 @@ class Recorded:
 
     module: Any
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     functional: Any = None
     key: GraphKey | None = None
     drawn: Drawn | None = None
@@ -144,28 +146,17 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     return found
 
 
-def resolve_writes(
-    ways: Sequence[Recorded], inputs: Sequence[Any], others: Iterable[Sequence[Recorded]]
-) -> None:
-    """Add the graphs without writes to the ways of a rank, or those of a rank which recorded the same ops on all ways.
-
-    Process groups are then named as that rank names them, on all ways.
-    """
-    keys = [GraphKey(way.module) for way in ways]
+def resolve_writes(found: Recorded, inputs: Sequence[Any], others: Iterable[Recorded]) -> None:
+    """Add the graph without writes, or that of a rank which recorded the same ops, with that rank's names of groups."""
+    key = found.key = GraphKey(found.module)
     for other in others:
-        if [key.rows for key in keys] != [each.key.rows for each in other if each.key is not None]:
-            continue
-        names = {
-            (theirs, way.groups[own])
-            for way, key, each in zip(ways, keys, other, strict=True)
-            for theirs, own in zip(each.key.groups if each.key else (), key.groups, strict=True)
-        }
-        if len(dict(names)) == len(names):
-            for way, each in zip(ways, other, strict=True):
-                way.functional, way.key, way.groups = each.functional, each.key, way.groups | dict(names)
+        if other.key is not None and other.key.rows == key.rows:
+            found.functional = other.functional
+            called = {own: name for name, own in other.names.items()}
+            pairs = zip(other.key.groups, key.groups, strict=True)
+            found.names = {called.get(theirs, theirs): own for theirs, own in pairs}
             return
-    for way, key in zip(ways, keys, strict=True):
-        way.functional, way.key = functional(way.module, inputs), key
+    found.functional = functional(found.module, inputs)
 
 
 def primitive(module: Any, inputs: Sequence[Any]) -> Any:

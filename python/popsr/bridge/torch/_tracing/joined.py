@@ -37,7 +37,9 @@ def join(ways: Sequence[Recorded], labels: Sequence[Hashable | None], where: str
         UnsupportedError: the ways have different collectives, or truth values that were taken for one are two.
     """
     if len(ways) == 1 and not ways[0].outcomes:
-        return ways[0]
+        (found,) = ways
+        found.groups = found.groups | {name: found.groups[own] for name, own in found.names.items()}
+        return found
     _check_draws(ways, where)
     _check_same_truth(ways, labels, where)
     names = [name for name in ways[0].results if all(name in way.results for way in ways)]
@@ -113,6 +115,15 @@ class _Way:
         self.values: dict[Any, Any] = {}
         self.place = 0
 
+    def named(self, node: Any) -> tuple[Any, ...]:
+        """Operands of a collective, with this rank's own name of the process group."""
+        name = group_name(node)
+        return tuple(self.recorded.names.get(name, name) if each is name else each for each in node.args)
+
+    def kind(self, node: Any) -> Hashable:
+        """Key of a collective: ways that meet in one have the same."""
+        return (str(node.target), meta_key(node), key_of((self.named(node), node.kwargs), lambda _: 0))
+
 
 class _Join:
     """The graph that all ways become."""
@@ -157,7 +168,7 @@ class _Join:
             nodes = [self._advance(way) for way in ways]
             if all(node is None for node in nodes):
                 return
-            kinds = {None if node is None else _kind(node) for node in nodes}
+            kinds = {None if node is None else way.kind(node) for way, node in zip(ways, nodes, strict=True)}
             if len(kinds) > 1:
                 break
             self._collective(ways, nodes, depth)
@@ -233,7 +244,7 @@ class _Join:
     def _collective(self, ways: Sequence[_Way], nodes: Sequence[Any], depth: int) -> None:
         """Add a collective of some ways; its operands are those of the way that each rank takes."""
         first = nodes[0]
-        called = [self._mapped(way, node.args) for way, node in zip(ways, nodes, strict=True)]
+        called = [self._mapped(way, way.named(node)) for way, node in zip(ways, nodes, strict=True)]
         args = tuple(self._selected(each, ways, depth) for each in zip(*called, strict=True))
         made = self._noted(
             self.graph.create_node("call_function", first.target, args, first.kwargs), dict(first.meta)
@@ -296,11 +307,6 @@ class _Join:
             f"{self._where}: a branch that asks data gives values of other kinds on its ways, got {kinds}, expected "
             "tensors of one shape and element type"
         )
-
-
-def _kind(node: Any) -> Hashable:
-    """Key of a collective: ranks that meet in one have the same."""
-    return (str(node.target), meta_key(node), key_of((node.args, node.kwargs), lambda _: 0))
 
 
 def _told(value: Any) -> str:
