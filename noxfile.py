@@ -105,7 +105,8 @@ def peers(session: nox.Session) -> None:
     """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX."""
     install_popsr(session, *TESTED, "peers")
     install_groups(session, *TOOLS)
-    run_tests(session, "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+    # a worker takes tests that follow each other: what files make once, ranks and imports are made in one process
+    run_tests(session, "--dist=worksteal", "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
 
 
 @nox.session

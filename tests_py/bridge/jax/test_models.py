@@ -56,7 +56,7 @@ def _joined(like: Any, parts: list[Any]) -> Any:
     return np.concatenate(parts, axis)
 
 
-@pytest.mark.parametrize("replicas", [4, 8])
+@pytest.mark.parametrize("replicas", [4, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("check_vma", [False, True])
 def test_mlp(replicas: int, check_vma: bool) -> None:
     rng = np.random.default_rng(3)
@@ -99,7 +99,7 @@ def test_a_forgotten_mean_of_a_gradient(forgotten: tuple[int, str]) -> None:
     assert written.endswith(f"models.py:{update}")
 
 
-@pytest.mark.parametrize("replicas", [4, 8])
+@pytest.mark.parametrize("replicas", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_gpt_with_adamw(replicas: int) -> None:
     args = (models.gpt_state(), *models.tokens(8))
     specs = (models.state_specs(), P("data"), P("data")), (models.state_specs(), P())
