@@ -159,7 +159,7 @@ def asks_each(m: Any, o: Any, x: Any) -> None:
             m.out.bias.data.add_(1)
 
 
-def sets(*rates: Callable[[float], float | None]) -> Callable[..., None]:
+def sets(*rates: Callable[[float], float] | None) -> Callable[..., None]:
     """A step that sets the rate before and after its scheduler does."""
 
     def step(m: Any, o: Any, x: Any) -> None:
