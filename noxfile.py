@@ -22,7 +22,8 @@ nox.options.sessions = ["tests", "cpp", "lint"]
 # The extras, and the groups, of the Python tests.
 TESTED, TOOLS = ("test", "examples", "mpi"), ("mpi", "lint")  # mypy, for tests_py/repo/test_types.py
 # The oldest version of each peer that the bridge reads, with what its tests need of that time, and its tests.
-OLDEST = {"jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4")}
+# The index has this torch with its libraries for GPUs alone, some gigabytes, so that CI does not run the session.
+OLDEST = {"jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4"), "torch": ("torch==2.6.0",)}
 OLDEST_RUNS = (
     "tests_py/bridge/jax/compiled/test_shardings.py",
     "tests_py/bridge/jax/effects/test_contracts.py",
@@ -36,6 +37,21 @@ OLDEST_RUNS = (
     "tests_py/bridge/jax/test_rows.py",
     "tests_py/bridge/jax/test_steps.py",
     "tests_py/bridge/jax/test_trip_counts.py",
+    "tests_py/bridge/torch/test_architectures.py",
+    "tests_py/bridge/torch/test_async.py",
+    "tests_py/bridge/torch/test_collectives.py",
+    "tests_py/bridge/torch/test_errors.py",
+    "tests_py/bridge/torch/test_generators.py",
+    "tests_py/bridge/torch/test_graphs.py",
+    "tests_py/bridge/torch/test_pending.py",
+    "tests_py/bridge/torch/test_random.py",
+    "tests_py/bridge/torch/test_rank_arguments.py",
+    "tests_py/bridge/torch/test_rank_operands.py",
+    "tests_py/bridge/torch/test_second_step.py",
+    "tests_py/bridge/torch/test_steps.py",
+    "tests_py/bridge/torch/test_storage.py",
+    "tests_py/bridge/torch/test_uninitialised.py",
+    "tests_py/bridge/torch/wrappers/test_ddp.py",
 )
 # The tests that ran in the last whole session `tests`, by name; the session `peers` runs the others.
 RAN = "build/tests/ran.txt"

@@ -74,6 +74,10 @@ DRAWS: dict[str, Callable[[Any], Any]] = {
     "normal of tensors": lambda g: torch.normal(torch.zeros(8), torch.ones(8), generator=g),
     "init": lambda g: nn.init.kaiming_normal_(torch.empty(2, 4), generator=g).view(8),
 }
+try:
+    DRAWS["rand_like"](torch.Generator())
+except TypeError:  # of versions in which it takes no generator
+    del DRAWS["rand_like"]
 
 
 def _set_apart(model: Any, x: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests_py.bridge.torch.wrappers.wrapped import (  # noqa: E402
+    OPTIONS,
     Counted,
     Inner,
     Made,
@@ -313,3 +314,5 @@ ROWS: dict[str, Callable[[], Made]] = {
     "batch norm, buffers not sent": normed(broadcast_buffers=False),
     "small buckets": ddp(accumulated, bucket_cap_mb=0.00001),
 }
+if "init_sync" not in OPTIONS:
+    del ROWS["seeded apart, not synchronised"]

@@ -97,6 +97,8 @@ UNFOLLOWED = {
 
 @pytest.mark.parametrize("told", UNFOLLOWED)
 def test_unfollowed_are_refused_by_name(told: str) -> None:
+    if told == "batched_grad_copy=True" and "batched_grad_copy" not in wrapped.OPTIONS:
+        pytest.skip("this torch has no batched_grad_copy of DistributedDataParallel")
     found = wrapped.proved_outcome(UNFOLLOWED[told])
     assert isinstance(found, str)
     assert found.startswith("UnsupportedError: trace_step: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,10 @@ def updated(step: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
         optimizer.step()
 
     return whole
+
+
+OPTIONS = frozenset(inspect.signature(DDP).parameters)
+"""Arguments of the wrapper in the installed version."""
 
 
 def ddp(step: Callable[[Any, Any, Any], Any], module: Any = Two, **options: Any) -> Callable[[], Made]:
