@@ -63,7 +63,7 @@ class Around:
             _check_on(each, where)
         self.objects = [each for each in found if each.is_enabled()]
         self.slots: list[Slot] = []
-        names = self._names()
+        names = self._names() if self.objects else {}
         for number, scaler in enumerate(self.objects):
             name = names.get(id(scaler)) or ("scaler" if number == 0 else f"scaler {number + 1}")
             start = (
