@@ -35,7 +35,8 @@ from popsr.bridge.torch._ranks.job import (
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
 from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
-from popsr.bridge.torch._states.leaves import Beside, Leaf, StepCall, prepare_optimizer
+from popsr.bridge.torch._states.around import Beside
+from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes

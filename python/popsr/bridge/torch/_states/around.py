@@ -8,15 +8,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._states.kept import captured, functions_of, is_of_user
+from popsr.bridge.torch._states.schedules import Number
 from popsr.bridge.torch._tracing.generators import reachable
 from popsr.errors import UnsupportedError
 
-__all__ = ["Around", "Slot"]
+__all__ = ["Around", "Beside", "Slot"]
 
 _SCALER = ("_scale", "_growth_tracker")
 
@@ -36,6 +37,27 @@ class Slot:
     container: Any
     key: Any
     tensor: Any
+
+
+@dataclass
+class Beside:
+    """States and inputs of a step beside its model, its optimiser and its batch.
+
+    Attributes:
+        paths: of tensors that are states.
+        numbers: of schedulers.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+
+    def adds_to(self, found: Beside) -> bool:
+        """Add these to others; True if some are new."""
+        paths = [each for each in self.paths if each not in found.paths]
+        numbers = [each for each in self.numbers if each not in found.numbers]
+        found.paths += paths
+        found.numbers += numbers
+        return bool(paths or numbers)
 
 
 class Around:
@@ -63,7 +85,7 @@ class Around:
             _check_on(each, where)
         self.objects = [each for each in found if each.is_enabled()]
         self.slots: list[Slot] = []
-        names = self._names()
+        names = self._names() if self.objects else {}
         for number, scaler in enumerate(self.objects):
             name = names.get(id(scaler)) or ("scaler" if number == 0 else f"scaler {number + 1}")
             start = (

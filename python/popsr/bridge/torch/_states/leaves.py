@@ -7,23 +7,23 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from popsr._text.shown import shown
 from popsr.bridge.torch._ranks.same import key_of
-from popsr.bridge.torch._states.around import Around, Slot
+from popsr.bridge.torch._states.around import Around, Beside, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed
 from popsr.bridge.torch._states.kept import is_plain, plain_values
 from popsr.bridge.torch._states.left import changed_options, check_groups, check_leaves, check_left
-from popsr.bridge.torch._states.schedules import NewNumbers, Number, Schedules
+from popsr.bridge.torch._states.schedules import NewNumbers, Schedules
 from popsr.bridge.torch._states.storage import as_views, sharing
 from popsr.bridge.torch._states.watch import capturable_anywhere, watched
 from popsr.bridge.torch._wrappers.dtensors import shapes_unrecorded
 from popsr.bridge.torch._wrappers.sharded import sharding_objects
 from popsr.errors import ArgumentTypeError, UnsupportedError
 
-__all__ = ["Beside", "Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
+__all__ = ["Leaf", "StepCall", "no_gradient", "prepare_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -127,27 +127,6 @@ def prepare_optimizer(optimizer: Any, where: str) -> None:
                 )
             for p in params:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
-
-
-@dataclass
-class Beside:
-    """States and inputs of a step beside its model, its optimiser and its batch.
-
-    Attributes:
-        paths: of tensors that are states.
-        numbers: of schedulers.
-    """
-
-    paths: list[str] = field(default_factory=list)
-    numbers: list[Number] = field(default_factory=list)
-
-    def adds_to(self, found: Beside) -> bool:
-        """Add these to others; True if some are new."""
-        paths = [each for each in self.paths if each not in found.paths]
-        numbers = [each for each in self.numbers if each not in found.numbers]
-        found.paths += paths
-        found.numbers += numbers
-        return bool(paths or numbers)
 
 
 class StepCall:
