@@ -49,7 +49,7 @@ def seeds_noted() -> Iterator[Seeds]:
 
 
 def loss_of(modules: Iterable[Any], rows: Collection[int]) -> Loss:
-    """What the backward passes of a step differentiate.
+    """Kind of the losses that the backward passes of a step differentiate.
 
     Args:
         modules: graphs of a step in torch's own ops, as ranks and ways of branches are recorded.
