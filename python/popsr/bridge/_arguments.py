@@ -163,7 +163,7 @@ class Step(Protocol):
 
     @property
     def loss(self) -> Loss:
-        """What is known of the losses that the step differentiates."""
+        """Known facts about the losses that the step differentiates."""
 
     @property
     def states(self) -> tuple[Argument, ...]:

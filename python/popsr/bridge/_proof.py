@@ -13,20 +13,18 @@ from popsr._host.arguments import read_flag, read_text
 from popsr._program.gaps import Gap
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
-from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr._text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
-from popsr.analysis._drift import short_partition
 from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Argument, Step
-from popsr.bridge._derivatives import Derivatives, scope_of
+from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
-from popsr.bridge._paths import named_paths, named_patterns
+from popsr.bridge._problems import difference_lines, lint_lines, undeclared_line
 from popsr.bridge._proof_page import Section, page_of, write_page
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
-from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state, scope_in_words
+from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
 from popsr.errors import UnknownNameError
 from popsr.op import Op
 from popsr.replicas import Partition
@@ -150,11 +148,11 @@ class Proof(Judged):
         Args:
             codes: of "L6", "L7", "L10" and "L11".
         """
-        texts = [_problem(*found) for found in _by_cause((*self.drifting, *self.unequal))]
+        texts = difference_lines((*self.drifting, *self.unequal))
         if self.undeclared:
-            texts.insert(0, _undeclared(self.undeclared))
+            texts.insert(0, undeclared_line(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        causes = (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious), self.step))
+        causes = (*texts, *lint_lines(self._unnamed(self.hanging + suspicious), self.step))
         return (*self.step.hints, *causes) if causes else ()
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
@@ -269,9 +267,6 @@ class Proof(Judged):
         return (*self.problems, *tried, *self.step.notes)
 
 
-_EXPLAINED = 16
-"""Values of the same groups that are explained in the text; ``explain`` does it for all."""
-
 _ORDER = {"L1": 0, "L11": 1, "L10": 2, "L6": 3}
 
 
@@ -305,97 +300,6 @@ def _cells(value: ProvedValue, with_pending: bool) -> tuple[object, ...]:
         *([pending] if with_pending else []),
         "yes" if value.drifting else "undeclared" if value.undeclared else "no",
     )
-
-
-def _lint_lines(lints: Iterable[Lint], step: Step) -> list[str]:
-    """A line for each code and line of the program: the first lint, its scopes, and how many more there are."""
-    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
-    for each in lints:
-        texts, scopes = found.setdefault((each.code, each.location), ([], []))
-        if each.text not in texts:
-            texts.append(each.text)
-        scope = "" if each.op is None else scope_in_words(step, scope_of(each.op))
-        if scope and scope not in scopes:
-            scopes.append(scope)
-    return [
-        f"{code} {short_place(place)}{f' in {named_patterns(scopes, 2)}' if scopes else ''}: {texts[0]}"
-        f"{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}"
-        for (code, place), (texts, scopes) in found.items()
-    ]
-
-
-def _by_cause(values: Sequence[ProvedValue]) -> Iterator[tuple[list[ProvedValue], list[Cause]]]:
-    """Values that one mistake makes differ, with its causes; those whose gradient is not summed first.
-
-    A sum that is missing at a line is one mistake, whatever tells the parts apart. Others are alike if they differ
-    from one line on, for a cause of one kind. No cause is told of values beyond the first of their groups.
-    """
-    found: dict[tuple[object, ...], tuple[list[ProvedValue], list[Cause]]] = {}
-    asked: dict[tuple[Partition, Partition], int] = {}
-    for each in values:
-        groups = (each.declared, each.proved)
-        asked[groups] = asked.get(groups, 0) + 1
-        cause = each.cause if asked[groups] <= _EXPLAINED else None
-        key: object = None if cause is None else (cause.kind, cause.location)
-        if each.pending is not None:
-            key = each.pending.mended
-        alike, causes = found.setdefault((key, *groups), ([], []))
-        alike.append(each)
-        if cause is not None and cause not in causes:
-            causes.append(cause)
-    yield from sorted(found.values(), key=lambda each: each[0][0].pending is None)
-
-
-def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> str:
-    """A line about the values that one mistake makes differ, or of which no cause is told here."""
-    first = values[0]
-    cause = "explain(path) says why" if not causes else str(_merged(causes, values))
-    return f"{_names(values)} {_differ(first, 's' if len(values) == 1 else '')}: {cause}"
-
-
-def _differ(value: ProvedValue, ending: str) -> str:
-    """``differs over model {0,2}{1,3}``, where it should not; of other partitions both groups."""
-    axes = value.axes
-    proved, declared = (None if axes is None else axes.apart(each) for each in (value.proved, value.declared))
-    if axes is None or proved is None or declared is None or not set(declared) < set(proved):
-        return (
-            f"differ{ending} inside groups: declared {short_partition(value.declared)}, proved "
-            f"{short_partition(value.proved)}"
-        )
-    if not declared:
-        return f"differ{ending} over {value.shown_proved.removeprefix('differs over ')}"
-    over = ", ".join(name for name in proved if name not in declared)
-    return f"differ{ending} over {over}, declared {value.shown_declared}"
-
-
-def _merged(causes: Sequence[Cause], values: Sequence[ProvedValue]) -> Cause:
-    """Causes of one line as one, which says how many there are, and where else values are made."""
-    scopes = [*dict.fromkeys(each.scope for each in values if each.scope)]
-    first = causes[0]
-    count = len({each.text for each in causes}) - 1
-    places = [*dict.fromkeys(short_place(each.mended or each.written) for each in causes)][1:]
-    more = f" (and {count} more)" if count else ""
-    left = f" and {len(places) - 2} more" if len(places) > 2 else ""
-    likewise = f" (likewise at {', '.join(places[:2])}{left})" if places else ""
-    return replace(
-        first,
-        text=one_line(first.text, 140) + more,
-        suggestion=first.suggestion + likewise,
-        scope=named_patterns(scopes, 2),
-    )
-
-
-def _undeclared(values: Sequence[ProvedValue]) -> str:
-    """A line about the states that start apart."""
-    return (
-        f"{_names(values)}: initial values differ between ranks: a proof over groups of their values, "
-        f"{values[0].shown_declared}, says nothing: declare groups= if they are to differ, else start from "
-        "equal ones (one seed, dist.broadcast or DistributedDataParallel)"
-    )
-
-
-def _names(values: Sequence[ProvedValue]) -> str:
-    return named_paths([each.path for each in values])
 
 
 def _sections(proof: Proof) -> list[Section]:

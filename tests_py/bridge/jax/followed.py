@@ -1,4 +1,4 @@
-"""What steps of JAX read and call beside their operands, and the verdict on each: a table of docs/bridge_jax.md.
+"""Things that steps of JAX read and call, and the verdict on each: a table of docs/bridge_jax.md.
 
 ``python -m tests_py.bridge.jax.followed`` writes it anew.
 """

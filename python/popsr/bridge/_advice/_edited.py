@@ -182,8 +182,10 @@ class _Copy:
             assert data is not None
             shape = info.shape if rows == 1 else (rows, *info.shape)
             values = data.view(dtype.as_numpy()).reshape(shape)
-            grouping = self._variables.get(t, held.grouping)
-            values = _rows_of(values, held.grouping, grouping)
+            grouping = held.grouping
+            if t in self._variables:
+                grouping = self._variables[t]
+                values = _rows_of(values, held.grouping, grouping)
             self.tensors[t] = core.add_variable(
                 info.name, info.dtype, info.shape, values, grouping, held.all_replicas, True,
                 self._place(self.core.location_of_variable(t)),
@@ -298,8 +300,6 @@ def _declared(each: Argument, grouping: ReplicaGrouping | None) -> Argument:
 
 def _rows_of(values: Array, old: ReplicaGrouping, new: ReplicaGrouping) -> Array:
     """A row for each group of rows for other groups: the first replica's."""
-    if old == new:
-        return values
     rows = values[None] if old.num_groups == 1 else values
     row_of = {member: number for number, group in enumerate(old.groups) for member in group}
     found: Array = np.stack([rows[row_of[group[0]]] for group in new.groups])

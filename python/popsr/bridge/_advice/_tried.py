@@ -39,8 +39,8 @@ class Variant:
 
     Attributes:
         text: the change, as a sentence that says what to do.
-        made: the step with the change, of a proof of the step; None where it is no cure of what is wrong. An error says
-            that the framework refuses it.
+        made: makes the step with the change, from a proof of the step; None where it cannot help. It may raise what the
+            framework raises.
         takes_means: True if the change takes the means of all gradients over all replicas, so that it is tried where
             these were put in with success. Its text is then of all that is changed.
     """

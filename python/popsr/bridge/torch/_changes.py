@@ -13,11 +13,12 @@ from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._paths import named_paths, path_patterns
 from popsr.bridge._proof import Proof
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._ranks.job import grouping_of_labels, grouping_of_ranks
+from popsr.bridge.torch._ranks.job import grouping_of_labels, grouping_of_ranks, is_running
+from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED
 from popsr.bridge.torch._wrappers.dtensors import SharedBatch
 
-__all__ = ["Reader", "changes"]
+__all__ = ["Reader", "changes", "may_be_wrapped"]
 
 _CONVERT = "convert batch norms: nn.SyncBatchNorm.convert_sync_batchnorm(model)"
 _WRAP = "wrap the model: DistributedDataParallel(model)"
@@ -120,6 +121,21 @@ def _with_one_seed(proof: Any) -> Step | None:
         return None
     world = found.step.ir.replication_factor
     return redeclared(found.step, {RANDOM_SEED: grouping_of_labels([0] * world)})
+
+
+def may_be_wrapped(model: Any, leaves: Sequence[Leaf]) -> bool:
+    """True for a model without DTensors or hooks of parameters, outside of a job of the user.
+
+    Args:
+        model: the user's.
+        leaves: tensors of its step.
+    """
+    import torch
+
+    has_hooks = isinstance(model, torch.nn.Module) and any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()
+    )
+    return not (has_hooks or is_running() or any(leaf.layout is not None for leaf in leaves))
 
 
 def _wrapped(model: Any, optimizer: Any) -> tuple[Any, Any]:

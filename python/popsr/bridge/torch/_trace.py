@@ -19,7 +19,7 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Loss
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._changes import Reader, changes
+from popsr.bridge.torch._changes import Reader, changes, may_be_wrapped
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -42,7 +42,7 @@ from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
 from popsr.bridge.torch._tracing.generators import Drawn, check_found
 from popsr.bridge.torch._tracing.joined import join
-from popsr.bridge.torch._tracing.losses import joined_losses, loss_of, seeds_noted
+from popsr.bridge.torch._tracing.losses import joined_losses, loss_of, rows_of, seeds_noted
 from popsr.bridge.torch._tracing.synchronised import has_local_norms, local_norms_synchronised
 from popsr.bridge.torch._wrappers.dtensors import SharedBatch, shared_batch, splitting_ranks
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, is_wrapped, recipe_for
@@ -117,39 +117,23 @@ def trace_step(
         grouping = functools.partial(_grouping, seen, named, world, where)
         builder = StepBuilder(world, where=where, unsupported=unsupported)
         made, apart = _built(seen, grouping, patterns, builder, world)
-        reader = Reader(
-            read, model, optimizer, synchronous, seen.has_local_norms, _may_be_wrapped(model, seen)
-        )
+        reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, _shared(seen, patterns, world), reader)
         return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss)
 
     return read(model, optimizer)
 
 
-def _grouping(
-    seen: _Seen, named: dict[str, ReplicaGrouping], world: int, where: str, name: str
-) -> ReplicaGrouping:
+def _grouping(seen: _Seen, named: Mapping[str, Any], world: int, where: str, name: str) -> ReplicaGrouping:
     """The groups that collectives of a process group are over."""
     found = named.get(name) or seen.merged.groupings.get(name)
-    if found is None:
-        members = seen.first.groups.get(name)
-        if members is None:
-            raise ReplicaError(
-                f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
-            )
-        found = grouping_of_one(name, members, world, where)
-    return found
-
-
-def _may_be_wrapped(model: Any, seen: _Seen) -> bool:
-    """True for a model without a wrapper, DTensors or hooks of parameters, outside of a job of the user."""
-    import torch
-
-    has_hooks = isinstance(model, torch.nn.Module) and any(
-        p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()
-    )
-    placed = any(leaf.layout is not None for leaf in seen.leaves[0])
-    return not (has_hooks or placed or seen.is_wrapped or is_running())
+    if found is not None:
+        return found
+    if name not in seen.first.groups:
+        raise ReplicaError(
+            f"{where}: unknown process group, got {shown(name)}, expected one of the step's own"
+        )
+    return grouping_of_one(name, seen.first.groups[name], world, where)
 
 
 @dataclass
@@ -166,7 +150,7 @@ class _Seen:
     splitting: list[dict[str, tuple[int, ...]]]
     loss: Loss
     has_local_norms: bool
-    is_wrapped: bool
+    may_be_wrapped: bool
 
 
 def _trace_ranks(
@@ -203,7 +187,7 @@ def _trace_ranks(
                 ways, inputs = record_steps(call, where)
                 if call.add_beside(beside):
                     ways, inputs = record_steps(call, where)
-            losses.add("" if seeds.given else loss_of([way.module for way in ways], _rows(call.leaves)))
+            losses.add("" if seeds.given else loss_of([way.module for way in ways], rows_of(call.leaves)))
             others = [way for each in recorded.values() for way in each.ways]
             for way in ways:
                 resolve_writes(way, inputs, others)
@@ -233,13 +217,8 @@ def _trace_ranks(
         [splitting[r] for r in numbers],
         joined_losses(losses),
         has_local_norms(call.model),
-        is_wrapped(call.model),
+        not is_wrapped(call.model) and may_be_wrapped(model, call.leaves),
     )
-
-
-def _rows(leaves: Iterable[Leaf]) -> set[int]:
-    """Rows of data on a rank; 0 of data without rows."""
-    return {leaf.local.shape[0] if leaf.local.dim() else 0 for leaf in leaves if leaf.role == "data"}
 
 
 def _compare_leaves(of_ranks: Sequence[list[Leaf]], where: str) -> None:

@@ -11,7 +11,7 @@ from popsr.bridge._arguments import Loss
 from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._notes import note_of, noted
 
-__all__ = ["Seeds", "joined_losses", "loss_of", "seeds_noted"]
+__all__ = ["Seeds", "joined_losses", "loss_of", "rows_of", "seeds_noted"]
 
 _SEED = "popsr_seed"
 _MEAN = 1  # of torch.nn._reduction
@@ -49,7 +49,7 @@ def seeds_noted() -> Iterator[Seeds]:
 
 
 def loss_of(modules: Iterable[Any], rows: Collection[int]) -> Loss:
-    """What the backward passes of a step differentiate.
+    """Kind of the losses that the backward passes of a step differentiate.
 
     Args:
         modules: graphs of a step in torch's own ops, as ranks and ways of branches are recorded.
@@ -57,6 +57,15 @@ def loss_of(modules: Iterable[Any], rows: Collection[int]) -> Loss:
     """
     kinds = {_loss(node, rows) for module in modules for node in module.graph.nodes if note_of(node, _SEED)}
     return joined_losses(kinds)
+
+
+def rows_of(leaves: Iterable[Any]) -> set[int]:
+    """Rows of data on a rank; 0 of data without rows.
+
+    Args:
+        leaves: tensors of a step.
+    """
+    return {leaf.local.shape[0] if leaf.local.dim() else 0 for leaf in leaves if leaf.role == "data"}
 
 
 def joined_losses(kinds: Collection[Loss]) -> Loss:

@@ -15,7 +15,14 @@ from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
 
-__all__ = ["SharedBatch", "check_cut", "dtensors_followed", "shapes_unrecorded", "shared_batch", "splitting_ranks"]
+__all__ = [
+    "SharedBatch",
+    "check_cut",
+    "dtensors_followed",
+    "shapes_unrecorded",
+    "shared_batch",
+    "splitting_ranks",
+]
 
 
 def check_cut(model: Any) -> None:
