@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
+    "lacking_of_dtensors",
     "lacking_of_sharding",
     "note_constants",
     "sends_buffers",
@@ -72,14 +73,21 @@ _OF_SHARDING = {
 """Functions of ``fully_shard`` that are followed, with arguments that they have where their results are known."""
 
 
+def lacking_of_dtensors() -> str:
+    """What DTensors lack to be followed: claims about them are held against ranks of CPUs; else an empty text."""
+    import torch
+
+    has_events = hasattr(torch.cpu.Stream, "record_event")
+    return "" if has_events else "events of torch.cpu.Stream, by which shards run on a CPU"
+
+
 @functools.cache
 def lacking_of_sharding() -> str:
     """What ``fully_shard`` lacks to be followed: it must run on a CPU, where it can be checked; else an empty text."""
-    import torch
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
-    if not hasattr(torch.cpu.Stream, "record_event"):
-        return "events of torch.cpu.Stream, by which it runs on a CPU"
+    if lacking_of_dtensors():
+        return lacking_of_dtensors()
     for name, wanted in _OF_SHARDING.items():
         parameters = inspect.signature(getattr(_fsdp_collectives, name)).parameters
         missing = [each for each in wanted if each not in parameters]

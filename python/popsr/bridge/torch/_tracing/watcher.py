@@ -16,6 +16,7 @@ from popsr.bridge.torch._tracing.collective_calls import functional_collective
 from popsr.bridge.torch._tracing.decompositions import in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws
 from popsr.bridge.torch._tracing.generators import given_generator
+from popsr.bridge.torch._versions import lacking_of_dtensors, torch_version
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["WritesOutside", "watcher", "writes_constant", "written_by"]
@@ -139,6 +140,7 @@ def _mode_class() -> Any:
 
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
+                _check_dtensors(place)
                 return NotImplemented  # what it calls on local tensors comes here, too
             if str(op) == "aten.record_stream.default":
                 return None  # of memory that is used on two streams, not of values
@@ -169,6 +171,15 @@ def _mode_class() -> Any:
             return here
 
     return Watcher
+
+
+def _check_dtensors(place: Place | None) -> None:
+    lacking = lacking_of_dtensors()
+    if lacking:
+        raise UnsupportedError(
+            f"bridge.torch: DTensors of this PyTorch are not read at {shown_place(place)}, got {torch_version()} "
+            f"without {lacking}, expected a newer PyTorch, or DistributedDataParallel"
+        )
 
 
 @functools.cache
