@@ -43,7 +43,6 @@ class Fakes:
     def __init__(self) -> None:
         """No op is met yet."""
         self._found: dict[Hashable, _Written | _New | None] = {}
-        self._shown: dict[Hashable, Any] = {}
 
     def result(self, op: Any, args: tuple[Any, ...], options: dict[str, Any], call: Any) -> Any:
         """The result of an op.
@@ -69,18 +68,6 @@ class Fakes:
         if found is self:
             self._found[key] = _rule(op, args, made, key[2])
         return made
-
-    def shown(self, made: Any) -> Any:
-        """What stands for a fake tensor beside its node: one of the same kind, which nothing changes."""
-        from torch.fx.experimental.proxy_tensor import snapshot_fake
-
-        try:
-            key = _tensor_key(made)
-        except _Uncommon:
-            return snapshot_fake(made)
-        if key not in self._shown:
-            self._shown[key] = snapshot_fake(made)
-        return self._shown[key]
 
 
 def _defaults() -> Hashable:

@@ -113,7 +113,7 @@ def _mode(decompositions: Mapping[Any, Callable[..., Any]], numbers: Numbers) ->
                 made = fakes.result(op, args, options, unrecorded)
                 is_fake = isinstance(made, FakeTensor)
                 if is_fake:
-                    node.meta["val"] = fakes.shown(made)
+                    node.meta["val"] = tracing.snapshot_fake(made)  # its memory tells views of it
             proxy = tracer.proxy(node)
             if is_fake:
                 tracing.set_proxy_slot(made, tracer, tracing._ProxyTensor(proxy, None))
