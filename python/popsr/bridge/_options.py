@@ -20,7 +20,10 @@ class _AllSteps(TypedDict, total=False):
 
 
 class JaxOptions(_AllSteps, total=False):
-    """Options of a function of JAX; see ``popsr.bridge.jax.from_jax``."""
+    """Options of a function of JAX; see ``popsr.bridge.jax.from_jax``, and ``popsr.prove`` for ``like``."""
+
+    like: Any
+    exact: bool
 
     mesh: Any
     in_specs: Any
