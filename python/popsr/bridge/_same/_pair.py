@@ -102,8 +102,9 @@ def pair_of(many: Step, one: Step) -> Pair:
         if found is None:
             unmatched[result.path] = f"the reference returns no {result.path}"
         elif whole is None:
+            shape = result.tensor.shape if result.whole is None else result.whole.shape
             unmatched[result.path] = (
-                f"shape {list(result.tensor.shape)} on a replica is no part of {list(found.tensor.shape)}"
+                f"{result.path} is {list(shape)} where one device returns {list(found.tensor.shape)}"
             )
         else:
             results.append(Both(result.path, "result", result, found, whole))
