@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,25 @@ def test_integers_are_kept_and_named() -> None:
         assert same(proof).ok
         assert any("for these integers and truth values: 'n'" in text for text in proof.sentences)
         assert any("one number everywhere" in text for text in proof.sentences) == warned
+
+
+def test_noise_is_off() -> None:
+    """Masks that each rank draws with a key of its own are no difference from one device; a wrong sum beside one is."""
+
+    def step(w: Any, key: Any, x: Any, reduce: Any = mean) -> Any:
+        key = jax.random.fold_in(key, lax.axis_index("data"))
+        noise = jax.random.normal(key, w.shape) + jax.random.uniform(key, w.shape)
+
+        def loss(w: Any) -> Any:
+            keep = jax.random.bernoulli(key, 0.9, x.shape)
+            return ((jnp.where(keep, x / 0.9, 0) @ w) ** 2).mean()
+
+        return w - 0.1 * reduce(jax.grad(loss)(w) + noise)
+
+    options = {**DATA, "in_specs": (P(), P(), P("data"))}
+    for reduce, right in ((mean, True), (lambda t: lax.psum(t, "data"), False)):
+        f = functools.partial(step, reduce=reduce)
+        proof = beside(f, W, jax.random.key(0), X, exact=False, names=["w", "key", "x"], **options)
+        assert same(proof).ok == right, proof
+        assert any("random numbers are off" in text for text in proof.sentences)
+        assert not any("random numbers are off" in text for text in proof.step.notes)
