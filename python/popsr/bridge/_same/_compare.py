@@ -114,8 +114,7 @@ def _all_unknown(step: Step, reason: str) -> Iterable[SameValue]:
 
 def _notes(step: Step, pair: Pair) -> Iterable[str]:
     """What the verdict rests on beside the proof."""
-    read = dict.fromkeys((*pair.many.notes, *pair.one.notes))
-    yield from (text for text in read if text not in step.notes)
+    yield from (text for text in pair.many.notes if text not in step.notes)
     kept = [each.path for each in pair.arguments if not is_float(each)]
     if kept:
         yield f"same training is said for these integers and truth values: {names_of_paths(kept)}"
