@@ -12,8 +12,8 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Reading, Step
 from popsr.bridge._paths import names_of_paths
 from popsr.bridge._same._draws import constant_integers, is_float
-from popsr.bridge._same._float64 import STEPS, compared_in_float64
-from popsr.bridge._same._pair import Pair, UnknownError, pair_of
+from popsr.bridge._same._float64 import compared_in_float64
+from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._values import Sameness, SameValue
 from popsr.errors import ArgumentTypeError, Error, UnsupportedError
 

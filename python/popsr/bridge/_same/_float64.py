@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr.bridge._arguments import Argument, Array, Result, Step
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
-from popsr.bridge._same._pair import Both, Pair, groups_of
+from popsr.bridge._same._pair import STEPS, Both, Pair, groups_of
 from popsr.bridge._same._values import SameValue, Verdict
 from popsr.errors import ReplicaWarning
 from popsr.session import Session
@@ -19,7 +19,6 @@ from popsr.tensor import Variable
 
 __all__ = ["compared_in_float64"]
 
-STEPS = 2
 _DRAWS, _MOST_DRAWS = 3, 6
 _ROUNDING = 1000.0
 """Multiple of what moving all inputs by a unit in the last place changes that counts as rounding."""
