@@ -202,19 +202,21 @@ class ExactRun:
     def _local(self, op: OpRecord, exact: Exact, operands: list[Any]) -> list[Value]:
         """Results of an op on one replica."""
         floats = any(isinstance(value, Numbers) for value in operands)
-        if not floats and not any(is_float(each.dtype) for each in exact.outputs):
-            return run_op(op.kind, op.given_attributes, operands)
-        if op.kind not in MEANINGS:
-            raise UnsupportedError(f"run_exact: op '{op.kind}' has no exact meaning")
-        found = MEANINGS[op.kind](exact, *operands)
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        makes_floats = any(is_float(each.dtype) for each in exact.outputs)
+        if op.kind in MEANINGS and (floats or makes_floats):
+            found = MEANINGS[op.kind](exact, *operands)
+            return list(found) if isinstance(found, (list, tuple)) else [found]
+        if floats:
+            raise UnsupportedError("run_exact: no exact meaning")
+        arrays = run_op(op.kind, op.given_attributes, operands)
+        return [self._value(array, of.dtype) for array, of in zip(arrays, exact.outputs, strict=True)]
 
     def _guarded(self, op: OpRecord, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except UnsupportedError as error:
             place = self._ir._core.location_of(op.id)
-            raise UnsupportedError(f"{error}, in {op.kind} at {place or '?'}") from None
+            raise UnsupportedError(f"{error}, got op '{op.kind}' at {place or '?'}") from None
 
     def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
         """Run the graphs of a call, loop or conditional."""

@@ -26,6 +26,7 @@ class Exact:
         attributes: attributes by name; those that are absent are None.
         inputs: its operands; None where an optional one is absent.
         outputs: its results.
+        replicas: number of replicas of the program.
         low: first field of constants.
         draw: number of the draw, which the order of numbers depends on.
         run: its own kernel, on arrays that may be of other dtypes than its operands.
@@ -35,6 +36,7 @@ class Exact:
     attributes: Mapping[str, Any]
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
+    replicas: int
     low: int
     draw: int
     run: Callable[..., list[Array]]
