@@ -162,9 +162,9 @@ class _Search:
         assert form is not None
         names = ", ".join(n for n, kind in zip(self._grid.names, form.axes, strict=True) if kind == "sum")
         before = f", before {short_place(used)}" if used else ""
-        multiple = "" if form.scale == 1 else f" of {form.scale} times"
+        multiple = "" if form.scale == 1 else f"{form.scale} times "
         op = self._first_of(tensor, lambda each: "sum" in each.axes)
-        text = f"each replica has a part{multiple} of the value of one device: the sum over {names} is missing{before}"
+        text = f"each replica has a part of {multiple}the value of one device: the sum over {names} is missing{before}"
         return None if op is None else (op, text)
 
     def _where_scaled(self, tensor: int) -> Found | None:
