@@ -73,7 +73,7 @@ class FloatChain:
 
     def random(self, _: int, key: int, parity: int, a: Array) -> Array:
         del parity
-        return np.asarray(self._functions[key](a))
+        return np.asarray(self._functions[key](a)) if key in self._functions else np.full_like(a, np.nan)
 
     def sum(self, _: int, a: Array) -> Array:
         return a.sum(-1)

@@ -57,8 +57,8 @@ def moved_back(op: Exact, *ts: Value) -> Value:
     given, _ = ranked(op, ts[:-1]) if any(isinstance(t, Numbers) for t in ts[:-1]) else (list(ts[:-1]), None)
     pool = Pool(op)
     positions = pool.add(ts[-1])
-    (found,) = op.run(*given, positions.astype(np.float64) if op.kind == "median_grad" else positions)
-    return pool.at(found.astype(np.int64))
+    (found,) = op.run(*given, positions)
+    return pool.at(found)
 
 
 @exact("cumulative_extreme_grad")

@@ -15,7 +15,7 @@ __all__ = ["axes_of", "extreme", "keep"]
 def axes_of(op: Exact, t: Numbers) -> list[int]:
     """The axes that are reduced; all without an attribute."""
     given = op["axis"]
-    return sorted({axis % t.ndim for axis in given}) if given else list(range(t.ndim))
+    return sorted({axis % t.ndim for axis in given}) if given is not None else list(range(t.ndim))
 
 
 def count_of(t: Numbers, axes: list[int]) -> int:

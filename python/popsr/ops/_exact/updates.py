@@ -8,22 +8,9 @@ from typing import Any
 from popsr._fields import Numbers
 from popsr.ops._exact.elementwise import smaller
 from popsr.ops._exact.functions import power, sqrt
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, numbers, scalar
 
 __all__: list[str] = []
-
-
-def scalar(op: Exact, name: str, given: Value | None = None, absent: float = 0.0) -> Numbers:
-    """A factor that is a tensor of one element, or an attribute."""
-    if given is None:
-        value = op[name]
-        return op.number(absent if value is None else value)
-    return numbers(op, given).reshape(())
-
-
-def numbers(op: Exact, value: Value) -> Numbers:
-    """Integers as numbers; numbers as they are."""
-    return value if isinstance(value, Numbers) else Numbers.of(value, op.low)
 
 
 @exact("copy_var_update_")

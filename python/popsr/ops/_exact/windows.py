@@ -125,13 +125,13 @@ def _whole_linear(op: Exact, t: Numbers) -> Numbers:
     """An op that is linear in all elements."""
     if t.size * t.size > _MOST:
         raise UnsupportedError(f"arrays of {t.size} elements are too large")
-    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) for unit in np.eye(t.size)]
+    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) for unit in np.eye(t.size)]  # each a row of units
     matrix = Numbers.of(np.stack(columns) if columns else np.zeros((0, 0)), op.low)
     return t.reshape((1, 1, t.size)).matmul(matrix.reshape((1, *matrix.shape))).reshape(op.shape)
 
 
-exact("resize", "resize_grad", "fft")(_whole_linear)
-exact("average_pool", "average_pool_grad", "interpolate", "interpolate_grad")(_linear)
+exact("resize", "resize_grad", "fft", "interpolate", "interpolate_grad")(_whole_linear)
+exact("average_pool", "average_pool_grad")(_linear)
 
 
 def _pool_windows(op: Exact, shape: tuple[int, ...]) -> Array:
