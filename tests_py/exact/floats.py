@@ -69,7 +69,9 @@ class FloatChain:
         return np.where(a == 0, 0.0, 1 / np.where(a == 0, 1, a))
 
     def power(self, _: int, a: Array, exponents: Array) -> Array:
-        return np.where((a == 0) & (exponents < 0), 0.0, np.where(a == 0, 1e-300, a) ** exponents.astype(float)) * np.where((a == 0) & (exponents > 0), 0.0, 1.0)
+        return np.where(
+            (a == 0) & (exponents < 0), 0.0, np.where(a == 0, 1e-300, a) ** exponents.astype(float)
+        ) * np.where((a == 0) & (exponents > 0), 0.0, 1.0)
 
     def random(self, _: int, key: int, parity: int, a: Array) -> Array:
         del parity

@@ -34,7 +34,9 @@ def test_ops_without_meaning_are_refused_by_name_and_line() -> None:
     with ir.main_graph:
         t, grid = popsr.variable([[[[1.0]]]]), popsr.variable([[[[0.5, 0.5]]]])
         ops.grid_sample(t, grid)
-    with pytest.raises(errors.UnsupportedError, match=r"numbers decide .* got op 'grid_sample' at .*test_coverage"):
+    with pytest.raises(
+        errors.UnsupportedError, match=r"numbers decide .* got op 'grid_sample' at .*test_coverage"
+    ):
         run_exact(ir, {})
 
 

@@ -41,7 +41,9 @@ class Program:
                 attrs["group"], _ = _members(ir, case)
             groups = {"replica_grouping": ir.replica_grouping(1, 1)} if case.group else {}
             tensors = [
-                make_variable(array, **groups) if i in written else self.io.feed(array, replicated=bool(case.group))
+                make_variable(array, **groups)
+                if i in written
+                else self.io.feed(array, replicated=bool(case.group))
                 for i, array in enumerate(arrays)
             ]
             fn = python_op(op)

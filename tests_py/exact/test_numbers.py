@@ -28,11 +28,17 @@ EQUAL: dict[str, tuple[Callable[[], Numbers], Callable[[], Numbers]]] = {
     "sums over axes": (lambda: X.sum([0, 1]), lambda: X.sum([1]).sum([0])),
     "matrices": (
         lambda: (X + Y).reshape((1, 3, 4)).matmul(Z.reshape((1, 4, 3))),
-        lambda: X.reshape((1, 3, 4)).matmul(Z.reshape((1, 4, 3))) + Y.reshape((1, 3, 4)).matmul(Z.reshape((1, 4, 3))),
+        lambda: (
+            X.reshape((1, 3, 4)).matmul(Z.reshape((1, 4, 3)))
+            + Y.reshape((1, 3, 4)).matmul(Z.reshape((1, 4, 3)))
+        ),
     ),
     "odd functions": (lambda: (-X).random("f", "odd"), lambda: -X.random("f", "odd")),
     "even functions": (lambda: (-X).random("f", "even"), lambda: X.random("f", "even")),
-    "functions of equal numbers": (lambda: (X.exp() * (-X).exp() + Y).random("f"), lambda: (ONE + Y).random("f")),
+    "functions of equal numbers": (
+        lambda: (X.exp() * (-X).exp() + Y).random("f"),
+        lambda: (ONE + Y).random("f"),
+    ),
 }
 UNEQUAL: dict[str, tuple[Callable[[], Numbers], Callable[[], Numbers]]] = {
     "exp of a product": (lambda: (X * Y).exp(), lambda: X.exp() * Y.exp()),
@@ -75,7 +81,10 @@ def test_moves_are_those_of_numpy() -> None:
     grid = np.arange(12).reshape(3, 4)
     assert positions(X.transpose([1, 0])) == grid.T.reshape(-1).tolist()
     assert positions(X.reshape((2, 6))[1, ::2]) == grid.reshape(2, 6)[1, ::2].tolist()
-    assert positions(X[:, None].broadcast_to((3, 2, 4))) == np.broadcast_to(grid[:, None], (3, 2, 4)).reshape(-1).tolist()
+    assert (
+        positions(X[:, None].broadcast_to((3, 2, 4)))
+        == np.broadcast_to(grid[:, None], (3, 2, 4)).reshape(-1).tolist()
+    )
     assert positions(X.moved(lambda a: np.roll(a, 1, 0))) == np.roll(grid, 1, 0).reshape(-1).tolist()
     assert positions(Numbers.concat([X, X[1:]])) == np.concatenate([grid, grid[1:]]).reshape(-1).tolist()
 

@@ -143,7 +143,9 @@ class ExactRun:
         else:
             self._compute(op, frame, active)
         if self._observe is not None:
-            self._observe(Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs])
+            self._observe(
+                Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
+            )
 
     def _load(self, op: OpRecord, frame: Frame) -> None:
         id_ = op.outputs[0]
@@ -241,7 +243,11 @@ class ExactRun:
     def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
         """Run the graphs of a call, loop or conditional."""
         rows = [None if id_ is None else frame.rows(id_, active, self._replicas) for id_ in op.inputs]
-        modified = {i: frame.place(id_) for i in self._ir._core.op_modified(op.id) if (id_ := op.inputs[i]) is not None}
+        modified = {
+            i: frame.place(id_)
+            for i in self._ir._core.op_modified(op.id)
+            if (id_ := op.inputs[i]) is not None
+        }
         if op.schema["control"] == "conditional":
             results = self._branches(op, rows, modified, active)
         elif "graph" in op.attributes and op.schema["control"] == "call":
@@ -291,7 +297,9 @@ class ExactRun:
             here = tuple(r for r in active if bool(rows[0][r].any()) == holds)
             if here:
                 own = {i - at: place for i, place in modified.items() if at <= i < at + size}
-                for out, values in zip(results, self._called(graph, rows[at : at + size], own, here), strict=True):
+                for out, values in zip(
+                    results, self._called(graph, rows[at : at + size], own, here), strict=True
+                ):
                     for r in here:
                         out[r] = values[r]
             at += size

@@ -174,7 +174,9 @@ class Numbers:
         zero = self.is_zero()
         huge = np.where(zero, np.nan, 0.0) if zero.any() else None
         if self.huge is not None:
-            huge = np.where(np.isinf(self.huge), 0.0, np.where(self.huge != 0, np.nan, 0.0 if huge is None else huge))
+            huge = np.where(
+                np.isinf(self.huge), 0.0, np.where(self.huge != 0, np.nan, 0.0 if huge is None else huge)
+            )
         inverse = CHAIN.inverse(self.low, self.residues)
         return Numbers(inverse if self.huge is None else np.where(self.huge == 0, inverse, _ZERO), huge)
 

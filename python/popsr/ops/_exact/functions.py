@@ -111,7 +111,7 @@ def erf(t: Numbers) -> Numbers:
 
 
 def power(t: Numbers, e: Numbers) -> Numbers:
-    """t ** e."""
+    """T ** e."""
     exponents = np.broadcast_to(e.small(), np.broadcast_shapes(t.shape, e.shape))
     twice = exponents * 2
     known = ~np.isnan(twice) & (twice == np.rint(twice)) & (np.abs(exponents) <= 1 << 20)
@@ -258,7 +258,9 @@ def of_two(op: Exact, a: Numbers, b: Numbers) -> Numbers:
 def whole_number(op: Exact, t: Numbers) -> Numbers:
     """Rounding to integers and remainders: true at small fractions, else a random function."""
     known = t.small()
-    name = " ".join([op.kind.rstrip("_"), *(f"{op[each]}" for each in ("half", "increment", "modulus") if op[each])])
+    name = " ".join(
+        [op.kind.rstrip("_"), *(f"{op[each]}" for each in ("half", "increment", "modulus") if op[each])]
+    )
     found = t.random(name, limits=(-_INF, _INF))
     hit = ~np.isnan(known)
     if not hit.any():

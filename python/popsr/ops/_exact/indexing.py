@@ -64,7 +64,9 @@ def reduced(op: Exact, reduction: str, t: Numbers, places: Array, updates: Numbe
     return flat.reshape(t.shape)
 
 
-def _forward_places(op: Exact, kind: str, extents: tuple[int, ...], indices: Array, **attributes: Any) -> Array:
+def _forward_places(
+    op: Exact, kind: str, extents: tuple[int, ...], indices: Array, **attributes: Any
+) -> Array:
     """The position that each element goes to, -1 for none: what the op that reads them reads."""
     positions = np.arange(1, int(np.prod(extents, dtype=np.int64)) + 1, dtype=np.int64).reshape(extents)
     (found,) = op.run(positions, indices, kind=kind, only=attributes)

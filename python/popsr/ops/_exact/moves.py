@@ -10,7 +10,9 @@ from popsr.ops._exact.registry import Exact, Value, exact
 __all__ = ["Pool", "moved"]
 
 
-@exact("identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor")
+@exact(
+    "identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor"
+)
 def same_value(_: Exact, t: Value) -> Value:
     return t
 

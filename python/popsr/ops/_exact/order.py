@@ -45,7 +45,9 @@ def by_rank(op: Exact, *ts: Value) -> list[Value]:
 @exact("sort")
 def sort(op: Exact, *ts: Value) -> list[Value]:
     keys = op["num_keys"]
-    given, _ = ranked(op, ts[:keys]) if any(isinstance(t, Numbers) for t in ts[:keys]) else (list(ts[:keys]), None)
+    given, _ = (
+        ranked(op, ts[:keys]) if any(isinstance(t, Numbers) for t in ts[:keys]) else (list(ts[:keys]), None)
+    )
     positions = np.arange(ts[0].size, dtype=np.int64).reshape(ts[0].shape)
     order = op.run(*given, positions)[-1]
     return [t.at(order) if isinstance(t, Numbers) else t.reshape(-1)[order] for t in ts]

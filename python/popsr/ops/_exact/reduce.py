@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from popsr._fields import Numbers
-from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.elementwise import absolute
+from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.registry import Exact, exact
 
 __all__ = ["axes_of", "extreme", "keep"]
