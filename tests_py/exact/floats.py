@@ -69,11 +69,13 @@ class FloatChain:
         return np.where(a == 0, 0.0, 1 / np.where(a == 0, 1, a))
 
     def power(self, _: int, a: Array, exponents: Array) -> Array:
-        return np.where((a == 0) & (exponents < 0), 0.0, np.where(a == 0, 1e-300, a) ** exponents.astype(float)) * np.where((a == 0) & (exponents > 0), 0.0, 1.0)
+        return np.where(
+            (a == 0) & (exponents < 0), 0.0, np.where(a == 0, 1e-300, a) ** exponents.astype(float)
+        ) * np.where((a == 0) & (exponents > 0), 0.0, 1.0)
 
     def random(self, _: int, key: int, parity: int, a: Array) -> Array:
         del parity
-        return np.asarray(self._functions[key](a))
+        return np.asarray(self._functions[key](a)) if key in self._functions else np.full_like(a, np.nan)
 
     def sum(self, _: int, a: Array) -> Array:
         return a.sum(-1)

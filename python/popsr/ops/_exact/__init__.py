@@ -18,10 +18,12 @@ from popsr.ops._exact import (
     windows,
 )
 from popsr.ops._exact.registry import COLLECTIVES, MEANINGS, Exact, Value
+from popsr.ops._exact.without import WITHOUT
 
 __all__ = [
     "COLLECTIVES",
     "MEANINGS",
+    "WITHOUT",
     "Exact",
     "Value",
     "collectives",

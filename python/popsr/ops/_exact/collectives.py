@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from popsr._fields import Array, Numbers
-from popsr.ops._exact.elementwise import larger, smaller
 from popsr.errors import UnsupportedError
+from popsr.ops._exact.elementwise import larger, smaller
 from popsr.ops._exact.registry import Exact, Value, collective, exact
 
 __all__: list[str] = []
@@ -118,7 +118,11 @@ def chunk(value: Value, members: int, index: int) -> Value:
     size = -(-value.size // members)
     missing = size * members - value.size
     if missing:
-        zeros = value.constant(0).broadcast_to((missing,)) if isinstance(value, Numbers) else np.zeros(missing, value.dtype)
+        zeros = (
+            value.constant(0).broadcast_to((missing,))
+            if isinstance(value, Numbers)
+            else np.zeros(missing, value.dtype)
+        )
         flat = joined([flat, zeros], 0)
     return flat[index * size : (index + 1) * size]
 
@@ -159,7 +163,8 @@ def own_slice(op: Exact, rows: Rows) -> Rows:
         axis = op["axis"] % values[0].ndim
         known: dict[tuple[int, int], Value] = {}
         return [
-            known.setdefault((id(value), k), parts(value, axis, len(values))[k]) for k, value in enumerate(values)
+            known.setdefault((id(value), k), parts(value, axis, len(values))[k])
+            for k, value in enumerate(values)
         ]
 
     return by_group(op, rows, compute)
@@ -172,7 +177,11 @@ def gather_grad(op: Exact, rows: Rows) -> Rows:
         size = int(np.prod(op.shape, dtype=np.int64)) // outer
         found = []
         for k, value in enumerate(values):
-            lines = value.reshape((outer, -1)) if not isinstance(value, Numbers) else value.reshape((outer, value.size // outer))
+            lines = (
+                value.reshape((outer, -1))
+                if not isinstance(value, Numbers)
+                else value.reshape((outer, value.size // outer))
+            )
             found.append(_cut(op, lines, k * size, size).reshape(op.shape))
         return found
 

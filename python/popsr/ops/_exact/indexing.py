@@ -10,7 +10,7 @@ from popsr._fields import Array, Numbers
 from popsr.errors import UnsupportedError
 from popsr.ops._exact.elementwise import larger, smaller
 from popsr.ops._exact.moves import moved
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, scalar
 
 __all__: list[str] = []
 
@@ -64,9 +64,11 @@ def reduced(op: Exact, reduction: str, t: Numbers, places: Array, updates: Numbe
     return flat.reshape(t.shape)
 
 
-def _forward_places(op: Exact, kind: str, shape: tuple[int, ...], indices: Array, **attributes: Any) -> Array:
+def _forward_places(
+    op: Exact, kind: str, extents: tuple[int, ...], indices: Array, **attributes: Any
+) -> Array:
     """The position that each element goes to, -1 for none: what the op that reads them reads."""
-    positions = np.arange(1, int(np.prod(shape, dtype=np.int64)) + 1, dtype=np.int64).reshape(shape)
+    positions = np.arange(1, int(np.prod(extents, dtype=np.int64)) + 1, dtype=np.int64).reshape(extents)
     (found,) = op.run(positions, indices, kind=kind, only=attributes)
     return np.asarray(found - 1)
 
@@ -105,8 +107,7 @@ def sparse_accumulate(
 ) -> Numbers:
     del w
     places = _forward_places(op, "gather", t.shape, indices, axis=op["axis"])
-    factor = op.number(op["f"]) if f is None else f.reshape(())
-    return reduced(op, "sum", t, places, x * factor)
+    return reduced(op, "sum", t, places, x * scalar(op, "f", f, 1))
 
 
 def _is_on(op: Exact, t: Array, shape: tuple[int, ...]) -> Array:

@@ -23,7 +23,9 @@ class Labels:
         """Sort out which labels are classes."""
         flat = labels.reshape(-1).astype(np.int64)
         self.classes = probs.shape[-1]
-        self.ignored = flat == op["ignore_index"] if op["ignore_index"] is not None else np.zeros(len(flat), bool)
+        self.ignored = (
+            flat == op["ignore_index"] if op["ignore_index"] is not None else np.zeros(len(flat), bool)
+        )
         self.known = (flat >= 0) & (flat < self.classes) & ~self.ignored
         self.flat = np.where(self.known, flat, 0)
         self.least = op.number(6.104e-5 if op.outputs[0].dtype == "float16" else 1e-7)

@@ -10,7 +10,9 @@ from popsr.ops._exact.registry import Exact, Value, exact
 __all__ = ["Pool", "moved"]
 
 
-@exact("identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor")
+@exact(
+    "identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor"
+)
 def same_value(_: Exact, t: Value) -> Value:
     return t
 
@@ -40,17 +42,17 @@ class Pool:
         self._size = 1
 
     def add(self, value: Value) -> Array:
-        """The positions of numbers that are added; an array as it is."""
+        """The positions of numbers that are added, as floats, which all ops of numbers take; an array as it is."""
         if not isinstance(value, Numbers):
             return value
-        positions = np.arange(self._size, self._size + value.size, dtype=np.int64).reshape(value.shape)
+        positions = np.arange(self._size, self._size + value.size, dtype=np.float64).reshape(value.shape)
         self._parts.append(value.reshape((value.size,)))
         self._size += value.size
         return positions
 
     def at(self, positions: Array) -> Numbers:
         """The numbers at positions."""
-        return Numbers.concat(self._parts).at(positions)
+        return Numbers.concat(self._parts).at(positions.astype(np.int64))
 
 
 def moved(op: Exact, *operands: Value | None) -> Value:
@@ -82,4 +84,5 @@ exact(
     "take_along",
     "topk_grad",
     "pad",
+    "pad_grad",
 )(moved)

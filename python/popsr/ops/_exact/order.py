@@ -45,7 +45,9 @@ def by_rank(op: Exact, *ts: Value) -> list[Value]:
 @exact("sort")
 def sort(op: Exact, *ts: Value) -> list[Value]:
     keys = op["num_keys"]
-    given, _ = ranked(op, ts[:keys]) if any(isinstance(t, Numbers) for t in ts[:keys]) else (list(ts[:keys]), None)
+    given, _ = (
+        ranked(op, ts[:keys]) if any(isinstance(t, Numbers) for t in ts[:keys]) else (list(ts[:keys]), None)
+    )
     positions = np.arange(ts[0].size, dtype=np.int64).reshape(ts[0].shape)
     order = op.run(*given, positions)[-1]
     return [t.at(order) if isinstance(t, Numbers) else t.reshape(-1)[order] for t in ts]
@@ -57,8 +59,8 @@ def moved_back(op: Exact, *ts: Value) -> Value:
     given, _ = ranked(op, ts[:-1]) if any(isinstance(t, Numbers) for t in ts[:-1]) else (list(ts[:-1]), None)
     pool = Pool(op)
     positions = pool.add(ts[-1])
-    (found,) = op.run(*given, positions.astype(np.float64) if op.kind == "median_grad" else positions)
-    return pool.at(found.astype(np.int64))
+    (found,) = op.run(*given, positions)
+    return pool.at(found)
 
 
 @exact("cumulative_extreme_grad")

@@ -61,7 +61,7 @@ def cumprod_grad(op: Exact, t: Numbers, dy: Numbers) -> Numbers:
     return _joined(found, t, axis)
 
 
-def _flat(op: Exact, t: Numbers, axes: list[int]) -> tuple[Numbers, list[int]]:
+def _flat(t: Numbers, axes: list[int]) -> tuple[Numbers, list[int]]:
     """Rows of what is multiplied, as the last axis."""
     kept = [axis for axis in range(t.ndim) if axis not in axes]
     order = [*kept, *axes]
@@ -71,15 +71,14 @@ def _flat(op: Exact, t: Numbers, axes: list[int]) -> tuple[Numbers, list[int]]:
 
 @exact("prod")
 def prod(op: Exact, t: Numbers) -> Numbers:
-    rows, _ = _flat(op, t, axes_of(op, t))
+    rows, _ = _flat(t, axes_of(op, t))
     factors = _lines(rows, rows.ndim - 1)
     return functools.reduce(operator.mul, factors).reshape(op.shape) if factors else op.full(1)
 
 
 @exact("prod_of_others")
 def prod_of_others(op: Exact, t: Numbers) -> Numbers:
-    axes = sorted({axis % t.ndim for axis in op["axes"]}) if op["axes"] else list(range(t.ndim))
-    rows, order = _flat(op, t, axes)
+    rows, order = _flat(t, axes_of(op, t))
     xs = _lines(rows, rows.ndim - 1)
     found = [
         functools.reduce(operator.mul, xs[:i] + xs[i + 1 :], op.number(1).broadcast_to(xs[i].shape))

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from popsr._fields import Numbers
 from popsr.ops._exact.elementwise import smaller
 from popsr.ops._exact.functions import power, sqrt
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, numbers, scalar
 
 __all__: list[str] = []
-
-
-def scalar(op: Exact, name: str, given: Value | None = None, absent: float = 0.0) -> Numbers:
-    """A factor that is a tensor of one element, or an attribute."""
-    if given is None:
-        value = op[name]
-        return op.number(absent if value is None else value)
-    return numbers(op, given).reshape(())
-
-
-def numbers(op: Exact, value: Value) -> Numbers:
-    """Integers as numbers; numbers as they are."""
-    return value if isinstance(value, Numbers) else Numbers.of(value, op.low)
 
 
 @exact("copy_var_update_")
@@ -88,7 +74,9 @@ def updater(
     names = ["weight_decay", "beta1", *(() if op.kind == "adamax_updater" else ("beta2",)), "epsilon"]
     given = dict(zip(names, [*factors, *[None] * len(names)], strict=False))
     value = {name: scalar(op, name, given[name]) for name in names}
-    counted = None if time is None else time + (op.number(1) if isinstance(time, Numbers) else time.dtype.type(1))  # type: ignore[operator]
+    counted = (
+        None if time is None else time + (op.number(1) if isinstance(time, Numbers) else time.dtype.type(1))
+    )  # type: ignore[operator]
     if counted is not None:
         steps = numbers(op, counted).reshape(())
         first = first / (op.number(1) - power(value["beta1"], steps))
@@ -101,7 +89,9 @@ def updater(
 
 
 @exact("adam_var_update")
-def adam_var_update(op: Exact, t: Numbers, x: Numbers, r1: Numbers, r2: Numbers, *factors: Value | None) -> Numbers:
+def adam_var_update(
+    op: Exact, t: Numbers, x: Numbers, r1: Numbers, r2: Numbers, *factors: Value | None
+) -> Numbers:
     rate, bound = [*factors, None, None][:2]
     step = scalar(op, "learning_rate", rate)
     if bound is not None or op["max_weight_norm"] is not None:
@@ -109,5 +99,3 @@ def adam_var_update(op: Exact, t: Numbers, x: Numbers, r1: Numbers, r2: Numbers,
         if not (norm.is_zero() or size.is_zero() or most.is_zero()):
             step = step * smaller(op, sqrt(norm), most) / sqrt(size)
     return t - step * x
-
-

@@ -28,7 +28,9 @@ def _units(op: Exact, shape: tuple[int, ...]) -> Array:
     return np.eye(n).reshape(n, 1, *shape)
 
 
-def _taps(op: Exact, kind: str, shape: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+def _taps(
+    op: Exact, kind: str, shape: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[Array, tuple[int, ...]]:
     """Input position of each output position and kernel element, -1 for none; and the shape of the output."""
     names = ("stride", "padding", "dilation", "pad_type", "output_padding", "output_shape")
     attributes: dict[str, Any] = {name: op[name] for name in names if op[name] is not None}
@@ -50,7 +52,10 @@ def _columns(op: Exact, t: Numbers, taps: Array, groups: int) -> Numbers:
     planes = t.reshape((samples, groups, channels // groups, t.size // max(samples * channels, 1)))
     size = planes.shape[-1]
     pool = Numbers.concat([planes.reshape((planes.size,)), op.number(0).reshape((1,))])
-    at = np.arange(samples * channels).reshape(samples, groups, channels // groups)[..., None, None] * size + taps
+    at = (
+        np.arange(samples * channels).reshape(samples, groups, channels // groups)[..., None, None] * size
+        + taps
+    )
     at = np.where(taps < 0, planes.size, at)  # [samples, groups, channels, positions, taps]
     positions, count = taps.shape
     return pool.at(at.transpose(1, 0, 3, 2, 4).reshape(groups, samples * positions, -1))
@@ -125,18 +130,27 @@ def _whole_linear(op: Exact, t: Numbers) -> Numbers:
     """An op that is linear in all elements."""
     if t.size * t.size > _MOST:
         raise UnsupportedError(f"arrays of {t.size} elements are too large")
-    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) for unit in np.eye(t.size)]
+    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) for unit in np.eye(t.size)]  # each a row of units
     matrix = Numbers.of(np.stack(columns) if columns else np.zeros((0, 0)), op.low)
     return t.reshape((1, 1, t.size)).matmul(matrix.reshape((1, *matrix.shape))).reshape(op.shape)
 
 
-exact("resize", "resize_grad", "fft")(_whole_linear)
-exact("average_pool", "average_pool_grad", "interpolate", "interpolate_grad")(_linear)
+exact("resize", "resize_grad", "fft", "interpolate", "interpolate_grad")(_whole_linear)
+exact("average_pool", "average_pool_grad")(_linear)
 
 
 def _pool_windows(op: Exact, shape: tuple[int, ...]) -> Array:
     """[outputs, inputs]: True where a window meets an element."""
-    names = ("kernel_size", "stride", "padding", "out_pads", "dilation", "in_dilations", "auto_pad", "ceil_mode")
+    names = (
+        "kernel_size",
+        "stride",
+        "padding",
+        "out_pads",
+        "dilation",
+        "in_dilations",
+        "auto_pad",
+        "ceil_mode",
+    )
     attributes = {name: op[name] for name in names if op[name] is not None}
     units = _units(op, shape)
     (met,) = op.run(units, kind="average_pool", only=attributes)
@@ -184,7 +198,11 @@ def _windows(op: Exact, shape: tuple[int, ...]) -> Array:
     if n * n > _MOST:
         raise UnsupportedError(f"windows over {n} elements are too many")
     names = ("window", "strides", "low", "high", "base_dilation", "window_dilation")
-    attributes = {name: [1 if name != "low" and name != "high" else 0, *op[name]] for name in names if op[name] is not None}
+    attributes = {
+        name: [1 if name != "low" and name != "high" else 0, *op[name]]
+        for name in names
+        if op[name] is not None
+    }
     units = np.eye(n).reshape(n, *shape)
     (met,) = op.run(units, kind="reduce_window", only={**attributes, "reduction": "sum"})
     return np.asarray(met.reshape(n, -1).T != 0)
@@ -195,7 +213,12 @@ def reduce_window(op: Exact, t: Numbers) -> Numbers:
     windows = _windows(op, t.shape)
     flat = t.reshape((t.size,))
     if op["reduction"] == "sum":
-        return Numbers.of(windows, op.low).reshape((1, *windows.shape)).matmul(flat.reshape((1, t.size, 1))).reshape(op.shape)
+        return (
+            Numbers.of(windows, op.low)
+            .reshape((1, *windows.shape))
+            .matmul(flat.reshape((1, t.size, 1)))
+            .reshape(op.shape)
+        )
     if op["reduction"] == "mul":
         pool = Numbers.concat([flat, op.number(1).reshape((1,))])
         found = op.number(1).broadcast_to((len(windows),))
@@ -214,6 +237,11 @@ def reduce_window_grad(op: Exact, dy: Numbers, t: Numbers | None = None) -> Numb
     windows = _windows(op, op.shape)
     column = dy.reshape((dy.size, 1))
     if t is None:
-        return Numbers.of(windows.T, op.low).reshape((1, size, dy.size)).matmul(column.reshape((1, dy.size, 1))).reshape(op.shape)
+        return (
+            Numbers.of(windows.T, op.low)
+            .reshape((1, size, dy.size))
+            .matmul(column.reshape((1, dy.size, 1)))
+            .reshape(op.shape)
+        )
     picks = _picks(op, t.reshape((1, size)), windows, op["reduction"] == "max")[0]
     return op.number(0).broadcast_to((size, 1)).scatter_add(picks, column).reshape(op.shape)
