@@ -57,7 +57,7 @@ def test_a_right_transformer_is_the_same(exact: bool) -> None:
     assert all(each.draws >= 1 for each in same(proof).values)
 
 
-# What the wrong line has no way to. All lines but two change the loss, too.
+# Values that the wrong line has no way to.
 SPARED = {
     "sum of means": {"result[1]"},
     "scaled by the heads of a replica": set[str](),

@@ -123,7 +123,7 @@ def test_steps_that_cannot_be_read_once_more() -> None:
         popsr.prove(popsr.Ir(), like="one device")
 
 
-# What popsr cannot say is unknown, with the reason
+# Unknown values, with the reason
 
 
 def of_four(w: Any, x: Any) -> Any:
@@ -201,7 +201,7 @@ def test_a_step_that_reads_its_rank() -> None:
         assert same(proof).ok == right
 
 
-# Where it is shown
+# Texts and pages
 
 
 def test_all_forms_of_a_proof(tmp_path: Path) -> None:
