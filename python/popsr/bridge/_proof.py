@@ -98,11 +98,16 @@ class Proof(Judged):
         "unknown": a value could not be compared with that of one device.
         """
         beside = "same" if self.same is None else self.same.verdict
-        if self.drifting or self.unequal or self.undeclared or self.hanging or beside == "differs":
+        if self._apart or beside == "differs":
             return "not ok"
         if self.suspicious:
             return "suspicious"
         return "ok" if beside == "same" else "unknown"
+
+    @property
+    def _apart(self) -> bool:
+        """True if replicas may differ, or wait for each other in vain."""
+        return bool(self.drifting or self.unequal or self.undeclared or self.hanging)
 
     @functools.cached_property
     def suspicious(self) -> tuple[Lint, ...]:
@@ -178,8 +183,8 @@ class Proof(Judged):
 
     @functools.cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """The smallest change of those tried with which the whole step is proved right; empty when none is known."""
-        return () if self.ok else advice_for(self)
+        """The smallest change of those tried with which the whole step is in step; empty when none is known."""
+        return advice_for(self) if self._apart or self.suspicious else ()
 
     def explain(self, path: str) -> Explanation | None:
         """Why the replicas of a declared group differ in a state or result; None when they are proved equal."""
