@@ -258,7 +258,7 @@ def test_all_forms_of_a_step(form: str, exact: bool) -> None:
 
 @pytest.mark.parametrize("exact", ENGINES)
 def test_a_jitted_step_is_not_changed_by_being_read(exact: bool) -> None:
-    """What JAX traced for one device is not what it runs afterwards."""
+    """JAX keeps nothing that it traced for one device."""
     mesh = devices({"data": 4})
     f = jax.jit(jax.shard_map(sgd(mean, jnp.mean), **{**DATA, "mesh": mesh}))
     before = f.lower(W, X).as_text()
@@ -368,7 +368,7 @@ def test_adam(exact: bool) -> None:
 
 @pytest.mark.parametrize("exact", ENGINES)
 def test_a_count_that_goes_on(exact: bool) -> None:
-    """What depends on a count of steps is compared in two of them."""
+    """A use of a count of steps is compared in two of them."""
 
     def step(w: Any, count: Any, x: Any, wrong: bool = False) -> Any:
         g = jax.grad(lambda w: ((x @ w) ** 2).mean())(w)

@@ -78,7 +78,7 @@ def test_a_reference_that_returns_less(exact: bool) -> None:
 
 REFUSED = [
     ("another word", "two devices", errors.Error, "like is no such choice|expected one of|'one device'"),
-    ("a number", 4, errors.ArgumentTypeError, "like is no step, got 4, expected 'one device'"),
+    ("a number", 4, errors.ArgumentTypeError, "like is not a step, got 4, expected 'one device'"),
     (
         "a state that is not updated",
         lambda w, x: (w[:2], w.sum()),

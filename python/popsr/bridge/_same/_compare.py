@@ -33,7 +33,7 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         exact: by exact arithmetic; else in float64.
     Raises:
         ChoiceError: another word.
-        ArgumentTypeError: ``like`` is no step.
+        ArgumentTypeError: ``like`` is not a step.
         UnsupportedError: a step that cannot be read once more.
         Error: the reference cannot be read, or has other states, data or shapes.
     """
@@ -41,7 +41,7 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         read_choice("prove", "like", like, (ONE_DEVICE,))
     elif not callable(like) and not hasattr(like, "arguments"):
         raise ArgumentTypeError(
-            f"prove: like is no step, got {shown(like)}, expected 'one device' or a step for one device"
+            f"prove: like is not a step, got {shown(like)}, expected 'one device' or a step for one device"
         )
     if step.again is None:
         raise UnsupportedError(
@@ -65,7 +65,7 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
 
 
 def _place(exactly: Exactly, values: Iterable[SameValue]) -> Place | None:
-    """Where values leave those of one device, on the first draw on which one does."""
+    """The place where values leave those of one device, on the first draw on which one does."""
     if exactly.witness is None:
         return None
     draw, inputs = exactly.witness
@@ -129,7 +129,7 @@ def _all_unknown(step: Step, reason: str) -> Iterable[SameValue]:
 
 
 def _notes(step: Step, pair: Pair) -> Iterable[str]:
-    """What the verdict rests on beside the proof."""
+    """Assumptions of the verdict beside those of the proof."""
     yield from (text for text in pair.many.notes if text not in step.notes)
     kept = [each.path for each in pair.arguments if not is_float(each)]
     if kept:

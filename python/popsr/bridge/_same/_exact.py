@@ -98,7 +98,7 @@ def given_of_many(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Val
 
 
 def parts_of(both: Both, whole: Value, replicas: int) -> list[Value]:
-    """What each replica has of an array."""
+    """The part of an array on each replica."""
     known: dict[tuple[tuple[object, object], ...], Value] = {}
     found = []
     for replica in range(replicas):
@@ -245,5 +245,5 @@ class Sides:
 
 
 def _is_random(value: Numbers) -> bool:
-    """True if some element is no small fraction: it follows from what was drawn."""
+    """True if some element is not a small fraction: it follows from what was drawn."""
     return bool(np.isnan(value.small()).any())

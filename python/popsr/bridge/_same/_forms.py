@@ -1,4 +1,4 @@
-"""What replicas have of a value of one device: found by value, in exact arithmetic."""
+"""Forms in which replicas have a value of one device: found by value, in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 4000
 
 
 class Form(NamedTuple):
-    """What the replicas of a mesh have of a value of one device.
+    """Form in which the replicas of a mesh have a value of one device.
 
     Attributes:
         axes: for each axis of the mesh "equal", "sum", "largest", or the dimension along which parts are joined.
@@ -88,7 +88,7 @@ class Known:
 
 
 def size_of(scale: Fraction) -> float:
-    """How far a factor is from 1."""
+    """Distance of a factor from 1."""
     return abs(math.log(float(scale)))
 
 
@@ -120,7 +120,7 @@ class Grid:
         return cls(tuple(sizes), shape, places, draw)
 
     def form(self, rows: Sequence[Any], known: Known, origin: object) -> Form | None:
-        """What the replicas have of a value of one device; None of nothing that is known.
+        """The form in which replicas have a value of one device; None if they have another value.
 
         Args:
             rows: the ``top`` of what each has.

@@ -19,7 +19,7 @@ __all__ = ["place_of"]
 
 
 def place_of(pair: Pair, paths: Iterable[str], draw: int, inputs: Mapping[str, Value]) -> Place | None:
-    """Where values of a step leave those of its reference; None where that is not found.
+    """The place where values of a step leave those of its reference; None where that is not found.
 
     Args:
         pair: the two.
@@ -51,7 +51,7 @@ class _Origins:
     """
 
     def __init__(self, core: Any) -> None:
-        """Of all ops."""
+        """Number the ops of the main graph."""
         seen: dict[tuple[str, str], int] = {}
         self.of: dict[int, tuple[str, str, int]] = {}
         for op in core.graph_ops(0):

@@ -35,7 +35,7 @@ def meshes_of_ones() -> Iterator[None]:
     JAX's own code sees meshes as they are, as it keeps what it finds out about them.
 
     Raises:
-        UnsupportedError: of a version of JAX in which ``shard_map`` is no primitive that can be bound to another mesh.
+        UnsupportedError: of a version of JAX whose ``shard_map`` cannot be bound to another mesh.
     """
     jax = the_jax()
     primitive = _shard_map_primitive()

@@ -145,7 +145,7 @@ class _Call:
     unsupported: Unsupported
     opaque: Mapping[str, str] | None
     own_rows: Sequence[bool] = ()
-    """Which arrays have a row for each replica, where some have."""
+    """True for each array with a row for each replica; empty if none has."""
 
     def read(self) -> BridgedStep:
         """Trace it, and make a program of it."""
@@ -244,7 +244,7 @@ def _updates_and_roles(
     updates: Mapping[int, int] | None,
     roles: Mapping[str, str] | None,
 ) -> tuple[dict[int, int], list[str]]:
-    """Which result is the new value of which state, and the role of each argument."""
+    """Numbers of results by the position of the state that they update, and the role of each argument."""
     parts = traced.parts
     if updates is None:
         updates = inferred_updates(_seen_by_replica(traced), parts)

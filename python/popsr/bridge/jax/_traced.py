@@ -145,7 +145,7 @@ class Traced:
 
     @property
     def parts(self) -> list[Any]:
-        """What the function returns, one by one."""
+        """Results of the function, one by one."""
         found = self.outputs
         return list(found) if type(found) in (tuple, list) else [found]
 
