@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -153,16 +154,16 @@ def classified(op: Exact, t: Numbers) -> Array:
 def _truth(value: Value) -> Array:
     """True where a value is not 0."""
     if not isinstance(value, Numbers):
-        return value != 0
+        return np.asarray(value != 0)
     defined(value)
     return ~value.is_zero()
 
 
 @exact("where")
-def where(_: Exact, condition: Value, a: Value, b: Value) -> Value:
+def where(_: Exact, condition: Value, a: Any, b: Any) -> Value:
     if isinstance(a, Numbers) and isinstance(b, Numbers):
         return select(_truth(condition), a, b)
-    return np.where(_truth(condition), a, b)
+    return np.asarray(np.where(_truth(condition), a, b))
 
 
 @exact("logical_and", "logical_or", "logical_xor", "logical_not")

@@ -20,7 +20,7 @@ __all__: list[str] = []
 _MOST = 1 << 24
 
 
-def _units(op: Exact, shape: tuple[int, ...]) -> Array:
+def _units(shape: tuple[int, ...]) -> Array:
     """Planes [n, 1, shape] of one element of 1."""
     n = int(np.prod(shape, dtype=np.int64))
     if n * n > _MOST:
@@ -38,7 +38,7 @@ def _taps(
         attributes = {name: value for name, value in attributes.items() if not name.startswith("output")}
     count = int(np.prod(kernel, dtype=np.int64))
     weights = np.arange(1, count + 1, dtype=np.float64).reshape(1, 1, *kernel)
-    (met,) = op.run(_units(op, shape), weights, kind=kind, only={**attributes, "groups": 1})
+    (met,) = op.run(_units(shape), weights, kind=kind, only={**attributes, "groups": 1})
     flat = met.reshape(len(met), -1).astype(np.int64)
     taps = np.full((flat.shape[1], count), -1)
     inputs, outputs = np.nonzero(flat)
@@ -57,7 +57,7 @@ def _columns(op: Exact, t: Numbers, taps: Array, groups: int) -> Numbers:
         + taps
     )
     at = np.where(taps < 0, planes.size, at)  # [samples, groups, channels, positions, taps]
-    positions, count = taps.shape
+    positions = len(taps)
     return pool.at(at.transpose(1, 0, 3, 2, 4).reshape(groups, samples * positions, -1))
 
 
@@ -119,7 +119,7 @@ def _linear(op: Exact, t: Numbers) -> Numbers:
     """An op that is linear and the same on each plane [samples, channels]."""
     shape = {**op.attributes}.get("shape")
     changed = {} if shape is None else {"shape": [int(np.prod(t.shape[2:], dtype=np.int64)), 1, *shape[2:]]}
-    units = _units(op, t.shape[2:])
+    units = _units(t.shape[2:])
     (weights,) = op.run(units, **changed)
     matrix = Numbers.of(weights.reshape(len(units), -1), op.low)
     planes = t.reshape((1, t.shape[0] * t.shape[1], len(units)))
@@ -152,7 +152,7 @@ def _pool_windows(op: Exact, shape: tuple[int, ...]) -> Array:
         "ceil_mode",
     )
     attributes = {name: op[name] for name in names if op[name] is not None}
-    units = _units(op, shape)
+    units = _units(shape)
     (met,) = op.run(units, kind="average_pool", only=attributes)
     return np.asarray(met.reshape(len(units), -1).T != 0)
 
