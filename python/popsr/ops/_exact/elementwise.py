@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, numbers
 
 __all__ = ["defined", "larger", "order_sign", "smaller"]
 
@@ -129,9 +129,10 @@ def copysign(op: Exact, t: Numbers, sign: Numbers) -> Numbers:
 
 
 def _comparison(name: str, rule: Callable[[Exact, Numbers, Numbers], Array]) -> None:
-    def compare(op: Exact, a: Numbers, b: Numbers) -> Array:
-        defined(a, b)
-        return rule(op, a, b)
+    def compare(op: Exact, a: Value, b: Value) -> Array:
+        left, right = numbers(op, a), numbers(op, b)
+        defined(left, right)
+        return rule(op, left, right)
 
     exact(name)(compare)
 
