@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 from typing import Any
@@ -29,7 +30,7 @@ def is_prime(n: int) -> bool:
 
 def test_chain_of_primes() -> None:
     assert all(map(is_prime, PRIMES))
-    assert all((q - 1) % p == 0 for p, q in zip(PRIMES, PRIMES[1:], strict=False))
+    assert all((q - 1) % p == 0 for p, q in itertools.pairwise(PRIMES))
     assert PRIMES[0] > 1 << 36
     assert PRIMES[-1] < 1 << 62
     assert PRIMES[-1] % 8 == 7, "-1 is no square, so that signs are odd; 2 is one"

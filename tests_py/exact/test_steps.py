@@ -1,4 +1,4 @@
-"""Whole training steps of JAX on a mesh beside the same steps on one device: the right ones are equal, wrong ones are not."""
+"""Training steps of JAX on a mesh beside the same steps on one device: right ones are equal, wrong ones are not."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -167,11 +168,11 @@ class ExactRun:
         places = [frame.place(id_) for id_ in op.inputs if id_ is not None]
         shapes = [self._ir._core.tensor(id_).shape for id_ in op.inputs if id_ is not None]
         at, given = 0, []
-        for place, shape in zip(places, shapes, strict=True):
+        for shape in shapes:
             size = int(np.prod(shape, dtype=np.int64))
             given.append(np.arange(at, at + size, dtype=np.int64).reshape(shape))
             at += size
-        (positions,) = run_op(op.kind.rstrip("_"), op.given_attributes, given)
+        (positions,) = run_op(op.kind, op.given_attributes, given)
         frame.places[op.outputs[0]] = Place.joined(places, positions)
 
     def _compute(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
@@ -203,7 +204,7 @@ class ExactRun:
             own = [rows[r] for rows in operands]
             key = tuple(map(id, own))
             if key not in known:
-                known[key] = self._guarded(op, lambda own=own: self._local(op, exact, own))
+                known[key] = self._guarded(op, functools.partial(self._local, op, exact, own))
                 self._note(op, own, known[key])
             out[r] = known[key]
         return out

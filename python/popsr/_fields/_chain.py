@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from popsr._core import fields
 
 __all__ = ["CHAIN", "PRIMES", "TOP"]
@@ -27,7 +29,5 @@ def _root(order: int, prime: int) -> int:
     return next(root for base in range(2, 99) if (root := pow(base, (prime - 1) // order, prime)) != 1)
 
 
-CHAIN = fields.Chain(
-    PRIMES, (0, *(_root(order, prime) for order, prime in zip(PRIMES, PRIMES[1:], strict=False)))
-)
+CHAIN = fields.Chain(PRIMES, (0, *(_root(order, prime) for order, prime in itertools.pairwise(PRIMES))))
 TOP = len(PRIMES) - 1

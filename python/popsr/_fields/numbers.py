@@ -223,9 +223,10 @@ class Numbers:
     # Functions
 
     def exp(self) -> Numbers:
-        """Exponential: exp(a + b) = exp(a) exp(b), exp(-inf) = 0.
+        """Exponential.
 
-        In the last field it is a random function, for which that does not hold.
+        Of a sum it is the product of those of the terms, of -inf 0. In the last field it is a random function, for
+        which that does not hold.
         """
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
@@ -315,7 +316,8 @@ def same(a: Numbers | Array, b: Numbers | Array) -> Array:
     if a.huge is None and b.huge is None:
         return equal
     infinite, other = _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape)
-    return (infinite == other) & (equal | np.isinf(infinite))
+    found: Array = (infinite == other) & (equal | np.isinf(infinite))
+    return found
 
 
 def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:

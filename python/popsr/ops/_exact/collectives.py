@@ -25,17 +25,18 @@ def groups_of(op: Exact, replicas: int) -> list[tuple[int, ...]]:
     return [tuple(range(replicas))] if group is None else list(group.groups)
 
 
-def reduction(op: Exact, name: str, values: list[Value]) -> Value:
+def reduction(op: Exact, name: str, values: list[Any]) -> Value:
     """The values of the members as one."""
     if not isinstance(values[0], Numbers):
-        return _of_arrays(name, values)  # type: ignore[arg-type]
-    if name in ("add", "mean"):
-        total = functools.reduce(operator.add, values)
-        return total if name == "add" else total / op.number(len(values))  # type: ignore[operator]
+        return _of_arrays(name, values)
     if name == "square_add":
-        return functools.reduce(operator.add, [value * value for value in values])  # type: ignore[operator]
+        values = [value * value for value in values]
+    if name in ("add", "mean", "square_add"):
+        total: Numbers = functools.reduce(operator.add, values)
+        return total / op.number(len(values)) if name == "mean" else total
     rules = {"mul": lambda _, a, b: a * b, "min": smaller, "max": larger}
-    return functools.reduce(functools.partial(rules[name], op), values)  # type: ignore[arg-type]
+    found: Numbers = functools.reduce(functools.partial(rules[name], op), values)
+    return found
 
 
 _ARRAYS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -103,13 +104,13 @@ def _gathered(op: Exact, values: list[Value]) -> Value:
     return joined([value.reshape((1,)) if not value.ndim else value for value in values], op["axis"])
 
 
-def joined(values: list[Value], axis: int) -> Value:
+def joined(values: list[Any], axis: int) -> Value:
     """Arrays one after the other along an axis."""
     if not isinstance(values[0], Numbers):
-        return np.concatenate(values, axis)  # type: ignore[arg-type]
+        return np.concatenate(values, axis)
     order = list(range(values[0].ndim))
     order[0], order[axis] = order[axis], order[0]
-    return Numbers.concat([value.transpose(order) for value in values]).transpose(order)  # type: ignore[union-attr, misc]
+    return Numbers.concat([value.transpose(order) for value in values]).transpose(order)
 
 
 def chunk(value: Value, members: int, index: int) -> Value:
@@ -255,7 +256,7 @@ def replica_index(op: Exact) -> Rows:
 
 
 @collective("check_labels")
-def check_labels(op: Exact, rows: Rows, *_: Rows) -> Rows:
+def check_labels(_: Exact, rows: Rows, *__: Rows) -> Rows:
     return [None] * len(rows)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from popsr._fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, numbers
 
 __all__ = ["defined", "larger", "order_sign", "smaller"]
 
@@ -128,9 +129,10 @@ def copysign(op: Exact, t: Numbers, sign: Numbers) -> Numbers:
 
 
 def _comparison(name: str, rule: Callable[[Exact, Numbers, Numbers], Array]) -> None:
-    def compare(op: Exact, a: Numbers, b: Numbers) -> Array:
-        defined(a, b)
-        return rule(op, a, b)
+    def compare(op: Exact, a: Value, b: Value) -> Array:
+        left, right = numbers(op, a), numbers(op, b)
+        defined(left, right)
+        return rule(op, left, right)
 
     exact(name)(compare)
 
@@ -153,16 +155,16 @@ def classified(op: Exact, t: Numbers) -> Array:
 def _truth(value: Value) -> Array:
     """True where a value is not 0."""
     if not isinstance(value, Numbers):
-        return value != 0
+        return np.asarray(value != 0)
     defined(value)
     return ~value.is_zero()
 
 
 @exact("where")
-def where(_: Exact, condition: Value, a: Value, b: Value) -> Value:
+def where(_: Exact, condition: Value, a: Any, b: Any) -> Value:
     if isinstance(a, Numbers) and isinstance(b, Numbers):
         return select(_truth(condition), a, b)
-    return np.where(_truth(condition), a, b)
+    return np.asarray(np.where(_truth(condition), a, b))
 
 
 @exact("logical_and", "logical_or", "logical_xor", "logical_not")

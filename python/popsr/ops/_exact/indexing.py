@@ -119,8 +119,9 @@ def _is_on(op: Exact, t: Array, shape: tuple[int, ...]) -> Array:
 
 
 @exact("onehot")
-def onehot(op: Exact, t: Array, _: Array, values: Numbers) -> Numbers:
-    return values.at(_is_on(op, t, op.shape))
+def onehot(op: Exact, t: Array, _: Array, values: Value) -> Value:
+    on = _is_on(op, t, op.shape)
+    return values.at(on) if isinstance(values, Numbers) else values[on]
 
 
 @exact("onehot_grad")

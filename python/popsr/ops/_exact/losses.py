@@ -43,10 +43,7 @@ class Labels:
 
 def _loss(op: Exact, of: Labels, probs: Numbers, shape: tuple[int, ...]) -> Numbers:
     picked, zero = of.picked(probs), op.number(0)
-    if op["log_prob"]:
-        logs = picked
-    else:
-        logs = log(larger(op, select(of.known, picked, zero), of.least))
+    logs = picked if op["log_prob"] else log(larger(op, select(of.known, picked, zero), of.least))
     losses = select(of.ignored, zero, select(of.known, -logs, -log(of.least)))
     if op["reduction"] == "none":
         return losses.reshape(shape)

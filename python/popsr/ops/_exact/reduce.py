@@ -82,6 +82,8 @@ def extreme(op: Exact, t: Numbers, axes: list[int], sign: int) -> Numbers:
     kept = [axis for axis in range(t.ndim) if axis not in axes]
     shape = tuple(t.shape[axis] for axis in kept)
     rows = t.transpose([*kept, *axes]).reshape((*shape, count_of(t, axes)))
+    if not rows.size:
+        return op.number(-sign * np.inf).broadcast_to(shape)
     best = (rows.ranks(op.draw) * sign).argmax(-1)
     found = rows.at(np.arange(best.size).reshape(best.shape) * rows.shape[-1] + best)
     undefined = rows.is_undefined().any(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,26 +60,27 @@ class Exact:
 
 
 Meaning = Callable[..., Any]
+M = TypeVar("M", bound=Meaning)
 MEANINGS: dict[str, Meaning] = {}
 """By name: a function of the op and its operands on one replica, which returns its result, or a list of results."""
 COLLECTIVES: dict[str, Meaning] = {}
 """By name: a function of the op and the lists of its operands on all replicas, None where one does not run the op."""
 
 
-def exact(*names: str) -> Callable[[Meaning], Meaning]:
+def exact(*names: str) -> Callable[[M], M]:
     """Register the meaning of ops."""
 
-    def add(meaning: Meaning) -> Meaning:
+    def add(meaning: M) -> M:
         MEANINGS.update(dict.fromkeys(names, meaning))
         return meaning
 
     return add
 
 
-def collective(*names: str) -> Callable[[Meaning], Meaning]:
+def collective(*names: str) -> Callable[[M], M]:
     """Register the meaning of ops that exchange values between replicas."""
 
-    def add(meaning: Meaning) -> Meaning:
+    def add(meaning: M) -> M:
         COLLECTIVES.update(dict.fromkeys(names, meaning))
         return meaning
 

@@ -69,10 +69,10 @@ def _attended(op: Exact, q: Numbers, k: Numbers, mask: Numbers | Array | None) -
         seen = seen & mask
     scores = select(seen, scores, op.number(-np.inf)).broadcast_to(scores.shape)
     some = np.ones(scores.shape, bool) if scores.huge is None else ~np.isneginf(scores.huge)
-    top = extreme(op, scores, [scores.ndim - 1], 1)
-    top = select(some.any(-1), top, op.number(0))
+    seen = np.asarray(some.any(-1))
+    top = select(seen, extreme(op, scores, [scores.ndim - 1], 1), op.number(0))
     parts = (scores - keep(top, [scores.ndim - 1])).exp()
-    total = select(some.any(-1), parts.sum([parts.ndim - 1]), op.number(1))
+    total = select(seen, parts.sum([parts.ndim - 1]), op.number(1))
     return scaled, parts / keep(total, [parts.ndim - 1])
 
 

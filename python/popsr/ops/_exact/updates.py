@@ -74,9 +74,9 @@ def updater(
     names = ["weight_decay", "beta1", *(() if op.kind == "adamax_updater" else ("beta2",)), "epsilon"]
     given = dict(zip(names, [*factors, *[None] * len(names)], strict=False))
     value = {name: scalar(op, name, given[name]) for name in names}
-    counted = (
-        None if time is None else time + (op.number(1) if isinstance(time, Numbers) else time.dtype.type(1))
-    )  # type: ignore[operator]
+    counted: Any = time
+    if counted is not None:
+        counted = counted + (op.number(1) if isinstance(counted, Numbers) else counted.dtype.type(1))
     if counted is not None:
         steps = numbers(op, counted).reshape(())
         first = first / (op.number(1) - power(value["beta1"], steps))

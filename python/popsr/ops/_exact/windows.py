@@ -20,12 +20,17 @@ __all__: list[str] = []
 _MOST = 1 << 24
 
 
-def _units(op: Exact, shape: tuple[int, ...]) -> Array:
+def _units(shape: tuple[int, ...]) -> Array:
     """Planes [n, 1, shape] of one element of 1."""
     n = int(np.prod(shape, dtype=np.int64))
     if n * n > _MOST:
         raise UnsupportedError(f"planes of {n} elements are too large, expected {int(_MOST**0.5)} at most")
     return np.eye(n).reshape(n, 1, *shape)
+
+
+def _rows(found: Array) -> Array:
+    """Results of the units, a row for each."""
+    return found.reshape(len(found), int(np.prod(found.shape[1:], dtype=np.int64)))
 
 
 def _taps(
@@ -38,8 +43,8 @@ def _taps(
         attributes = {name: value for name, value in attributes.items() if not name.startswith("output")}
     count = int(np.prod(kernel, dtype=np.int64))
     weights = np.arange(1, count + 1, dtype=np.float64).reshape(1, 1, *kernel)
-    (met,) = op.run(_units(op, shape), weights, kind=kind, only={**attributes, "groups": 1})
-    flat = met.reshape(len(met), -1).astype(np.int64)
+    (met,) = op.run(_units(shape), weights, kind=kind, only={**attributes, "groups": 1})
+    flat = _rows(met).astype(np.int64)
     taps = np.full((flat.shape[1], count), -1)
     inputs, outputs = np.nonzero(flat)
     taps[outputs, flat[inputs, outputs] - 1] = inputs
@@ -57,8 +62,10 @@ def _columns(op: Exact, t: Numbers, taps: Array, groups: int) -> Numbers:
         + taps
     )
     at = np.where(taps < 0, planes.size, at)  # [samples, groups, channels, positions, taps]
-    positions, count = taps.shape
-    return pool.at(at.transpose(1, 0, 3, 2, 4).reshape(groups, samples * positions, -1))
+    positions = len(taps)
+    return pool.at(
+        at.transpose(1, 0, 3, 2, 4).reshape(groups, samples * positions, at.shape[2] * taps.shape[1])
+    )
 
 
 def _back(found: Numbers, samples: int, positions: int, shape: tuple[int, ...]) -> Numbers:
@@ -119,7 +126,7 @@ def _linear(op: Exact, t: Numbers) -> Numbers:
     """An op that is linear and the same on each plane [samples, channels]."""
     shape = {**op.attributes}.get("shape")
     changed = {} if shape is None else {"shape": [int(np.prod(t.shape[2:], dtype=np.int64)), 1, *shape[2:]]}
-    units = _units(op, t.shape[2:])
+    units = _units(t.shape[2:])
     (weights,) = op.run(units, **changed)
     matrix = Numbers.of(weights.reshape(len(units), -1), op.low)
     planes = t.reshape((1, t.shape[0] * t.shape[1], len(units)))
@@ -127,12 +134,14 @@ def _linear(op: Exact, t: Numbers) -> Numbers:
 
 
 def _whole_linear(op: Exact, t: Numbers) -> Numbers:
-    """An op that is linear in all elements."""
+    """An op that is linear in all elements, but for a constant."""
     if t.size * t.size > _MOST:
         raise UnsupportedError(f"arrays of {t.size} elements are too large")
-    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) for unit in np.eye(t.size)]  # each a row of units
-    matrix = Numbers.of(np.stack(columns) if columns else np.zeros((0, 0)), op.low)
-    return t.reshape((1, 1, t.size)).matmul(matrix.reshape((1, *matrix.shape))).reshape(op.shape)
+    constant = op.run(np.zeros(t.shape))[0].reshape(-1)
+    columns = [op.run(unit.reshape(t.shape))[0].reshape(-1) - constant for unit in np.eye(t.size)]
+    matrix = Numbers.of(np.stack(columns) if columns else np.zeros((0, len(constant))), op.low)
+    found = t.reshape((1, 1, t.size)).matmul(matrix.reshape((1, *matrix.shape)))
+    return (found.reshape((len(constant),)) + Numbers.of(constant, op.low)).reshape(op.shape)
 
 
 exact("resize", "resize_grad", "fft", "interpolate", "interpolate_grad")(_whole_linear)
@@ -152,14 +161,16 @@ def _pool_windows(op: Exact, shape: tuple[int, ...]) -> Array:
         "ceil_mode",
     )
     attributes = {name: op[name] for name in names if op[name] is not None}
-    units = _units(op, shape)
+    units = _units(shape)
     (met,) = op.run(units, kind="average_pool", only=attributes)
-    return np.asarray(met.reshape(len(units), -1).T != 0)
+    return np.asarray(_rows(met).T != 0)
 
 
 def _picks(op: Exact, planes: Numbers, windows: Array, largest: bool = True) -> Array:
     """[planes, outputs]: position of the first extreme in each window; -1 for a window that meets nothing."""
     defined(planes)
+    if not planes.size:
+        return np.full((planes.shape[0], len(windows)), -1)
     ranks = planes.ranks(op.draw) * (1 if largest else -1)
     least = ranks.min(initial=0) - 1
     found = np.where(windows, ranks[:, None, :], least).argmax(-1)
@@ -205,7 +216,7 @@ def _windows(op: Exact, shape: tuple[int, ...]) -> Array:
     }
     units = np.eye(n).reshape(n, *shape)
     (met,) = op.run(units, kind="reduce_window", only={**attributes, "reduction": "sum"})
-    return np.asarray(met.reshape(n, -1).T != 0)
+    return np.asarray(_rows(met).T != 0)
 
 
 @exact("reduce_window")
