@@ -10,8 +10,9 @@ import popsr._host.choices
 import popsr._records
 import typing
 import typing_extensions
+from . import fields
 from . import sr
-__all__: list[str] = ['CommGroup', 'CommGroupType', 'DLPackCapsule', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'in_default_environment', 'kernel_levels', 'make_dlpack', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
+__all__: list[str] = ['CommGroup', 'CommGroupType', 'DLPackCapsule', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'fields', 'in_default_environment', 'kernel_levels', 'make_dlpack', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
 _R = typing.TypeVar("_R")
 
@@ -449,6 +450,8 @@ class Ir:
     def op_inputs(self, id: int) -> list[int | None]:
         ...
     def op_kind(self, id: int) -> str:
+        ...
+    def op_modified(self, id: int) -> list[int]:
         ...
     def op_outputs(self, id: int) -> list[int]:
         ...

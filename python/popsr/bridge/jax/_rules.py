@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes
+from popsr.bridge._arguments import Reading
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax._mesh import Spread
 from popsr.bridge.jax._per_replica import PerReplica
@@ -24,9 +27,13 @@ __all__ = [
     "Reader",
     "Rule",
     "dtype_of",
+    "floats_are_wide",
     "make_constant",
+    "noise_is_off",
+    "read_as",
     "rule",
     "stand_in_dtype",
+    "stored_dtype",
     "width",
 ]
 
@@ -155,6 +162,40 @@ ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}
+_AS_IT_IS = Reading()
+_HOW = ContextVar("_HOW", default=_AS_IT_IS)
+
+
+@contextlib.contextmanager
+def read_as(how: Reading) -> Iterator[None]:
+    """Inside, steps are read in another way."""
+    token = _HOW.set(how)
+    try:
+        yield
+    finally:
+        _HOW.reset(token)
+
+
+def floats_are_wide() -> bool:
+    """True where floats of all formats are read as float64: nothing is rounded to fewer bits."""
+    return _HOW.get().wide
+
+
+def noise_is_off() -> bool:
+    """True where random numbers do not depend on keys."""
+    return _HOW.get().still
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The element type that a value is kept in: its own, or float64 of floats that are read so."""
+    return np.dtype(np.float64) if floats_are_wide() and _is_float(dtype) else dtype
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    try:
+        return bool(dtypes.dtype.as_dtype(dtype).is_floating_point)
+    except (TypeError, ValueError):
+        return False
 
 
 def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
@@ -163,6 +204,7 @@ def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
     Raises:
         NotSupportedError: tensors cannot have it, such as complex numbers and integers of 4 bits.
     """
+    dtype = stored_dtype(dtype)
     known = _TYPES.get(dtype)
     if known is None:
         try:

@@ -6,40 +6,36 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
+from popsr.bridge._arguments import Reading
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
+from popsr.bridge.jax._alone import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._arguments import (
     Leaf,
     inferred_updates,
     leaves_of,
     line_of,
     names_of,
-    only_row,
-    parts_of,
     read_replicated,
     read_roles,
-    value_of,
 )
 from popsr.bridge.jax._compiled import compiler_keeps
 from popsr.bridge.jax._contracts import Contracts
+from popsr.bridge.jax._ends import add_results, argument_of
 from popsr.bridge.jax._framework import the_jax
-from popsr.bridge.jax._importer import Importer, aval_of, closed, has_dtype
+from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
-from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._rules import Value, stand_in_dtype
-from popsr.bridge.jax._sharded import Sharded, sliced
+from popsr.bridge.jax._rules import read_as
+from popsr.bridge.jax._sharded import Sharded
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location
 from popsr.errors import AttributeValueError
-from popsr.tensor import Tensor
 
 __all__ = ["accepts", "from_jax"]
 
@@ -112,50 +108,165 @@ def from_jax(
         ...     return w - 0.1 * jax.lax.pmean(w * x.sum(), "data")
         >>> popsr.bridge.jax.from_jax(step, w, x, replicas=4, axis_name="data", in_axes=(None, 0))  # doctest: +SKIP
     """
-    form = plain_form(Form(f, args, in_specs, out_specs, updates))
-    f, args, in_specs, out_specs, updates = form.f, form.args, form.in_specs, form.out_specs, form.updates
-    traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
-    leaves = leaves_of(f, args, names)
-    contracts = Contracts(opaque, traced.spread)
-    step = _read(traced, leaves, names, roles, updates, replicated, unsupported, contracts)
+    call = _Call(
+        Form(f, args, in_specs, out_specs, updates),
+        mesh,
+        check_vma,
+        replicas,
+        axis_name,
+        in_axes,
+        names,
+        roles,
+        replicated,
+        unsupported,
+        opaque,
+    )
+    step = call.read()
     if check_vma or mesh is None:
         return step
+    again = dataclasses.replace(call, check_vma=True)
 
     def checked(proof: Any) -> BridgedStep | None:
-        if not is_whole_loss(proof):
-            return None
-        again = Traced(f, args, mesh, in_specs, out_specs, True, replicas, axis_name, in_axes)
-        found = Contracts(opaque, again.spread)
-        return _read(again, leaves, names, roles, updates, replicated, unsupported, found)
+        return again.read() if is_whole_loss(proof) else None
 
     text = "let JAX add the sums of gradients over axes and check what varies: check_vma=True"
     return dataclasses.replace(step, variants=(Variant(text, checked),))
 
 
-def _read(
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The arguments of ``from_jax``, by which the step can be read once more."""
+
+    form: Form
+    mesh: Any
+    check_vma: bool
+    replicas: int | None
+    axis_name: str | None
+    in_axes: Any
+    names: Sequence[str] | None
+    roles: Mapping[str, str] | None
+    replicated: Sequence[str]
+    unsupported: Unsupported
+    opaque: Mapping[str, str] | None
+    own_rows: Sequence[bool] = ()
+    """True for each array with a row for each replica; empty if none has."""
+
+    def read(self) -> BridgedStep:
+        """Trace it, and make a program of it."""
+        return self._read(plain_form(self.form), alone=False)
+
+    def again(self, how: Reading) -> BridgedStep:
+        """Read it once more, in another way. Ops that popsr lacks are gaps of what is read."""
+        call = dataclasses.replace(self, unsupported="conservative")
+        if how.like is not None:
+            call = call._of_one(how.like)
+        elif how.alone and self.own_rows:
+            args = plain_form(self.form).args
+            call = dataclasses.replace(
+                call, form=dataclasses.replace(self.form, args=self._joined(args)), replicas=1
+            )
+        elif how.alone:
+            call = dataclasses.replace(call, replicas=None)
+        alone = how.alone and how.like is None
+        with read_as(how), meshes_of_ones() if alone else contextlib.nullcontext():
+            return call._read(plain_form(call.form), alone=alone)
+
+    def _of_one(self, like: Any) -> _Call:
+        """The call of a step for one device, with the arguments of this one."""
+        args = self.form.args
+        if self.own_rows:
+            rows = the_jax().tree.structure(args).unflatten(self.own_rows)
+            args = the_jax().tree.map(first_row, self._joined(args), rows)
+        return _Call(
+            Form(like, args, None, None, self.form.updates),
+            None,
+            True,
+            None,
+            None,
+            0,
+            self.names,
+            self.roles,
+            (),
+            "conservative",
+            None,
+        )
+
+    def _joined(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments with one row, in place of one for each replica."""
+        assert self.roles is not None
+        leaves = leaves_of(self.form.f, args, self.names)
+        names = names_of(self.form.f, len(args), self.names)
+        found = [
+            joined_rows(
+                leaf.path,
+                leaf.value,
+                self.roles[names[leaf.argument]],
+                names[leaf.argument] in self.replicated,
+            )
+            if has_row
+            else leaf.value
+            for leaf, has_row in zip(leaves, self.own_rows, strict=True)
+        ]
+        made: tuple[Any, ...] = the_jax().tree.structure(args).unflatten(found)
+        return made
+
+    def _read(self, form: Form, *, alone: bool) -> BridgedStep:
+        traced = Traced(
+            form.f,
+            form.args,
+            self.mesh,
+            form.in_specs,
+            form.out_specs,
+            self.check_vma,
+            self.replicas,
+            self.axis_name,
+            self.in_axes,
+            alone,
+        )
+        leaves = leaves_of(form.f, form.args, self.names)
+        names = names_of(form.f, len(form.args), self.names)
+        updates, kinds = _updates_and_roles(traced, names, form.updates, self.roles)
+        equal = read_replicated(names, kinds, self.replicated)
+        contracts = Contracts(self.opaque, traced.spread)
+        step = _program_of(traced, leaves, kinds, updates, equal, self.unsupported, contracts)
+        known = (
+            self.form if self.form.args is not form.args else dataclasses.replace(self.form, updates=updates)
+        )
+        call = dataclasses.replace(
+            self,
+            form=known,
+            names=names,
+            roles=dict(zip(names, kinds, strict=True)),
+            own_rows=tuple(traced.per_replica or ()),
+        )
+        return dataclasses.replace(step, again=call.again)
+
+
+def _updates_and_roles(
+    traced: Traced,
+    names: Sequence[str],
+    updates: Mapping[int, int] | None,
+    roles: Mapping[str, str] | None,
+) -> tuple[dict[int, int], list[str]]:
+    """Numbers of results by the position of the state that they update, and the role of each argument."""
+    parts = traced.parts
+    if updates is None:
+        updates = inferred_updates(_seen_by_replica(traced), parts)
+    _check_updates(updates, traced.args, parts)
+    kinds = read_roles(names, roles, updates)
+    return {position: number for position, number in updates.items() if kinds[position] == "state"}, kinds
+
+
+def _program_of(
     traced: Traced,
     leaves: Sequence[Leaf],
-    names: Sequence[str] | None,
-    roles: Mapping[str, str] | None,
-    updates: Mapping[int, int] | None,
-    replicated: Sequence[str],
+    kinds: Sequence[str],
+    updates: Mapping[int, int],
+    equal: Collection[int],
     unsupported: Unsupported,
     contracts: Contracts,
 ) -> BridgedStep:
     jax = the_jax()
-
-    outputs = traced.outputs
-    parts = (
-        list(outputs) if isinstance(outputs, (tuple, list)) and type(outputs) in (tuple, list) else [outputs]
-    )
-    if updates is None:
-        inner = _seen_by_replica(traced)
-        updates = inferred_updates(inner, parts)
-    _check_updates(updates, traced.args, parts)
-    arguments = names_of(traced.f, len(traced.args), names)
-    kinds = read_roles(arguments, roles, updates)
-    updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
-    equal = read_replicated(arguments, kinds, replicated)
     builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
     if traced.has_axes:
         builder.axes = ReplicaAxes.of_sizes(traced.spread.sizes)
@@ -165,7 +276,7 @@ def _read(
         jaxpr, consts = closed(traced.jaxpr)
         with location(*place) if place else contextlib.nullcontext():
             values = [
-                _argument(
+                argument_of(
                     builder,
                     traced,
                     leaf,
@@ -184,7 +295,7 @@ def _read(
                 builder.note(compiler_keeps(traced.spread))
             found = importer.run(jaxpr, values, consts)
             contracts.require_used()
-            _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
+            add_results(importer, traced, leaves, traced.parts, found, updates, jax.tree_util)
             return builder.finish()
 
 
@@ -213,87 +324,3 @@ def _check_updates(updates: Mapping[int, int], args: Sequence[Any], outputs: Seq
                 f"{WHERE}: updates argument {position} by a result of another tree, got result {number}, expected "
                 f"{shown(str(jax.tree.structure(args[position])))}"
             )
-
-
-def _argument(
-    builder: StepBuilder, traced: Traced, leaf: Leaf, role: str, number: int, replicated: bool
-) -> Value:
-    """A variable, a stream or a constant, and its value as the jaxpr takes it."""
-    aval, spec, spread = traced.avals[number], traced.specs[number], traced.spread
-    own_row = traced.per_replica is not None and traced.per_replica[number]
-    grouping = builder.each() if own_row else spread.shards(spec)
-    shape = tuple(extent // spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True))
-    dtype = stand_in_dtype(aval.dtype)
-    value = value_of(leaf.value)
-    if not has_dtype(aval.dtype):
-        builder.unsupported(f"argument {leaf.path} (dtype {aval.dtype})", (), (), exact=True)
-
-    def feed(given: Any) -> Any:
-        array = value_of(given)
-        assert array is not None
-        array = _as_stored(array, aval.dtype)
-        return array if own_row else parts_of(array, spec, spread)
-
-    if role == "constant" and value is not None and not any(spec) and not own_row:
-        return builder.constant(leaf.path, _as_stored(value, aval.dtype), dtype)
-    if role == "state":
-        rows = (grouping.num_groups, *shape) if grouping.num_groups > 1 else shape
-        initial = _as_stored(np.zeros(rows, aval.dtype), aval.dtype) if value is None else feed(value)
-        if replicated and grouping.num_groups > 1:
-            grouping, initial = builder.all(), only_row(leaf.path, initial)
-        made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype, sharded=any(spec))
-    else:
-        made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec))
-    return Sharded(made, spec) if any(spec) else made
-
-
-def _as_stored(array: Any, dtype: np.dtype[Any]) -> Any:
-    """An array of an element type, or the real parts that stand in for one that tensors cannot have."""
-    return array.astype(dtype, copy=False) if has_dtype(dtype) else array.real.astype(np.float32)
-
-
-def _results(
-    importer: Importer,
-    traced: Traced,
-    leaves: Sequence[Leaf],
-    outputs: Sequence[Any],
-    found: list[Value],
-    updates: Mapping[int, int],
-    tree_util: Any,
-) -> None:
-    """New values of states, and results by their place in what the step returns."""
-    builder = importer.builder
-    of_argument: dict[int, list[int]] = {}
-    for number, leaf in enumerate(leaves):
-        of_argument.setdefault(leaf.argument, []).append(number)
-    new_of = {number: position for position, number in updates.items()}
-    whole = type(traced.outputs) not in (tuple, list)
-    values = iter(zip(found, traced.jaxpr.jaxpr.outvars, strict=True))
-    for number, output in enumerate(outputs):
-        states = iter(of_argument.get(new_of[number], [])) if number in new_of else None
-        for path, _ in tree_util.tree_flatten_with_path(output)[0]:
-            value, var = next(values)
-            if states is not None:
-                index = next(states)
-                builder.update(leaves[index].path, _as_cut(importer, value, traced.specs[index]))
-                continue
-            name = "result" + ("" if whole else f"[{number}]") + tree_util.keystr(path)
-            aval = aval_of(var.aval)
-            spec = value.spec if isinstance(value, Sharded) else ((),) * aval.rank
-            t = value.part if isinstance(value, Sharded) else importer.stand_in(value)
-            if not has_dtype(aval.dtype):
-                builder.unsupported(f"{name} (dtype {aval.dtype})", (), (), exact=True)
-            declared = None if traced.per_replica is not None else traced.spread.shards(spec)
-            builder.result(name, t, grouping=declared, join=traced.joined(spec, aval), sharded=any(spec))
-    for index, (value, _) in zip(traced.refs, values, strict=True):
-        builder.update(leaves[index].path, _as_cut(importer, value, traced.specs[index]))
-
-
-def _as_cut(importer: Importer, value: Value, spec: Spec) -> Tensor:
-    """A value in the parts that a state is kept in."""
-    if isinstance(value, Sharded):
-        if value.spec == spec:
-            return value.part
-        value = value.whole(importer.spread)
-    t = importer.stand_in(value)
-    return sliced(t, spec, importer.spread) if any(spec) else t

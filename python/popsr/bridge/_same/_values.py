@@ -1,0 +1,179 @@
+"""Values of a step beside those of its reference: the same, different or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from popsr._program.location import short_place
+from popsr._text.one_line import one_line
+from popsr._text.summary import Judged, Summary, line
+from popsr.bridge._paths import named_paths
+
+__all__ = ["Place", "SameValue", "Sameness", "Verdict"]
+
+Verdict = Literal["same", "differs", "unknown"]
+_ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program from which a step computes something else than one device.
+
+    Attributes:
+        location: ``file:line`` of it.
+        source: the line.
+        text: what is otherwise there.
+    """
+
+    location: str
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_place(self.location)}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class SameValue(Judged):
+    """A state or result of a step beside the reference's, after a step from equal states.
+
+    Attributes:
+        path: its name.
+        role: "state" or "result".
+        verdict: "same", "differs", or "unknown", with the reason.
+        reason: why it is unknown, or by how much it differs; empty if it is the same.
+        replicas: those on which it differs.
+        draws: random inputs that it was compared on.
+        deviation: of floats in float64: the largest difference, as a part of the largest change that the step makes to
+            a state, or of the largest result; None of other values and engines.
+        steps: the step after which it differs first, 1 or 2; 0 if it does not. Both steps start from equal states, so
+            that only what a wrong line reaches in one step differs; integers such as counts go on from the first.
+    """
+
+    path: str
+    role: Literal["state", "result"]
+    verdict: Verdict
+    reason: str = ""
+    replicas: tuple[int, ...] = ()
+    draws: int = 0
+    deviation: float | None = None
+    steps: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True if it is the same."""
+        return self.verdict == "same"
+
+    def __repr__(self) -> str:
+        return line(f"SameValue[{self.path}: {self.verdict}{': ' if self.reason else ''}{self.reason}]")
+
+    def _summary(self) -> Summary:
+        return Summary(repr(self))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sameness(Judged):
+    """Whether a step trains as one device would: each state and result beside that of a reference.
+
+    It is true where all are the same. ``print`` shows those that are not first.
+
+    Attributes:
+        like: the reference, in words.
+        engine: "exact": arithmetic in finite fields, in which functions that are equal as real functions are equal, and
+            others differ but for a chance of less than 2⁻⁴⁰; "float64": up to rounding, which is measured.
+        values: states and results, in the order of the step.
+        steps: number of steps on each draw.
+        notes: what the verdict rests on.
+        place: the line from which the step computes something else, where it is found; by exact arithmetic alone.
+    """
+
+    like: str
+    engine: Literal["exact", "float64"]
+    values: tuple[SameValue, ...]
+    steps: int
+    notes: tuple[str, ...] = ()
+    place: Place | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if every state and result is the same."""
+        return self.verdict == "same"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of a value: one that differs, else one that is unknown; unknown if there is no value."""
+        found = {each.verdict for each in self.values}
+        if "differs" in found:
+            return "differs"
+        return "same" if found == {"same"} else "unknown"
+
+    @property
+    def differing(self) -> tuple[SameValue, ...]:
+        """Values that differ."""
+        return tuple(each for each in self.values if each.verdict == "differs")
+
+    @property
+    def unknown(self) -> tuple[SameValue, ...]:
+        """Values of which nothing is known, each with its reason."""
+        return tuple(each for each in self.values if each.verdict == "unknown")
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the verdict is not "same": a line for what differs, and one for each reason why something is unknown."""
+        return (*self._differences(), *self._gaps())
+
+    def _differences(self) -> Iterable[str]:
+        differing = self.differing
+        if not differing:
+            return
+        most = max(differing, key=lambda each: each.deviation or 0.0)
+        names = named_paths([each.path for each in differing])
+        by = f"{most.path} {most.reason}" if len(differing) > 1 else most.reason
+        yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
+        if self.place is not None:
+            yield f"otherwise than {self.like} from {self.place}"
+
+    def _gaps(self) -> Iterable[str]:
+        reasons: dict[str, list[str]] = {}
+        for each in self.unknown:
+            reasons.setdefault(each.reason, []).append(each.path)
+        for reason, paths in reasons.items():
+            yield f"{named_paths(paths)} unknown beside {self.like}: {reason}"
+        if not self.values:
+            yield f"nothing to compare with {self.like}, got a step without states and results"
+
+    @property
+    def headline(self) -> str:
+        """The verdict in words."""
+        if self.verdict == "same":
+            return f"same training as {self.like}"
+        parts = [(len(self.differing), "differ"), (len(self.unknown), "unknown")]
+        counts = ", ".join(
+            f"{n} {word}{'s' if word == 'differ' and n == 1 else ''}" for n, word in parts if n
+        )
+        return f"beside {self.like}: {counts or 'nothing to compare'}"
+
+    def __repr__(self) -> str:
+        return line(f"Sameness[{self.headline}, {self.engine}]")
+
+    def _summary(self) -> Summary:
+        rows = sorted(self.values, key=lambda each: (_ORDER.index(each.verdict), each.steps))
+        return Summary(
+            self.headline,
+            HEADER,
+            map(cells, rows),
+            len(rows),
+            sentences=(*self.problems, *self.notes),
+        )
+
+
+HEADER = ("path", "role", "draws", "why", "verdict")
+"""Names of the columns of a table of values."""
+
+
+def cells(value: SameValue) -> tuple[object, ...]:
+    """The row of a value."""
+    after = " in the second step" if value.steps > 1 else ""
+    return value.path, value.role, value.draws, one_line(value.reason + after, 80), value.verdict
