@@ -46,8 +46,8 @@ class Chain {
   void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
               Written out) const;
   /// Adds rows of `a`, each `width` residues in each field, at their places; places outside are skipped.
-  void scatter_add(std::size_t first, std::size_t rows, std::size_t width, std::span<const std::int64_t> places,
-                   Residues a, Written out) const;
+  void scatter_add(std::size_t first, std::size_t rows, std::size_t width,
+                   std::span<const std::int64_t> places, Residues a, Written out) const;
 
  private:
   template <class Function>
