@@ -1,5 +1,9 @@
 // popsr._core.fields: arithmetic of residues in a chain of prime fields, on contiguous arrays whose first
 // axis is the fields. The Python package has broadcast the operands; here are the checks that memory needs.
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/gil.h"

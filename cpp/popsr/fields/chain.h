@@ -3,8 +3,9 @@
 // An array has a row for each of its fields, which are `first` and those after it. Arrays are contiguous.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "popsr/fields/field.h"

@@ -1,7 +1,7 @@
 #include "popsr/fields/field.h"
 
-#include <bit>
 #include <cmath>
+#include <cstdlib>
 
 namespace popsr::fields {
 
