@@ -118,7 +118,7 @@ def float_numbers() -> Iterator[None]:
 
 
 def values_of(number: Any) -> Array:
-    """What numbers or arrays are as floats."""
+    """Return numbers or arrays as floats."""
     if not isinstance(number, numbers.Numbers):
         return np.asarray(number)
     values = np.asarray(number.residues[0], np.float64)

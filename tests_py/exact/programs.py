@@ -38,7 +38,7 @@ def exact_outputs(ir: popsr.Ir, io: Streams) -> tuple[ExactRun, list[list[Any]]]
 
 
 def kernel_outputs(ir: popsr.Ir, io: Streams) -> list[list[Array]]:
-    """What each output stream got on each replica."""
+    """Return the value of each output stream on each replica."""
     with popsr.Session(ir) as session:
         found = io.run(session)
     count = ir.replication_factor

@@ -33,7 +33,7 @@ def test_chain_of_primes() -> None:
     assert all((q - 1) % p == 0 for p, q in itertools.pairwise(PRIMES))
     assert PRIMES[0] > 1 << 36
     assert PRIMES[-1] < 1 << 62
-    assert PRIMES[-1] % 8 == 7, "-1 is no square, so that signs are odd; 2 is one"
+    assert PRIMES[-1] % 8 == 7, "-1 is not a square, so that signs are odd; 2 is one"
 
 
 def residues(field: int, count: int, rng: random.Random) -> list[int]:

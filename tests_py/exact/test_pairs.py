@@ -18,7 +18,7 @@ Make = Callable[..., T | tuple[T, ...]]
 
 
 def run(make: Make, *operands: Any, replicas: int = 1) -> list[list[Any]]:
-    """What a function of tensors gives on each replica; an operand is numbers or a list with one for each replica."""
+    """Run a function of tensors; an operand is numbers, or a list with one for each replica."""
     ir = popsr.Ir(replication=replicas)
     given = {}
     with ir.main_graph, popsr.in_sequence():
@@ -116,7 +116,7 @@ PAIRS: dict[str, tuple[Make, Make, bool]] = {
         ),
         True,
     ),
-    "sort is no matter of a sum": (lambda t: ops.sum(t, [1]), lambda t: ops.sum(ops.sort(t)[0], [1]), True),
+    "sum of sorted numbers": (lambda t: ops.sum(t, [1]), lambda t: ops.sum(ops.sort(t)[0], [1]), True),
 }
 
 

@@ -1,5 +1,9 @@
-// popsr._core.fields: arithmetic of residues in a chain of prime fields, on contiguous arrays whose first axis is the
-// fields. The Python package has broadcast the operands; here are the checks that memory needs.
+// popsr._core.fields: arithmetic of residues in a chain of prime fields, on contiguous arrays whose first
+// axis is the fields. The Python package has broadcast the operands; here are the checks that memory needs.
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/gil.h"
@@ -17,7 +21,9 @@ using Array = py::array_t<Residue, py::array::c_style | py::array::forcecast>;
 using Integers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 Residues values(const Array& a) { return {a.data(), static_cast<std::size_t>(a.size())}; }
-std::span<const std::int64_t> values(const Integers& a) { return {a.data(), static_cast<std::size_t>(a.size())}; }
+std::span<const std::int64_t> values(const Integers& a) {
+  return {a.data(), static_cast<std::size_t>(a.size())};
+}
 
 std::vector<py::ssize_t> shape_of(const Array& a) { return {a.shape(), a.shape() + a.ndim()}; }
 
@@ -51,7 +57,8 @@ auto binary(Binary function) {
   return [function](const Chain& chain, std::size_t first, const Array& a, const Array& b) {
     const std::size_t rows = rows_of(chain, first, a);
     POPSR_CHECK(shape_of(a) == shape_of(b));
-    return filled(shape_of(a), [&](Written out) { (chain.*function)(first, rows, values(a), values(b), out); });
+    return filled(shape_of(a),
+                  [&](Written out) { (chain.*function)(first, rows, values(a), values(b), out); });
   };
 }
 
@@ -97,7 +104,8 @@ Array matmul(const Chain& chain, std::size_t first, const Array& a, const Array&
 }
 
 /// [rows, number of places, width] added to a copy of [rows, targets, width].
-Array scatter_add(const Chain& chain, std::size_t first, const Array& to, const Integers& places, const Array& a) {
+Array scatter_add(const Chain& chain, std::size_t first, const Array& to, const Integers& places,
+                  const Array& a) {
   const std::size_t rows = rows_of(chain, first, to);
   POPSR_CHECK(to.ndim() == 3 && a.ndim() == 3 && to.shape(0) == a.shape(0) && to.shape(2) == a.shape(2) &&
               a.shape(1) == places.size());

@@ -1,11 +1,11 @@
 // Arrays of residues in a chain of prime fields, each of whose sizes divides that of the next less one.
 //
-// An array has a row for each of its fields, which are `first` and those after it: rows(first) of them, up to the
-// last field of the chain, or fewer. Arrays are contiguous.
+// An array has a row for each of its fields, which are `first` and those after it. Arrays are contiguous.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "popsr/fields/field.h"
@@ -46,9 +46,9 @@ class Chain {
   void sum(std::size_t first, std::size_t rows, std::size_t length, Residues a, Written out) const;
   void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
               Written out) const;
-  /// Sums of the rows of `a` (each `width` residues in each field) by their place; places outside are skipped.
-  void scatter_add(std::size_t first, std::size_t rows, std::size_t width, std::span<const std::int64_t> places,
-                   Residues a, Written out) const;
+  /// Adds rows of `a`, each `width` residues in each field, at their places; places outside are skipped.
+  void scatter_add(std::size_t first, std::size_t rows, std::size_t width,
+                   std::span<const std::int64_t> places, Residues a, Written out) const;
 
  private:
   template <class Function>

@@ -1,12 +1,12 @@
 #include "popsr/fields/field.h"
 
-#include <bit>
 #include <cmath>
+#include <cstdlib>
 
 namespace popsr::fields {
 
 Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), square_(0) {
-  for (int i = 0; i < 5; ++i) inverse_ *= 2 - prime_ * inverse_;  // doubles the bits that are right: 3, 6, ...
+  for (int i = 0; i < 5; ++i) inverse_ *= 2 - prime_ * inverse_;  // Doubles the bits that are right.
   const Wide once = (static_cast<Wide>(1) << 64) % prime_;
   square_ = static_cast<Residue>(once * once % prime_);
   if (root == 0) return;

@@ -14,13 +14,13 @@ inline constexpr int kMaxBits = 62;  ///< A prime is below 2 ** kMaxBits.
 
 /// Mixes two numbers into 64 bits that look random.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  const auto fold = [](std::uint64_t x, std::uint64_t y) {
+  const auto fuse = [](std::uint64_t x, std::uint64_t y) {
     const Wide product = static_cast<Wide>(x) * y;
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   };
-  const std::uint64_t x = fold(a ^ 0x9e3779b97f4a7c15u, b ^ 0xd1b54a32d192ed03u);
-  const std::uint64_t y = fold(x ^ 0x8cb92ba72f3d8dd7u ^ b, (a << 32 | a >> 32) ^ 0xa24baed4963ee407u);
-  return fold(y ^ 0xe7037ed1a0b428dbu, x ^ 0x589965cc75374cc3u);
+  const std::uint64_t x = fuse(a ^ 0x9e3779b97f4a7c15u, b ^ 0xd1b54a32d192ed03u);
+  const std::uint64_t y = fuse(x ^ 0x8cb92ba72f3d8dd7u ^ b, (a << 32 | a >> 32) ^ 0xa24baed4963ee407u);
+  return fuse(y ^ 0xe7037ed1a0b428dbu, x ^ 0x589965cc75374cc3u);
 }
 
 /// Symmetry of a function: f(-x) is f(x) of an even one, -f(x) of an odd one.
@@ -79,8 +79,8 @@ class Field {
   std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent.
 };
 
-/// The place of a residue in the order that comparisons follow: fractions of small numbers by size, all others at
-/// random with odd symmetry, squares above zero (if -1 is no square). Ties are other residues.
+/// Returns the place of a residue in the order that comparisons follow: fractions of small numbers by size,
+/// all others at random with odd symmetry, squares above zero (where -1 is not a square).
 double order_key(const Field& field, std::uint64_t key, Residue a);
 
 /// A fraction of small numbers.

@@ -24,7 +24,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """Where a tensor lives: allocations, and the positions of its elements in them, one after the other.
+    """Memory of a tensor: allocations, and the positions of its elements in them, one after the other.
 
     Attributes:
         memories: the allocations.
@@ -99,7 +99,7 @@ class Frame:
         self.places[id_] = Place((Memory(rows),))
 
     def place(self, id_: int) -> Place:
-        """Where a tensor lives."""
+        """The memory of a tensor."""
         return self.places[id_]
 
     def read(self, id_: int, replicas: Iterable[int]) -> Rows:

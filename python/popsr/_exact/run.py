@@ -16,7 +16,7 @@ from popsr._fields import Numbers
 from popsr.errors import SessionError, UnsupportedError
 from popsr.ir import Ir
 from popsr.op import Op
-from popsr.ops._exact import COLLECTIVES, MEANINGS, WITHOUT, Exact, Value
+from popsr.ops._exact import COLLECTIVES, MEANINGS, OF_ALL, WITHOUT, Exact, Value
 
 __all__ = ["ExactRun", "run_exact"]
 
@@ -222,7 +222,7 @@ class ExactRun:
         """Results of an op on one replica."""
         floats = any(isinstance(value, Numbers) for value in operands)
         makes_floats = any(is_float(each.dtype) for each in exact.outputs)
-        if op.kind in MEANINGS and (floats or makes_floats):
+        if op.kind in MEANINGS and (floats or makes_floats or op.kind in OF_ALL):
             found = MEANINGS[op.kind](exact, *operands)
             return list(found) if isinstance(found, (list, tuple)) else [found]
         if floats:

@@ -17,12 +17,13 @@ from popsr.ops._exact import (
     updates,
     windows,
 )
-from popsr.ops._exact.registry import COLLECTIVES, MEANINGS, Exact, Value
+from popsr.ops._exact.registry import COLLECTIVES, MEANINGS, OF_ALL, Exact, Value
 from popsr.ops._exact.without import WITHOUT
 
 __all__ = [
     "COLLECTIVES",
     "MEANINGS",
+    "OF_ALL",
     "WITHOUT",
     "Exact",
     "Value",

@@ -36,7 +36,7 @@ def smaller(op: Exact, a: Numbers, b: Numbers) -> Numbers:
 
 
 def order_sign(op: Exact, t: Numbers) -> tuple[Array, Array]:
-    """Where numbers are above 0, and below."""
+    """Return masks of the numbers above 0, and of those below."""
     defined(t)
     zero = op.number(0)
     return t.above(zero, op.draw), zero.above(t, op.draw)

@@ -33,6 +33,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers, select
 from popsr.errors import UnsupportedError
+from popsr.ops._exact.elementwise import defined
 from popsr.ops._exact.registry import Exact, Value, exact
 
 __all__ = ["erf", "log", "rsqrt", "sigmoid", "sqrt"]
@@ -279,6 +280,7 @@ def cast(op: Exact, t: Value) -> Value:
     if "float" in dtype:
         return t
     if dtype == "bool":
+        defined(t)
         return ~t.is_zero()
     known = t.small()
     if np.isnan(known).any():

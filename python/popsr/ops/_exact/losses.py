@@ -1,6 +1,6 @@
 """Negative log likelihood of class labels.
 
-A label that is no class counts as a class of probability 0; one that is ignored counts not at all. A probability is at
+A label outside the classes counts as a class of probability 0; one that is ignored does not count. A probability is at
 least a small constant.
 """
 

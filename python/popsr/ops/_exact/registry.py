@@ -11,7 +11,7 @@ import numpy as np
 from popsr._fields import Array, Numbers
 from popsr._records import TensorInfo
 
-__all__ = ["COLLECTIVES", "MEANINGS", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
+__all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
 
 Value = Numbers | Array
 """Exact numbers for floats, arrays for everything else."""
@@ -63,6 +63,8 @@ Meaning = Callable[..., Any]
 M = TypeVar("M", bound=Meaning)
 MEANINGS: dict[str, Meaning] = {}
 """By name: a function of the op and its operands on one replica, which returns its result, or a list of results."""
+OF_ALL = {"onehot"}
+"""Ops whose meanings are those of integers also, as their kernels take constants."""
 COLLECTIVES: dict[str, Meaning] = {}
 """By name: a function of the op and the lists of its operands on all replicas, None where one does not run the op."""
 
