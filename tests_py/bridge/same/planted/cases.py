@@ -1,0 +1,102 @@
+"""The form of a step with planted bugs that are alike on all replicas, and where its wrong lines stand.
+
+A bug's line ends with ``# wrong: name of the bug``; a line may stand for several bugs, and a bug in several lines.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["Bug", "Kind", "Program", "Right", "matching", "wrong_lines"]
+
+Kind = Literal[
+    "tied weights",
+    "sequence-parallel norm",
+    "router and auxiliary loss",
+    "context mask and positions",
+    "vocabulary-parallel cross entropy",
+    "accumulation and loss scale",
+    "clipping norm",
+    "grouped-query heads",
+    "sharded optimiser",
+    "frozen and unused weights",
+    "batch norm",
+    "weight decay on shards",
+    "checkpointed layers",
+    "unequal numbers of labels",
+    "local number of heads",
+    "sums in both passes",
+    "mean versus sum",
+    "neighbours and stages",
+]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step of JAX with global arguments.
+
+    Attributes:
+        step: returns the new values of its first arguments, in order, and then its results.
+        args: global arguments; states come first.
+        mesh: sizes by axis.
+        in_specs: as ``shard_map`` takes them.
+        out_specs: as ``shard_map`` takes them.
+        check_vma: True if JAX follows which values vary.
+    """
+
+    step: Callable[..., Any]
+    args: tuple[Any, ...]
+    mesh: Mapping[str, int]
+    in_specs: Any
+    out_specs: Any
+    check_vma: bool = False
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A wrong line that all replicas have.
+
+    Attributes:
+        name: of the bug, as the marker of its line says it.
+        kind: of the bug.
+        wrong: patterns of the states and results that are wrong after one step, apart by blanks.
+    """
+
+    name: str
+    kind: Kind
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right step and its bugs: ``make()`` is right, ``make(name of the bug)`` is wrong."""
+
+    name: str
+    make: Callable[..., Any]
+    bugs: tuple[Bug, ...]
+
+
+def matching(patterns: str, names: Iterable[str]) -> set[str]:
+    """Names that one of the patterns matches; each pattern matches at least one."""
+    names = list(names)
+    for pattern in patterns.split():
+        assert fnmatch.filter(names, pattern), f"got no state for {pattern!r} among {names}"
+    return {name for name in names for pattern in patterns.split() if fnmatch.fnmatchcase(name, pattern)}
+
+
+def wrong_lines(right: Right, bug: Bug) -> list[tuple[str, int]]:
+    """File and line of each line that is marked as wrong by this bug, inside of the function that makes the step."""
+    lines, first = inspect.getsourcelines(right.make)
+    file = Path(inspect.getsourcefile(right.make) or "").name
+    found = []
+    for number, line in enumerate(lines, first):
+        marker = re.search(r"# wrong: (.*)$", line)
+        if marker is not None and bug.name in marker.group(1).split(", "):
+            found.append((file, number))
+    return found
