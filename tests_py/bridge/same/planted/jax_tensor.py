@@ -60,14 +60,13 @@ def block(bug: str = "") -> Program:
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
-        over = ("data", "model") if bug == "mean over all axes" else "data"
-        g = {k: lax.pmean(t, over if k in ("g1", "g2") else "data") for k, t in g.items()}
+        g = jax.tree.map(lambda t: lax.pmean(t, "data"), g)
         if bug == "norms summed over model":
             g = {k: lax.psum(t, "model") if k in ("g1", "g2") else t for k, t in g.items()}  # wrong: norms summed over model
         return sgd(p, g), lax.pmean(loss, "data")
 
     shapes: Any = {"emb": (6, 8), "g1": (8,), "g2": (8,), "q": (4, 8, 2), "k": (4, 8, 2), "v": (4, 8, 2)}
-    p = draw(1, **shapes, o=(4, 2, 8), c=(8,), up=(8, 12), down=(12, 8), b=(8,))
+    p = draw(21, **shapes, o=(4, 2, 8), c=(8,), up=(8, 12), down=(12, 8), b=(8,))
     specs = {k: P() for k in p} | {k: P("model") for k in ("q", "k", "v", "o", "down")} | {"up": P(None, "model")}
     args = (p, integers(2, 6, 4, 3), integers(3, 6, 4, 3))
     return Program(step, args, GRID, (specs, P("data"), P("data")), (specs, P()))
@@ -178,8 +177,7 @@ def penalties(bug: str = "") -> Program:
                 square = lax.psum(square, "model")
             return jnp.sqrt(square)  # wrong: rate by the norm of a shard, rate by the norm on each rank
 
-        small = 0.01 if bug != "rate by the norm on each rank" else 0.0
-        new = {k: p[k] - 0.1 * (length(k, p[k]) + 1) / (length(k, t) + small) * t for k, t in g.items()}
+        new = {k: p[k] - 0.1 * (length(k, p[k]) + 1) / (length(k, t) + 0.1) * t for k, t in g.items()}
         if bug == "decay by ranks":
             new["up"] = new["up"] - 0.01 * (size_of("model") - 1) * p["up"]  # wrong: decay by ranks
         return new, lax.pmean(loss, "data")
@@ -294,7 +292,7 @@ STEPS = (
         (
             Bug("bias of each rank", "sums in both passes", "*"),
             Bug("mean for a sum", "mean versus sum", "*"),
-            Bug("sum in both passes", "sums in both passes", "p.*"),
+            Bug("sum in both passes", "sums in both passes", "p.emb p.g? p.[qkv] p.[oc] p.up p.down"),
             Bug("scaled by local heads", "local number of heads", "*"),
             Bug("slopes of local heads", "local number of heads", "*"),
             Bug("norms summed over model", "sums in both passes", "p.g?"),
@@ -307,6 +305,7 @@ STEPS = (
             Bug("heads tiled", "grouped-query heads", "*"),
             Bug("mean of the heads", "grouped-query heads", "*"),
             Bug("mean over replicated heads", "grouped-query heads", "p.k p.v"),
+            Bug("heads summed over all", "grouped-query heads", "p.k"),
         ),
     ),
     Right(
@@ -329,6 +328,7 @@ STEPS = (
             Bug("penalty summed in both passes", "weight decay on shards", "p.up p.down"),
             Bug("penalty as a mean of shards", "weight decay on shards", "p.up p.down loss"),
             Bug("rate by the norm of a shard", "weight decay on shards", "p.up p.down"),
+            Bug("rate by the norm on each rank", "weight decay on shards", "p.w0"),
             Bug("decay by ranks", "weight decay on shards", "p.up"),
         ),
     ),
