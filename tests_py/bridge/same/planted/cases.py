@@ -5,6 +5,7 @@ A bug's line ends with ``# wrong: name of the bug``; a line may stand for severa
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import inspect
 import re
@@ -91,12 +92,17 @@ def matching(patterns: str, names: Iterable[str]) -> set[str]:
 
 
 def wrong_lines(right: Right, bug: Bug) -> list[tuple[str, int]]:
-    """File and line of each line that is marked as wrong by this bug, inside of the function that makes the step."""
+    """File and line of each line of a statement that is marked as wrong by this bug, in the function of the step."""
     lines, first = inspect.getsourcelines(right.make)
     file = Path(inspect.getsourcefile(right.make) or "").name
-    found = []
-    for number, line in enumerate(lines, first):
+    marked = set()
+    for number, line in enumerate(lines, 1):
         marker = re.search(r"# wrong: (.*)$", line)
         if marker is not None and bug.name in marker.group(1).split(", "):
-            found.append((file, number))
-    return found
+            marked.add(number)
+    found = set()
+    for node in ast.walk(ast.parse("".join(lines))):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return):
+            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            found |= {*span} if marked & {*span} else set()
+    return [(file, first - 1 + number) for number in sorted(found)]

@@ -21,7 +21,9 @@ DATA = P("data")
 def data_parallel(bug: str = "") -> Program:
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         each = (jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"] - y) ** 2
-        return each.sum() if bug == "sum over the local batch" else each.mean()  # wrong: sum over the local batch
+        return (
+            each.sum() if bug == "sum over the local batch" else each.mean()
+        )  # wrong: sum over the local batch
 
     def step(p: Any, m: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
@@ -48,13 +50,15 @@ def summed_by_jax(bug: str = "") -> Program:
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         each = (jnp.tanh(x @ p["w1"]) @ p["w2"] - y) ** 2
-        total = each.mean() if bug == "mean of the local batch" else each.sum() / 16  # wrong: mean of the local batch
-        return total
+        local = bug == "mean of the local batch"
+        return each.mean() if local else each.sum() / 16  # wrong: mean of the local batch
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         if bug == "summed once more":
-            g = jax.tree.map(lambda t: lax.psum(lax.pcast(t, "data", to="varying"), "data"), g)  # wrong: summed once more
+            g = jax.tree.map(
+                lambda t: lax.psum(lax.pcast(t, "data", to="varying"), "data"), g
+            )  # wrong: summed once more
         mean = bug == "mean of sums"
         loss = lax.pmean(loss, "data") if mean else lax.psum(loss, "data")  # wrong: mean of sums
         return sgd(p, g), loss
@@ -139,8 +143,12 @@ def batch_norm(bug: str = "") -> Program:
     def statistics(h: Any) -> Any:
         mean = mean_of_ranks if bug == "local backward of statistics" else lambda t: lax.pmean(t, "data")
         mu = mean(h.mean(0))  # wrong: local backward of statistics
-        centre = h.mean(0) if bug == "variance about the local mean" else mu  # wrong: variance about the local mean
-        return mu, mean(((h - centre) ** 2).mean(0))  # wrong: local backward of statistics, variance about the local mean
+        centre = (
+            h.mean(0) if bug == "variance about the local mean" else mu
+        )  # wrong: variance about the local mean
+        return mu, mean(
+            ((h - centre) ** 2).mean(0)
+        )  # wrong: local backward of statistics, variance about the local mean
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         h = x @ p["w1"]
@@ -204,7 +212,9 @@ def frozen(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(loss_of)(p, x, y, use)
         early = bug == "decay before the sum"
         if early:
-            decayed = {k: t / size_of("data") + 0.1 * p[k] for k, t in g.items()}  # wrong: decay before the sum
+            decayed = {
+                k: t / size_of("data") + 0.1 * p[k] for k, t in g.items()
+            }  # wrong: decay before the sum
             g = {k: lax.psum(t, "data") for k, t in decayed.items()}  # wrong: decay before the sum
         else:
             g = {k: lax.pmean(t, "data") + 0.1 * p[k] for k, t in g.items()}
@@ -212,7 +222,9 @@ def frozen(bug: str = "") -> Program:
             users = jax.nn.one_hot(use, 3).max(0)
             count = jnp.maximum(lax.psum(users, "data"), 1.0)[:, None, None]
             more = g["adapters"] - 0.1 * p["adapters"]
-            g["adapters"] = g["adapters"] - more + more * size_of("data") / count  # wrong: mean over ranks that use it
+            g["adapters"] = (
+                g["adapters"] - more + more * size_of("data") / count
+            )  # wrong: mean over ranks that use it
         g["frozen"] = jnp.zeros_like(g["frozen"])
         if bug == "frozen weights decay by ranks":
             g["frozen"] = p["frozen"] * (size_of("data") - 1) * 0.1  # wrong: frozen weights decay by ranks
@@ -292,7 +304,11 @@ STEPS = (
         "frozen weights",
         frozen,
         (
-            Bug("decay before the sum", "weight decay on shards", "p.adapters p.out teacher.adapters teacher.out"),
+            Bug(
+                "decay before the sum",
+                "weight decay on shards",
+                "p.adapters p.out teacher.adapters teacher.out",
+            ),
             Bug("mean over ranks that use it", "frozen and unused weights", "p.adapters teacher.adapters"),
             Bug("frozen weights decay by ranks", "frozen and unused weights", "p.frozen teacher.frozen"),
             Bug("teacher by ranks", "frozen and unused weights", "teacher.*"),

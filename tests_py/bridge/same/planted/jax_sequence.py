@@ -22,7 +22,9 @@ def sequence_parallel(bug: str = "") -> Program:
     def gather(h: Any) -> Any:
         whole = lax.all_gather(h, "model", axis=1, tiled=True)
         if bug == "parts gathered in another order":
-            whole = jnp.roll(whole, h.shape[1] * (size_of("model") - 1), 1)  # wrong: parts gathered in another order
+            whole = jnp.roll(
+                whole, h.shape[1] * (size_of("model") - 1), 1
+            )  # wrong: parts gathered in another order
         return whole
 
     def scatter(h: Any) -> Any:
@@ -33,7 +35,9 @@ def sequence_parallel(bug: str = "") -> Program:
 
     def layer(p: Any, h: Any) -> Any:
         a = gather(norm(h, p["g"]) + p["b"])
-        mixed = jnp.tanh(jnp.einsum("btd,df->btf", jnp.cumsum(a, 1), p["up"]))  # wrong: parts gathered in another order
+        mixed = jnp.tanh(
+            jnp.einsum("btd,df->btf", jnp.cumsum(a, 1), p["up"])
+        )  # wrong: parts gathered in another order
         out = mixed @ p["down"]
         if bug == "bias before the scatter":
             return h + scatter(out + p["c"])  # wrong: bias before the scatter
@@ -49,7 +53,9 @@ def sequence_parallel(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         for name in ("g", "b", "c", "pos"):
             mean = bug == "mean of the gradients of norms" and name in ("g", "b")
-            g[name] = (lax.pmean if mean else lax.psum)(g[name], "model")  # wrong: mean of the gradients of norms
+            g[name] = (lax.pmean if mean else lax.psum)(
+                g[name], "model"
+            )  # wrong: mean of the gradients of norms
         if bug == "gradients of norms summed twice":
             g["g"] = lax.psum(g["g"], "model")  # wrong: gradients of norms summed twice
         g = jax.tree.map(lambda t: lax.pmean(t, "data"), g)
@@ -68,18 +74,24 @@ def ring_attention(bug: str = "") -> Program:
     def rotary(t: Any, first: Any) -> Any:
         angle = ((first + jnp.arange(t.shape[1])) * 0.7)[:, None]
         a, b = t[..., :2], t[..., 2:]
-        return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)], -1)
+        return jnp.concatenate(
+            [a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)], -1
+        )
 
     def attention(q: Any, k: Any, v: Any) -> Any:
         n, rank, part = size_of("seq"), lax.axis_index("seq"), q.shape[1]
         top, total, out = jnp.full(q.shape[:2], -1e30), jnp.zeros(q.shape[:2]), jnp.zeros_like(v)
         for i in range(n):
-            source = (rank + i if bug == "source against the ring" else rank - i) % n  # wrong: source against the ring
+            source = (
+                rank + i if bug == "source against the ring" else rank - i
+            ) % n  # wrong: source against the ring
             if bug == "mask of local positions":
                 source = rank  # wrong: mask of local positions
             rows, columns = rank * part + jnp.arange(part), source * part + jnp.arange(part)
             seen = rows[:, None] >= columns[None, :]
-            s = jnp.where(seen, jnp.einsum("btd,bsd->bts", q, k), -1e30)  # wrong: mask of local positions, source against the ring
+            s = jnp.where(
+                seen, jnp.einsum("btd,bsd->bts", q, k), -1e30
+            )  # wrong: mask of local positions, source against the ring
             new = jnp.maximum(top, s.max(-1))
             e = jnp.where(seen, jnp.exp(s - new[..., None]), 0.0)
             old = 1.0 if bug == "sums not scaled anew" else jnp.exp(top - new)  # wrong: sums not scaled anew
@@ -89,7 +101,10 @@ def ring_attention(bug: str = "") -> Program:
             if i < n - 1:
                 ring = [(j, (j + 1) % n) for j in range(n)]
                 values = [(j, (j - 1) % n) for j in range(n)] if bug == "values against the ring" else ring
-                k, v = lax.ppermute(k, "seq", ring), lax.ppermute(v, "seq", values)  # wrong: values against the ring
+                k, v = (
+                    lax.ppermute(k, "seq", ring),
+                    lax.ppermute(v, "seq", values),
+                )  # wrong: values against the ring
         return out / total[..., None]
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
@@ -101,7 +116,9 @@ def ring_attention(bug: str = "") -> Program:
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         total = lax.pmean if bug == "mean over the ring" else lax.psum
-        return sgd(p, jax.tree.map(lambda t: total(t, "seq"), g)), lax.psum(loss, "seq")  # wrong: mean over the ring
+        return sgd(p, jax.tree.map(lambda t: total(t, "seq"), g)), lax.psum(
+            loss, "seq"
+        )  # wrong: mean over the ring
 
     p = {k: 2 * t for k, t in draw(3, q=(4, 4), k=(4, 4), v=(4, 4), o=(4, 4)).items()}
     cut = P(None, "seq")
@@ -130,7 +147,9 @@ def vocabulary(bug: str = "") -> Program:
             total = sum_from(exps.sum(-1), "model") / size_of("model")  # wrong: mean of exponentials
         else:
             total = sum_from(exps.sum(-1), "model")  # wrong: local maximum
-        log_total = jnp.log(total) + (lax.pmean(top, "model") if bug == "local maximum" else top)  # wrong: local maximum
+        log_total = jnp.log(total) + (
+            lax.pmean(top, "model") if bug == "local maximum" else top
+        )  # wrong: local maximum
         local = y - lax.axis_index("model") * part
         mine = (local >= 0) & (local < part)
         at = jnp.take_along_axis(logits, jnp.clip(local, 0, part - 1)[..., None], -1)[..., 0]
@@ -187,7 +206,7 @@ def tied_vocabulary(bug: str = "") -> Program:
 
 
 def halos(bug: str = "") -> Program:
-    """A convolution over rows of an image that are cut: each rank takes the borders of its neighbours, zeros outside."""
+    """A convolution over rows of an image that are cut: ranks take the borders of neighbours, zeros outside."""
 
     def layer(x: Any, w: Any) -> Any:
         n = size_of("rows")
@@ -202,12 +221,16 @@ def halos(bug: str = "") -> Program:
             above, below = jnp.zeros_like(above), jnp.zeros_like(below)  # wrong: no borders
         if bug == "borders exchanged":
             above, below = below, above  # wrong: borders exchanged
-        wide = jnp.concatenate([above, x, below], 1)  # wrong: no borders, borders exchanged, borders around the edge
+        wide = jnp.concatenate(
+            [above, x, below], 1
+        )  # wrong: no borders, borders exchanged, borders around the edge
         return sum(wide[:, i : i + x.shape[1]] @ w[i] for i in range(3))
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         h = layer(jnp.tanh(layer(x, p["w1"])), p["w2"])
-        return ((h - y) ** 2).sum() / 2 / (x.shape[1] if bug == "mean of the local rows" else 8)  # wrong: mean of the local rows
+        return (
+            ((h - y) ** 2).sum() / 2 / (x.shape[1] if bug == "mean of the local rows" else 8)
+        )  # wrong: mean of the local rows
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)

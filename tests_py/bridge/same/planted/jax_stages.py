@@ -43,7 +43,11 @@ def pipeline(bug: str = "") -> Program:
             if done >= 0:
                 late = bug == "labels one late" and n > 1
                 label = y[(done + 1) % len(y)] if late else y[done]  # wrong: labels one late
-                table = lax.stop_gradient(p["table"]) if bug == "table of the last stage fixed" and n > 1 else p["table"]
+                table = (
+                    lax.stop_gradient(p["table"])
+                    if bug == "table of the last stage fixed" and n > 1
+                    else p["table"]
+                )
                 each = nll(h @ table.T, label).mean()  # wrong: labels one late, table of the last stage fixed
                 total = total + jnp.where(rank == last, each, 0.0)
             if n > 1:
@@ -57,7 +61,9 @@ def pipeline(bug: str = "") -> Program:
         tied = lax.pmean if bug == "tied weights as a mean" else lax.psum
         g["table"] = tied(g["table"], "pipe")  # wrong: tied weights as a mean
         if bug == "tied weights of the first stage":
-            g["table"] = lax.all_gather(jax.grad(loss_of)(p, x, y)["table"], "pipe")[0]  # wrong: tied weights of the first stage
+            g["table"] = lax.all_gather(jax.grad(loss_of)(p, x, y)["table"], "pipe")[
+                0
+            ]  # wrong: tied weights of the first stage
         if bug == "tied weights summed twice":
             g["table"] = lax.psum(g["table"], "pipe")  # wrong: tied weights summed twice
         return sgd(p, g), lax.psum(loss, "pipe")
@@ -91,7 +97,9 @@ def experts(bug: str = "") -> Program:
         share = lax.pmean(share, "expert")
         if bug == "shares without gradients of others":
             mean = mean + lax.stop_gradient(lax.pmean(mean, "expert") - mean)
-            return count * (share * mean).sum() * size_of("expert")  # wrong: shares without gradients of others
+            return (
+                count * (share * mean).sum() * size_of("expert")
+            )  # wrong: shares without gradients of others
         return count * (share * lax.pmean(mean, "expert")).sum()  # wrong: number of local experts
 
     def loss_of(p: Any, x: Any, y: Any, chosen: Any) -> Any:

@@ -37,7 +37,9 @@ def block(bug: str = "") -> Program:
             return sum_from(x + b, "model")  # wrong: bias of each rank
         if bug == "mean for a sum":
             return lax.pmean(x, "model") + b  # wrong: mean for a sum
-        total = lax.psum(x, "model") if bug == "sum in both passes" else sum_from(x, "model")  # wrong: sum in both passes
+        total = (
+            lax.psum(x, "model") if bug == "sum in both passes" else sum_from(x, "model")
+        )  # wrong: sum in both passes
         return total + b
 
     def attention(p: Any, h: Any) -> Any:
@@ -48,7 +50,9 @@ def block(bug: str = "") -> Program:
         far = (jnp.arange(3)[None, :] - jnp.arange(3)[:, None])[None, None] * slopes[None, :, None, None]
         count = local if bug == "scaled by local heads" else 4
         scale = 1 / np.sqrt(8 / count)  # wrong: scaled by local heads
-        out = attend(*(heads(a, p[k]) for k in "qkv"), scale, far)  # wrong: scaled by local heads, slopes of local heads
+        out = attend(
+            *(heads(a, p[k]) for k in "qkv"), scale, far
+        )  # wrong: scaled by local heads, slopes of local heads
         return output(jnp.einsum("bhtk,hkd->btd", out, p["o"]), p["c"])
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
@@ -62,18 +66,22 @@ def block(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         g = jax.tree.map(lambda t: lax.pmean(t, "data"), g)
         if bug == "norms summed over model":
-            g = {k: lax.psum(t, "model") if k in ("g1", "g2") else t for k, t in g.items()}  # wrong: norms summed over model
+            g = {
+                k: lax.psum(t, "model") if k in ("g1", "g2") else t for k, t in g.items()
+            }  # wrong: norms summed over model
         return sgd(p, g), lax.pmean(loss, "data")
 
     shapes: Any = {"emb": (6, 8), "g1": (8,), "g2": (8,), "q": (4, 8, 2), "k": (4, 8, 2), "v": (4, 8, 2)}
     p = draw(21, **shapes, o=(4, 2, 8), c=(8,), up=(8, 12), down=(12, 8), b=(8,))
-    specs = {k: P() for k in p} | {k: P("model") for k in ("q", "k", "v", "o", "down")} | {"up": P(None, "model")}
+    specs = (
+        {k: P() for k in p} | {k: P("model") for k in ("q", "k", "v", "o", "down")} | {"up": P(None, "model")}
+    )
     args = (p, integers(2, 6, 4, 3), integers(3, 6, 4, 3))
     return Program(step, args, GRID, (specs, P("data"), P("data")), (specs, P()))
 
 
 def grouped_heads(bug: str = "") -> Program:
-    """Eight heads of queries on (kv, rep), two heads of keys and values on kv: gradients of these are summed over rep."""
+    """Eight heads of queries on (kv, rep), two heads of keys and values on kv, whose gradients are summed over rep."""
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         h = p["emb"][x]
@@ -85,7 +93,9 @@ def grouped_heads(bug: str = "") -> Program:
         out = attend(q, k, v, 1 / np.sqrt(2))  # wrong: heads tiled
         if bug == "mean of the heads":
             out = out / (8 // q.shape[1])  # wrong: mean of the heads
-        return nll((h + sum_from(jnp.einsum("bhtk,hkd->btd", out, p["o"]), ("kv", "rep"))) @ p["emb"].T, y).mean()
+        return nll(
+            (h + sum_from(jnp.einsum("bhtk,hkd->btd", out, p["o"]), ("kv", "rep"))) @ p["emb"].T, y
+        ).mean()
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
@@ -171,10 +181,12 @@ def penalties(bug: str = "") -> Program:
 
         def length(name: str, t: Any) -> Any:
             square = (t**2).sum()
-            if name != "w0" and bug != "rate by the norm of a shard":
-                square = lax.psum(square, "model")
-            elif name == "w0" and bug == "rate by the norm on each rank":
-                square = lax.psum(square, "model")
+            whole = (
+                bug != "rate by the norm on each rank"
+                if name == "w0"
+                else bug == "rate by the norm of a shard"
+            )
+            square = square if whole else lax.psum(square, "model")
             return jnp.sqrt(square)  # wrong: rate by the norm of a shard, rate by the norm on each rank
 
         new = {k: p[k] - 0.1 * (length(k, p[k]) + 1) / (length(k, t) + 0.1) * t for k, t in g.items()}
@@ -204,7 +216,9 @@ def adapters(bug: str = "") -> Program:
             out = sum_from(h @ fixed["down"], "model") + scale * low @ t["b"]  # wrong: adapter as a mean
         else:
             low = sum_from(low, "model")
-            out = sum_from(h @ fixed["down"], "model") + scale * low @ t["b"]  # wrong: scaled by the local width
+            out = (
+                sum_from(h @ fixed["down"], "model") + scale * low @ t["b"]
+            )  # wrong: scaled by the local width
         return ((out - y) ** 2).mean()
 
     def step(t: Any, fixed: Any, x: Any, y: Any) -> Any:
@@ -213,7 +227,11 @@ def adapters(bug: str = "") -> Program:
 
     fixed = {"up": P(None, "model"), "down": P("model")}
     own = {"a": P("model"), "b": P()}
-    args = (draw(11, a=(8, 2), b=(2, 3)), draw(12, up=(4, 8), down=(8, 3)), *draw(13, x=(4, 4), y=(4, 3)).values())
+    args = (
+        draw(11, a=(8, 2), b=(2, 3)),
+        draw(12, up=(4, 8), down=(8, 3)),
+        *draw(13, x=(4, 4), y=(4, 3)).values(),
+    )
     return Program(step, args, GRID, (own, fixed, P("data"), P("data")), (own, fixed, P()))
 
 

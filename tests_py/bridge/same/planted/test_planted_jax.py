@@ -1,0 +1,84 @@
+"""JAX's own answer on each planted bug: which states differ from one device's, and that replicas stay in step."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+
+import popsr
+from tests_py.bridge.same.planted.cases import Bug, Right, matching, wrong_lines
+from tests_py.bridge.same.planted.jax_table import BUGS, BY_NAME, ONE_OF_EACH_KIND, STEPS
+from tests_py.bridge.same.planted.truth_jax import deviations, names_of
+
+WRONG, EQUAL = 1e-3, 1e-9
+
+
+def check_right(right: Right) -> None:
+    found = deviations(right.make())
+    assert all(each <= EQUAL for after in found for each in after.values()), found
+
+
+def check_bug(right: Right, bug: Bug) -> None:
+    program = right.make(bug.name)
+    found = deviations(program, steps=1)[0]
+    wrong = matching(bug.wrong, names_of(program))
+    assert {name for name, each in found.items() if each > WRONG} == wrong, found
+    assert {name for name, each in found.items() if each > EQUAL} == wrong, found
+
+
+def ids(pairs: Any) -> list[str]:
+    return [f"{right.name}: {bug.name}" for right, bug in pairs]
+
+
+def test_the_table() -> None:
+    """Each bug has its lines and a name of its own, each line a bug, each kind a bug."""
+    assert None not in ONE_OF_EACH_KIND
+    assert len(BY_NAME) == len(STEPS) >= 12
+    assert len(BUGS) >= 35
+    for right in STEPS:
+        names = [bug.name for bug in right.bugs]
+        source = inspect.getsource(right.make)
+        marked = {name for text in re.findall(r"# wrong: (.*)", source) for name in text.split(", ")}
+        assert sorted(names) == sorted(marked), right.name
+        compared = {name for name in names if f'"{name}"' in source}
+        assert compared == set(names), right.name
+        for bug in right.bugs:
+            assert wrong_lines(right, bug), bug.name
+
+
+@pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[f"{b.kind}" for _, b in ONE_OF_EACH_KIND if b])
+def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
+    check_bug(*pair)
+
+
+@pytest.mark.parametrize("name", ["transformer block", "ring attention", "experts"])
+def test_right_steps(name: str) -> None:
+    check_right(BY_NAME[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", STEPS, ids=[right.name for right in STEPS])
+def test_all_right_steps(right: Right) -> None:
+    check_right(right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", BUGS, ids=ids(BUGS))
+def test_all_bugs(pair: tuple[Right, Bug]) -> None:
+    """Also: the replicas stay in step, which ``popsr.prove`` says without a word about one device."""
+    check_bug(*pair)
+    program = pair[0].make(pair[1].name)
+    proof = popsr.prove(
+        program.step,
+        *program.args,
+        mesh=program.mesh,
+        in_specs=program.in_specs,
+        out_specs=program.out_specs,
+        check_vma=program.check_vma,
+    )
+    assert not proof.drifting
