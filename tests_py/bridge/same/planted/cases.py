@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Bug", "Kind", "Program", "Right", "matching", "wrong_lines"]
+__all__ = ["EQUAL", "WRONG", "Bug", "Kind", "Program", "Right", "matching", "wrong_lines"]
 
 Kind = Literal[
     "tied weights",
@@ -38,7 +38,11 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True)
+#: Bounds of a difference, as a part of the update: what is less is rounding, what is more is wrong.
+EQUAL, WRONG = 1e-9, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """A step of JAX with global arguments.
 

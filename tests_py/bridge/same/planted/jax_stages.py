@@ -35,7 +35,7 @@ def pipeline(bug: str = "") -> Program:
         if bug == "stages backward":
             shift, last = [(i + 1, i) for i in range(n - 1)], 0
         begin = n - 1 - last
-        h, total = jnp.zeros((*x.shape[1:], 4)), 0.0
+        h, total = jnp.zeros((*x.shape[1:], 4)), jnp.zeros(())
         for tick in range(len(x) + n - 1):
             fed = p["table"][x[min(tick, len(x) - 1)]]
             h = stage(p, jnp.where(rank == begin, fed, h))  # wrong: stages backward

@@ -18,6 +18,4 @@ STEPS: tuple[Right, ...] = (
 )
 BY_NAME = {right.name: right for right in STEPS}
 BUGS: tuple[tuple[Right, Bug], ...] = tuple((right, bug) for right in STEPS for bug in right.bugs)
-ONE_OF_EACH_KIND = tuple(
-    next(((right, bug) for right, bug in BUGS if bug.kind == kind), None) for kind in get_args(Kind)
-)
+ONE_OF_EACH_KIND = tuple(next(pair for pair in BUGS if pair[1].kind == kind) for kind in get_args(Kind))

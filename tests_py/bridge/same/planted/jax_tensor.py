@@ -50,9 +50,8 @@ def block(bug: str = "") -> Program:
         far = (jnp.arange(3)[None, :] - jnp.arange(3)[:, None])[None, None] * slopes[None, :, None, None]
         count = local if bug == "scaled by local heads" else 4
         scale = 1 / np.sqrt(8 / count)  # wrong: scaled by local heads
-        out = attend(
-            *(heads(a, p[k]) for k in "qkv"), scale, far
-        )  # wrong: scaled by local heads, slopes of local heads
+        q, k, v = (heads(a, p[name]) for name in "qkv")
+        out = attend(q, k, v, scale, far)  # wrong: scaled by local heads, slopes of local heads
         return output(jnp.einsum("bhtk,hkd->btd", out, p["o"]), p["c"])
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:

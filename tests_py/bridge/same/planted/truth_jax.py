@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import functools
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from tests_py.bridge.jax.compare import devices
-from tests_py.bridge.same.planted.cases import Program
+from tests_py.bridge.same.planted.cases import EQUAL, Program
 
-__all__ = ["compiled", "deviations", "names_of", "new_values", "states_of"]
+__all__ = ["Truth", "names_of", "states_of", "truth"]
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How far a step is from itself on one device.
+
+    Attributes:
+        deviations: after each step, by state or result: the greatest difference on any device, as a part of the
+            update, or of the loss itself.
+        in_step: True if devices that share a value have one value of it.
+    """
+
+    deviations: list[dict[str, float]]
+    in_step: bool
+
+    def wrong(self, step: int = 0, beyond: float = EQUAL) -> set[str]:
+        """Names of what differs after so many steps and one."""
+        return {name for name, each in self.deviations[step].items() if each > beyond}
 
 
 def states_of(program: Program) -> list[str]:
@@ -46,43 +65,49 @@ def compiled(program: Program, ones: bool = False) -> Any:
     return jax.jit(mapped).lower(*program.args).compile(compiler_options=QUICK)
 
 
-def new_values(program: Program, run: Any, steps: int) -> list[list[Any]]:
-    """States and results after each step, as flat lists of global arrays; all devices agree on what they share."""
+def new_values(program: Program, ones: bool, steps: int) -> list[list[Any]]:
+    """Global arrays of all states and results after each step; each device goes on with values of its own."""
+    run = compiled(program, ones)
     args, found = program.args, []
     states = len(states_of(program))
     for _ in range(steps):
         out = run(*jax.device_put(args, run.input_shardings[0]))
-        leaves = jax.tree.leaves(out)
-        found.append([np.asarray(leaf) for leaf in leaves])
-        for leaf, whole in zip(leaves, found[-1], strict=True):
-            for shard in leaf.addressable_shards:
-                part = np.asarray(shard.data)
-                assert np.array_equal(part, whole[shard.index], equal_nan=True), "replicas are not in step"
-        args = (*jax.tree.map(np.asarray, out[:states]), *args[states:])
+        found.append(jax.tree.leaves(out))
+        args = (*out[:states], *args[states:])
     return found
 
 
-def deviations(program: Program, steps: int = 2) -> list[dict[str, float]]:
-    """How far each state is from one device's, as a part of its update, and the loss as a part of itself."""
+@functools.lru_cache(maxsize=4)
+def values_of_one(program: Program, steps: int) -> list[list[Any]]:
+    """Values on one device, as arrays of the host."""
+    return [[np.asarray(leaf) for leaf in after] for after in new_values(program, True, steps)]
+
+
+def truth(program: Program, steps: int = 2, like: Program | None = None) -> Truth:
+    """What JAX says of a step; ``like`` is another step whose values on one device are the right ones."""
     with jax.enable_x64(True):
-        runs = [new_values(program, compiled(program, ones), steps) for ones in (False, True)]
-    return compare(program, *runs)
+        return compare(program, new_values(program, False, steps), values_of_one(like or program, steps))
 
 
-def compare(program: Program, many: list[list[Any]], one: list[list[Any]]) -> list[dict[str, float]]:
-    """The greatest difference of each state after each step, as a part of the greatest update."""
+def compare(program: Program, many: list[list[Any]], one: list[list[Any]]) -> Truth:
+    """Compares each device's part of each array with that part of one device's."""
     before = [np.asarray(leaf) for leaf in jax.tree.leaves(program.args[: len(states_of(program))])]
-    found = []
-    for a, b in zip(many, one, strict=True):
-        changes = [new - old for new, old in zip(b, before, strict=False)] + [b[-1]]
-        found.append(
-            {
-                name: part_of(np.abs(x - y).max(), max(np.abs(change).max(), 0.0))
-                for name, x, y, change in zip(names_of(program), a, b, changes, strict=True)
-            }
-        )
-        before = b[:-1]
-    return found
+    deviations, in_step = [], True
+    for arrays, wholes in zip(many, one, strict=True):
+        changes = [np.abs(new - old).max() for new, old in zip(wholes, before, strict=False)]
+        changes.append(np.abs(wholes[-1]).max())
+        worst = []
+        for array, whole, change in zip(arrays, wholes, changes, strict=True):
+            first: dict[str, Any] = {}
+            parts = []
+            for shard in array.addressable_shards:
+                part = np.asarray(shard.data)
+                in_step &= np.array_equal(part, first.setdefault(str(shard.index), part), equal_nan=True)
+                parts.append(part_of(np.abs(part - whole[shard.index]).max(), change))
+            worst.append(max(parts))
+        deviations.append(dict(zip(names_of(program), worst, strict=True)))
+        before = wholes[:-1]
+    return Truth(deviations, in_step)
 
 
 def part_of(difference: float, whole: float) -> float:
@@ -90,11 +115,3 @@ def part_of(difference: float, whole: float) -> float:
     if not np.isfinite(difference):
         return float("inf")
     return float(difference / whole) if whole else (0.0 if difference == 0 else float("inf"))
-
-
-@functools.cache
-def right_values(make: Any, steps: int = 2) -> list[list[Any]]:
-    """What the right step gives on one device."""
-    program = make()
-    with jax.enable_x64(True):
-        return new_values(program, compiled(program, ones=True), steps)
