@@ -91,7 +91,7 @@ class GradientError(Error, AssertionError):
 
 
 class OutOfStepError(Error, AssertionError):
-    """Replicas need not stay in step; ``proof`` is the ``popsr.bridge.Proof`` that says which values differ and why."""
+    """Replicas need not stay in step, or train otherwise than one device; ``proof`` says which values and why."""
 
     proof: Any = None
 

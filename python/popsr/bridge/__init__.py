@@ -22,6 +22,7 @@ from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge._proof import Cause, Proof, ProvedValue, SourceLine
 from popsr.bridge._prove import prove
+from popsr.bridge._same import Sameness, SameValue
 from popsr.bridge._step import BridgedStep
 from popsr.errors import UnsupportedOpsError
 
@@ -33,6 +34,8 @@ __all__ = [
     "Proof",
     "ProvedValue",
     "Result",
+    "SameValue",
+    "Sameness",
     "SourceLine",
     "StepBuilder",
     "UnsupportedOpsError",

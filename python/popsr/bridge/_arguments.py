@@ -19,12 +19,40 @@ from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
 
-__all__ = ["Argument", "Array", "Result", "Role", "Rows", "Step"]
+__all__ = ["Argument", "Array", "Reading", "Result", "Role", "Rows", "Step", "Whole"]
 
 Array = NDArray[Any]
 Role = Literal["state", "data", "constant"]
 Rows = Callable[[Any], Any]
 """From what the framework's user has to rows for replicas or groups, or back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The array of which each replica holds a part, or a copy.
+
+    Attributes:
+        shape: its shape.
+        part: the place in it of what a replica holds.
+    """
+
+    shape: tuple[int, ...]
+    part: Callable[[int], tuple[slice, ...]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A way to read a step once more.
+
+    Attributes:
+        alone: on one replica: a mesh of ones, and whole arrays.
+        wide: floats of all formats are float64.
+        like: another step in its place, of the same arguments; None: the step itself.
+    """
+
+    alone: bool = False
+    wide: bool = False
+    like: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +71,7 @@ class Argument:
         example: rows to run with when none are given: of data as the stream takes them, of a state the initial value.
         undeclared: True for a state whose groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
+        whole: the array that the replicas have parts of, where the importer knows it.
     """
 
     path: str
@@ -56,6 +85,7 @@ class Argument:
     example: Array | None = field(default=None, repr=False)
     undeclared: bool = False
     sharded: bool = False
+    whole: Whole | None = field(default=None, repr=False)
     _feed: Rows | None = field(default=None, repr=False)
 
     @property
@@ -89,6 +119,7 @@ class Result:
         stream: brings it to the host, a row for each replica; None of a value inside of the step.
         grouping: which replicas are declared to return equal values; None when nothing is declared.
         sharded: True for a part of an array that is cut over replicas.
+        whole: the array that the replicas have parts of, where the importer knows it.
     """
 
     path: str
@@ -96,6 +127,7 @@ class Result:
     stream: DeviceToHostStream | None
     grouping: ReplicaGrouping | None = None
     sharded: bool = False
+    whole: Whole | None = field(default=None, repr=False)
     _join: Rows | None = field(default=None, repr=False)
 
     def value(self, rows: Array) -> Any:
@@ -153,6 +185,10 @@ class Step(Protocol):
     @property
     def variants(self) -> tuple[Any, ...]:
         """Other readings of the step, which are tried as advice."""
+
+    @property
+    def again(self) -> Callable[[Reading], Step] | None:
+        """Reads it in another way; None where the importer cannot."""
 
     @property
     def states(self) -> tuple[Argument, ...]:

@@ -26,7 +26,7 @@ from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Argument, Array, Result, Rows
+from popsr.bridge._arguments import Argument, Array, Result, Rows, Whole
 from popsr.bridge._opaque import opaque
 from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
@@ -126,6 +126,7 @@ class StepBuilder:
         dtype: dtypes.dtype | None = None,
         undeclared: bool = False,
         sharded: bool = False,
+        whole: Whole | None = None,
     ) -> Variable:
         """A state: parameters, moments, counters, anything that a run leaves for the next.
 
@@ -136,6 +137,7 @@ class StepBuilder:
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
             undeclared: ``grouping`` is of nothing but initial values that differ, of which a proof would say nothing.
             sharded: the state is a part of an array that is cut over replicas.
+            whole: the array that replicas have parts of.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -153,6 +155,7 @@ class StepBuilder:
             example=array,
             undeclared=undeclared,
             sharded=sharded,
+            whole=whole,
         )
         self._add(argument)
         return made
@@ -167,6 +170,7 @@ class StepBuilder:
         example: Any = None,
         feed: Rows | None = None,
         sharded: bool = False,
+        whole: Whole | None = None,
     ) -> Tensor:
         """Data that are new in each run.
 
@@ -178,6 +182,7 @@ class StepBuilder:
             example: rows to run with by default, as ``feed`` takes them.
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
             sharded: the data are a part of an array that is cut over replicas.
+            whole: the array that replicas have parts of.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -191,7 +196,16 @@ class StepBuilder:
         )
         loaded = ops.host_load(stream, f"{path}_load")
         argument = Argument(
-            path, "data", stream.shape, dtype, grouping, loaded, stream, sharded=sharded, _feed=feed
+            path,
+            "data",
+            stream.shape,
+            dtype,
+            grouping,
+            loaded,
+            stream,
+            sharded=sharded,
+            whole=whole,
+            _feed=feed,
         )
         if example is not None:
             argument = _replaced(argument, example=argument.rows(example))
@@ -234,6 +248,7 @@ class StepBuilder:
         grouping: ReplicaGrouping | None = None,
         join: Rows | None = None,
         sharded: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         """Return a tensor.
 
@@ -243,6 +258,7 @@ class StepBuilder:
             grouping: which replicas are declared to return equal values. Default: nothing is declared.
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
             sharded: each replica returns a part of an array that is cut over replicas.
+            whole: the array that replicas return parts of.
         """
         path = self._path(path)
         self._tensor(path, t)
@@ -256,7 +272,7 @@ class StepBuilder:
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        self._results[path] = Result(path, t, stream, declared, sharded, join)
+        self._results[path] = Result(path, t, stream, declared, sharded, whole, join)
 
     # Lines
 

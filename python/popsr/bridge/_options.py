@@ -8,7 +8,16 @@ from typing import Any, Literal, Protocol, Required, TypedDict
 from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 
-__all__ = ["Graph", "GraphOptions", "JaxOptions", "Model", "ModelOptions", "Read", "TorchOptions"]
+__all__ = [
+    "Graph",
+    "GraphOptions",
+    "JaxOptions",
+    "JaxReading",
+    "Model",
+    "ModelOptions",
+    "Read",
+    "TorchOptions",
+]
 
 Unsupported = Literal["error", "conservative"]
 
@@ -19,7 +28,7 @@ class _AllSteps(TypedDict, total=False):
     stochastic_rounding: bool
 
 
-class JaxOptions(_AllSteps, total=False):
+class JaxReading(_AllSteps, total=False):
     """Options of a function of JAX; see ``popsr.bridge.jax.from_jax``."""
 
     mesh: Any
@@ -35,6 +44,13 @@ class JaxOptions(_AllSteps, total=False):
     replicated: Sequence[str]
     unsupported: Unsupported
     opaque: Mapping[str, str] | None
+
+
+class JaxOptions(JaxReading, total=False):
+    """Options of a proof of it; see ``popsr.prove``."""
+
+    like: Any
+    exact: bool
 
 
 class _Torch(_AllSteps, total=False):

@@ -23,8 +23,9 @@ from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._arguments import Argument, Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
-from popsr.bridge._paths import path_patterns
+from popsr.bridge._paths import names_of_paths
 from popsr.bridge._proof_page import Section, page_of, write_page
+from popsr.bridge._same import HEADER, Sameness, cells, sameness_of
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
 from popsr.errors import UnknownNameError
@@ -48,6 +49,7 @@ class Proof(Judged):
         states: every state with its declared and proved groups, in the order of the arguments.
         results: every result that has declared groups, likewise, and values inside that the step takes for equal.
         seeds: of states whose new value is rounded stochastically, the replicas that round with the same random bits.
+        same: each state and result beside that of one device, where ``like`` asked for it.
     """
 
     step: Step
@@ -55,6 +57,7 @@ class Proof(Judged):
     states: tuple[ProvedValue, ...]
     results: tuple[ProvedValue, ...]
     seeds: Mapping[str, Partition]
+    same: Sameness | None = field(default=None, repr=False)
 
     @functools.cached_property
     def lints(self) -> tuple[Lint, ...]:
@@ -80,20 +83,26 @@ class Proof(Judged):
     def ok(self) -> bool:
         """True if all states and results are equal in their declared groups, none may hang, and nothing is suspicious.
 
-        False, too, of a step with a state whose initial values differ while no groups are declared of it.
+        False, too, of a step with a state whose initial values differ while no groups are declared of it. Where
+        ``like`` asked for a comparison with one device, all must be the same, too.
         """
         return self.verdict == "ok"
 
     @property
-    def verdict(self) -> Literal["ok", "suspicious", "not ok"]:
+    def verdict(self) -> Literal["ok", "suspicious", "unknown", "not ok"]:
         """The verdict.
 
-        "not ok": a state or declared result may differ in its groups, a state is undeclared, or a collective may hang.
+        "not ok": a state or declared result may differ in its groups, a state is undeclared, a collective may hang, or
+        a value differs from that of one device.
         "suspicious": replicas stay in step, but compute something else than the step's lines look like they mean.
+        "unknown": a value could not be compared with that of one device.
         """
-        if self.drifting or self.unequal or self.undeclared or self.hanging:
+        beside = "same" if self.same is None else self.same.verdict
+        if self.drifting or self.unequal or self.undeclared or self.hanging or beside == "differs":
             return "not ok"
-        return "suspicious" if self.suspicious else "ok"
+        if self.suspicious:
+            return "suspicious"
+        return "ok" if beside == "same" else "unknown"
 
     @functools.cached_property
     def suspicious(self) -> tuple[Lint, ...]:
@@ -154,7 +163,8 @@ class Proof(Judged):
         if self.undeclared:
             texts.insert(0, _undeclared(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        causes = (*texts, *_lint_lines(self._unnamed(self.hanging + suspicious)))
+        beside = () if self.same is None else self.same.problems
+        causes = (*texts, *beside, *_lint_lines(self._unnamed(self.hanging + suspicious)))
         return (*self.step.hints, *causes) if causes else ()
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
@@ -242,6 +252,8 @@ class Proof(Judged):
         ):
             if number:
                 parts.append(f"{number} {what}{'' if number == 1 else 's'}")
+        if self.same is not None:
+            parts.append(self.same.headline)
         return f"{self._headline()}: {', '.join(parts)}"
 
     def _headline(self) -> str:
@@ -266,7 +278,8 @@ class Proof(Judged):
     def sentences(self) -> tuple[str, ...]:
         """``problems``, advice that was tried, and what the proof rests on."""
         tried = (f"advice, tried: {each}" for each in self.advice)
-        return (*self.problems, *tried, *self.step.notes)
+        beside = () if self.same is None else self.same.notes
+        return (*self.problems, *tried, *self.step.notes, *beside)
 
 
 _EXPLAINED = 16
@@ -385,11 +398,7 @@ def _undeclared(values: Sequence[ProvedValue]) -> str:
 
 
 def _names(values: Sequence[ProvedValue]) -> str:
-    paths = [each.path for each in values]
-    patterns = path_patterns(paths)
-    more = f" and {len(patterns) - 4} more" if len(patterns) > 4 else ""
-    count = f" ({len(paths)} values)" if len(paths) > len(patterns) else ""
-    return ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + more + count
+    return names_of_paths([each.path for each in values])
 
 
 def _sections(proof: Proof) -> list[Section]:
@@ -399,8 +408,12 @@ def _sections(proof: Proof) -> list[Section]:
         sections.append(Section("Problems", ("cause",), [(text,) for text in proof.problems]))
     if proof.advice:
         sections.append(Section("Advice", ("tried",), [(str(each),) for each in proof.advice]))
-    if proof.step.notes:
-        sections.append(Section("Rests on", ("assumption",), [(text,) for text in proof.step.notes]))
+    notes = (*proof.step.notes, *(() if proof.same is None else proof.same.notes))
+    if notes:
+        sections.append(Section("Rests on", ("assumption",), [(text,) for text in notes]))
+    if proof.same is not None:
+        rows = map(cells, proof.same.values)
+        sections.append(Section(f"Beside {proof.same.like} ({proof.same.engine})", HEADER, rows))
     sections.append(Section("States", *_table(proof.states)))
     if proof.results:
         sections.append(Section("Results", *_table(proof.results)))
@@ -434,9 +447,10 @@ def _why(why: Explanation, axes: ReplicaAxes | None) -> Iterator[tuple[str, str,
 # Making one
 
 
-def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
-    """Analyse a step."""
+def proof_of(step: Step, stochastic_rounding: bool, like: Any = None, exact: bool = True) -> Proof:
+    """Analyse a step, and compare it with one device where ``like`` is given."""
     ir = step.ir
+    read_flag("prove: exact", exact)
     if read_flag("prove: stochastic_rounding", stochastic_rounding):
         ir.options.enable_stochastic_rounding = True
     facts = analyze(ir)
@@ -446,7 +460,8 @@ def proof_of(step: Step, stochastic_rounding: bool) -> Proof:
         for each in (*step.results, *step.expected)
         if each.grouping
     )
-    return Proof(step, facts, states, results, _seeds(step))
+    same = None if like is None else sameness_of(step, like, exact=exact)
+    return Proof(step, facts, states, results, _seeds(step), same)
 
 
 def _seeds(step: Step) -> dict[str, Partition]:

@@ -27,8 +27,11 @@ _LONG = 60
 """Characters of a cell from which it has several lines."""
 
 
+_STANDING_OUT = ("yes", "undeclared", "differs", "unknown")
+
+
 class Section(NamedTuple):
-    """A heading and a table below it; rows whose last cell is "yes" or "undeclared" stand out."""
+    """A heading and a table below it; rows whose last cell says what is wrong stand out."""
 
     title: str
     header: Sequence[str]
@@ -64,7 +67,7 @@ def _section(section: Section) -> str:
 
 
 def _row(row: Sequence[object]) -> str:
-    mark = ' class="yes"' if row and row[-1] in ("yes", "undeclared") else ""
+    mark = ' class="yes"' if row and row[-1] in _STANDING_OUT else ""
     return f"<tr{mark}>{''.join(map(_cell, row))}</tr>"
 
 

@@ -23,7 +23,9 @@ __all__ = ["prove", "read_step", "step_of"]
 
 
 @overload
-def prove(step: Ir | Read, *, stochastic_rounding: bool = ...) -> Proof: ...
+def prove(
+    step: Ir | Read, *, stochastic_rounding: bool = ..., like: Any = ..., exact: bool = ...
+) -> Proof: ...
 @overload
 def prove(step: Model, **options: Unpack[ModelOptions]) -> Proof: ...
 @overload
@@ -34,7 +36,14 @@ def prove(
 ) -> Proof: ...
 @overload
 def prove(step: Callable[..., Any], *args: Any, **options: Unpack[JaxOptions]) -> Proof: ...
-def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: Any) -> Proof:
+def prove(
+    step: Any,
+    *args: Any,
+    stochastic_rounding: bool = False,
+    like: Any = None,
+    exact: bool = True,
+    **options: Any,
+) -> Proof:
     """Prove which parts of a training step's state stay bitwise equal on which replicas, before it runs.
 
     The proof holds for all data, and for any number of steps.
@@ -46,6 +55,10 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
         args: arguments that a function is traced with; of a function of PyTorch the first is the model or a function
             that makes it, and the next its optimiser, a function of the model that makes it, or None.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
+        like: of a step of JAX. "one device": the proof is ok only if the step also trains as it would on a mesh of one
+            device, which it is compared with; a function: as this step for one device does. ``proof.same`` says which
+            states and results are the same.
+        exact: with ``like``, whether it is compared by exact arithmetic; else in float64, up to rounding.
         options: of the reader, ``popsr.bridge.jax.from_jax``, ``popsr.bridge.torch.trace_step``, ``from_export``,
             ``from_fx`` or ``popsr.bridge.onnx.load``: ``mesh``, ``in_specs``, ``replicas``, ``groups`` and others.
     Returns:
@@ -67,7 +80,8 @@ def prove(step: Any, *args: Any, stochastic_rounding: bool = False, **options: A
         >>> proof.drifting[0].cause.text
         "stream 'x' gives each replica data of its own"
     """
-    return read_step("prove", step, *args, **options).prove(stochastic_rounding=stochastic_rounding)
+    read = read_step("prove", step, *args, **options)
+    return read.prove(stochastic_rounding=stochastic_rounding, like=like, exact=exact)
 
 
 def read_step(where: str, step: Any, *args: Any, **options: Any) -> BridgedStep:

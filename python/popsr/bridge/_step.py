@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from popsr._program.gaps import Gap
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._advice import Variant
-from popsr.bridge._arguments import Argument, Result
+from popsr.bridge._arguments import Argument, Reading, Result
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
 from popsr.ir import Ir
@@ -39,6 +39,7 @@ class BridgedStep(Summarised):
         notes: lines about what a proof rests on beside the program, such as contracts that the user declares.
         expected: values inside that the step takes for equal in groups.
         variants: other readings of the step, which are tried as advice.
+        again: reads the step in another way; None where the importer cannot.
     """
 
     ir: Ir
@@ -53,6 +54,7 @@ class BridgedStep(Summarised):
     notes: tuple[str, ...] = ()
     expected: tuple[Result, ...] = field(default=(), repr=False)
     variants: tuple[Variant, ...] = field(default=(), repr=False)
+    again: Callable[[Reading], BridgedStep] | None = field(default=None, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property
@@ -68,13 +70,15 @@ class BridgedStep(Summarised):
         """
         return self._runs.argument(self.arguments, path)
 
-    def prove(self, *, stochastic_rounding: bool = False) -> Proof:
+    def prove(self, *, stochastic_rounding: bool = False, like: Any = None, exact: bool = True) -> Proof:
         """Prove which states stay equal on which replicas, over any number of runs and for all data.
 
         Args:
             stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
+            like: "one device", or a step for one device: whether the step trains as that does; see ``popsr.prove``.
+            exact: with ``like``, whether it is compared by exact arithmetic; else in float64.
         """
-        return proof_of(self, stochastic_rounding)
+        return proof_of(self, stochastic_rounding, like, exact)
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run the step once on the simulated replicas, from the states that the run before left.

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack, overload
 
 from popsr._host.arguments import read_choice, read_items
-from popsr.bridge import Proof
-from popsr.bridge._options import Graph, GraphOptions, JaxOptions, Model, ModelOptions, Read, TorchOptions
+from popsr.bridge import BridgedStep, Proof
+from popsr.bridge._options import (
+    Graph,
+    GraphOptions,
+    JaxOptions,
+    JaxReading,
+    Model,
+    ModelOptions,
+    Read,
+    TorchOptions,
+)
 from popsr.bridge._prove import read_step
 from popsr.bridge._suspicion import SUSPICIOUS
 from popsr.errors import OutOfStepError
 from popsr.ir import Ir
 
-__all__ = ["assert_in_step"]
+__all__ = ["assert_in_step", "assert_same_training"]
 
 _MAX_LINES = 8
 
@@ -42,7 +51,13 @@ def assert_in_step(
     step: Callable[..., Any], *args: Any, allow: Iterable[str] = ..., **options: Unpack[JaxOptions]
 ) -> Proof: ...
 def assert_in_step(
-    step: Any, *args: Any, allow: Iterable[str] = (), stochastic_rounding: bool = False, **options: Any
+    step: Any,
+    *args: Any,
+    allow: Iterable[str] = (),
+    stochastic_rounding: bool = False,
+    like: Any = None,
+    exact: bool = True,
+    **options: Any,
 ) -> Proof:
     """Assert that a training step keeps its state equal on the replicas that are declared to share it.
 
@@ -54,6 +69,8 @@ def assert_in_step(
         args: as for ``popsr.prove``.
         allow: codes of lints that are accepted, of "L6", "L7", "L10" and "L11": what they say is meant.
         stochastic_rounding: as for ``popsr.prove``.
+        like: as for ``popsr.prove``: the step must train as one device does, too.
+        exact: as for ``popsr.prove``.
         options: as for ``popsr.prove``.
     Returns:
         The proof, which is ``ok`` but for lints that are allowed.
@@ -71,9 +88,52 @@ def assert_in_step(
         >>> popsr.testing.assert_in_step(ir)
         Proof[ok: 1 state on 2 replicas, none drifts]
     """
-    where = "assert_in_step"
+    given = {"stochastic_rounding": stochastic_rounding, "like": like, "exact": exact}
+    return _proved("assert_in_step", allow, read_step("assert_in_step", step, *args, **options), given)
+
+
+def assert_same_training(
+    step: Callable[..., Any],
+    *args: Any,
+    like: Any = "one device",
+    exact: bool = True,
+    allow: Iterable[str] = (),
+    **options: Unpack[JaxReading],
+) -> Proof:
+    """Assert that a sharded training step of JAX is in step, and trains as one device would.
+
+    The step is compared with itself on a mesh of ones, or with a step for one device; see :func:`popsr.prove`.
+
+    Args:
+        step: a function of JAX.
+        args: as for ``popsr.prove``.
+        like: "one device", or a step for one device.
+        exact: by exact arithmetic; else in float64.
+        allow: codes of lints that are accepted, as for ``assert_in_step``.
+        options: as for ``popsr.prove``.
+    Returns:
+        The proof, whose ``same`` is true.
+    Raises:
+        OutOfStepError: it is not in step, a state or result differs from that of one device, or it is not known
+            whether one does; also an AssertionError.
+        Error: as ``popsr.prove`` raises.
+    Example:
+        >>> popsr.testing.assert_same_training(step, w, x, mesh=mesh, in_specs=i, out_specs=o)  # doctest: +SKIP
+    """
+    where = "assert_same_training"
+    rounding = options.pop("stochastic_rounding", False)
+    given = {"stochastic_rounding": rounding, "like": like, "exact": exact}
+    return _proved(where, allow, read_step(where, step, *args, **options), given)
+
+
+def _proved(where: str, allow: Iterable[str], step: BridgedStep, options: Mapping[str, Any]) -> Proof:
+    """The proof of a step.
+
+    Raises:
+        OutOfStepError: it is not ok.
+    """
     codes = [read_choice(where, "allow", each, SUSPICIOUS) for each in read_items(where, "allow", allow)]
-    proof = read_step(where, step, *args, **options).prove(stochastic_rounding=stochastic_rounding)
+    proof = step.prove(**options)
     problems = proof.problems_without(codes)
     if not problems:
         return proof

@@ -1,0 +1,1 @@
+"""Steps beside one device."""

@@ -7,7 +7,7 @@ from jax import Array
 
 import popsr
 from popsr.bridge import Proof
-from popsr.testing import assert_in_step
+from popsr.testing import assert_in_step, assert_same_training
 
 
 def step(w: Array, x: Array) -> Array:
@@ -27,3 +27,6 @@ popsr.prove(step, w, w, axis_name="data", groups={})  # E: call-overload: No ove
 assert_in_step(step, w, w, mesh={"data": 2}, allow=6)  # E: call-overload: No overload variant
 popsr.prove(popsr.Ir(), replicas=2)  # E: call-overload: No overload variant
 assert_type(popsr.prove(popsr.Ir(), stochastic_rounding=True), Proof)
+popsr.prove(step, w, w, replicas=2, axis_name="data", in_axes=(None, 0), like="one device", exact=False)
+assert_type(assert_same_training(step, w, w, mesh={"data": 2}, in_specs=specs, out_specs=None, like=step), Proof)
+popsr.prove(step, w, w, mesh={"data": 2}, exact="no")  # E: call-overload: No overload variant

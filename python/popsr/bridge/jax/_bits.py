@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._rules import (
+    Equation,
+    NotSupportedError,
+    Result,
+    floats_are_wide,
+    rule,
+    width,
+)
 from popsr.tensor import Tensor
 
 __all__ = ["bits_of", "float_of", "integer_as"]
@@ -33,7 +40,7 @@ def _word(size: int) -> dtypes.dtype:
 @rule("bitcast_convert_type")
 def _bitcast(equation: Equation, a: Tensor) -> Result:
     """Through unsigned integers; of another width they are cut or joined along the last dimension, low bits first."""
-    to = equation.dtype
+    to = _type_of_bits(equation, a)
     for dtype in (a.dtype, to):
         if not dtype.is_int and dtype not in _FORMATS:
             raise NotSupportedError(f"{a.dtype.name} to {to.name}")
@@ -42,6 +49,19 @@ def _bitcast(equation: Equation, a: Tensor) -> Result:
     bits = integer_as(a, _word(width(a.dtype))) if a.dtype.is_int else bits_of(equation, a)
     bits = _resized(equation, bits, width(to))
     return integer_as(bits, to) if to.is_int else float_of(equation, bits, to)
+
+
+def _type_of_bits(equation: Equation, a: Tensor) -> dtypes.dtype:
+    """The element type that bits become, which is not kept in another format.
+
+    Raises:
+        NotSupportedError: bits of a float that is kept in another format.
+    """
+    if not floats_are_wide():
+        return equation.dtype
+    if not a.dtype.is_int:
+        raise NotSupportedError("bits of a float that is read as float64")
+    return dtypes.dtype.as_dtype(np.dtype(equation.params["new_dtype"]))
 
 
 def _resized(equation: Equation, bits: Tensor, size: int) -> Tensor:
@@ -128,6 +148,8 @@ def _reduce_precision(equation: Equation, a: Tensor) -> Result:
     """The mantissa rounded to nearest, exponents that are too large infinite and those that are too small zero."""
     if a.dtype not in _FORMATS:
         raise NotSupportedError(a.dtype.name)
+    if floats_are_wide():
+        return a
     mantissa_bits, bias = _FORMATS[a.dtype]
     exponents, mantissas = int(equation.params["exponent_bits"]), int(equation.params["mantissa_bits"])
     size = 8 * width(a.dtype)

@@ -33,6 +33,7 @@ from popsr.bridge.jax._rules import (
     dtype_of,
     make_constant,
     stand_in_dtype,
+    stored_dtype,
 )
 from popsr.bridge.jax._sharded import Sharded
 from popsr.context import gcg
@@ -373,7 +374,7 @@ def aval_of(aval: Any) -> Aval:
     if is_key(aval):
         return Aval((*shape, *aval.dtype._impl.key_shape), np.dtype(np.uint32))
     try:
-        return Aval(shape, np.dtype(aval.dtype))
+        return Aval(shape, stored_dtype(np.dtype(aval.dtype)))
     except (AttributeError, TypeError):
         raise NotSupportedError(f"value of type {aval}") from None
 

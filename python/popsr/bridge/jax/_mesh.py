@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,6 +108,10 @@ class Spread:
             length = extent // self.size(axes)
             cuts.append(slice(index * length, (index + 1) * length))
         return tuple(cuts)
+
+    def place(self, spec: Spec, shape: Sequence[int]) -> Callable[[int], tuple[slice, ...]]:
+        """``part`` as a function of the replica."""
+        return functools.partial(self.part, spec, tuple(shape))
 
     def _coordinates(self) -> list[dict[str, int]]:
         return [

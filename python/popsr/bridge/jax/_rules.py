@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -24,9 +26,12 @@ __all__ = [
     "Reader",
     "Rule",
     "dtype_of",
+    "floats_are_wide",
     "make_constant",
     "rule",
     "stand_in_dtype",
+    "stored_dtype",
+    "wide_floats",
     "width",
 ]
 
@@ -155,6 +160,34 @@ ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}
+_WIDE = ContextVar("_WIDE", default=False)
+
+
+@contextlib.contextmanager
+def wide_floats() -> Iterator[None]:
+    """Inside, floats of all formats are read as float64: nothing is rounded to fewer bits."""
+    token = _WIDE.set(True)
+    try:
+        yield
+    finally:
+        _WIDE.reset(token)
+
+
+def floats_are_wide() -> bool:
+    """True inside ``wide_floats``."""
+    return _WIDE.get()
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The element type that a value is kept in: its own, or float64 of floats inside ``wide_floats``."""
+    return np.dtype(np.float64) if _WIDE.get() and _is_float(dtype) else dtype
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    try:
+        return bool(dtypes.dtype.as_dtype(dtype).is_floating_point)
+    except (TypeError, ValueError):
+        return False
 
 
 def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
@@ -163,6 +196,7 @@ def dtype_of(dtype: np.dtype[Any]) -> dtypes.dtype:
     Raises:
         NotSupportedError: tensors cannot have it, such as complex numbers and integers of 4 bits.
     """
+    dtype = stored_dtype(dtype)
     known = _TYPES.get(dtype)
     if known is None:
         try:

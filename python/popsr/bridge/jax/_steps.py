@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ import numpy as np
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant
+from popsr.bridge._arguments import Reading, Whole
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._step import BridgedStep
+from popsr.bridge.jax._alone import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._arguments import (
     Leaf,
     inferred_updates,
@@ -34,7 +36,7 @@ from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, aval_of, closed, has_dtype
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
 from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._rules import Value, stand_in_dtype
+from popsr.bridge.jax._rules import Value, stand_in_dtype, wide_floats
 from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location
@@ -112,48 +114,165 @@ def from_jax(
         ...     return w - 0.1 * jax.lax.pmean(w * x.sum(), "data")
         >>> popsr.bridge.jax.from_jax(step, w, x, replicas=4, axis_name="data", in_axes=(None, 0))  # doctest: +SKIP
     """
-    form = plain_form(Form(f, args, in_specs, out_specs, updates))
-    f, args, in_specs, out_specs, updates = form.f, form.args, form.in_specs, form.out_specs, form.updates
-    traced = Traced(f, args, mesh, in_specs, out_specs, check_vma, replicas, axis_name, in_axes)
-    leaves = leaves_of(f, args, names)
-    contracts = Contracts(opaque, traced.spread)
-    step = _read(traced, leaves, names, roles, updates, replicated, unsupported, contracts)
+    call = _Call(
+        Form(f, args, in_specs, out_specs, updates),
+        mesh,
+        check_vma,
+        replicas,
+        axis_name,
+        in_axes,
+        names,
+        roles,
+        replicated,
+        unsupported,
+        opaque,
+    )
+    step = call.read()
     if check_vma or mesh is None:
         return step
-
-    def checked() -> BridgedStep:
-        again = Traced(f, args, mesh, in_specs, out_specs, True, replicas, axis_name, in_axes)
-        found = Contracts(opaque, again.spread)
-        return _read(again, leaves, names, roles, updates, replicated, unsupported, found)
-
     text = "let JAX add the sums of gradients over axes and check what varies: check_vma=True"
-    return dataclasses.replace(step, variants=(Variant(text, checked),))
+    checked = dataclasses.replace(call, check_vma=True)
+    return dataclasses.replace(step, variants=(Variant(text, checked.read),))
 
 
-def _read(
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The arguments of ``from_jax``, by which the step can be read once more."""
+
+    form: Form
+    mesh: Any
+    check_vma: bool
+    replicas: int | None
+    axis_name: str | None
+    in_axes: Any
+    names: Sequence[str] | None
+    roles: Mapping[str, str] | None
+    replicated: Sequence[str]
+    unsupported: Unsupported
+    opaque: Mapping[str, str] | None
+    own_rows: Sequence[bool] = ()
+    """Which arrays have a row for each replica, where some have."""
+
+    def read(self) -> BridgedStep:
+        """Trace it, and make a program of it."""
+        return self._read(plain_form(self.form), alone=False)
+
+    def again(self, how: Reading) -> BridgedStep:
+        """Read it once more, in another way. Ops that popsr lacks are gaps of what is read."""
+        call = dataclasses.replace(self, unsupported="conservative")
+        if how.like is not None:
+            call = call._of_one(how.like)
+        elif how.alone and self.own_rows:
+            args = plain_form(self.form).args
+            call = dataclasses.replace(
+                call, form=dataclasses.replace(self.form, args=self._joined(args)), replicas=1
+            )
+        elif how.alone:
+            call = dataclasses.replace(call, replicas=None)
+        alone = how.alone and how.like is None
+        with contextlib.ExitStack() as stack:
+            if how.wide:
+                stack.enter_context(wide_floats())
+            if alone:
+                stack.enter_context(meshes_of_ones())
+            return call._read(plain_form(call.form), alone=alone)
+
+    def _of_one(self, like: Any) -> _Call:
+        """The call of a step for one device, with the arguments of this one."""
+        args = self.form.args
+        if self.own_rows:
+            rows = the_jax().tree.structure(args).unflatten(self.own_rows)
+            args = the_jax().tree.map(first_row, self._joined(args), rows)
+        return _Call(
+            Form(like, args, None, None, self.form.updates),
+            None,
+            True,
+            None,
+            None,
+            0,
+            self.names,
+            self.roles,
+            (),
+            "conservative",
+            None,
+        )
+
+    def _joined(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments with one row, in place of one for each replica."""
+        assert self.roles is not None
+        leaves = leaves_of(self.form.f, args, self.names)
+        names = names_of(self.form.f, len(args), self.names)
+        found = [
+            joined_rows(
+                leaf.path,
+                leaf.value,
+                self.roles[names[leaf.argument]],
+                names[leaf.argument] in self.replicated,
+            )
+            if has_row
+            else leaf.value
+            for leaf, has_row in zip(leaves, self.own_rows, strict=True)
+        ]
+        made: tuple[Any, ...] = the_jax().tree.structure(args).unflatten(found)
+        return made
+
+    def _read(self, form: Form, *, alone: bool) -> BridgedStep:
+        traced = Traced(
+            form.f,
+            form.args,
+            self.mesh,
+            form.in_specs,
+            form.out_specs,
+            self.check_vma,
+            self.replicas,
+            self.axis_name,
+            self.in_axes,
+            alone,
+        )
+        leaves = leaves_of(form.f, form.args, self.names)
+        names = names_of(form.f, len(form.args), self.names)
+        updates, kinds = _updates_and_roles(traced, names, form.updates, self.roles)
+        equal = read_replicated(names, kinds, self.replicated)
+        contracts = Contracts(self.opaque, traced.spread)
+        step = _program_of(traced, leaves, kinds, updates, equal, self.unsupported, contracts)
+        known = (
+            self.form if self.form.args is not form.args else dataclasses.replace(self.form, updates=updates)
+        )
+        call = dataclasses.replace(
+            self,
+            form=known,
+            names=names,
+            roles=dict(zip(names, kinds, strict=True)),
+            own_rows=tuple(traced.per_replica or ()),
+        )
+        return dataclasses.replace(step, again=call.again)
+
+
+def _updates_and_roles(
+    traced: Traced,
+    names: Sequence[str],
+    updates: Mapping[int, int] | None,
+    roles: Mapping[str, str] | None,
+) -> tuple[dict[int, int], list[str]]:
+    """Which result is the new value of which state, and the role of each argument."""
+    parts = traced.parts
+    if updates is None:
+        updates = inferred_updates(_seen_by_replica(traced), parts)
+    _check_updates(updates, traced.args, parts)
+    kinds = read_roles(names, roles, updates)
+    return {position: number for position, number in updates.items() if kinds[position] == "state"}, kinds
+
+
+def _program_of(
     traced: Traced,
     leaves: Sequence[Leaf],
-    names: Sequence[str] | None,
-    roles: Mapping[str, str] | None,
-    updates: Mapping[int, int] | None,
-    replicated: Sequence[str],
+    kinds: Sequence[str],
+    updates: Mapping[int, int],
+    equal: Collection[int],
     unsupported: Unsupported,
     contracts: Contracts,
 ) -> BridgedStep:
     jax = the_jax()
-
-    outputs = traced.outputs
-    parts = (
-        list(outputs) if isinstance(outputs, (tuple, list)) and type(outputs) in (tuple, list) else [outputs]
-    )
-    if updates is None:
-        inner = _seen_by_replica(traced)
-        updates = inferred_updates(inner, parts)
-    _check_updates(updates, traced.args, parts)
-    arguments = names_of(traced.f, len(traced.args), names)
-    kinds = read_roles(arguments, roles, updates)
-    updates = {position: number for position, number in updates.items() if kinds[position] == "state"}
-    equal = read_replicated(arguments, kinds, replicated)
     builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
     if traced.has_axes:
         builder.axes = ReplicaAxes.of_sizes(traced.spread.sizes)
@@ -182,7 +301,7 @@ def _read(
                 builder.note(compiler_keeps(traced.spread))
             found = importer.run(jaxpr, values, consts)
             contracts.require_used()
-            _results(importer, traced, leaves, parts, found, updates, jax.tree_util)
+            _results(importer, traced, leaves, traced.parts, found, updates, jax.tree_util)
             return builder.finish()
 
 
@@ -219,6 +338,11 @@ def _argument(
     """A variable, a stream or a constant, and its value as the jaxpr takes it."""
     aval, spec, spread = traced.avals[number], traced.specs[number], traced.spread
     own_row = traced.per_replica is not None and traced.per_replica[number]
+    whole = (
+        _whole_of_rows(aval.shape, role, replicated, spread.replicas)
+        if own_row
+        else Whole(aval.shape, spread.place(spec, aval.shape))
+    )
     grouping = builder.each() if own_row else spread.shards(spec)
     shape = tuple(extent // spread.size(axes) for extent, axes in zip(aval.shape, spec, strict=True))
     dtype = stand_in_dtype(aval.dtype)
@@ -239,10 +363,26 @@ def _argument(
         initial = _as_stored(np.zeros(rows, aval.dtype), aval.dtype) if value is None else feed(value)
         if replicated and grouping.num_groups > 1:
             grouping, initial = builder.all(), only_row(leaf.path, initial)
-        made: Tensor = builder.state(leaf.path, initial, grouping, dtype=dtype, sharded=any(spec))
+        elif own_row and value is not None and grouping.num_groups == 1:
+            initial = initial[0]
+        made: Tensor = builder.state(
+            leaf.path, initial, grouping, dtype=dtype, sharded=any(spec), whole=whole
+        )
     else:
-        made = builder.data(leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec))
+        made = builder.data(
+            leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec), whole=whole
+        )
     return Sharded(made, spec) if any(spec) else made
+
+
+def _whole_of_rows(shape: tuple[int, ...], role: str, replicated: bool, replicas: int) -> Whole | None:
+    """The array of one device of which replicas have rows: equal ones, or parts along its first dimension."""
+    if role == "state" and replicated:
+        return Whole(shape, lambda _: ())
+    if role != "data" or not shape:
+        return None
+    length = shape[0]
+    return Whole((replicas * length, *shape[1:]), lambda r: (slice(r * length, (r + 1) * length),))
 
 
 def _as_stored(array: Any, dtype: np.dtype[Any]) -> Any:
@@ -282,7 +422,10 @@ def _results(
             if not has_dtype(aval.dtype):
                 builder.unsupported(f"{name} (dtype {aval.dtype})", (), (), exact=True)
             declared = None if traced.per_replica is not None else traced.spread.shards(spec)
-            builder.result(name, t, grouping=declared, join=traced.joined(spec, aval), sharded=any(spec))
+            of = None if declared is None else Whole(aval.shape, traced.spread.place(spec, aval.shape))
+            builder.result(
+                name, t, grouping=declared, join=traced.joined(spec, aval), sharded=any(spec), whole=of
+            )
     for index, (value, _) in zip(traced.refs, values, strict=True):
         builder.update(leaves[index].path, _as_cut(importer, value, traced.specs[index]))
 

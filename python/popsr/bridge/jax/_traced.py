@@ -52,8 +52,9 @@ class Traced:
         replicas: int | None,
         axis_name: str | None,
         in_axes: Any,
+        alone: bool = False,
     ) -> None:
-        """Trace a function."""
+        """Trace a function; ``alone`` on meshes of ones."""
         jax = the_jax()
 
         if not callable(f):
@@ -69,7 +70,7 @@ class Traced:
                 f"{WHERE}: one of in_specs and out_specs, got the other as None, expected both"
             )
         if in_specs is not None:
-            mesh = _read_mesh(mesh)
+            mesh = _read_mesh(mesh, alone)
             for name, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
                 _check_specs(name, specs, mesh)
             f = shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
@@ -87,7 +88,7 @@ class Traced:
         sharded = None if axes or in_specs is not None else mesh_of_shardings(self.jaxpr.jaxpr, leaves)
         if found is None and (mesh is not None or sharded is not None):
             mesh = sharded if mesh is None else _read_mesh(mesh)
-            found = Spread({str(name): int(size) for name, size in mesh.shape.items()})
+            found = Spread({str(name): 1 if alone else int(size) for name, size in mesh.shape.items()})
         self.has_axes = found is not None
         if found is None:
             found = Spread({"replicas": count or 1})
@@ -142,6 +143,12 @@ class Traced:
             )
         return tuple(inner)
 
+    @property
+    def parts(self) -> list[Any]:
+        """What the function returns, one by one."""
+        found = self.outputs
+        return list(found) if type(found) in (tuple, list) else [found]
+
     def joined(self, spec: Spec, aval: Aval) -> Any:
         """A function from a row for each replica to the user's array."""
         if self.per_replica is not None:
@@ -168,8 +175,8 @@ def _row(leaf: Any, axis: int | None, count: int) -> Any:
     return jax.ShapeDtypeStruct(shape[1:], dtype)
 
 
-def _read_mesh(mesh: Any) -> Any:
-    """A mesh of JAX, from sizes by name too."""
+def _read_mesh(mesh: Any, alone: bool = False) -> Any:
+    """A mesh of JAX, from sizes by name too; ``alone`` with ones as sizes."""
     jax = the_jax()
 
     if isinstance(mesh, Mapping):
@@ -181,12 +188,14 @@ def _read_mesh(mesh: Any) -> Any:
             raise AttributeValueError(
                 f"{WHERE}: a mesh without axes, got {shown(dict(mesh))}, expected sizes by name"
             )
-        return abstract_mesh(sizes)
+        return abstract_mesh(dict.fromkeys(sizes, 1) if alone else sizes)
     if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
         raise ArgumentTypeError(
             f"{WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
         )
-    return abstract_mesh(mesh.shape)  # without devices or axis types
+    return abstract_mesh(
+        dict.fromkeys(mesh.shape, 1) if alone else mesh.shape
+    )  # without devices or axis types
 
 
 def _check_specs(name: str, specs: Any, mesh: Any) -> None:

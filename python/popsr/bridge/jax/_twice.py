@@ -7,7 +7,7 @@ import enum
 import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from popsr.bridge.jax._locations import user_line
 from popsr.bridge.jax._watched import Watched
 from popsr.errors import UnsupportedError
 
-__all__ = ["traced_twice"]
+__all__ = ["anew", "traced_twice"]
 
 _NUMBERS = itertools.count(1)
 
@@ -44,7 +44,7 @@ def traced_twice(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -
         first, outputs = jax.make_jaxpr(f, axis_env=list(axes), return_shape=True)(*args)
         watched.elsewhere = True
         try:
-            with _anew():
+            with anew():
                 second, again = jax.make_jaxpr(f, axis_env=list(axes), return_shape=True)(*args)
         except UnsupportedError:
             raise
@@ -60,14 +60,22 @@ def traced_twice(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -
     return first, outputs, watched.devices
 
 
-def _anew() -> contextlib.AbstractContextManager[Any]:
-    """Inside, JAX finds no trace in its caches: they are kept by a number that is new."""
+@contextlib.contextmanager
+def anew() -> Iterator[None]:
+    """Inside, JAX finds no trace in its caches, and after it none that was made inside.
+
+    They are kept by a number that is new; where JAX is too old for one, they are emptied.
+    """
     made = _number_of_traces()
-    if made is None:
+    if made is not None:
+        with made(next(_NUMBERS)):
+            yield
+        return
+    the_jax().clear_caches()
+    try:
+        yield
+    finally:
         the_jax().clear_caches()
-        return contextlib.nullcontext()
-    found: contextlib.AbstractContextManager[Any] = made(next(_NUMBERS))
-    return found
 
 
 @functools.cache

@@ -1,0 +1,128 @@
+"""A step beside one device: what is read, by which engine it is compared, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from popsr._host.arguments import read_choice
+from popsr._program.location import short_place
+from popsr._text.one_line import one_line
+from popsr._text.shown import shown
+from popsr.bridge._arguments import Reading, Step
+from popsr.bridge._paths import names_of_paths
+from popsr.bridge._same._draws import constant_integers, is_float
+from popsr.bridge._same._float64 import STEPS, compared_in_float64
+from popsr.bridge._same._pair import Pair, UnknownError, pair_of
+from popsr.bridge._same._values import Sameness, SameValue
+from popsr.errors import ArgumentTypeError, Error, UnsupportedError
+
+__all__ = ["ONE_DEVICE", "sameness_of"]
+
+ONE_DEVICE = "one device"
+
+
+def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:  # noqa: ARG001
+    """Compare a step with itself on one device, or with a reference.
+
+    Args:
+        step: the step.
+        like: "one device", or a step for one device.
+        exact: by exact arithmetic; else in float64.
+    Raises:
+        ChoiceError: another word.
+        ArgumentTypeError: ``like`` is no step.
+        UnsupportedError: a step that cannot be read once more.
+        Error: the reference cannot be read, or has other states, data or shapes.
+    """
+    if isinstance(like, str):
+        read_choice("prove", "like", like, (ONE_DEVICE,))
+    elif not callable(like) and not hasattr(like, "arguments"):
+        raise ArgumentTypeError(
+            f"prove: like is no step, got {shown(like)}, expected 'one device' or a step for one device"
+        )
+    if step.again is None:
+        raise UnsupportedError(
+            f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX"
+        )
+    name = ONE_DEVICE if isinstance(like, str) else "the reference"
+    engine: Literal["exact", "float64"] = "float64"
+    try:
+        pair = pair_of(*_read(step, like, wide=True))
+        _require_ops(pair)
+        values = _in_order(pair, compared_in_float64(pair))
+    except UnknownError as error:
+        return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
+    return Sameness(name, engine, values, STEPS, tuple(_notes(pair)))
+
+
+def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
+    """The step and its reference.
+
+    Raises:
+        UnknownError: the step itself cannot be read on one device.
+    """
+    assert step.again is not None
+    many = step.again(Reading(wide=True)) if wide else step
+    if hasattr(like, "arguments"):
+        if not wide:
+            return many, like
+        if like.again is None:
+            raise UnsupportedError(
+                f"prove: like is a step that cannot be read once more in float64, got {shown(like)}, expected "
+                "exact=True"
+            )
+        return many, like.again(Reading(wide=True))
+    if not isinstance(like, str):
+        return many, step.again(Reading(alone=True, wide=wide, like=like))
+    try:
+        return many, step.again(Reading(alone=True, wide=wide))
+    except Exception as error:  # also whatever the framework or the user's code raises with other sizes
+        known = isinstance(error, Error)
+        text = str(error).partition("\n")[0].removeprefix("prove: ")
+        reason = text if known else f"{type(error).__name__}: {text}"
+        raise UnknownError(
+            f"the step cannot be read on one device: {one_line(reason, 200)}; like= takes a step for one device"
+        ) from error
+
+
+def _require_ops(pair: Pair) -> None:
+    """Refuse steps that do not run.
+
+    Raises:
+        UnknownError: one of them has ops that popsr lacks.
+    """
+    gaps = (*pair.many.gaps, *pair.one.gaps)
+    if gaps:
+        places = dict.fromkeys(
+            f"{gap.op} at {short_place(gap.location)}" if gap.location else gap.op for gap in gaps
+        )
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        raise UnknownError(f"popsr lacks {', '.join([*places][:3])}{more}")
+
+
+def _in_order(pair: Pair, compared: Iterable[SameValue]) -> tuple[SameValue, ...]:
+    """States and results as the step has them, with those that the reference lacks."""
+    found = {each.path: each for each in compared}
+    unmatched = (SameValue(path, "result", "unknown", why) for path, why in pair.unmatched.items())
+    found |= {each.path: each for each in unmatched}
+    paths = (*(each.path for each in pair.states), *(each.path for each in pair.many.results))
+    return tuple(found[path] for path in dict.fromkeys(paths))
+
+
+def _all_unknown(step: Step, reason: str) -> Iterable[SameValue]:
+    yield from (SameValue(each.path, "state", "unknown", reason) for each in step.states)
+    yield from (SameValue(each.path, "result", "unknown", reason) for each in step.results)
+
+
+def _notes(pair: Pair) -> Iterable[str]:
+    """What the verdict rests on."""
+    kept = [each.path for each in pair.arguments if not is_float(each)]
+    if kept:
+        yield f"same training is said for these integers and truth values: {names_of_paths(kept)}"
+    constant = constant_integers(pair)
+    if constant:
+        yield (
+            f"{names_of_paths(constant)}: one number everywhere, with which parts of a batch cannot be told apart: "
+            "give different ones"
+        )

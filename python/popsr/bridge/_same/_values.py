@@ -1,0 +1,162 @@
+"""Values of a step beside those of its reference: the same, different or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from popsr._text.one_line import one_line
+from popsr._text.summary import Judged, Summary, line
+from popsr.bridge._paths import names_of_paths
+
+__all__ = ["SameValue", "Sameness", "Verdict"]
+
+Verdict = Literal["same", "differs", "unknown"]
+_ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class SameValue(Judged):
+    """A state or result of a step beside the reference's, after one and two steps.
+
+    Attributes:
+        path: its name.
+        role: "state" or "result".
+        verdict: "same", "differs", or "unknown", with the reason.
+        reason: why it is unknown, or by how much it differs; empty if it is the same.
+        replicas: those on which it differs.
+        draws: random inputs that it was compared on.
+        deviation: of floats in float64: the largest difference, as a part of the largest change that the step makes to
+            a state, or of the largest result; None of other values and engines.
+        steps: number of steps after which it differs first; 0 if it does not. A state that differs after two steps
+            may do so because another differs after one.
+    """
+
+    path: str
+    role: Literal["state", "result"]
+    verdict: Verdict
+    reason: str = ""
+    replicas: tuple[int, ...] = ()
+    draws: int = 0
+    deviation: float | None = None
+    steps: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True if it is the same."""
+        return self.verdict == "same"
+
+    def __repr__(self) -> str:
+        return line(f"SameValue[{self.path}: {self.verdict}{': ' if self.reason else ''}{self.reason}]")
+
+    def _summary(self) -> Summary:
+        return Summary(repr(self))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sameness(Judged):
+    """Whether a step trains as one device would: each state and result beside that of a reference.
+
+    It is true where all are the same. ``print`` shows those that are not first.
+
+    Attributes:
+        like: the reference, in words.
+        engine: "exact": arithmetic in finite fields, in which functions that are equal as real functions are equal, and
+            others differ but for a chance of less than 2⁻⁴⁰; "float64": up to rounding, which is measured.
+        values: states and results, in the order of the step.
+        steps: number of steps after each other.
+        notes: what the verdict rests on.
+    """
+
+    like: str
+    engine: Literal["exact", "float64"]
+    values: tuple[SameValue, ...]
+    steps: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if every state and result is the same."""
+        return self.verdict == "same"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of a value: one that differs, else one that is unknown; unknown if there is no value."""
+        found = {each.verdict for each in self.values}
+        if "differs" in found:
+            return "differs"
+        return "same" if found == {"same"} else "unknown"
+
+    @property
+    def differing(self) -> tuple[SameValue, ...]:
+        """Values that differ."""
+        return tuple(each for each in self.values if each.verdict == "differs")
+
+    @property
+    def unknown(self) -> tuple[SameValue, ...]:
+        """Values of which nothing is known, each with its reason."""
+        return tuple(each for each in self.values if each.verdict == "unknown")
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the verdict is not "same": a line for what differs, and one for each reason why something is unknown."""
+        return (*self._differences(), *self._gaps())
+
+    def _differences(self) -> Iterable[str]:
+        differing = self.differing
+        if not differing:
+            return
+        soon = min(each.steps for each in differing)
+        first = [each for each in differing if each.steps == soon]
+        most = max(first, key=lambda each: each.deviation or 0.0)
+        names = names_of_paths([each.path for each in first])
+        ending = "s" if len(first) == 1 else ""
+        after = f"after {soon} step{'' if soon == 1 else 's'}"
+        by = f"{most.path} {most.reason}" if len(first) > 1 else most.reason
+        later = len(differing) - len(first)
+        more = f"; with {'it' if len(first) == 1 else 'them'} {later} more after the next" if later else ""
+        yield f"{names} differ{ending} from {self.like} {after} ({self.engine}): {by}{more}"
+
+    def _gaps(self) -> Iterable[str]:
+        reasons: dict[str, list[str]] = {}
+        for each in self.unknown:
+            reasons.setdefault(each.reason, []).append(each.path)
+        for reason, paths in reasons.items():
+            yield f"{names_of_paths(paths)} unknown beside {self.like}: {reason}"
+        if not self.values:
+            yield f"nothing to compare with {self.like}, got a step without states and results"
+
+    @property
+    def headline(self) -> str:
+        """The verdict in words."""
+        if self.verdict == "same":
+            return f"same training as {self.like}"
+        parts = [(len(self.differing), "differ"), (len(self.unknown), "unknown")]
+        counts = ", ".join(
+            f"{n} {word}{'s' if word == 'differ' and n == 1 else ''}" for n, word in parts if n
+        )
+        return f"beside {self.like}: {counts or 'nothing to compare'}"
+
+    def __repr__(self) -> str:
+        return line(f"Sameness[{self.headline}, {self.engine}]")
+
+    def _summary(self) -> Summary:
+        rows = sorted(self.values, key=lambda each: (_ORDER.index(each.verdict), each.steps))
+        return Summary(
+            self.headline,
+            HEADER,
+            map(cells, rows),
+            len(rows),
+            sentences=(*self.problems, *self.notes),
+        )
+
+
+HEADER = ("path", "role", "draws", "why", "verdict")
+"""Names of the columns of a table of values."""
+
+
+def cells(value: SameValue) -> tuple[object, ...]:
+    """The row of a value."""
+    after = f" after {value.steps} steps" if value.steps > 1 else ""
+    return value.path, value.role, value.draws, one_line(value.reason + after, 80), value.verdict

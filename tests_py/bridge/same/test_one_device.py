@@ -1,0 +1,274 @@
+"""Steps of JAX beside themselves on one device: right ones are the same, those that are wrong alike are not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import popsr
+from popsr.bridge import Proof, Sameness
+from tests_py.bridge.jax.compare import devices
+from tests_py.bridge.same.transformer import BATCH, OPTIONS, PARAMS, WRONG, Lines, step_of
+
+W = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
+X = np.arange(32, dtype=np.float32).reshape(8, 4) / 8
+ENGINES = [pytest.param(False, id="float64")]
+
+
+def beside(step: Any, *args: Any, exact: bool, like: Any = "one device", **options: Any) -> Proof:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", popsr.ReplicaWarning)
+        return popsr.prove(step, *args, like=like, exact=exact, **options)
+
+
+def same(proof: Proof) -> Sameness:
+    assert proof.same is not None
+    return proof.same
+
+
+def verdicts(proof: Proof) -> dict[str, str]:
+    return {each.path: each.verdict for each in same(proof).values}
+
+
+def differing(proof: Proof, steps: int = 1) -> set[str]:
+    """Paths of values that differ after so many steps, not before."""
+    return {each.path for each in same(proof).differing if each.steps == steps}
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_a_right_transformer_is_the_same(exact: bool) -> None:
+    proof = beside(step_of(Lines()), PARAMS, *BATCH, exact=exact, **OPTIONS)
+    assert proof.ok
+    assert same(proof).ok
+    assert set(verdicts(proof)) == {*(f"params['{name}']" for name in PARAMS), "result[1]"}
+    assert "same training as one device" in repr(proof)
+    assert all(each.draws >= 1 for each in same(proof).values)
+
+
+# All parameters, but those that the wrong line has no way to.
+SPARED = {
+    "sum of means": set[str](),
+    "scaled by the heads of a replica": set[str](),
+    "no sum in the backward pass": {"up", "down"},
+    "sum in both passes": set[str](),
+    "mean of partial outputs": set[str](),
+    "sum over the batch of a replica": set[str](),
+}
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_line_that_is_wrong_alike_is_found(name: str, exact: bool) -> None:
+    """Most of these steps are in step."""
+    proof = beside(step_of(WRONG[name]), PARAMS, *BATCH, exact=exact, **OPTIONS)
+    assert proof.verdict == "not ok"
+    assert same(proof).verdict == "differs"
+    assert "from one device after 1 step" in same(proof).problems[0]
+    found = {path.partition("'")[2].partition("'")[0] for path in differing(proof)} - {""}
+    assert found == PARAMS.keys() - SPARED[name]
+
+
+# Data parallelism
+
+
+def sgd(reduce: Callable[[Any], Any], loss: Callable[[Any], Any]) -> Any:
+    def step(w: Any, x: Any) -> Any:
+        value, g = jax.value_and_grad(lambda w: loss((x @ w) ** 2))(w)
+        return w - 0.1 * reduce(g), lax.pmean(value, "data")
+
+    return step
+
+
+def mean(t: Any) -> Any:
+    return lax.pmean(t, "data")
+
+
+def total(t: Any) -> Any:
+    return lax.psum(t, "data")
+
+
+DATA: dict[str, Any] = {
+    "mesh": {"data": 4},
+    "in_specs": (P(), P("data")),
+    "out_specs": P(),
+    "check_vma": False,
+}
+DATA_PARALLEL = [
+    ("mean of means", sgd(mean, jnp.mean), set()),
+    ("sum of means", sgd(total, jnp.mean), {"w"}),
+    ("sum of sums", sgd(total, jnp.sum), {"result[1]"}),
+    ("mean of sums", sgd(mean, jnp.sum), {"w", "result[1]"}),
+    ("loss scaled by the global batch", sgd(total, lambda t: t.sum() / X.shape[0]), {"result[1]"}),
+    ("loss scaled by the batch of a replica", sgd(total, lambda t: t.sum() / t.shape[0]), {"w"}),
+    ("no reduction", sgd(lambda t: t, jnp.mean), {"w"}),
+    ("norm of a part", sgd(lambda t: mean(t / jnp.sqrt((t * t).sum())), jnp.mean), {"w"}),
+    ("norm of all", sgd(lambda t: mean(t) / jnp.sqrt((mean(t) ** 2).sum()), jnp.mean), set()),
+]
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize(("step", "wrong"), [pytest.param(*each[1:], id=each[0]) for each in DATA_PARALLEL])
+def test_data_parallelism(step: Any, wrong: set[str], exact: bool) -> None:
+    proof = beside(step, W, X, exact=exact, **DATA)
+    assert differing(proof) == wrong
+    assert set(verdicts(proof).values()) <= {"same", "differs"}
+    assert same(proof).ok == (not wrong)
+
+
+FORMS = {
+    "mesh and specs": lambda step: (step, (W, X), DATA),
+    "mesh of JAX": lambda step: (step, (W, X), {**DATA, "mesh": jax.sharding.AbstractMesh((4,), ("data",))}),
+    "shard_map inside": lambda step: (shard_mapped(step), (W, X), {}),
+    "jitted": lambda step: (jax.jit(shard_mapped(step)), (W, X), {}),
+    "rows": lambda step: (
+        step,
+        (W, X.reshape(4, 2, 4)),
+        {"replicas": 4, "axis_name": "data", "in_axes": (None, 0)},
+    ),
+    "rows of weights": lambda step: (
+        step,
+        (np.stack([W] * 4), X.reshape(4, 2, 4)),
+        {"replicas": 4, "axis_name": "data", "replicated": ["w"]},
+    ),
+    "shapes": lambda step: (
+        step,
+        (jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct(X.shape, X.dtype)),
+        DATA,
+    ),
+}
+
+
+def shard_mapped(step: Any) -> Any:
+    options = {**DATA, "mesh": jax.sharding.AbstractMesh((4,), ("data",))}
+    return jax.shard_map(step, **options)
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_of_a_step(form: str, exact: bool) -> None:
+    for step, wrong in ((sgd(mean, jnp.mean), set()), (sgd(total, jnp.mean), {"w"})):
+        read, args, options = FORMS[form](step)
+        names = {} if form.startswith(("rows", "mesh", "shapes")) else {"names": ["w", "x"]}
+        proof = beside(read, *args, exact=exact, **options, **names)
+        assert differing(proof) == wrong, proof.same
+        assert proof.ok == (not wrong), proof
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_a_jitted_step_is_not_changed_by_being_read(exact: bool) -> None:
+    """What JAX traced for one device is not what it runs afterwards."""
+    mesh = devices({"data": 4})
+    f = jax.jit(jax.shard_map(sgd(mean, jnp.mean), **{**DATA, "mesh": mesh}))
+    before = f.lower(W, X).as_text()
+    assert beside(f, W, X, names=["w", "x"], exact=exact).ok
+    np.testing.assert_allclose(f(W, X)[0], W - 0.1 * jax.grad(lambda w: ((X @ w) ** 2).mean())(W), rtol=1e-5)
+    assert f.lower(W, X).as_text() == before
+    assert (dict(mesh.shape), mesh.size, mesh.devices.shape) == ({"data": 4}, 4, (4,))
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_sizes_that_the_step_reads_of_its_mesh_are_ones(exact: bool) -> None:
+    mesh = jax.sharding.AbstractMesh((4,), ("data",))
+
+    def scaled(by: Callable[[], Any]) -> Any:
+        return shard_mapped(sgd(lambda t: total(t) / by(), jnp.mean))
+
+    sizes = (
+        lambda: mesh.shape["data"],
+        lambda: mesh.size,
+        lambda: mesh.axis_sizes[0],
+        lambda: dict(mesh.shape_tuple)["data"],
+        lambda: lax.axis_size("data"),
+    )
+    for size in sizes:
+        assert beside(scaled(size), W, X, names=["w", "x"], exact=exact).ok
+    assert differing(beside(scaled(lambda: 4), W, X, names=["w", "x"], exact=exact)) == {"w"}
+
+
+# Tensor parallelism
+
+
+def mlp(of_outputs: Callable[[Any], Any]) -> Any:
+    def step(w1: Any, w2: Any, x: Any) -> Any:
+        def loss(w1: Any, w2: Any) -> Any:
+            return (of_outputs(jax.nn.relu(x @ w1) @ w2) ** 2).mean()
+
+        value, (g1, g2) = jax.value_and_grad(loss, (0, 1))(w1, w2)
+        return w1 - 0.1 * g1, w2 - 0.1 * g2, value
+
+    return step
+
+
+def psum(t: Any) -> Any:
+    return lax.psum(t, "model")
+
+
+MLP: dict[str, Any] = {"mesh": {"model": 2}, "in_specs": (P(None, "model"), P("model"), P())}
+MLPS = [
+    ("right", mlp(psum), (P(None, "model"), P("model"), P()), True),
+    ("sum twice", mlp(lambda t: psum(psum(t))), (P(None, "model"), P("model"), P()), False),
+    ("mean", mlp(lambda t: lax.pmean(t, "model")), (P(None, "model"), P("model"), P()), False),
+]
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize(("step", "specs", "right"), [pytest.param(*each[1:], id=each[0]) for each in MLPS])
+def test_tensor_parallelism(step: Any, specs: Any, right: bool, exact: bool) -> None:
+    proof = beside(step, W, W.T.copy(), X, exact=exact, out_specs=specs, **MLP)
+    assert same(proof).ok == right, proof.same
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_a_missing_sum_of_partial_products(exact: bool) -> None:
+    specs = (P(None, "model"), P("model"), P())
+    proof = beside(mlp(lambda t: t), W, W.T.copy(), X, exact=exact, out_specs=specs, check_vma=False, **MLP)
+    assert verdicts(proof) == dict.fromkeys(["w1", "w2", "result[2]"], "differs")
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize(("spec", "right"), [(P("data"), True), (P(None, "data"), False)])
+def test_specs_of_results(spec: Any, right: bool, exact: bool) -> None:
+    """A result is joined as its spec says: an axis that it does not lie along joins other elements."""
+
+    def step(w: Any, x: Any) -> Any:
+        return w + lax.psum((x @ w).sum(), "data"), x @ w
+
+    options = {**DATA, "out_specs": (P(), spec)}
+    data = X.reshape(4, 2, 4).transpose(1, 0, 2).reshape(8, 4)
+    proof = beside(step, W, data, exact=exact, **options)
+    assert (verdicts(proof)["result[1]"] == "same") == right
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_adam(exact: bool) -> None:
+    """Moments and counts are states: two steps tell them apart."""
+
+    def step(w: Any, m: Any, v: Any, count: Any, x: Any, right: bool = True) -> Any:
+        g = jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
+        count = count + 1
+        first = mean(g)
+        second = mean(g) ** 2 if right else mean(g**2)
+        m, v = 0.9 * m + 0.1 * first, 0.99 * v + 0.01 * second
+        scale = jnp.sqrt(v / (1 - 0.99 ** count.astype(jnp.float32))) + 1e-8
+        return w - 0.1 * m / scale, m, v, count
+
+    def wrong(w: Any, m: Any, v: Any, count: Any, x: Any) -> Any:
+        return step(w, m, v, count, x, False)
+
+    args = (W, np.zeros_like(W), np.zeros_like(W), np.int32(0), X)
+    updates = {n: n for n in range(4)}
+    options = {**DATA, "in_specs": (P(), P(), P(), P(), P("data")), "updates": updates}
+    names = ["w", "m", "v", "count", "x"]
+    assert set(verdicts(beside(step, *args, exact=exact, names=names, **options)).values()) == {"same"}
+    proof = beside(wrong, *args, exact=exact, **options)
+    assert differing(proof) == {"w", "v"}
