@@ -14,7 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["EQUAL", "WRONG", "Bug", "Kind", "Program", "Right", "matching", "wrong_lines"]
+import numpy as np
+
+__all__ = [
+    "EQUAL",
+    "WRONG",
+    "Bug",
+    "Kind",
+    "Program",
+    "Right",
+    "Truth",
+    "check_table",
+    "matching",
+    "part_of",
+    "wrong_lines",
+]
 
 Kind = Literal[
     "tied weights",
@@ -61,6 +75,17 @@ class Program:
     in_specs: Any
     out_specs: Any
     check_vma: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of ``popsr.prove``."""
+        return {
+            "mesh": self.mesh,
+            "in_specs": self.in_specs,
+            "out_specs": self.out_specs,
+            "check_vma": self.check_vma,
+            "updates": {i: i for i in range(len(self.out_specs) - 1)},
+        }
 
 
 @dataclass(frozen=True)
@@ -110,3 +135,40 @@ def wrong_lines(right: Right, bug: Bug) -> list[tuple[str, int]]:
             span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             found |= {*span} if marked & {*span} else set()
     return [(file, first - 1 + number) for number in sorted(found)]
+
+
+def check_table(steps: Iterable[Right]) -> None:
+    """Each bug has a name of its own and lines, and each marked line a bug."""
+    for right in steps:
+        names = [bug.name for bug in right.bugs]
+        source = inspect.getsource(right.make)
+        marked = {name for text in re.findall(r"# wrong: (.*)", source) for name in text.split(", ")}
+        assert len({*names}) == len(names), right.name
+        assert {*names} == marked, right.name
+        assert all(f'"{name}"' in source for name in names), right.name
+        assert all(wrong_lines(right, bug) for bug in right.bugs), right.name
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How far a step is from itself on one device.
+
+    Attributes:
+        deviations: after each step, by state or result: the greatest difference on any device, as a part of the
+            update, or of the loss itself.
+        in_step: True if devices that share a value have one value of it.
+    """
+
+    deviations: list[dict[str, float]]
+    in_step: bool
+
+    def wrong(self, step: int = 0, beyond: float = EQUAL) -> set[str]:
+        """Names of what differs after so many steps and one."""
+        return {name for name, each in self.deviations[step].items() if each > beyond}
+
+
+def part_of(difference: float, whole: float) -> float:
+    """A difference as a part of an update; of no update every difference is infinitely large."""
+    if not np.isfinite(difference):
+        return float("inf")
+    return float(difference / whole) if whole else (0.0 if difference == 0 else float("inf"))

@@ -1,4 +1,4 @@
-"""Parts that several steps share: collectives with a backward pass of their own, random arguments, attention."""
+"""Parts that several steps share: collectives with a backward pass of their own, attention."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["attend", "copy_to", "draw", "heads", "integers", "nll", "norm", "sgd", "size_of", "sum_from"]
-
-
-def draw(seed: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
-    """Random arrays by name."""
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=shape) * 0.5 for name, shape in shapes.items()}
-
-
-def integers(seed: int, below: int, *shape: int) -> Any:
-    """Random integers from 0."""
-    return np.random.default_rng(seed).integers(0, below, shape).astype(np.int32)
+__all__ = ["attend", "copy_to", "heads", "nll", "norm", "sgd", "size_of", "sum_from"]
 
 
 def size_of(axis: Any) -> Any:

@@ -11,7 +11,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from tests_py.bridge.same.planted.cases import Bug, Program, Right
-from tests_py.bridge.same.planted.jax_layers import copy_to, draw, integers, nll, norm, sgd, size_of, sum_from
+from tests_py.bridge.same.planted.jax_layers import copy_to, nll, norm, sgd, size_of, sum_from
+from tests_py.bridge.same.planted.numbers import draw, integers
 
 __all__ = ["STEPS"]
 

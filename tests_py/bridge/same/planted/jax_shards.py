@@ -10,7 +10,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from tests_py.bridge.same.planted.cases import Bug, Program, Right
-from tests_py.bridge.same.planted.jax_layers import draw, size_of
+from tests_py.bridge.same.planted.jax_layers import size_of
+from tests_py.bridge.same.planted.numbers import draw
 
 __all__ = ["STEPS"]
 

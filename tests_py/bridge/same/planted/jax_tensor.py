@@ -11,18 +11,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from tests_py.bridge.same.planted.cases import Bug, Program, Right
-from tests_py.bridge.same.planted.jax_layers import (
-    attend,
-    copy_to,
-    draw,
-    heads,
-    integers,
-    nll,
-    norm,
-    sgd,
-    size_of,
-    sum_from,
-)
+from tests_py.bridge.same.planted.jax_layers import attend, copy_to, heads, nll, norm, sgd, size_of, sum_from
+from tests_py.bridge.same.planted.numbers import draw, integers
 
 __all__ = ["STEPS"]
 

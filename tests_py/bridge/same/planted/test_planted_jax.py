@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 pytest.importorskip("jax")
 
 import popsr
-from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, matching, wrong_lines
+from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, check_table, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, BY_NAME, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.truth_jax import names_of, truth
 
@@ -39,15 +37,7 @@ def test_the_table() -> None:
     """Each bug has its lines and a name of its own, each line a bug, each kind a bug."""
     assert len(BY_NAME) == len(STEPS) >= 12
     assert len(BUGS) >= 35
-    for right in STEPS:
-        names = [bug.name for bug in right.bugs]
-        source = inspect.getsource(right.make)
-        marked = {name for text in re.findall(r"# wrong: (.*)", source) for name in text.split(", ")}
-        assert sorted(names) == sorted(marked), right.name
-        compared = {name for name in names if f'"{name}"' in source}
-        assert compared == set(names), right.name
-        for bug in right.bugs:
-            assert wrong_lines(right, bug), bug.name
+    check_table(STEPS)
 
 
 @pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])
@@ -72,12 +62,5 @@ def test_all_bugs(pair: tuple[Right, Bug]) -> None:
     """Also: the replicas stay in step, which ``popsr.prove`` says without a word about one device."""
     check_bug(*pair)
     program = pair[0].make(pair[1].name)
-    proof = popsr.prove(
-        program.step,
-        *program.args,
-        mesh=program.mesh,
-        in_specs=program.in_specs,
-        out_specs=program.out_specs,
-        check_vma=program.check_vma,
-    )
+    proof = popsr.prove(program.step, *program.args, **program.options)
     assert not proof.drifting

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from tests_py.bridge.jax.compare import devices
-from tests_py.bridge.same.planted.cases import EQUAL, Program
+from tests_py.bridge.same.planted.cases import Program, Truth, part_of
 
-__all__ = ["Truth", "names_of", "states_of", "truth"]
+__all__ = ["names_of", "states_of", "truth"]
 
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@dataclass(frozen=True)
-class Truth:
-    """How far a step is from itself on one device.
-
-    Attributes:
-        deviations: after each step, by state or result: the greatest difference on any device, as a part of the
-            update, or of the loss itself.
-        in_step: True if devices that share a value have one value of it.
-    """
-
-    deviations: list[dict[str, float]]
-    in_step: bool
-
-    def wrong(self, step: int = 0, beyond: float = EQUAL) -> set[str]:
-        """Names of what differs after so many steps and one."""
-        return {name for name, each in self.deviations[step].items() if each > beyond}
 
 
 def states_of(program: Program) -> list[str]:
@@ -94,6 +75,7 @@ def compare(program: Program, many: list[list[Any]], one: list[list[Any]]) -> Tr
     before = [np.asarray(leaf) for leaf in jax.tree.leaves(program.args[: len(states_of(program))])]
     deviations, in_step = [], True
     for arrays, wholes in zip(many, one, strict=True):
+        assert all(np.isfinite(whole).all() for whole in wholes), "one device has undefined values"
         changes = [np.abs(new - old).max() for new, old in zip(wholes, before, strict=False)]
         changes.append(np.abs(wholes[-1]).max())
         worst = []
@@ -108,10 +90,3 @@ def compare(program: Program, many: list[list[Any]], one: list[list[Any]]) -> Tr
         deviations.append(dict(zip(names_of(program), worst, strict=True)))
         before = wholes[:-1]
     return Truth(deviations, in_step)
-
-
-def part_of(difference: float, whole: float) -> float:
-    """A difference as a part of an update; of no update every difference is infinitely large."""
-    if not np.isfinite(difference):
-        return float("inf")
-    return float(difference / whole) if whole else (0.0 if difference == 0 else float("inf"))

@@ -1,3 +1,0 @@
-"""JAX plays eight devices here too."""
-
-from tests_py.bridge.jax.conftest import eight_devices as eight_devices
