@@ -1,0 +1,104 @@
+"""What ``popsr.prove(..., like="one device")`` says of each planted bug of JAX, beside JAX's own answer."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+
+import popsr
+from tests_py.bridge.same.planted.cases import Bug, Program, Right, matching
+from tests_py.bridge.same.planted.jax_table import BUGS, ONE_OF_EACH_KIND, STEPS
+from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
+from tests_py.bridge.same.planted.truth_jax import names_of, truth
+
+ENGINES = [pytest.param(False, id="float64")]
+
+
+def verdicts(program: Program, exact: bool) -> tuple[set[str], set[str], dict[str, str]]:
+    """Names of what differs after one step, after two, and of what is unknown with the reason."""
+    proof = popsr.prove(program.step, *program.args, like="one device", exact=exact, **program.options)
+    same = proof.same
+    assert same is not None
+    found = {name_of(each.path): each for each in same.values}
+    assert {*found} == {*names_of(program)}
+    differing = {name: each for name, each in found.items() if each.verdict == "differs"}
+    unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
+    assert same.ok == (not differing and not unknown)
+    return {name for name, each in differing.items() if each.steps == 1}, {*differing}, unknown
+
+
+def name_of(path: str) -> str:
+    """A state's name in the table."""
+    return "loss" if path.startswith("result") else re.sub(r"\['(\w+)'\]", r".\1", path)
+
+
+def ids(pairs: Any) -> list[str]:
+    return [f"{right.name}: {bug.name}" for right, bug in pairs]
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])
+def test_a_bug_of_each_kind(pair: tuple[Right, Bug], exact: bool) -> None:
+    right, bug = pair
+    program = right.make(bug.name)
+    first, _, unknown = verdicts(program, exact)
+    assert not unknown
+    assert first == matching(bug.wrong, names_of(program))
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("name", ["accumulation", "hidden axis in shards", "halos", "experts"])
+def test_right_steps(name: str, exact: bool) -> None:
+    right = next(each for each in STEPS if each.name == name)
+    assert verdicts(right.make(), exact) == (set(), set(), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("right", STEPS, ids=[right.name for right in STEPS])
+def test_all_right_steps(right: Right, exact: bool) -> None:
+    assert verdicts(right.make(), exact) == (set(), set(), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("pair", BUGS, ids=ids(BUGS))
+def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
+    """Each state differs after the step after which it does in JAX."""
+    program = pair[0].make(pair[1].name)
+    found = truth(program)
+    assert verdicts(program, exact) == (found.wrong(0), found.wrong(1), {})
+
+
+def check_mutant(program: Program, mutation: Mutation, exact: bool) -> None:
+    changed = mutant(program, mutation)
+    found = truth(changed, like=program)
+    assert verdicts(changed, exact) == (found.wrong(0), found.wrong(1), {}), mutation
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_mutants_of_one_step(exact: bool) -> None:
+    """One change of each kind of collective, and of one constant."""
+    program = next(right for right in STEPS if right.name == "sharded moments").make()
+    seen = set()
+    for mutation in mutations(program):
+        kind = mutation.primitive
+        if kind not in seen:
+            seen.add(kind)
+            check_mutant(program, mutation, exact)
+    assert len(seen) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("right", STEPS, ids=[right.name for right in STEPS])
+def test_all_mutants(right: Right, exact: bool) -> None:
+    """All mutants, or each so many: POPSR_MUTANTS=10."""
+    program = right.make()
+    for mutation in mutations(program)[:: int(os.environ.get("POPSR_MUTANTS", "1"))]:
+        check_mutant(program, mutation, exact)
