@@ -30,6 +30,7 @@ MAY_INCLUDE = {
     "replica": "base",
     "kernels": "base",
     "sr": "base kernels",
+    "fields": "base",
     "ir": "base replica",
     "exec": "base replica kernels ir",
     "effects": "base replica ir",

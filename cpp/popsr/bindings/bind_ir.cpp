@@ -578,6 +578,9 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
       .def("op_inputs", &inputs_of, py::arg("id"))
       .def("op_flops", &flops_of_op, py::arg("id"))
       .def(
+          "op_modified", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).call.modified; },
+          py::arg("id"))
+      .def(
           "op_outputs", [](const Ir& self, OpId id) { return self.op(checked_op(self, id)).outputs; },
           py::arg("id"))
       .def("stream", &describe_stream, py::arg("id"))

@@ -32,6 +32,7 @@ void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic
 void bind_ranks(py::module_& m);              ///< RankLink: processes that run a program together.
 void bind_session(py::module_& m);            ///< Session, threads.
 void bind_sr(py::module_& m);                 ///< Submodule sr: stochastic rounding of NumPy arrays.
+void bind_fields(py::module_& m);             ///< Submodule fields: residues in a chain of prime fields.
 void bind_dlpack(py::module_& m);             ///< Capsules of DLPack, read and made.
 
 py::object to_python(const Attribute& value);

@@ -21,5 +21,6 @@ PYBIND11_MODULE(_core, m, pybind11::multiple_interpreters::not_supported()) {
   bind_ranks(m);
   bind_session(m);
   bind_sr(m);
+  bind_fields(m);
   bind_dlpack(m);
 }

@@ -47,11 +47,13 @@ class Reading:
     Attributes:
         alone: on one replica: a mesh of ones, and whole arrays.
         wide: floats of all formats are float64.
+        still: random numbers do not depend on keys: masks keep all, noise of mean zero is zero.
         like: another step in its place, of the same arguments; None: the step itself.
     """
 
     alone: bool = False
     wide: bool = False
+    still: bool = False
     like: Any = None
 
 

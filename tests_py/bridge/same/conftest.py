@@ -1,3 +1,5 @@
 """JAX plays eight devices, as in the room of its importer."""
 
-import tests_py.bridge.jax.conftest  # noqa: F401 - sets what JAX reads when it makes its first array
+from tests_py.bridge.jax.conftest import eight_devices
+
+__all__ = ["eight_devices"]

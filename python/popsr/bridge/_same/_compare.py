@@ -12,8 +12,8 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Reading, Step
 from popsr.bridge._paths import names_of_paths
 from popsr.bridge._same._draws import constant_integers, is_float
-from popsr.bridge._same._float64 import STEPS, compared_in_float64
-from popsr.bridge._same._pair import Pair, UnknownError, pair_of
+from popsr.bridge._same._float64 import compared_in_float64
+from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._values import Sameness, SameValue
 from popsr.errors import ArgumentTypeError, Error, UnsupportedError
 
@@ -53,7 +53,7 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:  # noqa: ARG
         values = _in_order(pair, compared_in_float64(pair))
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    return Sameness(name, engine, values, STEPS, tuple(_notes(pair)))
+    return Sameness(name, engine, values, STEPS, tuple(_notes(step, pair)))
 
 
 def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
@@ -63,20 +63,17 @@ def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
         UnknownError: the step itself cannot be read on one device.
     """
     assert step.again is not None
-    many = step.again(Reading(wide=True)) if wide else step
+    many = step.again(Reading(wide=wide, still=True))
     if hasattr(like, "arguments"):
-        if not wide:
-            return many, like
         if like.again is None:
             raise UnsupportedError(
-                f"prove: like is a step that cannot be read once more in float64, got {shown(like)}, expected "
-                "exact=True"
+                f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX"
             )
-        return many, like.again(Reading(wide=True))
+        return many, like.again(Reading(wide=wide, still=True))
     if not isinstance(like, str):
-        return many, step.again(Reading(alone=True, wide=wide, like=like))
+        return many, step.again(Reading(alone=True, wide=wide, still=True, like=like))
     try:
-        return many, step.again(Reading(alone=True, wide=wide))
+        return many, step.again(Reading(alone=True, wide=wide, still=True))
     except Exception as error:  # also whatever the framework or the user's code raises with other sizes
         known = isinstance(error, Error)
         text = str(error).partition("\n")[0].removeprefix("prove: ")
@@ -115,8 +112,9 @@ def _all_unknown(step: Step, reason: str) -> Iterable[SameValue]:
     yield from (SameValue(each.path, "result", "unknown", reason) for each in step.results)
 
 
-def _notes(pair: Pair) -> Iterable[str]:
-    """What the verdict rests on."""
+def _notes(step: Step, pair: Pair) -> Iterable[str]:
+    """What the verdict rests on beside the proof."""
+    yield from (text for text in pair.many.notes if text not in step.notes)
     kept = [each.path for each in pair.arguments if not is_float(each)]
     if kept:
         yield f"same training is said for these integers and truth values: {names_of_paths(kept)}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from popsr.bridge._arguments import Argument, Array, Result, Step
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
-from popsr.bridge._same._pair import Both, Pair, groups_of
+from popsr.bridge._same._pair import STEPS, Both, Pair, groups_of
 from popsr.bridge._same._values import SameValue, Verdict
 from popsr.errors import ReplicaWarning
 from popsr.session import Session
@@ -19,7 +19,6 @@ from popsr.tensor import Variable
 
 __all__ = ["compared_in_float64"]
 
-STEPS = 2
 _DRAWS, _MOST_DRAWS = 3, 6
 _ROUNDING = 1000.0
 """Multiple of what moving all inputs by a unit in the last place changes that counts as rounding."""
@@ -46,36 +45,25 @@ def _compared(pair: Pair) -> list[SameValue]:
     for draw in range(_MOST_DRAWS):
         if all(each.is_decided for each in found.values()):
             break
-        inputs = [_drawn(pair, draw, step) for step in range(STEPS)]
-        other = [{path: moved(a, path, draw, n) for path, a in _floats(v)} for n, v in enumerate(inputs)]
-        before = inputs[0]
-        runs = zip(
-            many.steps(pair, inputs, cut=True),
-            one.steps(pair, inputs),
-            one.steps(pair, [v | m for v, m in zip(inputs, other, strict=True)]),
-            strict=True,
-        )
         seen = {path: _Draw() for path in found}
-        for replicas, reference, nearby in runs:
+        carried: dict[str, Array] = {}
+        for step in range(STEPS):
+            inputs = _drawn(pair, draw, step) | carried
+            near = {path: moved(a, path, draw, step) for path, a in inputs.items() if a.dtype.kind == "f"}
+            replicas, reference = many.step(pair, inputs, cut=True), one.step(pair, inputs)
+            nearby = one.step(pair, inputs | near)
             for path, each in found.items():
-                start = before.get(path) if each.both.role == "state" else None
+                start = inputs[path] if each.both.role == "state" else None
                 seen[path].add(each.both, replicas[path], reference[path][0], nearby[path][0], start)
+            carried = {each.path: reference[each.path][0] for each in pair.states if not is_float(each)}
         for path, each in found.items():
             each.add(seen[path])
     return [each.value() for each in found.values()]
 
 
 def _drawn(pair: Pair, draw: int, step: int) -> dict[str, Array]:
-    """Global values of data, and of states before the first step."""
-    return {
-        each.path: numbers(each, draw, step) if is_float(each) else kept(each)
-        for each in pair.arguments
-        if step == 0 or each.role == "data"
-    }
-
-
-def _floats(values: Values) -> list[tuple[str, Array]]:
-    return [(path, array) for path, array in values.items() if array.dtype.kind == "f"]
+    """Global values of states and data before a step."""
+    return {each.path: numbers(each, draw, step) if is_float(each) else kept(each) for each in pair.arguments}
 
 
 class _Runs:
@@ -85,32 +73,19 @@ class _Runs:
         """Compile it."""
         self._step, self._session = step, Session(step.ir)
 
-    def steps(self, pair: Pair, inputs: Sequence[Values], *, cut: bool = False) -> list[dict[str, Array]]:
-        """After each step the rows of all replicas by path; ``cut``: inputs are cut as replicas hold them."""
-        found = []
-        for number, values in enumerate(inputs):
-            rows = {
-                each.path: _rows(each, values[each.path], cut)
-                for each in pair.arguments
-                if each.path in values
-            }
-            if number == 0:
-                states = [each for each in self._step.states if each.path in rows]
-                self._session._set_rows({_variable(each): rows[each.path] for each in states})
-            with self._session:
-                made = self._run(rows)
-            found.append({each.path: self._of_replicas(each, made[each.path], cut) for each in pair.compared})
-        return found
-
-    def _run(self, rows: Values) -> dict[str, Array]:
-        """One step from the states that there are: its results, and the states that it leaves."""
-        step = self._step
+    def step(self, pair: Pair, values: Values, *, cut: bool = False) -> dict[str, Array]:
+        """The rows of all replicas by path after a step; ``cut``: what it is given is cut as replicas hold it."""
+        step, session = self._step, self._session
+        rows = {each.path: _rows(each, values[each.path], cut) for each in pair.arguments}
+        session._set_rows({_variable(each): rows[each.path] for each in step.states})
         data = {each.source: rows[each.path] for each in step.arguments if each.role == "data"}
-        stored = self._session.run(
-            {each: a for each, a in data.items() if isinstance(each, HostToDeviceStream)}
-        )
+        with session:
+            stored = session.run(
+                {each: a for each, a in data.items() if isinstance(each, HostToDeviceStream)}
+            )
         made = {each.path: stored[each.stream] for each in step.results if each.stream}
-        return made | {each.path: self._session.get_tensor_data(_variable(each)) for each in step.states}
+        made |= {each.path: session.get_tensor_data(_variable(each)) for each in step.states}
+        return {each.path: self._of_replicas(each, made[each.path], cut) for each in pair.compared}
 
     def _of_replicas(self, both: Both, value: Array, cut: bool) -> Array:
         each = both.many if cut else both.one
@@ -144,7 +119,7 @@ class _Draw:
     """After which step it differs first."""
 
     def add(self, both: Both, rows: Array, one: Array, nearby: Array, start: Array | None) -> None:
-        """Compare after one more step; what differed before may differ by more, and is not looked at."""
+        """Compare after one more step; what differed before is not looked at again."""
         if self.verdict == "differs":
             return
         self.steps += 1

@@ -13,7 +13,11 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Array, Result, Step, Whole
 from popsr.errors import AttributeValueError, ReplicaError, ShapeError, UnknownNameError
 
-__all__ = ["Both", "Pair", "UnknownError", "groups_of", "pair_of", "whole_example"]
+__all__ = ["STEPS", "Both", "Pair", "UnknownError", "groups_of", "pair_of", "whole_example"]
+
+
+STEPS = 2
+"""Steps on each draw: of the second, counts are one more."""
 
 
 class UnknownError(Exception):

@@ -18,7 +18,7 @@ _ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
 
 @dataclass(frozen=True, slots=True)
 class SameValue(Judged):
-    """A state or result of a step beside the reference's, after one and two steps.
+    """A state or result of a step beside the reference's, after a step from equal states.
 
     Attributes:
         path: its name.
@@ -29,8 +29,8 @@ class SameValue(Judged):
         draws: random inputs that it was compared on.
         deviation: of floats in float64: the largest difference, as a part of the largest change that the step makes to
             a state, or of the largest result; None of other values and engines.
-        steps: number of steps after which it differs first; 0 if it does not. A state that differs after two steps
-            may do so because another differs after one.
+        steps: the step after which it differs first, 1 or 2; 0 if it does not. Both steps start from equal states, so
+            that only what a wrong line reaches in one step differs; integers such as counts go on from the first.
     """
 
     path: str
@@ -65,7 +65,7 @@ class Sameness(Judged):
         engine: "exact": arithmetic in finite fields, in which functions that are equal as real functions are equal, and
             others differ but for a chance of less than 2⁻⁴⁰; "float64": up to rounding, which is measured.
         values: states and results, in the order of the step.
-        steps: number of steps after each other.
+        steps: number of steps on each draw.
         notes: what the verdict rests on.
     """
 
@@ -107,16 +107,10 @@ class Sameness(Judged):
         differing = self.differing
         if not differing:
             return
-        soon = min(each.steps for each in differing)
-        first = [each for each in differing if each.steps == soon]
-        most = max(first, key=lambda each: each.deviation or 0.0)
-        names = names_of_paths([each.path for each in first])
-        ending = "s" if len(first) == 1 else ""
-        after = f"after {soon} step{'' if soon == 1 else 's'}"
-        by = f"{most.path} {most.reason}" if len(first) > 1 else most.reason
-        later = len(differing) - len(first)
-        more = f"; with {'it' if len(first) == 1 else 'them'} {later} more after the next" if later else ""
-        yield f"{names} differ{ending} from {self.like} {after} ({self.engine}): {by}{more}"
+        most = max(differing, key=lambda each: each.deviation or 0.0)
+        names = names_of_paths([each.path for each in differing])
+        by = f"{most.path} {most.reason}" if len(differing) > 1 else most.reason
+        yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
 
     def _gaps(self) -> Iterable[str]:
         reasons: dict[str, list[str]] = {}
@@ -158,5 +152,5 @@ HEADER = ("path", "role", "draws", "why", "verdict")
 
 def cells(value: SameValue) -> tuple[object, ...]:
     """The row of a value."""
-    after = f" after {value.steps} steps" if value.steps > 1 else ""
+    after = " in the second step" if value.steps > 1 else ""
     return value.path, value.role, value.draws, one_line(value.reason + after, 80), value.verdict

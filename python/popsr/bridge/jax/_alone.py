@@ -48,7 +48,8 @@ def meshes_of_ones() -> Iterator[None]:
 
     def bound(self: Any, *given: Any) -> Any:
         params = given[-1]
-        return bind(self, *given[:-1], {**params, "mesh": _of_ones(params["mesh"])})
+        with _current_mesh_of_ones():
+            return bind(self, *given[:-1], {**params, "mesh": _of_ones(params["mesh"])})
 
     with anew(), contextlib.ExitStack() as stack:
         _replace(stack, primitive, "bind_with_trace", bound)
@@ -57,6 +58,21 @@ def meshes_of_ones() -> Iterator[None]:
             for name in _READ:
                 _replace(stack, kind, name, _ReadOfSize(kind, name, thread))
         yield
+
+
+@contextlib.contextmanager
+def _current_mesh_of_ones() -> Iterator[None]:
+    """Inside, the mesh that ``jax.set_mesh`` set, if there is one, is a mesh of ones."""
+    setting = getattr(importlib.import_module("jax._src.config"), "abstract_mesh_context_manager", None)
+    current = getattr(setting, "value", None)
+    if setting is None or current is None or not current.axis_names:
+        yield
+        return
+    before = setting.swap_local(_of_ones(current))
+    try:
+        yield
+    finally:
+        setting.set_local(before)
 
 
 def _shard_map_primitive() -> Any:

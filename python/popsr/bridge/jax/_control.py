@@ -11,6 +11,7 @@ from popsr import dtypes, ops
 from popsr._program.create_graph import graph_input, graph_output
 from popsr.bridge.jax._calls import CALLED
 from popsr.bridge.jax._per_replica import is_known
+from popsr.bridge.jax._random import without_noise
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, Value, rule, stand_in_dtype
 from popsr.bridge.jax._trip_counts import trip_count
 from popsr.graph import Graph
@@ -25,7 +26,8 @@ def _call(equation: Equation) -> Result:
     jaxpr = equation.params.get(CALLED[equation.primitive])
     if jaxpr is None:
         raise NotSupportedError("without a jaxpr")
-    return equation.importer.closed(jaxpr, equation.values)
+    found = without_noise(equation, jaxpr)
+    return equation.importer.closed(jaxpr, equation.values) if found is None else found
 
 
 # Graphs

@@ -12,11 +12,12 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.jax._bits import integer_as
 from popsr.bridge.jax._framework import the_jax
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
+from popsr.bridge.jax._locations import is_of_jax
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, noise_is_off, rule, width
 from popsr.bridge.jax._shape import broadcast
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["without_noise"]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -84,8 +85,32 @@ def _require_partitionable() -> None:
         raise NotSupportedError("jax_threefry_partitionable is off")
 
 
+_WITHOUT_NOISE = {"_bernoulli": True, "_normal_real": 0.0}
+"""Functions of ``jax.random`` by the name of their jaxpr, and what they give where noise is off."""
+
+
+def without_noise(equation: Equation, jaxpr: Any) -> Result | None:
+    """The result of a call of ``jax.random`` where noise is off: masks keep all, normal numbers are zero."""
+    found = _WITHOUT_NOISE.get(str(equation.params.get("name")))
+    if found is None or not noise_is_off() or not is_of_jax(getattr(jaxpr, "jaxpr", jaxpr)):
+        return None
+    equation.importer.builder.note(_NOISE)
+    [result] = equation.results
+    return [np.full(result.shape, found, result.dtype)]
+
+
+_NOISE = (
+    "random numbers are off beside one device: masks of jax.random.bernoulli keep all, normal numbers are 0, other "
+    "bits are equal everywhere"
+)
+
+
 @rule("random_bits")
 def _random_bits(equation: Equation, keys: Tensor) -> Result:
+    if noise_is_off():
+        equation.importer.builder.note(_NOISE)
+        half = 1 << (int(equation.params["bit_width"]) - 1)
+        return np.full(equation.shape, half, equation.results[0].dtype)
     _require_threefry(equation)
     _require_partitionable()
     shape, width = tuple(map(int, equation.params["shape"])), int(equation.params["bit_width"])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes
+from popsr.bridge._arguments import Reading
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax._mesh import Spread
 from popsr.bridge.jax._per_replica import PerReplica
@@ -28,10 +29,11 @@ __all__ = [
     "dtype_of",
     "floats_are_wide",
     "make_constant",
+    "noise_is_off",
+    "read_as",
     "rule",
     "stand_in_dtype",
     "stored_dtype",
-    "wide_floats",
     "width",
 ]
 
@@ -160,27 +162,33 @@ ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}
-_WIDE = ContextVar("_WIDE", default=False)
+_AS_IT_IS = Reading()
+_HOW = ContextVar("_HOW", default=_AS_IT_IS)
 
 
 @contextlib.contextmanager
-def wide_floats() -> Iterator[None]:
-    """Inside, floats of all formats are read as float64: nothing is rounded to fewer bits."""
-    token = _WIDE.set(True)
+def read_as(how: Reading) -> Iterator[None]:
+    """Inside, steps are read in another way."""
+    token = _HOW.set(how)
     try:
         yield
     finally:
-        _WIDE.reset(token)
+        _HOW.reset(token)
 
 
 def floats_are_wide() -> bool:
-    """True inside ``wide_floats``."""
-    return _WIDE.get()
+    """True where floats of all formats are read as float64: nothing is rounded to fewer bits."""
+    return _HOW.get().wide
+
+
+def noise_is_off() -> bool:
+    """True where random numbers do not depend on keys."""
+    return _HOW.get().still
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The element type that a value is kept in: its own, or float64 of floats inside ``wide_floats``."""
-    return np.dtype(np.float64) if _WIDE.get() and _is_float(dtype) else dtype
+    """The element type that a value is kept in: its own, or float64 of floats that are read so."""
+    return np.dtype(np.float64) if floats_are_wide() and _is_float(dtype) else dtype
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

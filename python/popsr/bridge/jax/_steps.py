@@ -36,7 +36,7 @@ from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, aval_of, closed, has_dtype
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
 from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._rules import Value, stand_in_dtype, wide_floats
+from popsr.bridge.jax._rules import Value, read_as, stand_in_dtype
 from popsr.bridge.jax._sharded import Sharded, sliced
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location
@@ -170,11 +170,7 @@ class _Call:
         elif how.alone:
             call = dataclasses.replace(call, replicas=None)
         alone = how.alone and how.like is None
-        with contextlib.ExitStack() as stack:
-            if how.wide:
-                stack.enter_context(wide_floats())
-            if alone:
-                stack.enter_context(meshes_of_ones())
+        with read_as(how), meshes_of_ones() if alone else contextlib.nullcontext():
             return call._read(plain_form(call.form), alone=alone)
 
     def _of_one(self, like: Any) -> _Call:

@@ -1,0 +1,162 @@
+// popsr._core.fields: arithmetic of residues in a chain of prime fields, on contiguous arrays whose first axis is the
+// fields. The Python package has broadcast the operands; here are the checks that memory needs.
+#include "popsr/base/error.h"
+#include "popsr/bindings/bindings.h"
+#include "popsr/bindings/gil.h"
+#include "popsr/fields/chain.h"
+
+namespace popsr::bindings {
+namespace {
+
+using namespace py::literals;
+using fields::Chain;
+using fields::Residue;
+using fields::Residues;
+using fields::Written;
+using Array = py::array_t<Residue, py::array::c_style | py::array::forcecast>;
+using Integers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+Residues values(const Array& a) { return {a.data(), static_cast<std::size_t>(a.size())}; }
+std::span<const std::int64_t> values(const Integers& a) { return {a.data(), static_cast<std::size_t>(a.size())}; }
+
+std::vector<py::ssize_t> shape_of(const Array& a) { return {a.shape(), a.shape() + a.ndim()}; }
+
+/// Rows of an array, which are fields of the chain from `first` on.
+std::size_t rows_of(const Chain& chain, std::size_t first, const Array& a) {
+  POPSR_CHECK(a.ndim() > 0 && first + static_cast<std::size_t>(a.shape(0)) <= chain.size());
+  return static_cast<std::size_t>(a.shape(0));
+}
+
+/// Fills a new array without the GIL.
+template <class Fill>
+Array filled(const std::vector<py::ssize_t>& shape, const Fill& fill) {
+  Array out(shape);
+  const Written data(out.mutable_data(), static_cast<std::size_t>(out.size()));
+  const WithoutGil released;
+  fill(data);
+  return out;
+}
+
+using Unary = void (Chain::*)(std::size_t, std::size_t, Residues, Written) const;
+using Binary = void (Chain::*)(std::size_t, std::size_t, Residues, Residues, Written) const;
+
+auto unary(Unary function) {
+  return [function](const Chain& chain, std::size_t first, const Array& a) {
+    const std::size_t rows = rows_of(chain, first, a);
+    return filled(shape_of(a), [&](Written out) { (chain.*function)(first, rows, values(a), out); });
+  };
+}
+
+auto binary(Binary function) {
+  return [function](const Chain& chain, std::size_t first, const Array& a, const Array& b) {
+    const std::size_t rows = rows_of(chain, first, a);
+    POPSR_CHECK(shape_of(a) == shape_of(b));
+    return filled(shape_of(a), [&](Written out) { (chain.*function)(first, rows, values(a), values(b), out); });
+  };
+}
+
+Array power(const Chain& chain, std::size_t first, const Array& a, const Integers& exponents) {
+  const std::size_t rows = rows_of(chain, first, a);
+  POPSR_CHECK(static_cast<std::size_t>(exponents.size()) * rows == static_cast<std::size_t>(a.size()));
+  return filled(shape_of(a),
+                [&](Written out) { chain.power(first, rows, values(a), values(exponents), out); });
+}
+
+Array exp(const Chain& chain, std::size_t first, const Array& a) {
+  const std::size_t rows = rows_of(chain, first + 1, a);
+  return filled(shape_of(a), [&](Written out) { chain.exp(first, rows, values(a), out); });
+}
+
+/// `parity`: 0 for none, 1 for an even function, 2 for an odd one.
+Array random(const Chain& chain, std::size_t first, std::uint64_t key, int parity, const Array& a) {
+  const std::size_t rows = rows_of(chain, first, a);
+  POPSR_CHECK(parity >= 0 && parity <= static_cast<int>(fields::Parity::kOdd));
+  const auto symmetry = static_cast<fields::Parity>(parity);
+  return filled(shape_of(a), [&](Written out) { chain.random(first, rows, key, symmetry, values(a), out); });
+}
+
+Array sum(const Chain& chain, std::size_t first, const Array& a) {
+  const std::size_t rows = rows_of(chain, first, a);
+  POPSR_CHECK(a.ndim() > 1);
+  std::vector<py::ssize_t> shape = shape_of(a);
+  const auto length = static_cast<std::size_t>(shape.back());
+  shape.pop_back();
+  return filled(shape, [&](Written out) { chain.sum(first, rows, length, values(a), out); });
+}
+
+/// [rows, batch, m, k] x [rows, batch, k, n].
+Array matmul(const Chain& chain, std::size_t first, const Array& a, const Array& b) {
+  const std::size_t rows = rows_of(chain, first, a);
+  POPSR_CHECK(a.ndim() == 4 && b.ndim() == 4 && a.shape(0) == b.shape(0) && a.shape(1) == b.shape(1) &&
+              a.shape(3) == b.shape(2));
+  const auto extent = [](py::ssize_t n) { return static_cast<std::size_t>(n); };
+  const fields::ProductShape shape{extent(a.shape(1)), extent(a.shape(2)), extent(a.shape(3)),
+                                   extent(b.shape(3))};
+  return filled({a.shape(0), a.shape(1), a.shape(2), b.shape(3)},
+                [&](Written out) { chain.matmul(first, rows, shape, values(a), values(b), out); });
+}
+
+/// [rows, number of places, width] added to a copy of [rows, targets, width].
+Array scatter_add(const Chain& chain, std::size_t first, const Array& to, const Integers& places, const Array& a) {
+  const std::size_t rows = rows_of(chain, first, to);
+  POPSR_CHECK(to.ndim() == 3 && a.ndim() == 3 && to.shape(0) == a.shape(0) && to.shape(2) == a.shape(2) &&
+              a.shape(1) == places.size());
+  const auto width = static_cast<std::size_t>(a.shape(2));
+  return filled(shape_of(to), [&](Written out) {
+    std::copy_n(to.data(), to.size(), out.data());
+    chain.scatter_add(first, rows, width, values(places), values(a), out);
+  });
+}
+
+/// Keys of residues of one field, without a row for it.
+py::array_t<double> order_keys(const Chain& chain, std::size_t field, std::uint64_t key, const Array& a) {
+  POPSR_CHECK(field < chain.size());
+  py::array_t<double> out(shape_of(a));
+  double* const data = out.mutable_data();
+  const Residues given = values(a);
+  const WithoutGil released;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    data[i] = fields::order_key(chain.field(field), key, given[i]);
+  }
+  return out;
+}
+
+/// Numerators and denominators of residues of one field; 0 / 0 where a residue is none of a small fraction.
+py::array_t<std::int64_t> small_fractions(const Chain& chain, std::size_t field, const Array& a) {
+  POPSR_CHECK(field < chain.size());
+  std::vector<py::ssize_t> shape = shape_of(a);
+  shape.insert(shape.begin(), 2);
+  py::array_t<std::int64_t> out(shape);
+  std::int64_t* const data = out.mutable_data();
+  const Residues given = values(a);
+  const WithoutGil released;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const fields::Small small = fields::small_fraction(chain.field(field), given[i]);
+    data[i] = small.numerator;
+    data[given.size() + i] = small.denominator;
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_fields(py::module_& m) {
+  py::module_ sub = m.def_submodule("fields", "Arithmetic of residues in a chain of prime fields (private)");
+  py::class_<Chain>(sub, "Chain")
+      .def(py::init<const std::vector<Residue>&, const std::vector<Residue>&>(), "primes"_a, "roots"_a)
+      .def("add", binary(&Chain::add), "first"_a, "a"_a, "b"_a)
+      .def("sub", binary(&Chain::sub), "first"_a, "a"_a, "b"_a)
+      .def("mul", binary(&Chain::mul), "first"_a, "a"_a, "b"_a)
+      .def("negate", unary(&Chain::negate), "first"_a, "a"_a)
+      .def("inverse", unary(&Chain::inverse), "first"_a, "a"_a)
+      .def("power", &power, "first"_a, "a"_a, "exponents"_a)
+      .def("exp", &exp, "first"_a, "a"_a)
+      .def("random", &random, "first"_a, "key"_a, "parity"_a, "a"_a)
+      .def("sum", &sum, "first"_a, "a"_a)
+      .def("matmul", &matmul, "first"_a, "a"_a, "b"_a)
+      .def("scatter_add", &scatter_add, "first"_a, "to"_a, "places"_a, "a"_a)
+      .def("order_keys", &order_keys, "field"_a, "key"_a, "a"_a)
+      .def("small_fractions", &small_fractions, "field"_a, "a"_a);
+}
+
+}  // namespace popsr::bindings

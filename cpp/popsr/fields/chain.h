@@ -1,0 +1,60 @@
+// Arrays of residues in a chain of prime fields, each of whose sizes divides that of the next less one.
+//
+// An array has a row for each of its fields, which are `first` and those after it: rows(first) of them, up to the
+// last field of the chain, or fewer. Arrays are contiguous.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "popsr/fields/field.h"
+
+namespace popsr::fields {
+
+using Residues = std::span<const Residue>;
+using Written = std::span<Residue>;
+
+/// Sizes of a product of matrices: `batch` times [m, k] x [k, n].
+struct ProductShape {
+  std::size_t batch = 1, m = 1, k = 1, n = 1;
+};
+
+class Chain {
+ public:
+  /// `roots`: for each field an element whose order is the prime before; the first is 0.
+  Chain(const std::vector<Residue>& primes, const std::vector<Residue>& roots);
+
+  std::size_t size() const { return fields_.size(); }
+  const Field& field(std::size_t index) const { return fields_[index]; }
+
+  void add(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
+  void sub(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
+  void mul(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
+  void negate(std::size_t first, std::size_t rows, Residues a, Written out) const;
+  /// 0 for 0.
+  void inverse(std::size_t first, std::size_t rows, Residues a, Written out) const;
+  /// Powers by exponents that are one for all rows: `exponents` has one row.
+  void power(std::size_t first, std::size_t rows, Residues a, std::span<const std::int64_t> exponents,
+             Written out) const;
+  /// Powers of roots: row i of field f becomes a row of field f + 1.
+  void exp(std::size_t first, std::size_t rows, Residues a, Written out) const;
+  /// A random function of each residue.
+  void random(std::size_t first, std::size_t rows, std::uint64_t key, Parity parity, Residues a,
+              Written out) const;
+  /// Sums of `length` elements that follow each other.
+  void sum(std::size_t first, std::size_t rows, std::size_t length, Residues a, Written out) const;
+  void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
+              Written out) const;
+  /// Sums of the rows of `a` (each `width` residues in each field) by their place; places outside are skipped.
+  void scatter_add(std::size_t first, std::size_t rows, std::size_t width, std::span<const std::int64_t> places,
+                   Residues a, Written out) const;
+
+ private:
+  template <class Function>
+  void each(std::size_t first, std::size_t rows, std::size_t size, const Function& function) const;
+
+  std::vector<Field> fields_;
+};
+
+}  // namespace popsr::fields

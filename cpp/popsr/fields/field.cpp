@@ -1,0 +1,71 @@
+#include "popsr/fields/field.h"
+
+#include <bit>
+#include <cmath>
+
+namespace popsr::fields {
+
+Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), square_(0) {
+  for (int i = 0; i < 5; ++i) inverse_ *= 2 - prime_ * inverse_;  // doubles the bits that are right: 3, 6, ...
+  const Wide once = (static_cast<Wide>(1) << 64) % prime_;
+  square_ = static_cast<Residue>(once * once % prime_);
+  if (root == 0) return;
+  powers_.resize(kWindows);
+  for (std::array<Residue, 256>& window : powers_) {
+    window[0] = 1;
+    for (std::size_t i = 1; i < window.size(); ++i) window[i] = mul(window[i - 1], root);
+    root = mul(window.back(), root);
+  }
+}
+
+Residue Field::power(Residue base, std::uint64_t exponent) const {
+  Residue result = 1;
+  for (; exponent != 0; exponent >>= 1, base = mul(base, base)) {
+    if ((exponent & 1) != 0) result = mul(result, base);
+  }
+  return result;
+}
+
+Residue Field::power_of_root(Residue exponent) const {
+  Residue result = 1;
+  for (const std::array<Residue, 256>& window : powers_) {
+    result = mul(result, window[exponent & 255]);
+    exponent >>= 8;
+  }
+  return result;
+}
+
+Small small_fraction(const Field& field, Residue a) {
+  // Bounds whose product is below prime / 2 make the fraction unique (Wang, 1981).
+  constexpr std::int64_t kNumerator = std::int64_t{1} << 23;
+  constexpr std::int64_t kDenominator = std::int64_t{1} << 36;
+  constexpr Wide kProduct = Wide{1} << 44;
+  Residue r0 = field.prime(), r1 = a;
+  std::int64_t t0 = 0, t1 = 1;
+  while (r1 > static_cast<Residue>(kNumerator)) {
+    const Residue quotient = r0 / r1;
+    const Residue r2 = r0 - quotient * r1;
+    const Wide step = static_cast<Wide>(quotient) * static_cast<Wide>(std::abs(t1)) +
+                      static_cast<Wide>(std::abs(t0));
+    if (step > static_cast<Wide>(kDenominator)) return {};
+    const std::int64_t t2 = t1 > 0 ? -static_cast<std::int64_t>(step) : static_cast<std::int64_t>(step);
+    r0 = r1, r1 = r2, t0 = t1, t1 = t2;
+  }
+  const auto n = static_cast<std::int64_t>(r1);
+  const std::int64_t d = std::abs(t1);
+  if (static_cast<Wide>(n) * static_cast<Wide>(d) > kProduct) return {};
+  return {t1 < 0 ? -n : n, d};
+}
+
+double order_key(const Field& field, std::uint64_t key, Residue a) {
+  if (const Small small = small_fraction(field, a); small.denominator != 0) {
+    return static_cast<double>(small.numerator) / static_cast<double>(small.denominator);
+  }
+  const bool positive = field.is_square(a);
+  const Residue size = positive ? a : field.prime() - a;
+  const std::uint64_t bits = mix(key, size);
+  const double exponent = static_cast<double>(bits >> 12) * 0x1p-52 * 48 - 24;
+  return positive ? std::exp2(exponent) : -std::exp2(exponent);
+}
+
+}  // namespace popsr::fields

@@ -1,0 +1,93 @@
+// A prime field: residues below p as plain numbers, multiplied by Montgomery's reduction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace popsr::fields {
+
+using Residue = std::uint64_t;
+__extension__ using Wide = unsigned __int128;
+
+inline constexpr int kMaxBits = 62;  ///< A prime is below 2 ** kMaxBits.
+
+/// Mixes two numbers into 64 bits that look random.
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  const auto fold = [](std::uint64_t x, std::uint64_t y) {
+    const Wide product = static_cast<Wide>(x) * y;
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  };
+  const std::uint64_t x = fold(a ^ 0x9e3779b97f4a7c15u, b ^ 0xd1b54a32d192ed03u);
+  const std::uint64_t y = fold(x ^ 0x8cb92ba72f3d8dd7u ^ b, (a << 32 | a >> 32) ^ 0xa24baed4963ee407u);
+  return fold(y ^ 0xe7037ed1a0b428dbu, x ^ 0x589965cc75374cc3u);
+}
+
+/// Symmetry of a function: f(-x) is f(x) of an even one, -f(x) of an odd one.
+enum class Parity : std::uint8_t { kNone, kEven, kOdd };
+
+class Field {
+ public:
+  /// `root` is of order `exponents` in the field, for powers with exponents below `exponents`; 0: none.
+  Field(Residue prime, Residue root);
+
+  Residue prime() const { return prime_; }
+  Residue add(Residue a, Residue b) const {
+    const Residue sum = a + b;
+    return sum >= prime_ ? sum - prime_ : sum;
+  }
+  Residue sub(Residue a, Residue b) const { return a >= b ? a - b : a + prime_ - b; }
+  Residue negate(Residue a) const { return a == 0 ? 0 : prime_ - a; }
+  Residue mul(Residue a, Residue b) const { return restore(reduce(static_cast<Wide>(a) * b)); }
+  /// a / 2 ** 64, for a below prime * 2 ** 64.
+  Residue reduce(Wide a) const {
+    const Residue factor = static_cast<Residue>(a) * inverse_;
+    const auto carry = static_cast<Residue>((static_cast<Wide>(factor) * prime_) >> 64);
+    const auto high = static_cast<Residue>(a >> 64);
+    return high >= carry ? high - carry : high + prime_ - carry;
+  }
+  /// a * 2 ** 64: what `reduce` took off.
+  Residue restore(Residue a) const { return reduce(static_cast<Wide>(a) * square_); }
+  /// Adds a product to a sum that stays below prime * 2 ** 64 and is right modulo prime.
+  void add_product(Wide& sum, Residue a, Residue b) const {
+    sum += static_cast<Wide>(a) * b;
+    if (static_cast<Residue>(sum >> 64) >= prime_) sum -= static_cast<Wide>(prime_) << 64;
+  }
+  Residue power(Residue base, std::uint64_t exponent) const;
+  /// root ** exponent.
+  Residue power_of_root(Residue exponent) const;
+  /// 1 / a; 0 for 0.
+  Residue inverse(Residue a) const { return power(a, prime_ - 2); }
+  /// A function of `a` that looks random, another for each key.
+  Residue random(std::uint64_t key, Residue a) const {
+    return static_cast<Residue>((static_cast<Wide>(mix(key, a)) * prime_) >> 64);
+  }
+  Residue random(std::uint64_t key, Parity parity, Residue a) const {
+    if (parity == Parity::kNone) return random(key, a);
+    const Residue opposite = negate(a);
+    if (a <= opposite) return parity == Parity::kOdd && a == 0 ? 0 : random(key, a);
+    return parity == Parity::kOdd ? negate(random(key, opposite)) : random(key, opposite);
+  }
+  /// True for squares; 0 is one.
+  bool is_square(Residue a) const { return a == 0 || power(a, (prime_ - 1) / 2) == 1; }
+
+ private:
+  static constexpr int kWindows = 8;
+  Residue prime_;
+  Residue inverse_;  ///< Inverse of prime_ modulo 2 ** 64.
+  Residue square_;   ///< 2 ** 128 modulo prime_.
+  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent.
+};
+
+/// The place of a residue in the order that comparisons follow: fractions of small numbers by size, all others at
+/// random with odd symmetry, squares above zero (if -1 is no square). Ties are other residues.
+double order_key(const Field& field, std::uint64_t key, Residue a);
+
+/// A fraction of small numbers.
+struct Small {
+  std::int64_t numerator = 0;
+  std::int64_t denominator = 0;  ///< 0: the residue is none of a small fraction.
+};
+Small small_fraction(const Field& field, Residue a);
+
+}  // namespace popsr::fields

@@ -1,0 +1,276 @@
+"""Programs run in exact arithmetic: all replicas in step, op by op."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from popsr._exact._frames import Frame, Place
+from popsr._exact._native import run_op
+from popsr._exact._program import GraphOps, OpRecord, as_numpy, is_float
+from popsr._fields import Numbers
+from popsr.errors import SessionError, UnsupportedError
+from popsr.ir import Ir
+from popsr.op import Op
+from popsr.ops._exact import COLLECTIVES, MEANINGS, Exact, Value
+
+__all__ = ["ExactRun", "run_exact"]
+
+Observe = Callable[[Op, list[list[Value | None]]], object]
+Rows = list[Any]
+"""A value for each replica; None where a replica does not run the place."""
+
+
+def run_exact(
+    ir: Ir, given: Mapping[int, Sequence[Value]], draw: int = 0, observe: Observe | None = None
+) -> ExactRun:
+    """Run a program once in exact arithmetic.
+
+    Floats become exact real numbers, integers and bools stay what they are.
+
+    Args:
+        ir: the program.
+        given: for the ids of variables and of tensors that host-loads make a value for each replica: ``Numbers`` for
+            floats, an array for others. Variables that are not given have their initial values.
+        draw: number of the draw, of which the order of numbers depends; draws of values are the caller's.
+        observe: is called after each op with it and the values of its results for each replica, None where a replica
+            did not run it. Values are immutable, and one object where replicas share a value.
+    Returns:
+        The values of variables and of what was stored.
+    Raises:
+        UnsupportedError: an op has no exact meaning; the text names it and its line.
+        SessionError: a stream is loaded whose data is not given.
+    """
+    run = ExactRun(ir, given, draw, observe)
+    run._start()
+    return run
+
+
+class ExactRun:
+    """A program that ran in exact arithmetic.
+
+    Attributes:
+        deepest: the most exps that a value is made of by one another, in fields of the chain.
+    """
+
+    def __init__(
+        self, ir: Ir, given: Mapping[int, Sequence[Value]], draw: int, observe: Observe | None
+    ) -> None:
+        """A program that is about to run."""
+        self._ir, self._given, self._draw, self._observe = ir, given, draw, observe
+        self._replicas = ir.replication_factor
+        lows = [value.low for rows in given.values() for value in rows if isinstance(value, Numbers)]
+        self._low = min(lows, default=0)
+        self.deepest = 0
+        self._graphs: dict[int, GraphOps] = {}
+        self._main = Frame()
+        self._stored: dict[int, Rows] = {}
+        self._constants: dict[int, Value] = {}
+
+    def variable(self, tensor_id: int) -> list[Value]:
+        """The value of a variable on each replica after the run."""
+        return self._main.read(tensor_id, range(self._replicas))
+
+    def output(self, tensor_id: int) -> list[Value | None]:
+        """The value of a tensor of the main graph on each replica, or what went to a stream last, by its id."""
+        return self._main.read(tensor_id, range(self._replicas))
+
+    def stored(self, stream_id: int) -> list[Value | None]:
+        """The value that went to a stream last, on each replica."""
+        return list(self._stored[stream_id])
+
+    def _start(self) -> None:
+        core = self._ir._core
+        for id_ in core.graph_variables(0):
+            self._main.new(id_, self._initial(id_))
+        self._run(0, self._main, tuple(range(self._replicas)))
+
+    def _read_given(self, id_: int) -> Rows:
+        """The values that are given for a tensor; floats among them become exact numbers."""
+        dtype, known = self._ir._core.tensor(id_).dtype, dict[int, Value]()
+        for value in self._given[id_]:
+            if id(value) not in known:
+                array = not isinstance(value, Numbers)
+                known[id(value)] = self._value(np.asarray(value), dtype) if array else value
+        return [known[id(value)] for value in self._given[id_]]
+
+    def _initial(self, id_: int) -> Rows:
+        """Values of a variable: those that are given, or else its own."""
+        if id_ in self._given:
+            return self._read_given(id_)
+        core = self._ir._core
+        info, groups = core.tensor(id_), core.variable(id_).grouping
+        data = core.tensor_data(id_)
+        assert data is not None
+        rows = as_numpy(data, info.dtype).reshape(groups.num_groups, *info.shape)
+        values = [self._value(row, info.dtype) for row in rows]
+        return [values[group] for group in groups.assignment]
+
+    def _value(self, array: Any, dtype: str) -> Value:
+        return Numbers.of(array, self._low) if is_float(dtype) else array
+
+    def _run(self, graph: int, frame: Frame, active: tuple[int, ...]) -> None:
+        """Run a graph on some replicas."""
+        known = self._graphs.get(graph)
+        if known is None:
+            known = self._graphs[graph] = GraphOps(self._ir, graph)
+        for id_ in known.constants:
+            if id_ not in self._constants:
+                info, data = self._ir._core.tensor(id_), self._ir._core.tensor_data(id_)
+                assert data is not None
+                array = as_numpy(data, info.dtype).reshape(info.shape)
+                self._constants[id_] = self._value(array, info.dtype)
+            frame.new(id_, [self._constants[id_]] * self._replicas)
+        for op in known.ops:
+            self._step(op, frame, active)
+
+    def _step(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
+        if op.schema["view"]:
+            self._view(op, frame)
+        elif op.schema["control"] != "none":
+            self._control(op, frame, active)
+        elif "h2d_stream" in op.attributes:
+            self._load(op, frame)
+        elif "d2h_stream" in op.attributes:
+            self._store(op, frame, active)
+        else:
+            self._compute(op, frame, active)
+        if self._observe is not None:
+            self._observe(Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs])
+
+    def _load(self, op: OpRecord, frame: Frame) -> None:
+        id_ = op.outputs[0]
+        if id_ not in self._given:
+            name = self._ir._core.stream(op.attributes["h2d_stream"]).name
+            raise SessionError(f"run_exact: no value for stream '{name}', expected rows for tensor {id_}")
+        frame.new(id_, self._read_given(id_))
+
+    def _store(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
+        stream = op.attributes["d2h_stream"]
+        rows = self._stored.setdefault(stream, [None] * self._replicas)
+        (operand,) = op.inputs
+        assert operand is not None
+        for replica, value in zip(active, frame.read(operand, active), strict=True):
+            rows[replica] = value
+
+    def _view(self, op: OpRecord, frame: Frame) -> None:
+        """Memory of the operands under another name."""
+        places = [frame.place(id_) for id_ in op.inputs if id_ is not None]
+        shapes = [self._ir._core.tensor(id_).shape for id_ in op.inputs if id_ is not None]
+        at, given = 0, []
+        for place, shape in zip(places, shapes, strict=True):
+            size = int(np.prod(shape, dtype=np.int64))
+            given.append(np.arange(at, at + size, dtype=np.int64).reshape(shape))
+            at += size
+        (positions,) = run_op(op.kind.rstrip("_"), op.given_attributes, given)
+        frame.places[op.outputs[0]] = Place.joined(places, positions)
+
+    def _compute(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
+        operands = [
+            [None] * self._replicas if id_ is None else frame.rows(id_, active, self._replicas)
+            for id_ in op.inputs
+        ]
+        results = self._results(op, operands, active)
+        written = {output: input_ for input_, output in op.schema["effects"]}
+        for i, id_ in enumerate(op.outputs):
+            rows = [None if each is None else each[i] for each in results]
+            if i in written and (operand := op.inputs[written[i]]) is not None:
+                frame.places[id_] = frame.place(operand)
+                frame.write(operand, rows, active)
+            else:
+                frame.new(id_, rows)
+
+    def _results(self, op: OpRecord, operands: list[Rows], active: tuple[int, ...]) -> Rows:
+        """For each replica the list of its results."""
+        exact = op.exact(self._ir, self._low, self._draw)
+        if op.kind in COLLECTIVES:
+            rows = self._guarded(op, lambda: COLLECTIVES[op.kind](exact, *operands))
+            return [[row] if r in active else None for r, row in enumerate(rows)]
+        out: Rows = [None] * self._replicas
+        known: dict[tuple[int, ...], list[Value]] = {}
+        for r in active:
+            own = [rows[r] for rows in operands]
+            key = tuple(map(id, own))
+            if key not in known:
+                known[key] = self._guarded(op, lambda own=own: self._local(op, exact, own))
+            out[r] = known[key]
+        return out
+
+    def _local(self, op: OpRecord, exact: Exact, operands: list[Any]) -> list[Value]:
+        """Results of an op on one replica."""
+        floats = any(isinstance(value, Numbers) for value in operands)
+        if not floats and not any(is_float(each.dtype) for each in exact.outputs):
+            return run_op(op.kind, op.given_attributes, operands)
+        if op.kind not in MEANINGS:
+            raise UnsupportedError(f"run_exact: op '{op.kind}' has no exact meaning")
+        found = MEANINGS[op.kind](exact, *operands)
+        return list(found) if isinstance(found, (list, tuple)) else [found]
+
+    def _guarded(self, op: OpRecord, compute: Callable[[], Any]) -> Any:
+        try:
+            return compute()
+        except UnsupportedError as error:
+            place = self._ir._core.location_of(op.id)
+            raise UnsupportedError(f"{error}, in {op.kind} at {place or '?'}") from None
+
+    def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
+        """Run the graphs of a call, loop or conditional."""
+        rows = [None if id_ is None else frame.rows(id_, active, self._replicas) for id_ in op.inputs]
+        modified = {i: frame.place(id_) for i in self._ir._core.op_modified(op.id) if (id_ := op.inputs[i]) is not None}
+        if op.schema["control"] == "conditional":
+            results = self._branches(op, rows, modified, active)
+        elif "graph" in op.attributes and op.schema["control"] == "call":
+            results = self._called(op.attributes["graph"], rows, modified, active)
+        else:
+            results = self._looped(op, rows, modified, active)
+        for id_, values in zip(op.outputs, results, strict=True):
+            frame.new(id_, values)
+
+    def _called(
+        self, graph: int, rows: Sequence[Any], modified: Mapping[int, Place], active: tuple[int, ...]
+    ) -> list[Rows]:
+        """The outputs of a graph; inputs that it may write share memory with the operands."""
+        core, frame = self._ir._core, Frame()
+        for i, (id_, values) in enumerate(zip(core.graph_inputs(graph), rows, strict=True)):
+            if i in modified:
+                frame.places[id_] = modified[i]
+            else:
+                frame.new(id_, list(values))
+        self._run(graph, frame, active)
+        return [frame.rows(id_, active, self._replicas) for id_ in core.graph_outputs(graph)]
+
+    def _looped(
+        self, op: OpRecord, rows: list[Any], modified: Mapping[int, Place], active: tuple[int, ...]
+    ) -> list[Rows]:
+        """The outputs of the last iteration of a loop, or its first inputs."""
+        graph, count = op.attributes["graph"], op.attributes.get("count")
+        carried: list[Rows] = list(rows[: len(self._ir._core.graph_outputs(graph))])
+        most = op.attributes.get("max_iterations")
+        for iteration in itertools.count():
+            if iteration == count or (count is None and not any(carried[0][r].any() for r in active)):
+                return carried
+            if most is not None and iteration >= most:
+                raise UnsupportedError(f"run_exact: loop goes on after {most} iterations")
+            carried = self._called(graph, [*carried, *rows[len(carried) :]], modified, active)
+        raise AssertionError
+
+    def _branches(
+        self, op: OpRecord, rows: list[Any], modified: Mapping[int, Place], active: tuple[int, ...]
+    ) -> list[Rows]:
+        """The outputs of the branch that each replica runs."""
+        core, at = self._ir._core, 1
+        results: list[Rows] = [[None] * self._replicas for _ in op.outputs]
+        for name, holds in (("then_branch", True), ("else_branch", False)):
+            graph = op.attributes[name]
+            size = len(core.graph_inputs(graph))
+            here = tuple(r for r in active if bool(rows[0][r].any()) == holds)
+            if here:
+                own = {i - at: place for i, place in modified.items() if at <= i < at + size}
+                for out, values in zip(results, self._called(graph, rows[at : at + size], own, here), strict=True):
+                    for r in here:
+                        out[r] = values[r]
+            at += size
+        return results

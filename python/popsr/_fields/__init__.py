@@ -1,0 +1,5 @@
+"""Exact real numbers, as residues in a chain of prime fields: of what ``popsr.prove`` compares steps with."""
+
+from popsr._fields.numbers import Array, Numbers, same, select
+
+__all__ = ["Array", "Numbers", "same", "select"]

@@ -1,0 +1,180 @@
+"""Arithmetic and order, element by element."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from popsr._fields import Array, Numbers, same, select
+from popsr.errors import UnsupportedError
+from popsr.ops._exact.registry import Exact, exact
+
+__all__ = ["defined", "larger", "order_sign", "smaller"]
+
+
+def defined(*numbers: Numbers) -> None:
+    """Refuse to compare what is undefined: the outcome would hide it.
+
+    Raises:
+        UnsupportedError: an element is undefined.
+    """
+    if any(t.is_undefined().any() for t in numbers):
+        raise UnsupportedError("an undefined number is compared")
+
+
+def larger(op: Exact, a: Numbers, b: Numbers) -> Numbers:
+    """The greater of two numbers; undefined where one is."""
+    return select(b.above(a, op.draw) | b.is_undefined(), b, a)
+
+
+def smaller(op: Exact, a: Numbers, b: Numbers) -> Numbers:
+    """The less of two numbers; undefined where one is."""
+    return select(a.above(b, op.draw) | b.is_undefined(), b, a)
+
+
+def order_sign(op: Exact, t: Numbers) -> tuple[Array, Array]:
+    """Where numbers are above 0, and below."""
+    defined(t)
+    zero = op.number(0)
+    return t.above(zero, op.draw), zero.above(t, op.draw)
+
+
+@exact("add", "add_")
+def add(_: Exact, a: Numbers, b: Numbers) -> Numbers:
+    return a + b
+
+
+@exact("sub")
+def sub(_: Exact, a: Numbers, b: Numbers) -> Numbers:
+    return a - b
+
+
+@exact("mul")
+def mul(_: Exact, a: Numbers, b: Numbers) -> Numbers:
+    return a * b
+
+
+@exact("div")
+def div(_: Exact, a: Numbers, b: Numbers) -> Numbers:
+    return a / b
+
+
+@exact("negate")
+def negate(_: Exact, t: Numbers) -> Numbers:
+    return -t
+
+
+@exact("reciprocal")
+def reciprocal(_: Exact, t: Numbers) -> Numbers:
+    return t.inverse()
+
+
+@exact("square")
+def square(_: Exact, t: Numbers) -> Numbers:
+    return t * t
+
+
+@exact("scale")
+def scale(op: Exact, t: Numbers) -> Numbers:
+    return t * op.number(op["factor"])
+
+
+@exact("scaled_add", "scaled_add_")
+def scaled_add(
+    op: Exact, x: Numbers, y: Numbers, a: Numbers | None = None, b: Numbers | None = None
+) -> Numbers:
+    first = op.number(op["a"]) if a is None else a.reshape(())
+    second = op.number(op["b"]) if b is None else b.reshape(())
+    return x * first + y * second
+
+
+@exact("maximum")
+def maximum(op: Exact, *ts: Numbers) -> Numbers:
+    return functools.reduce(functools.partial(larger, op), ts).broadcast_to(op.shape)
+
+
+@exact("minimum")
+def minimum(op: Exact, *ts: Numbers) -> Numbers:
+    return functools.reduce(functools.partial(smaller, op), ts).broadcast_to(op.shape)
+
+
+@exact("clip")
+def clip(op: Exact, t: Numbers) -> Numbers:
+    return smaller(op, larger(op, t, op.number(op["min"])), op.number(op["max"]))
+
+
+@exact("relu", "relu_")
+def relu(op: Exact, t: Numbers) -> Numbers:
+    return larger(op, t, op.number(0))
+
+
+@exact("abs")
+def absolute(op: Exact, t: Numbers) -> Numbers:
+    return larger(op, t, -t)
+
+
+@exact("sign")
+def sign(op: Exact, t: Numbers) -> Numbers:
+    above, below = order_sign(op, t)
+    return Numbers.of(above.astype(np.int64) - below.astype(np.int64), op.low)
+
+
+@exact("copysign")
+def copysign(op: Exact, t: Numbers, sign: Numbers) -> Numbers:
+    size, (_, below) = absolute(op, t), order_sign(op, sign)
+    return select(below, -size, size)
+
+
+def _comparison(name: str, rule: Callable[[Exact, Numbers, Numbers], Array]) -> None:
+    def compare(op: Exact, a: Numbers, b: Numbers) -> Array:
+        defined(a, b)
+        return rule(op, a, b)
+
+    exact(name)(compare)
+
+
+_comparison("equal", lambda _, a, b: same(a, b))
+_comparison("not_equal", lambda _, a, b: ~same(a, b))
+_comparison("greater", lambda op, a, b: a.above(b, op.draw))
+_comparison("less", lambda op, a, b: b.above(a, op.draw))
+_comparison("greater_equal", lambda op, a, b: ~b.above(a, op.draw))
+_comparison("less_equal", lambda op, a, b: ~a.above(b, op.draw))
+
+
+@exact("isnan", "isinf", "isfinite")
+def classified(op: Exact, t: Numbers) -> Array:
+    defined(t)
+    infinite = np.zeros(t.shape, bool) if t.huge is None else np.isinf(t.huge)
+    return {"isnan": np.zeros(t.shape, bool), "isinf": infinite, "isfinite": ~infinite}[op.kind]
+
+
+@exact("where")
+def where(_: Exact, condition: Array, a: Numbers, b: Numbers) -> Numbers:
+    return select(condition, a, b)
+
+
+@exact("equal_mask")
+def equal_mask(op: Exact, a: Numbers, b: Numbers) -> Numbers:
+    defined(a, b)
+    return Numbers.of(same(a, b), op.low)
+
+
+@exact("relu_grad")
+def relu_grad(op: Exact, t: Numbers, dy: Numbers) -> Numbers:
+    above, _ = order_sign(op, t)
+    return select(above, dy, op.number(0))
+
+
+@exact("abs_grad")
+def abs_grad(op: Exact, t: Numbers, dy: Numbers) -> Numbers:
+    above, below = order_sign(op, t)
+    return select(above, dy, select(below, -dy, op.number(0)))
+
+
+@exact("clip_grad")
+def clip_grad(op: Exact, y: Numbers, dy: Numbers) -> Numbers:
+    defined(y)
+    at_bound = same(y, op.number(op["min"])) | same(y, op.number(op["max"]))
+    return select(at_bound, op.number(0), dy)

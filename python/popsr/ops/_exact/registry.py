@@ -1,0 +1,84 @@
+"""The exact meanings of ops: functions of exact numbers, and of arrays of integers and bools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from popsr._fields import Array, Numbers
+from popsr._records import TensorInfo
+
+__all__ = ["COLLECTIVES", "MEANINGS", "Exact", "Value", "collective", "exact"]
+
+Value = Numbers | Array
+"""Exact numbers for floats, arrays for everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """An op as its exact meaning sees it.
+
+    Attributes:
+        kind: its name.
+        attributes: attributes by name; those that are absent are None.
+        inputs: its operands; None where an optional one is absent.
+        outputs: its results.
+        low: first field of constants.
+        draw: number of the draw, which the order of numbers depends on.
+        run: its own kernel, on arrays that may be of other dtypes than its operands.
+    """
+
+    kind: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[TensorInfo | None, ...]
+    outputs: tuple[TensorInfo, ...]
+    low: int
+    draw: int
+    run: Callable[..., list[Array]]
+
+    def __getitem__(self, name: str) -> Any:
+        """An attribute; None where it is absent."""
+        return self.attributes.get(name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first result."""
+        return self.outputs[0].shape
+
+    def number(self, value: float) -> Numbers:
+        """A number without axes."""
+        return Numbers.of(np.asarray(value, np.float64), self.low)
+
+    def full(self, value: float) -> Numbers:
+        """The number in the shape of the first result."""
+        return self.number(value).broadcast_to(self.shape)
+
+
+Meaning = Callable[..., Any]
+MEANINGS: dict[str, Meaning] = {}
+"""By name: a function of the op and its operands on one replica, which returns its result, or a list of results."""
+COLLECTIVES: dict[str, Meaning] = {}
+"""By name: a function of the op and the lists of its operands on all replicas, None where one does not run the op."""
+
+
+def exact(*names: str) -> Callable[[Meaning], Meaning]:
+    """Register the meaning of ops."""
+
+    def add(meaning: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, meaning))
+        return meaning
+
+    return add
+
+
+def collective(*names: str) -> Callable[[Meaning], Meaning]:
+    """Register the meaning of ops that exchange values between replicas."""
+
+    def add(meaning: Meaning) -> Meaning:
+        COLLECTIVES.update(dict.fromkeys(names, meaning))
+        return meaning
+
+    return add
