@@ -255,9 +255,9 @@ def mutations(program: Program) -> list[Mutation]:
 def constants(eqn: Any, on_one: Any) -> Iterator[str]:
     """Scalars that have another value on one device; a mutant has that value."""
     for index, (a, b) in enumerate(zip(eqn.invars, on_one.invars, strict=True)):
-        if hasattr(a, "val") and hasattr(b, "val") and np.ndim(a.val) == np.ndim(b.val) == 0:
-            if not np.array_equal(a.val, b.val, equal_nan=np.asarray(a.val).dtype.kind == "f"):
-                yield f"constant {index} {float(b.val)!r}"
+        scalars = hasattr(a, "val") and hasattr(b, "val") and np.ndim(a.val) == np.ndim(b.val) == 0
+        if scalars and a.val != b.val and not np.isnan(a.val):
+            yield f"constant {index} {float(b.val)!r}"
 
 
 def line_of(eqn: Any) -> str:
