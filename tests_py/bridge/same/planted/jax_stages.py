@@ -170,6 +170,65 @@ def capacity(bug: str = "") -> Program:
     return Program(step, args, {"expert": 4}, (specs, cut, cut, cut), (specs, P()))
 
 
+def experts_by_data(bug: str = "") -> Program:
+    """Experts on one axis, copies of them on the other: gradients of experts are means over copies alone."""
+
+    def loss_of(p: Any, x: Any, y: Any) -> Any:
+        rows = lax.all_gather(x, "expert", tiled=True)
+        gates = jax.nn.softmax(rows @ p["router"])
+        local = p["w"].shape[0]
+        mine = lax.dynamic_slice_in_dim(gates, lax.axis_index("expert") * local, local, 1)
+        out = jnp.einsum("re,erd->rd", mine, jnp.tanh(jnp.einsum("rd,edf->erf", rows, p["w"])))
+        out = lax.psum_scatter(out, "expert", tiled=True)
+        return ((x + out - y) ** 2).mean()
+
+    def step(p: Any, x: Any, y: Any) -> Any:
+        loss, g = jax.value_and_grad(loss_of)(p, x, y)
+        over = ("copy", "expert") if bug == "experts over all ranks" else "copy"
+        g["w"] = lax.pmean(g["w"], over) / (
+            1 if bug == "experts over all ranks" else size_of("expert")
+        )  # wrong: experts over all ranks
+        router = lax.pmean(g["router"], ("copy", "expert"))
+        if bug == "router over copies":
+            router = lax.psum(lax.pmean(g["router"], "copy"), "expert")  # wrong: router over copies
+        return sgd(p, {"w": g["w"], "router": router}), lax.pmean(loss, ("copy", "expert"))
+
+    specs = {"router": P(), "w": P("expert")}
+    cut = P(("copy", "expert"))
+    args = (draw(23, router=(3, 4), w=(4, 3, 3)), *draw(24, x=(8, 3), y=(8, 3)).values())
+    return Program(step, args, {"copy": 2, "expert": 2}, (specs, cut, cut), (specs, P()))
+
+
+def pipeline_by_data(bug: str = "") -> Program:
+    """Two stages, each on two data-parallel ranks."""
+
+    def loss_of(p: Any, x: Any, y: Any) -> Any:
+        n, rank = size_of("pipe"), lax.axis_index("pipe")
+        h, total = jnp.zeros(x.shape[1:]), jnp.zeros(())
+        for tick in range(len(x) + n - 1):
+            h = jnp.where(rank == 0, x[min(tick, len(x) - 1)], h)
+            for i in range(p["w"].shape[0]):
+                h = h + jnp.tanh(h @ p["w"][i])
+            if tick >= n - 1:
+                total = total + jnp.where(rank == n - 1, ((h - y[tick - n + 1]) ** 2).mean(), 0.0)
+            h = lax.ppermute(h, "pipe", [(i, i + 1) for i in range(n - 1)]) if n > 1 else h
+        return total / len(x)
+
+    def step(p: Any, x: Any, y: Any) -> Any:
+        loss, g = jax.value_and_grad(loss_of)(p, x, y)
+        total = lax.psum if bug == "sum over data" else lax.pmean
+        g = jax.tree.map(lambda t: total(t, "data"), g)  # wrong: sum over data
+        everywhere = lax.pmean(loss, ("data", "pipe")) if bug == "loss as a mean of stages" else None
+        loss = (
+            lax.pmean(lax.psum(loss, "pipe"), "data") if everywhere is None else everywhere
+        )  # wrong: loss as a mean of stages
+        return sgd(p, g), loss
+
+    cut = P(None, "data")
+    args = (draw(25, w=(4, 3, 3)), *draw(26, x=(2, 4, 3), y=(2, 4, 3)).values())
+    return Program(step, args, {"data": 2, "pipe": 2}, ({"w": P("pipe")}, cut, cut), ({"w": P("pipe")}, P()))
+
+
 STEPS = (
     Right(
         "pipeline",
@@ -209,6 +268,22 @@ STEPS = (
             Bug("capacity of local rows", "router and auxiliary loss", "*"),
             Bug("experts from 0", "router and auxiliary loss", "*"),
             Bug("kept rows as a mean", "router and auxiliary loss", "*"),
+        ),
+    ),
+    Right(
+        "experts by data",
+        experts_by_data,
+        (
+            Bug("experts over all ranks", "router and auxiliary loss", "p.w"),
+            Bug("router over copies", "router and auxiliary loss", "p.router"),
+        ),
+    ),
+    Right(
+        "pipeline by data",
+        pipeline_by_data,
+        (
+            Bug("sum over data", "mean versus sum", "p.*"),
+            Bug("loss as a mean of stages", "neighbours and stages", "loss"),
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tests_py.bridge.same.planted import jax_data, jax_sequence, jax_shards, jax_stages, jax_tensor
+from tests_py.bridge.same.planted import jax_data, jax_more, jax_sequence, jax_shards, jax_stages, jax_tensor
 from tests_py.bridge.same.planted.cases import Bug, Kind, Right
 
 __all__ = ["BUGS", "BY_NAME", "ONE_OF_EACH_KIND", "STEPS"]
@@ -15,6 +15,7 @@ STEPS: tuple[Right, ...] = (
     *jax_sequence.STEPS,
     *jax_stages.STEPS,
     *jax_shards.STEPS,
+    *jax_more.STEPS,
 )
 BY_NAME = {right.name: right for right in STEPS}
 BUGS: tuple[tuple[Right, Bug], ...] = tuple((right, bug) for right in STEPS for bug in right.bugs)
