@@ -256,7 +256,7 @@ class Numbers:
     def keys(self, draw: int) -> tuple[Array, Array, Array]:
         """Infinite part, size and residue, in which order numbers are sorted."""
         if self._keys is None or self._keys[0] != draw:
-            top = np.ascontiguousarray(self.residues[-1])
+            top = np.ascontiguousarray(self.residues[-1]).reshape(self.shape)  # it makes one axis of none
             sizes = CHAIN.order_keys(TOP, _key(f"order {draw}"), top)
             self._keys = draw, (_of_shape(self.huge, self.shape), sizes, top)
         return self._keys[1]
@@ -290,7 +290,8 @@ class Numbers:
 
     def small(self) -> Array:
         """Values of small fractions as floats; NaN where a number is none."""
-        numerator, denominator = CHAIN.small_fractions(TOP, np.ascontiguousarray(self.residues[-1]))
+        top = np.ascontiguousarray(self.residues[-1]).reshape(self.shape)
+        numerator, denominator = CHAIN.small_fractions(TOP, top)
         values = np.where(denominator == 0, np.nan, numerator / np.maximum(denominator, 1))
         return values if self.huge is None else np.where(self.huge == 0, values, np.nan)
 

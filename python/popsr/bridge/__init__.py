@@ -22,7 +22,7 @@ from popsr.bridge._arguments import Argument, Result
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge._proof import Cause, Proof, ProvedValue, SourceLine
 from popsr.bridge._prove import prove
-from popsr.bridge._same import Sameness, SameValue
+from popsr.bridge._same import Place, Sameness, SameValue
 from popsr.bridge._step import BridgedStep
 from popsr.errors import UnsupportedOpsError
 
@@ -31,6 +31,7 @@ __all__ = [
     "BridgedStep",
     "Cause",
     "Gap",
+    "Place",
     "Proof",
     "ProvedValue",
     "Result",

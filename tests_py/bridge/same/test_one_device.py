@@ -24,7 +24,7 @@ from tests_py.bridge.same.transformer import BATCH, OPTIONS, PARAMS, WRONG, Line
 
 W = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
 X = np.arange(32, dtype=np.float32).reshape(8, 4) / 8
-ENGINES = [pytest.param(False, id="float64")]
+ENGINES = [pytest.param(True, id="exact"), pytest.param(False, id="float64")]
 
 
 def beside(step: Any, *args: Any, exact: bool, like: Any = "one device", **options: Any) -> Proof:
@@ -66,6 +66,29 @@ SPARED = {
     "mean of partial outputs": set[str](),
     "sum over the batch of a replica": set[str](),
 }
+
+
+# The line that is named, and what is said of it. Code of a backward pass is at the call of its function.
+PLACES = {
+    "sum of means": ("lines.of_gradients(g, ", "2 times the value of one device"),
+    "scaled by the heads of a replica": ("/ np.sqrt(WIDTH // heads)", "another one"),
+    "no sum in the backward pass": ("(copy(a) if lines.copied else a)", "the sum over model is missing"),
+    "sum in both passes": ("h = h + reduce(jax.nn.gelu(", "4 times the value of one device"),
+    "mean of partial outputs": ("return lines.of_outputs(t, ", "1/2 times the value of one device"),
+    "sum over the batch of a replica": ("lines.of_gradients(g, ", "1/2 times the value of one device"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_line_is_named(name: str) -> None:
+    proof = beside(step_of(WRONG[name]), PARAMS, *BATCH, exact=True, **OPTIONS)
+    place = same(proof).place
+    assert place is not None
+    assert place.location.rpartition(":")[0].endswith("transformer.py")
+    line, text = PLACES[name]
+    assert line in place.source
+    assert text in place.text
+    assert any(f"otherwise than one device from {place}" in each for each in proof.problems)
 
 
 @pytest.mark.parametrize("exact", ENGINES)

@@ -1,6 +1,6 @@
 """The same training as on one device: a step beside itself on a mesh of ones, or beside a reference."""
 
 from popsr.bridge._same._compare import ONE_DEVICE, sameness_of
-from popsr.bridge._same._values import HEADER, Sameness, SameValue, cells
+from popsr.bridge._same._values import HEADER, Place, Sameness, SameValue, cells
 
-__all__ = ["HEADER", "ONE_DEVICE", "SameValue", "Sameness", "cells", "sameness_of"]
+__all__ = ["HEADER", "ONE_DEVICE", "Place", "SameValue", "Sameness", "cells", "sameness_of"]

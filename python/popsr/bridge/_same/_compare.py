@@ -12,9 +12,11 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Reading, Step
 from popsr.bridge._paths import names_of_paths
 from popsr.bridge._same._draws import constant_integers, is_float
+from popsr.bridge._same._exact import Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
-from popsr.bridge._same._values import Sameness, SameValue
+from popsr.bridge._same._place import place_of
+from popsr.bridge._same._values import Place, Sameness, SameValue
 from popsr.errors import ArgumentTypeError, Error, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -22,7 +24,7 @@ __all__ = ["ONE_DEVICE", "sameness_of"]
 ONE_DEVICE = "one device"
 
 
-def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:  # noqa: ARG001
+def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
     """Compare a step with itself on one device, or with a reference.
 
     Args:
@@ -46,14 +48,28 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:  # noqa: ARG
             f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX"
         )
     name = ONE_DEVICE if isinstance(like, str) else "the reference"
-    engine: Literal["exact", "float64"] = "float64"
+    engine: Literal["exact", "float64"] = "exact" if exact else "float64"
     try:
-        pair = pair_of(*_read(step, like, wide=True))
+        pair = pair_of(*_read(step, like, wide=not exact))
         _require_ops(pair)
-        values = _in_order(pair, compared_in_float64(pair))
+        if not exact:
+            values = _in_order(pair, compared_in_float64(pair))
+            return Sameness(name, engine, values, STEPS, (*_notes(step, pair),))
+        exactly = Exactly(pair)
+        values = _in_order(pair, exactly.compare())
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    return Sameness(name, engine, values, STEPS, tuple(_notes(step, pair)))
+    return Sameness(
+        name, engine, values, STEPS, (*_notes(step, pair), *exactly.notes), _place(exactly, values)
+    )
+
+
+def _place(exactly: Exactly, values: Iterable[SameValue]) -> Place | None:
+    """Where values leave those of one device, on the first draw on which one does."""
+    if exactly.witness is None:
+        return None
+    draw, inputs = exactly.witness
+    return place_of(exactly.pair, [each.path for each in values if each.verdict == "differs"], draw, inputs)
 
 
 def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:

@@ -6,14 +6,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr._text.summary import Judged, Summary, line
 from popsr.bridge._paths import names_of_paths
 
-__all__ = ["SameValue", "Sameness", "Verdict"]
+__all__ = ["Place", "SameValue", "Sameness", "Verdict"]
 
 Verdict = Literal["same", "differs", "unknown"]
 _ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program from which a step computes something else than one device.
+
+    Attributes:
+        location: ``file:line`` of it.
+        source: the line.
+        text: what is otherwise there.
+    """
+
+    location: str
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_place(self.location)}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,7 @@ class Sameness(Judged):
         values: states and results, in the order of the step.
         steps: number of steps on each draw.
         notes: what the verdict rests on.
+        place: the line from which the step computes something else, where it is found; by exact arithmetic alone.
     """
 
     like: str
@@ -74,6 +94,7 @@ class Sameness(Judged):
     values: tuple[SameValue, ...]
     steps: int
     notes: tuple[str, ...] = ()
+    place: Place | None = None
 
     @property
     def ok(self) -> bool:
@@ -111,6 +132,8 @@ class Sameness(Judged):
         names = names_of_paths([each.path for each in differing])
         by = f"{most.path} {most.reason}" if len(differing) > 1 else most.reason
         yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
+        if self.place is not None:
+            yield f"otherwise than {self.like} from {self.place}"
 
     def _gaps(self) -> Iterable[str]:
         reasons: dict[str, list[str]] = {}

@@ -1,0 +1,249 @@
+"""A step beside its reference in exact arithmetic: equal functions are equal at every random point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from popsr._exact import ExactRun, run_exact
+from popsr._fields import Numbers, same
+from popsr._program.location import short_place
+from popsr.bridge._arguments import Argument, Result, Step
+from popsr.bridge._same._draws import is_float, kept
+from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError
+from popsr.bridge._same._values import SameValue, Verdict
+from popsr.errors import UnsupportedError
+from popsr.op import Op
+
+__all__ = ["Exactly"]
+
+_DRAWS, _MOST_DRAWS = 2, 8
+Value = Any
+"""Exact numbers of floats, arrays of others."""
+
+
+class Exactly:
+    """A step and its reference in exact arithmetic, draw by draw.
+
+    Args:
+        pair: the two.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        """Before the first draw."""
+        self.pair = pair
+        self._found = {each.path: _Found(each) for each in pair.compared}
+        self._sides = Sides(pair.one)
+        self.witness: tuple[int, dict[str, Value]] | None = None
+        """Number of the first draw on which a value differs, and global values before that step."""
+
+    def compare(self) -> list[SameValue]:
+        """The verdict of each state and result.
+
+        Draws go on until both sides of all comparisons that depend on floats were taken.
+
+        Raises:
+            UnknownError: an op has no exact meaning.
+        """
+        for draw in range(_MOST_DRAWS):
+            if draw >= _DRAWS and (
+                not self._sides.unseen or all(each.differs for each in self._found.values())
+            ):
+                break
+            self._draw(draw)
+        return [each.value() for each in self._found.values()]
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Comparisons of which one side was never taken."""
+        unseen = self._sides.unseen
+        if unseen:
+            places = [*dict.fromkeys(map(short_place, unseen))]
+            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+            yield f"one side only of comparisons was drawn at {', '.join(places[:3])}{more}"
+
+    def _draw(self, draw: int) -> None:
+        carried: dict[str, Value] = {}
+        for step in range(STEPS):
+            inputs = {each.path: _drawn(each, draw, step) for each in self.pair.arguments} | carried
+            one = ran(self.pair.one, given_of_one(self.pair, inputs), draw, self._sides.observe)
+            many = ran(self.pair.many, given_of_many(self.pair, inputs), draw)
+            for each in self._found.values():
+                each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
+            if self.witness is None and any(each.differs for each in self._found.values()):
+                self.witness = draw, inputs
+            carried = {
+                each.path: value_of(one, each.one)[0] for each in self.pair.states if not is_float(each)
+            }
+
+
+def _drawn(both: Both, draw: int, step: int) -> Value:
+    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw) if is_float(both) else kept(both)
+
+
+def given_of_one(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
+    """Values by number of the tensor that holds them, for a program of one replica."""
+    return {_tensor(each.one): [inputs[each.path]] for each in pair.arguments}
+
+
+def given_of_many(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
+    """Values of replicas, cut as they hold them: equal parts are one object."""
+    return {
+        _tensor(each.many): parts_of(each, inputs[each.path], pair.many.ir.replication_factor)
+        for each in pair.arguments
+    }
+
+
+def parts_of(both: Both, whole: Value, replicas: int) -> list[Value]:
+    """What each replica has of an array."""
+    known: dict[tuple[tuple[object, object], ...], Value] = {}
+    found = []
+    for replica in range(replicas):
+        part = both.whole.part(replica)
+        key = tuple((cut.start, cut.stop) for cut in part)
+        if key not in known:
+            known[key] = whole[part] if part else whole
+        found.append(known[key])
+    return found
+
+
+def _tensor(argument: Argument | Result) -> int:
+    """Number of the variable of a state, or of the tensor that data are loaded into."""
+    assert argument.tensor is not None
+    return argument.tensor._id
+
+
+def ran(step: Step, given: Mapping[int, list[Value]], draw: int, observe: Any = None) -> ExactRun:
+    """One step.
+
+    Raises:
+        UnknownError: an op has no exact meaning.
+    """
+    try:
+        return run_exact(step.ir, given, draw, observe)
+    except UnsupportedError as error:
+        text = str(error).removeprefix("run_exact: ")
+        raise UnknownError(f"{text}; exact=False compares in float64") from error
+
+
+def value_of(run: ExactRun, each: Argument | Result) -> list[Value]:
+    """The new value of a state, or a result, on each replica."""
+    if isinstance(each, Argument):
+        return run.variable(_tensor(each))
+    assert each.stream is not None
+    return run.stored(each.stream._id)
+
+
+@dataclass
+class _Found:
+    """A value over all draws."""
+
+    both: Both
+    verdicts: list[Verdict] = field(default_factory=list)
+    elements: int = 0
+    replicas: set[int] = field(default_factory=set)
+    step: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """True if it differed once."""
+        return "differs" in self.verdicts
+
+    def add(self, step: int, rows: list[Value], one: Value) -> None:
+        """Compare the value of all replicas after a step."""
+        parts = parts_of(self.both, one, len(rows))
+        known: dict[tuple[int, int], tuple[int, bool]] = {}
+        verdict: Verdict = "same"
+        for replica, (mine, its) in enumerate(zip(rows, parts, strict=True)):
+            key = id(mine), id(its)
+            if key not in known:
+                known[key] = _apart(mine, its)
+            apart, undefined = known[key]
+            if apart:
+                verdict = "differs"
+                self._differ(replica, apart, step)
+            elif undefined and verdict == "same":
+                verdict = "unknown"
+        self.verdicts.append(verdict)
+
+    def _differ(self, replica: int, apart: int, step: int) -> None:
+        self.replicas.add(replica)
+        self.elements = max(self.elements, apart)
+        self.step = step + 1 if not self.step else min(self.step, step + 1)
+
+    def value(self) -> SameValue:
+        """The verdict: one draw that differs decides, and an undefined value is never the same."""
+        role: Any = self.both.role
+        draws = len(self.verdicts) // STEPS
+        if self.differs:
+            size = int(np.prod(_shape(self.both.many), dtype=np.int64))
+            reason = f"in {self.elements} of {size} elements"
+            return SameValue(
+                self.both.path, role, "differs", reason, tuple(sorted(self.replicas)), draws, None, self.step
+            )
+        if "unknown" in self.verdicts:
+            return SameValue(self.both.path, role, "unknown", "undefined values of one device", (), draws)
+        return SameValue(self.both.path, role, "same", "", (), draws)
+
+
+def _shape(each: Argument | Result) -> tuple[int, ...]:
+    return each.shape if isinstance(each, Argument) else each.tensor.shape
+
+
+def _apart(mine: Value, its: Value) -> tuple[int, bool]:
+    """Number of elements that differ, and whether some are undefined on both sides."""
+    equal = same(mine, its)
+    if not isinstance(mine, Numbers) or not isinstance(its, Numbers):
+        return int(np.sum(~np.broadcast_to(equal, its.shape))), False
+    undefined = mine.is_undefined() & its.is_undefined()
+    return int(np.sum(~equal & ~undefined)), bool(undefined.any())
+
+
+_ORDERED = {"less", "less_equal", "greater", "greater_equal"}
+_CHOOSING = {"minimum", "maximum"}
+
+
+class Sides:
+    """Comparisons of floats of a program, and which of their sides were taken.
+
+    Args:
+        step: the reference.
+    """
+
+    def __init__(self, step: Step) -> None:
+        """Without any run seen."""
+        self._core = step.ir._core
+        self._values: dict[int, Value] = {}
+        self._taken: dict[int, set[bool]] = {}
+
+    @property
+    def unseen(self) -> list[str]:
+        """Places of the comparisons with a side that was not taken."""
+        return [self._core.location_of(op) for op, taken in self._taken.items() if len(taken) < 2]
+
+    def observe(self, op: Op, outputs: list[list[Value]]) -> None:
+        """See an op run."""
+        for tensor, rows in zip(op.outputs, outputs, strict=True):
+            self._values[tensor._id] = rows[0]
+        if op.kind not in _ORDERED | _CHOOSING:
+            return
+        operands = [self._values.get(t._id) for t in op.inputs if t is not None]
+        if not any(isinstance(each, Numbers) and _is_random(each) for each in operands):
+            return
+        [result] = [rows[0] for rows in outputs]
+        taken = result if op.kind in _ORDERED else self._is_first(result, operands[0])
+        if taken is not None:
+            self._taken.setdefault(op.id, set()).update(bool(side) for side in np.unique(taken))
+
+    @staticmethod
+    def _is_first(result: Value, first: Value) -> Any:
+        """True where a minimum or maximum is the first operand."""
+        return same(result, first) if isinstance(first, Numbers) and isinstance(result, Numbers) else None
+
+
+def _is_random(value: Numbers) -> bool:
+    """True if some element is no small fraction: it follows from what was drawn."""
+    return bool(np.isnan(value.small()).any())

@@ -1,0 +1,183 @@
+"""What replicas have of a value of one device: found by value, in exact arithmetic."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from popsr._fields import Numbers
+from popsr.analysis._axes import ReplicaAxes
+
+__all__ = ["ANY", "Form", "Grid", "Known", "size_of", "top"]
+
+_MOST = 4000
+"""Ways to put the parts of a value together that are tried."""
+
+
+class Form(NamedTuple):
+    """What the replicas of a mesh have of a value of one device.
+
+    Attributes:
+        axes: for each axis of the mesh "equal", "sum", "largest", or the dimension along which parts are joined.
+        scale: the factor by which it is larger than the value of one device.
+    """
+
+    axes: tuple[str | int, ...]
+    scale: Fraction
+
+    @property
+    def is_whole(self) -> bool:
+        """True if replicas have the value, or parts of it."""
+        return self.scale == 1 and not any(each in ("sum", "largest") for each in self.axes)
+
+
+def top(value: Any) -> Any:
+    """A value in the last field alone, in which two values of a run are told apart."""
+    return Numbers(value.residues[-1:], value.huge) if isinstance(value, Numbers) else value
+
+
+def _digest(value: Numbers) -> bytes:
+    made = hashlib.blake2b(repr(value.shape).encode(), digest_size=16)
+    made.update(np.ascontiguousarray(value.residues[-1]).tobytes())
+    if value.huge is not None:
+        made.update(np.ascontiguousarray(value.huge).tobytes())
+    return made.digest()
+
+
+ANY = "any"
+"""Origin of a value that may be a multiple of what any op makes on one device, as that of a collective is."""
+
+
+class Known:
+    """Values of one device, also multiplied by sizes of the mesh.
+
+    Args:
+        sizes: replicas along the axes of the mesh.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Without any value."""
+        products = {
+            math.prod(some) for n in range(len(sizes) + 1) for some in itertools.combinations(sizes, n)
+        }
+        self._scales = sorted({Fraction(a, b) for a in products for b in products}, key=size_of)
+        self._found: dict[tuple[bytes, object], Fraction] = {}
+
+    def add(self, value: Any, origin: object) -> None:
+        """One more value of floats, with the kind and line of its op; a multiple of it must be made by such an op."""
+        if not isinstance(value, Numbers) or not value.size:
+            return
+        value = top(value)
+        for scale in self._scales:
+            digest = _digest(value if scale == 1 else value * value.constant(float(scale)))
+            for key in ((digest, origin), (digest, ANY), (digest, None))[: 3 if scale == 1 else 2]:
+                if key not in self._found or size_of(scale) < size_of(self._found[key]):
+                    self._found[key] = scale
+
+    def scale(self, value: Numbers, origin: object) -> Fraction | None:
+        """The factor of a value, first to what the same op makes on one device; None of a value that is none of its."""
+        digest = _digest(value)
+        return self._found.get((digest, origin), self._found.get((digest, None)))
+
+
+def size_of(scale: Fraction) -> float:
+    """How far a factor is from 1."""
+    return abs(math.log(float(scale)))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Replicas along the axes of a mesh.
+
+    Attributes:
+        names: names of the axes.
+        sizes: replicas along each.
+        places: the replica at each place of the mesh.
+        draw: number of the draw, by which numbers are ordered.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    places: Any
+    draw: int
+
+    @classmethod
+    def of(cls, axes: ReplicaAxes | None, replicas: int, draw: int) -> Grid:
+        """The mesh of a step; one axis where it has no names."""
+        sizes: Mapping[str, int] = {"replicas": replicas} if axes is None else axes.sizes
+        shape = tuple(sizes.values())
+        places = np.empty(shape, np.int64)
+        at = zip(*axes.coordinates, strict=True) if axes is not None else zip(range(replicas), strict=True)
+        for replica, place in enumerate(at):
+            places[place] = replica
+        return cls(tuple(sizes), shape, places, draw)
+
+    def form(self, rows: Sequence[Any], known: Known, origin: object) -> Form | None:
+        """What the replicas have of a value of one device; None of nothing that is known.
+
+        Args:
+            rows: the ``top`` of what each has.
+            known: values of one device.
+            origin: kind and line of the op that makes it.
+        """
+        grid = np.empty(self.sizes, object)
+        for place, replica in np.ndenumerate(self.places):
+            grid[place] = rows[replica]
+        for kinds, value in itertools.islice(self._folded(grid), _MOST):
+            scale = known.scale(value, origin)
+            if scale is not None:
+                return Form(kinds, scale)
+        return None
+
+    def _folded(self, grid: Any) -> Iterator[tuple[tuple[str | int, ...], Numbers]]:
+        """The values that parts make, joined, summed or chosen along each axis, the last one first."""
+        if not grid.ndim:
+            yield (), grid[()]
+            return
+        digests: dict[int, bytes] = {}
+
+        def key(value: Numbers) -> bytes:
+            if id(value) not in digests:
+                digests[id(value)] = _digest(value)
+            return digests[id(value)]
+
+        first = grid[..., 0]
+        pairs = ((first[place[:-1]], value) for place, value in np.ndenumerate(grid))
+        if all(a is b or key(a) == key(b) for a, b in pairs):
+            yield from (((*kinds, "equal"), value) for kinds, value in self._folded(first))
+            return
+        rank = grid.reshape(-1)[0].ndim
+        for kind in (*range(rank), "sum", "largest"):
+            made = np.empty(grid.shape[:-1], object)
+            for place in np.ndindex(*made.shape):
+                made[place] = self._together(list(grid[place]), kind)
+            yield from (((*kinds, kind), value) for kinds, value in self._folded(made))
+
+    def _together(self, values: Sequence[Numbers], kind: str | int) -> Numbers:
+        if isinstance(kind, int):
+            return _joined(values, kind)
+        found = values[0]
+        for each in values[1:]:
+            found = found + each if kind == "sum" else _chosen(found.above(each, self.draw), found, each)
+        return found
+
+
+def _chosen(condition: Any, a: Numbers, b: Numbers) -> Numbers:
+    huge = None
+    if a.huge is not None or b.huge is not None:
+        zeros = np.zeros(a.shape)
+        huge = np.where(condition, zeros if a.huge is None else a.huge, zeros if b.huge is None else b.huge)
+    return Numbers(np.where(condition, a.residues, b.residues), huge)
+
+
+def _joined(values: Sequence[Numbers], dimension: int) -> Numbers:
+    order = [dimension, *(axis for axis in range(values[0].ndim) if axis != dimension)]
+    back = [order.index(axis) for axis in range(values[0].ndim)]
+    return Numbers.concat([each.transpose(order) for each in values]).transpose(back)
