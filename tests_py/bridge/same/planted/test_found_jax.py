@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import pytest
 
 pytest.importorskip("jax")
 
-import popsr
 from tests_py.bridge.same.planted.cases import Bug, Program, Right, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
+from tests_py.bridge.same.planted.said_jax import said
 from tests_py.bridge.same.planted.truth_jax import names_of, truth
 
 ENGINES = [pytest.param(False, id="float64")]
@@ -21,20 +20,8 @@ ENGINES = [pytest.param(False, id="float64")]
 
 def verdicts(program: Program, exact: bool) -> tuple[set[str], dict[str, str]]:
     """Names of what differs, and of what is unknown with the reason."""
-    proof = popsr.prove(program.step, *program.args, like="one device", exact=exact, **program.options)
-    same = proof.same
-    assert same is not None
-    found = {name_of(each.path): each for each in same.values}
-    assert {*found} == {*names_of(program)}
-    differing = {name for name, each in found.items() if each.verdict == "differs"}
-    unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
-    assert same.ok == (not differing and not unknown)
-    return differing, unknown
-
-
-def name_of(path: str) -> str:
-    """A state's name in the table."""
-    return "loss" if path.startswith("result") else re.sub(r"\['(\w+)'\]", r".\1", path)
+    verdict = said(program, exact)
+    return {*verdict.differing}, verdict.unknown
 
 
 def ids(pairs: Any) -> list[str]:
