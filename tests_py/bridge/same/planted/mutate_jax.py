@@ -7,8 +7,10 @@ rest as it is. On a mesh of ones every mutant is the right step.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -28,7 +30,8 @@ class Mutation:
     """A change of the equation at a place in the order of the trace.
 
     Attributes:
-        place: of the equation, counted through all nested functions.
+        place: of the equation among those of its primitive, through all nested functions; others come and go with the
+            width of numbers.
         change: what is done, in words.
         primitive: of the equation.
         line: file and line that made the equation.
@@ -50,26 +53,27 @@ def mutant(program: Program, mutation: Mutation) -> Program:
         closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         sizes = {axis: int(lax.psum(1, axis)) for axis in program.mesh}
         if max(sizes.values()) > 1:
-            count = iter(range(10**9))
-            closed = closed.replace(jaxpr=changed(closed.jaxpr, mutation, sizes, count))
+            closed = closed.replace(jaxpr=changed(closed.jaxpr, mutation, sizes, Counter()))
         out = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *leaves)
         return jax.tree.unflatten(jax.tree.structure(shape), out)
 
     return replace(program, step=step)
 
 
-def changed(jaxpr: Any, mutation: Mutation, sizes: dict[str, int], count: Iterator[int]) -> Any:
+def changed(jaxpr: Any, mutation: Mutation, sizes: dict[str, int], count: Counter[str]) -> Any:
     """The function with the equation at the mutation's place changed."""
     eqns = []
     for eqn in jaxpr.eqns:
-        place = next(count)
+        name = eqn.primitive.name
+        here = name == mutation.primitive and count[name] == mutation.place
+        count[name] += 1
         inner = {key: nested(value, mutation, sizes, count) for key, value in eqn.params.items()}
         eqn = eqn.replace(params=inner)
-        eqns.append(change_of(eqn, mutation, sizes) if place == mutation.place else eqn)
+        eqns.append(change_of(eqn, mutation, sizes) if here else eqn)
     return jaxpr.replace(eqns=eqns)
 
 
-def nested(value: Any, mutation: Mutation, sizes: dict[str, int], count: Iterator[int]) -> Any:
+def nested(value: Any, mutation: Mutation, sizes: dict[str, int], count: Counter[str]) -> Any:
     """A parameter of an equation, with the functions in it changed."""
     if isinstance(value, tuple) and any(hasattr(each, "jaxpr") for each in value):
         return tuple(nested(each, mutation, sizes, count) for each in value)
@@ -243,12 +247,14 @@ def mutations(program: Program) -> list[Mutation]:
     sizes = dict(program.mesh)
     alike = [eqn.primitive.name for eqn in many] == [eqn.primitive.name for eqn in one]
     found = []
-    for place, eqn in enumerate(many):
+    count: Counter[str] = Counter()
+    for eqn, other in zip_longest(many, one[: len(many)]):
         name = eqn.primitive.name
         changes: Sequence[str] = list(CHANGES[name](eqn, sizes)) if name in CHANGES else []
         if alike:
-            changes = [*changes, *constants(eqn, one[place])]
-        found += [Mutation(place, change, name, line_of(eqn)) for change in changes]
+            changes = [*changes, *constants(eqn, other)]
+        found += [Mutation(count[name], change, name, line_of(eqn)) for change in changes]
+        count[name] += 1
     return found
 
 
