@@ -38,7 +38,9 @@ class _Compiled:
         self.session = Session(self.ir)
 
     def _load(self, operand: Array) -> Any:
-        self.given.append(h2d_stream(operand.shape, dtype.as_dtype(operand.dtype), f"operand{len(self.given)}"))
+        self.given.append(
+            h2d_stream(operand.shape, dtype.as_dtype(operand.dtype), f"operand{len(self.given)}")
+        )
         return host_load(self.given[-1])
 
     def __call__(self, operands: Sequence[Array]) -> list[Array]:

@@ -49,7 +49,11 @@ class OpRecord:
             tensor = ir._core.tensor
             inputs = tuple(None if id_ is None else tensor(id_) for id_ in self.inputs)
             outputs: tuple[TensorInfo, ...] = tuple(tensor(id_) for id_ in self.outputs)
-            self._exact.append(Exact(self.kind, self.attributes, inputs, outputs, low, draw, self._run))
+            self._exact.append(
+                Exact(
+                    self.kind, self.attributes, inputs, outputs, ir.replication_factor, low, draw, self._run
+                )
+            )
         return self._exact[0]
 
     def _run(

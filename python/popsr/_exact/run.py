@@ -15,7 +15,7 @@ from popsr._fields import Numbers
 from popsr.errors import SessionError, UnsupportedError
 from popsr.ir import Ir
 from popsr.op import Op
-from popsr.ops._exact import COLLECTIVES, MEANINGS, Exact, Value
+from popsr.ops._exact import COLLECTIVES, MEANINGS, WITHOUT, Exact, Value
 
 __all__ = ["ExactRun", "run_exact"]
 
@@ -53,7 +53,10 @@ class ExactRun:
     """A program that ran in exact arithmetic.
 
     Attributes:
-        deepest: the most exps that a value is made of by one another, in fields of the chain.
+        deepest: the number of exps in each other that a value came to. As many as there are fields beyond the first
+            follow the laws of exp; further ones are random functions.
+        decided: for each op that compared numbers whether it found some to hold, and some not to hold. An outcome that
+            is missing in all draws was not tested.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class ExactRun:
         lows = [value.low for rows in given.values() for value in rows if isinstance(value, Numbers)]
         self._low = min(lows, default=0)
         self.deepest = 0
+        self.decided: dict[int, tuple[bool, bool]] = {}
         self._graphs: dict[int, GraphOps] = {}
         self._main = Frame()
         self._stored: dict[int, Rows] = {}
@@ -139,7 +143,9 @@ class ExactRun:
         else:
             self._compute(op, frame, active)
         if self._observe is not None:
-            self._observe(Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs])
+            self._observe(
+                Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
+            )
 
     def _load(self, op: OpRecord, frame: Frame) -> None:
         id_ = op.outputs[0]
@@ -186,6 +192,8 @@ class ExactRun:
     def _results(self, op: OpRecord, operands: list[Rows], active: tuple[int, ...]) -> Rows:
         """For each replica the list of its results."""
         exact = op.exact(self._ir, self._low, self._draw)
+        if op.kind in WITHOUT:
+            self._guarded(op, lambda: self._refuse(WITHOUT[op.kind]))
         if op.kind in COLLECTIVES:
             rows = self._guarded(op, lambda: COLLECTIVES[op.kind](exact, *operands))
             return [[row] if r in active else None for r, row in enumerate(rows)]
@@ -196,30 +204,50 @@ class ExactRun:
             key = tuple(map(id, own))
             if key not in known:
                 known[key] = self._guarded(op, lambda own=own: self._local(op, exact, own))
+                self._note(op, own, known[key])
             out[r] = known[key]
         return out
+
+    def _note(self, op: OpRecord, operands: list[Any], results: list[Value]) -> None:
+        """Keep how deep exps are, and outcomes of comparisons."""
+        for value in results:
+            if isinstance(value, Numbers):
+                self.deepest = max(self.deepest, value.low - self._low)
+            elif value.dtype == bool and any(isinstance(each, Numbers) for each in operands):
+                holds, fails = self.decided.get(op.id, (False, False))
+                self.decided[op.id] = holds or bool(value.any()), fails or not bool(value.all())
 
     def _local(self, op: OpRecord, exact: Exact, operands: list[Any]) -> list[Value]:
         """Results of an op on one replica."""
         floats = any(isinstance(value, Numbers) for value in operands)
-        if not floats and not any(is_float(each.dtype) for each in exact.outputs):
-            return run_op(op.kind, op.given_attributes, operands)
-        if op.kind not in MEANINGS:
-            raise UnsupportedError(f"run_exact: op '{op.kind}' has no exact meaning")
-        found = MEANINGS[op.kind](exact, *operands)
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        makes_floats = any(is_float(each.dtype) for each in exact.outputs)
+        if op.kind in MEANINGS and (floats or makes_floats):
+            found = MEANINGS[op.kind](exact, *operands)
+            return list(found) if isinstance(found, (list, tuple)) else [found]
+        if floats:
+            self._refuse("none is written")
+        arrays = run_op(op.kind, op.given_attributes, operands)
+        return [self._value(array, of.dtype) for array, of in zip(arrays, exact.outputs, strict=True)]
+
+    @staticmethod
+    def _refuse(reason: str) -> None:
+        raise UnsupportedError(f"run_exact: an op has no exact meaning, {reason}")
 
     def _guarded(self, op: OpRecord, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except UnsupportedError as error:
             place = self._ir._core.location_of(op.id)
-            raise UnsupportedError(f"{error}, in {op.kind} at {place or '?'}") from None
+            raise UnsupportedError(f"{error}, got op '{op.kind}' at {place or '?'}") from None
 
     def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
         """Run the graphs of a call, loop or conditional."""
         rows = [None if id_ is None else frame.rows(id_, active, self._replicas) for id_ in op.inputs]
-        modified = {i: frame.place(id_) for i in self._ir._core.op_modified(op.id) if (id_ := op.inputs[i]) is not None}
+        modified = {
+            i: frame.place(id_)
+            for i in self._ir._core.op_modified(op.id)
+            if (id_ := op.inputs[i]) is not None
+        }
         if op.schema["control"] == "conditional":
             results = self._branches(op, rows, modified, active)
         elif "graph" in op.attributes and op.schema["control"] == "call":
@@ -269,7 +297,9 @@ class ExactRun:
             here = tuple(r for r in active if bool(rows[0][r].any()) == holds)
             if here:
                 own = {i - at: place for i, place in modified.items() if at <= i < at + size}
-                for out, values in zip(results, self._called(graph, rows[at : at + size], own, here), strict=True):
+                for out, values in zip(
+                    results, self._called(graph, rows[at : at + size], own, here), strict=True
+                ):
                     for r in here:
                         out[r] = values[r]
             at += size

@@ -75,8 +75,6 @@ def lifted(values: Array, primes: tuple[int, ...]) -> NDArray[np.uint64]:
         numbers = [Fraction(int(v)) for v in unique]
     else:
         numbers = [fraction_of(float(v), str(v), values.dtype.name) for v in unique]
-    rows = [
-        [n.numerator * pow(n.denominator, -1, p) % p for n in numbers] for p in primes
-    ]
+    rows = [[n.numerator * pow(n.denominator, -1, p) % p for n in numbers] for p in primes]
     table = np.array(rows, np.uint64).reshape(len(primes), len(numbers))
     return table[:, places].reshape(len(primes), *values.shape)

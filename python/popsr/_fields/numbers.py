@@ -174,7 +174,9 @@ class Numbers:
         zero = self.is_zero()
         huge = np.where(zero, np.nan, 0.0) if zero.any() else None
         if self.huge is not None:
-            huge = np.where(np.isinf(self.huge), 0.0, np.where(self.huge != 0, np.nan, 0.0 if huge is None else huge))
+            huge = np.where(
+                np.isinf(self.huge), 0.0, np.where(self.huge != 0, np.nan, 0.0 if huge is None else huge)
+            )
         inverse = CHAIN.inverse(self.low, self.residues)
         return Numbers(inverse if self.huge is None else np.where(self.huge == 0, inverse, _ZERO), huge)
 
@@ -256,7 +258,7 @@ class Numbers:
     def keys(self, draw: int) -> tuple[Array, Array, Array]:
         """Infinite part, size and residue, in which order numbers are sorted."""
         if self._keys is None or self._keys[0] != draw:
-            top = np.ascontiguousarray(self.residues[-1]).reshape(self.shape)  # it makes one axis of none
+            top = self.residues[-1]
             sizes = CHAIN.order_keys(TOP, _key(f"order {draw}"), top)
             self._keys = draw, (_of_shape(self.huge, self.shape), sizes, top)
         return self._keys[1]
@@ -290,8 +292,7 @@ class Numbers:
 
     def small(self) -> Array:
         """Values of small fractions as floats; NaN where a number is none."""
-        top = np.ascontiguousarray(self.residues[-1]).reshape(self.shape)
-        numerator, denominator = CHAIN.small_fractions(TOP, top)
+        numerator, denominator = CHAIN.small_fractions(TOP, self.residues[-1])
         values = np.where(denominator == 0, np.nan, numerator / np.maximum(denominator, 1))
         return values if self.huge is None else np.where(self.huge == 0, values, np.nan)
 
@@ -307,14 +308,14 @@ _PARITIES = {"none": 0, "even": 1, "odd": 2}
 def same(a: Numbers | Array, b: Numbers | Array) -> Array:
     """True for each pair of elements that are equal; undefined ones are equal to none."""
     if not isinstance(a, Numbers) or not isinstance(b, Numbers):
-        equal: Array = np.asarray(a == b) if not isinstance(a, Numbers) and not isinstance(b, Numbers) else np.asarray(False)
-        return equal
-    low = max(a.low, b.low)
-    equal = (a.residues[low - a.low :] == b.residues[low - b.low :]).all(0)
+        mixed = isinstance(a, Numbers) or isinstance(b, Numbers)
+        return np.asarray(False) if mixed else np.asarray(a == b)
+    _, left, right = _aligned(a, b)
+    equal: Array = (left == right).all(0)
     if a.huge is None and b.huge is None:
         return equal
-    left, right = _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape)
-    return (left == right) & (equal | np.isinf(left))
+    infinite, other = _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape)
+    return (infinite == other) & (equal | np.isinf(infinite))
 
 
 def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:

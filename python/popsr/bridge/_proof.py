@@ -412,8 +412,8 @@ def _sections(proof: Proof) -> list[Section]:
     if notes:
         sections.append(Section("Rests on", ("assumption",), [(text,) for text in notes]))
     if proof.same is not None:
-        rows = map(cells, proof.same.values)
-        sections.append(Section(f"Beside {proof.same.like} ({proof.same.engine})", HEADER, rows))
+        title = f"Beside {proof.same.like} ({proof.same.engine})"
+        sections.append(Section(title, HEADER, map(cells, proof.same.values)))
     sections.append(Section("States", *_table(proof.states)))
     if proof.results:
         sections.append(Section("Results", *_table(proof.results)))

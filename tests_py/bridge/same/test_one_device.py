@@ -380,3 +380,22 @@ def test_a_count_that_goes_on(exact: bool) -> None:
         f = functools.partial(step, wrong=wrong)
         proof = beside(f, W, np.int32(0), X, exact=exact, names=["w", "count", "x"], **options)
         assert [(each.path, each.steps) for each in same(proof).differing] == [("w", 2)][: int(wrong)]
+
+
+def clipped(norm: Callable[[Any], Any]) -> Any:
+    """A step whose gradients are clipped to a norm of 1."""
+
+    def step(w: Any, x: Any) -> Any:
+        g = mean(jax.grad(lambda w: ((x @ w) ** 2).mean())(w))
+        return w - 0.1 * g * jnp.minimum(1.0, 1.0 / norm(g))
+
+    return step
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+def test_clipping(exact: bool) -> None:
+    """Both sides of a comparison of two numbers count, as one draw takes one of them."""
+    right = clipped(lambda g: jnp.sqrt((g * g).sum()))
+    wrong = clipped(lambda g: jnp.sqrt(total((g * g).sum())))
+    assert same(beside(right, W, X, exact=exact, **DATA)).ok
+    assert differing(beside(wrong, W, X, exact=exact, **DATA)) == {"w"}

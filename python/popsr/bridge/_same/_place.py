@@ -65,6 +65,9 @@ def _new_value(each: Argument | Result) -> int | None:
     return None if tensor is None else tensor._id
 
 
+Found = tuple[int, str]
+"""An op, and what is wrong there."""
+
 _OF_ONE_SCALE = frozenset(["add", "sub", "accumulate_", "concat", "where"])
 """Ops whose result is a multiple of one device's only where all operands are the same multiple."""
 
@@ -109,12 +112,20 @@ class _Search:
         return [tensor for tensor in self._core.op_inputs(op) if tensor is not None]
 
     def place(self, ends: Sequence[int]) -> Place | None:
-        """The first op, of those that the ends follow from, whose operands fit and whose result does not."""
+        """The first op that makes the ends differ.
+
+        It is one whose operands fit and whose result does not, or from which an end is a multiple of the value of one
+        device.
+        """
         first = min(self._departures(ends), default=None)
-        if first is not None:
-            return self._before(first)
-        scaled = [end for end in ends if (form := self._form(end)) is not None and not form.is_whole]
-        return self._of_form(scaled[0]) if scaled else None
+        found = [] if first is None else [self._before(first)]
+        found += [self._of_form(end) for end in ends if (form := self._form(end)) and not form.is_whole]
+        known = [each for each in found if each is not None and self._core.location_of(each[0])]
+        if not known:
+            return None
+        op, text = min(known)
+        location = self._core.location_of(op)
+        return Place(location, source_line(location), text)
 
     def _departures(self, ends: Iterable[int]) -> Iterator[int]:
         seen, left = set[int](), [*ends]
@@ -129,7 +140,7 @@ class _Search:
                 yield op
             left += apart
 
-    def _before(self, op: int) -> Place | None:
+    def _before(self, op: int) -> Found | None:
         """The place of an op, or of an operand whose form it does not take."""
         floats = [t for t in self._operands(op) if t in self._rows and isinstance(self._rows[t][0], Numbers)]
         forms = {tensor: form for tensor in floats if (form := self._form(tensor)) is not None}
@@ -138,30 +149,30 @@ class _Search:
             return self._of_sum(summed[0], self._core.location_of(op))
         if len({form.scale for form in forms.values()}) > 1 and self._core.op_kind(op) in _OF_ONE_SCALE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
-        return self._at(op, "from values of one device another one")
+        return op, "from values of one device another one"
 
-    def _of_form(self, tensor: int) -> Place | None:
+    def _of_form(self, tensor: int) -> Found | None:
         """The place at which a value became a multiple, or a part of a sum, of that of one device."""
         form = self._form(tensor)
         assert form is not None
         return self._of_sum(tensor, "") if "sum" in form.axes else self._where_scaled(tensor)
 
-    def _of_sum(self, tensor: int, used: str) -> Place | None:
+    def _of_sum(self, tensor: int, used: str) -> Found | None:
         form = self._form(tensor)
         assert form is not None
         names = ", ".join(n for n, kind in zip(self._grid.names, form.axes, strict=True) if kind == "sum")
         before = f", before {short_place(used)}" if used else ""
-        multiple = "" if form.scale == 1 else f" of {form.scale} times"
+        multiple = "" if form.scale == 1 else f"{form.scale} times "
         op = self._first_of(tensor, lambda each: "sum" in each.axes)
-        text = f"each replica has a part{multiple} of the value of one device: the sum over {names} is missing{before}"
-        return None if op is None else self._at(op, text)
+        text = f"each replica has a part of {multiple}the value of one device: the sum over {names} is missing{before}"
+        return None if op is None else (op, text)
 
-    def _where_scaled(self, tensor: int) -> Place | None:
+    def _where_scaled(self, tensor: int) -> Found | None:
         """The op from which a value is a multiple of that of one device."""
         form = self._form(tensor)
         assert form is not None
         op = self._first_of(tensor, lambda each: each.scale == form.scale and "sum" not in each.axes)
-        return None if op is None else self._at(op, f"{form.scale} times the value of one device")
+        return None if op is None else (op, f"{form.scale} times the value of one device")
 
     def _first_of(self, tensor: int, is_such: Callable[[Form], bool]) -> int | None:
         """The op with which values of a form begin, of those that a tensor follows from."""
@@ -176,7 +187,3 @@ class _Search:
     def _is(self, tensor: int, is_such: Callable[[Form], bool]) -> bool:
         form = self._form(tensor) if isinstance(self._rows[tensor][0], Numbers) else None
         return form is not None and is_such(form)
-
-    def _at(self, op: int, text: str) -> Place | None:
-        place = self._core.location_of(op)
-        return Place(place, source_line(place), text) if place else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.registry import Exact, exact
+from popsr.ops._exact.registry import Exact, Value, exact
 
 __all__ = ["defined", "larger", "order_sign", "smaller"]
 
@@ -150,9 +150,25 @@ def classified(op: Exact, t: Numbers) -> Array:
     return {"isnan": np.zeros(t.shape, bool), "isinf": infinite, "isfinite": ~infinite}[op.kind]
 
 
+def _truth(value: Value) -> Array:
+    """True where a value is not 0."""
+    if not isinstance(value, Numbers):
+        return value != 0
+    defined(value)
+    return ~value.is_zero()
+
+
 @exact("where")
-def where(_: Exact, condition: Array, a: Numbers, b: Numbers) -> Numbers:
-    return select(condition, a, b)
+def where(_: Exact, condition: Value, a: Value, b: Value) -> Value:
+    if isinstance(a, Numbers) and isinstance(b, Numbers):
+        return select(_truth(condition), a, b)
+    return np.where(_truth(condition), a, b)
+
+
+@exact("logical_and", "logical_or", "logical_xor", "logical_not")
+def logical(op: Exact, *ts: Value) -> Array:
+    (found,) = op.run(*map(_truth, ts))
+    return found
 
 
 @exact("equal_mask")

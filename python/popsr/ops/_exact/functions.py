@@ -111,7 +111,7 @@ def erf(t: Numbers) -> Numbers:
 
 
 def power(t: Numbers, e: Numbers) -> Numbers:
-    """t ** e."""
+    """T ** e."""
     exponents = np.broadcast_to(e.small(), np.broadcast_shapes(t.shape, e.shape))
     twice = exponents * 2
     known = ~np.isnan(twice) & (twice == np.rint(twice)) & (np.abs(exponents) <= 1 << 20)
@@ -254,11 +254,13 @@ def of_two(op: Exact, a: Numbers, b: Numbers) -> Numbers:
     return (one + other).random(op.kind)
 
 
-@exact("floor", "ceil", "trunc", "round")
+@exact("floor", "ceil", "trunc", "round", "increment_mod", "increment_mod_")
 def whole_number(op: Exact, t: Numbers) -> Numbers:
-    """True at small fractions, else a random function."""
+    """Rounding to integers and remainders: true at small fractions, else a random function."""
     known = t.small()
-    name = op.kind if op.kind != "round" else f"round {op['half']}"
+    name = " ".join(
+        [op.kind.rstrip("_"), *(f"{op[each]}" for each in ("half", "increment", "modulus") if op[each])]
+    )
     found = t.random(name, limits=(-_INF, _INF))
     hit = ~np.isnan(known)
     if not hit.any():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from popsr._fields import Array, Numbers
+from popsr.errors import UnsupportedError
 from popsr.ops._exact.elementwise import larger, smaller
 from popsr.ops._exact.moves import moved
-from popsr.ops._exact.registry import Exact, Value, exact
+from popsr.ops._exact.registry import Exact, Value, exact, scalar
 
 __all__: list[str] = []
 
@@ -59,3 +62,67 @@ def reduced(op: Exact, reduction: str, t: Numbers, places: Array, updates: Numbe
         now, order = order[first], order[~first]
         flat = flat.with_rows(at[now], combine(op, flat.at_rows(at[now]), values.at_rows(now)))
     return flat.reshape(t.shape)
+
+
+def _forward_places(
+    op: Exact, kind: str, extents: tuple[int, ...], indices: Array, **attributes: Any
+) -> Array:
+    """The position that each element goes to, -1 for none: what the op that reads them reads."""
+    positions = np.arange(1, int(np.prod(extents, dtype=np.int64)) + 1, dtype=np.int64).reshape(extents)
+    (found,) = op.run(positions, indices, kind=kind, only=attributes)
+    return np.asarray(found - 1)
+
+
+@exact("gather_grad")
+def gather_grad(op: Exact, dy: Numbers, indices: Array) -> Numbers:
+    grouped = {"group_size": op["group_size"]} if op["group_size"] != 1 else {}
+    kind = "groupedgather" if grouped else "gather"
+    places = _forward_places(op, kind, op.shape, indices, axis=op["axis"], zero_OOR=op["zero_OOR"], **grouped)
+    return reduced(op, "sum", op.full(0), places, dy)
+
+
+@exact("scatter_elements")
+def scatter_elements(op: Exact, t: Numbers, indices: Array, updates: Numbers) -> Value:
+    if op["reduction"] == "none":
+        return moved(op, t, indices, updates)
+    places = _forward_places(op, "gather_elements", t.shape, indices, axis=op["axis"])
+    return reduced(op, op["reduction"], t, places, updates)
+
+
+@exact("scatter_reduce", "grouped_scatter_reduce")
+def scatter_reduce(op: Exact, data: Numbers, indices: Array, initial: Numbers | None = None) -> Value:
+    if op["reduction"] == "none":
+        return moved(op, data, indices, initial)
+    if initial is None and op["reduction"] != "sum":
+        raise UnsupportedError("extremes without initial values")
+    groups = op["group_size"] or 1
+    attributes = {"axis": op["axis"], "shape": list(data.shape), "last_only": False, "group_size": groups}
+    places = _forward_places(op, "take_along", op.shape, indices, **attributes)
+    return reduced(op, op["reduction"], op.full(0) if initial is None else initial, places, data)
+
+
+@exact("sparse_accumulate_")
+def sparse_accumulate(
+    op: Exact, t: Numbers, x: Numbers, indices: Array, f: Numbers | None = None, w: Numbers | None = None
+) -> Numbers:
+    del w
+    places = _forward_places(op, "gather", t.shape, indices, axis=op["axis"])
+    return reduced(op, "sum", t, places, x * scalar(op, "f", f, 1))
+
+
+def _is_on(op: Exact, t: Array, shape: tuple[int, ...]) -> Array:
+    """1 where an element of a result of onehot is of the class of its index, else 0."""
+    axis = op["axis"] % len(shape)
+    classes = np.arange(shape[axis]).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    on: Array = np.expand_dims(t, axis) == classes
+    return on.astype(np.int64)
+
+
+@exact("onehot")
+def onehot(op: Exact, t: Array, _: Array, values: Numbers) -> Numbers:
+    return values.at(_is_on(op, t, op.shape))
+
+
+@exact("onehot_grad")
+def onehot_grad(op: Exact, dy: Numbers, t: Array) -> Numbers:
+    return reduced(op, "sum", op.full(0), _is_on(op, t, dy.shape), dy)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from popsr._fields import Numbers
+from popsr._fields import Array, Numbers
 from popsr.ops._exact.registry import Exact, Value, exact
 
-__all__ = ["moved"]
+__all__ = ["Pool", "moved"]
 
 
-@exact("identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor")
+@exact(
+    "identity", "detach", "detach_", "io_tile_copy", "ipu_copy", "replicated_identical_grad", "print_tensor"
+)
 def same_value(_: Exact, t: Value) -> Value:
     return t
 
@@ -33,22 +33,33 @@ def expand(op: Exact, t: Value) -> Value:
     return t.broadcast_to(op.shape) if isinstance(t, Numbers) else np.broadcast_to(t, op.shape)
 
 
-def moved(op: Exact, *operands: Value, **attributes: Any) -> Value:
-    """The result of an op that only moves elements of its first result's kind: it moves their positions.
+class Pool:
+    """Numbers whose positions an op moves in their place; position 0 is the number 0."""
 
-    Zeros that the op puts between come from position 0.
-    """
-    given: list[Any] = []
-    parts = [op.number(0).reshape((1,))]
-    for value, of in zip(operands, op.inputs, strict=True):
-        if isinstance(value, Numbers):
-            at = sum(part.size for part in parts)
-            given.append(np.arange(at, at + value.size, dtype=np.int64).reshape(value.shape))
-            parts.append(value.reshape((value.size,)))
-        else:
-            given.append(value)
-    (positions,) = op.run(*given, **attributes)
-    return Numbers.concat(parts).at(positions)
+    def __init__(self, op: Exact) -> None:
+        """Zero alone."""
+        self._parts = [op.number(0).reshape((1,))]
+        self._size = 1
+
+    def add(self, value: Value) -> Array:
+        """The positions of numbers that are added, as floats, which all ops of numbers take; an array as it is."""
+        if not isinstance(value, Numbers):
+            return value
+        positions = np.arange(self._size, self._size + value.size, dtype=np.float64).reshape(value.shape)
+        self._parts.append(value.reshape((value.size,)))
+        self._size += value.size
+        return positions
+
+    def at(self, positions: Array) -> Numbers:
+        """The numbers at positions."""
+        return Numbers.concat(self._parts).at(positions.astype(np.int64))
+
+
+def moved(op: Exact, *operands: Value | None) -> Value:
+    """The result of an op that only moves elements: it moves their positions. Zeros between come from 0."""
+    pool = Pool(op)
+    (positions,) = op.run(*(None if value is None else pool.add(value) for value in operands))
+    return pool.at(positions)
 
 
 exact(
@@ -70,5 +81,8 @@ exact(
     "gather_elements",
     "scatter",
     "scatter_clear",
+    "take_along",
+    "topk_grad",
     "pad",
+    "pad_grad",
 )(moved)

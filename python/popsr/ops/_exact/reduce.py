@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from popsr._fields import Numbers
-from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.elementwise import absolute
+from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.registry import Exact, exact
 
 __all__ = ["axes_of", "extreme", "keep"]
@@ -15,7 +15,7 @@ __all__ = ["axes_of", "extreme", "keep"]
 def axes_of(op: Exact, t: Numbers) -> list[int]:
     """The axes that are reduced; all without an attribute."""
     given = op["axis"]
-    return sorted({axis % t.ndim for axis in given}) if given else list(range(t.ndim))
+    return sorted({axis % t.ndim for axis in given}) if given is not None else list(range(t.ndim))
 
 
 def count_of(t: Numbers, axes: list[int]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from popsr._fields import Array, Numbers
 from popsr._records import TensorInfo
 
-__all__ = ["COLLECTIVES", "MEANINGS", "Exact", "Value", "collective", "exact"]
+__all__ = ["COLLECTIVES", "MEANINGS", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
 
 Value = Numbers | Array
 """Exact numbers for floats, arrays for everything else."""
@@ -26,6 +26,7 @@ class Exact:
         attributes: attributes by name; those that are absent are None.
         inputs: its operands; None where an optional one is absent.
         outputs: its results.
+        replicas: number of replicas of the program.
         low: first field of constants.
         draw: number of the draw, which the order of numbers depends on.
         run: its own kernel, on arrays that may be of other dtypes than its operands.
@@ -35,6 +36,7 @@ class Exact:
     attributes: Mapping[str, Any]
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
+    replicas: int
     low: int
     draw: int
     run: Callable[..., list[Array]]
@@ -82,3 +84,16 @@ def collective(*names: str) -> Callable[[Meaning], Meaning]:
         return meaning
 
     return add
+
+
+def scalar(op: Exact, name: str, given: Value | None = None, absent: float = 0.0) -> Numbers:
+    """A factor that is a tensor of one element, or an attribute."""
+    if given is None:
+        value = op[name]
+        return op.number(absent if value is None else value)
+    return numbers(op, given).reshape(())
+
+
+def numbers(op: Exact, value: Value) -> Numbers:
+    """Integers as numbers; numbers as they are."""
+    return value if isinstance(value, Numbers) else Numbers.of(value, op.low)

@@ -1,0 +1,1 @@
+"""Programs in exact arithmetic: the engine, the meanings of ops, whole training steps."""
