@@ -29,14 +29,14 @@ def data_parallel(bug: str = "") -> Program:
     def step(p: Any, m: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         mean = lax.psum if bug == "sum of means" else lax.pmean
-        g = jax.tree.map(lambda t: mean(t, "data"), g)  # wrong: sum of means
+        g = jax.tree.map(lambda t: mean(t, "data"), g)  # wrong: sum of means, sum over the local batch
         if bug == "mean twice":
             g = jax.tree.map(lambda t: t / size_of("data"), g)  # wrong: mean twice
         if bug == "momentum summed again":
             m = jax.tree.map(lambda t: lax.psum(t, "data"), m)  # wrong: momentum summed again
         m = jax.tree.map(lambda t, d: 0.9 * t + d, m, g)
         rate = 0.1 * size_of("data") if bug == "rate times ranks" else 0.1  # wrong: rate times ranks
-        p = sgd(p, m, rate)  # wrong: rate times ranks
+        p = jax.tree.map(lambda w, d: w - rate * d, p, m)  # wrong: rate times ranks
         one = bug == "loss of rank 0"
         loss = lax.all_gather(loss, "data")[0] if one else lax.pmean(loss, "data")  # wrong: loss of rank 0
         return p, m, loss
@@ -88,7 +88,8 @@ def unequal_labels(bug: str = "") -> Program:
         else:
             count = lax.psum(count, "data")
         loss, g = jax.value_and_grad(loss_of)(p, x, y, count)  # wrong: mean of local means
-        return sgd(p, jax.tree.map(lambda t: lax.psum(t, "data"), g)), lax.psum(loss, "data")
+        g = jax.tree.map(lambda t: lax.psum(t, "data"), g)  # wrong: mean of counts
+        return sgd(p, g), lax.psum(loss, "data")
 
     y = integers(7, 6, 8, 3)
     y[:, 2], y[0], y[5, 1] = -1, -1, -1

@@ -20,7 +20,7 @@ class Said:
     Attributes:
         differing: names of the states and results that differ.
         unknown: reasons, by name, of those of which nothing is known.
-        place: line from which the step differs; empty if none is named.
+        place: line from which the step differs, and what is wrong there; empty if none is named.
         in_step: True if no state drifts.
         seconds: processor time of the proof.
     """
@@ -50,10 +50,9 @@ def said(program: Program, exact: bool) -> Said:
     unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
     assert same.ok == (not differing and not unknown)
     place = getattr(same, "place", None)
-    location = "" if place is None else str(place.location)
-    return Said(differing, unknown, location, not proof.drifting, seconds)
+    return Said(differing, unknown, "" if place is None else str(place), not proof.drifting, seconds)
 
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
-    """True if a place is one of the bug's marked lines."""
+    """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
     return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))

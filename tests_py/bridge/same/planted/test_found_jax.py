@@ -15,7 +15,8 @@ from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
 from tests_py.bridge.same.planted.said_jax import said
 from tests_py.bridge.same.planted.truth_jax import names_of, truth
 
-ENGINES = [pytest.param(False, id="float64")]
+EXACT = [pytest.param(True, id="exact")]
+ENGINES = [*EXACT, pytest.param(False, id="float64")]
 
 
 def verdicts(program: Program, exact: bool) -> tuple[set[str], dict[str, str]]:
@@ -28,7 +29,7 @@ def ids(pairs: Any) -> list[str]:
     return [f"{right.name}: {bug.name}" for right, bug in pairs]
 
 
-@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("exact", EXACT)
 @pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])
 def test_a_bug_of_each_kind(pair: tuple[Right, Bug], exact: bool) -> None:
     right, bug = pair
@@ -65,7 +66,7 @@ def check_mutant(program: Program, mutation: Mutation, exact: bool) -> None:
     assert verdicts(changed, exact) == (found.wrong(), {}), mutation
 
 
-@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("exact", EXACT)
 def test_mutants_of_one_step(exact: bool) -> None:
     """One change of each kind of collective, and of one constant."""
     program = next(right for right in STEPS if right.name == "sharded moments").make()
