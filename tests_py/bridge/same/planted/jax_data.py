@@ -191,8 +191,8 @@ def contrastive(bug: str = "") -> Program:
         if bug in ("own pairs alone", "labels from 0"):
             first = 0  # wrong: labels from 0
         labels = first + jnp.arange(a.shape[0])
-        loss = nll(a @ gather(b).T * jnp.exp(p["t"]), labels) + nll(b @ gather(a).T * jnp.exp(p["t"]), labels)
-        return loss.mean()  # wrong: labels from 0
+        left = nll(a @ gather(b).T * jnp.exp(p["t"]), labels)  # wrong: own pairs alone, labels from 0
+        return (left + nll(b @ gather(a).T * jnp.exp(p["t"]), labels)).mean()
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
@@ -222,7 +222,8 @@ def frozen(bug: str = "") -> Program:
             g = {k: lax.pmean(t, "data") + 0.1 * p[k] for k, t in g.items()}
         if bug == "mean over ranks that use it":
             users = jax.nn.one_hot(use, 3).max(0)
-            count = jnp.maximum(lax.psum(users, "data"), 1.0)[:, None, None]
+            count = jnp.maximum(lax.psum(users, "data"), 1.0)  # wrong: mean over ranks that use it
+            count = count[:, None, None]
             more = g["adapters"] - 0.1 * p["adapters"]
             g["adapters"] = (
                 g["adapters"] - more + more * size_of("data") / count

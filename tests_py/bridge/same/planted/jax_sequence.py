@@ -23,7 +23,7 @@ def sequence_parallel(bug: str = "") -> Program:
     def gather(h: Any) -> Any:
         whole = lax.all_gather(h, "model", axis=1, tiled=True)
         if bug == "parts gathered in another order":
-            parts = jnp.split(whole, size_of("model"), 1)[::-1]
+            parts = jnp.split(whole, size_of("model"), 1)[::-1]  # wrong: parts gathered in another order
             whole = jnp.concatenate(parts, 1)  # wrong: parts gathered in another order
         return whole
 
@@ -72,7 +72,7 @@ def ring_attention(bug: str = "") -> Program:
     """Keys and values go around the ring of ranks; masks and rotary angles follow from global positions."""
 
     def rotary(t: Any, first: Any) -> Any:
-        angle = ((first + jnp.arange(t.shape[1])) * 0.7)[:, None]
+        angle = ((first + jnp.arange(t.shape[1])) * 0.7)[:, None]  # wrong: rotary angles from 0
         a, b = t[..., :2], t[..., 2:]
         return jnp.concatenate(
             [a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)], -1
@@ -133,7 +133,7 @@ def vocabulary(bug: str = "") -> Program:
         part = p["emb"].shape[0]
         local = x - lax.axis_index("model") * part
         mine = (local >= 0) & (local < part)
-        rows = p["emb"][jnp.clip(local, 0, part - 1)]
+        rows = p["emb"][jnp.clip(local, 0, part - 1)]  # wrong: rows of others not masked
         if bug != "rows of others not masked":
             rows = jnp.where(mine[..., None], rows, 0.0)
         return sum_from(rows, "model")  # wrong: rows of others not masked
@@ -152,7 +152,8 @@ def vocabulary(bug: str = "") -> Program:
         )  # wrong: local maximum
         local = y - lax.axis_index("model") * part
         mine = (local >= 0) & (local < part)
-        at = jnp.take_along_axis(logits, jnp.clip(local, 0, part - 1)[..., None], -1)[..., 0]
+        place = jnp.clip(local, 0, part - 1)[..., None]
+        at = jnp.take_along_axis(logits, place, -1)[..., 0]  # wrong: targets of others not masked
         if bug == "targets of others not masked":
             target = sum_from(at, "model")  # wrong: targets of others not masked
         elif bug == "targets from 0":
