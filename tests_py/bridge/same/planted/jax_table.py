@@ -19,4 +19,6 @@ STEPS: tuple[Right, ...] = (
 )
 BY_NAME = {right.name: right for right in STEPS}
 BUGS: tuple[tuple[Right, Bug], ...] = tuple((right, bug) for right in STEPS for bug in right.bugs)
-ONE_OF_EACH_KIND = tuple(next(pair for pair in BUGS if pair[1].kind == kind) for kind in get_args(Kind))
+ONE_OF_EACH_KIND = tuple(
+    next(pair for pair in reversed(BUGS) if pair[1].kind == kind) for kind in get_args(Kind)
+)

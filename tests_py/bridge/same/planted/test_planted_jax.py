@@ -45,7 +45,7 @@ def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
     check_bug(*pair)
 
 
-@pytest.mark.parametrize("name", ["transformer block", "ring attention", "experts"])
+@pytest.mark.parametrize("name", ["ring attention"])
 def test_right_steps(name: str) -> None:
     check_right(BY_NAME[name])
 
