@@ -151,7 +151,7 @@ def check_table(steps: Iterable[Right]) -> None:
 
 @dataclass(frozen=True)
 class Truth:
-    """How far a step is from itself on one device.
+    """Distance of a step from itself on one device.
 
     Attributes:
         deviations: after each step, by state or result: the greatest difference on any device, as a part of the

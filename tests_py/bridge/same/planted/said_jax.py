@@ -1,4 +1,4 @@
-"""What ``popsr.prove(..., like="one device")`` says of a step of JAX, in the table's names."""
+"""Verdict of ``popsr.prove(..., like="one device")`` on a step of JAX, in the names of the table."""
 
 from __future__ import annotations
 

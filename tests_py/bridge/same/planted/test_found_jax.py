@@ -1,4 +1,4 @@
-"""What ``popsr.prove(..., like="one device")`` says of each planted bug of JAX, beside JAX's own answer."""
+"""Verdict of ``popsr.prove(..., like="one device")`` on each planted bug of JAX, beside JAX's own answer."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def values_of_one(program: Program, steps: int) -> list[list[Any]]:
 
 
 def truth(program: Program, steps: int = 2, like: Program | None = None) -> Truth:
-    """What JAX says of a step; ``like`` is another step whose values on one device are the right ones."""
+    """The answer of JAX on a step; ``like`` is another step whose values on one device are the right ones."""
     with jax.enable_x64(True):
         return compare(program, new_values(program, False, steps), values_of_one(like or program, steps))
 

@@ -65,7 +65,7 @@ def names_of(program: TorchProgram) -> list[str]:
 
 
 def truth(program: TorchProgram, steps: int = 2) -> Truth:
-    """What torch says of a step."""
+    """The answer of torch on a step."""
     many = run(program, int(np.prod([*program.mesh.values()])), steps)
     one = run(program, 1, steps)[0]
     deviations, in_step = [], True
