@@ -81,8 +81,10 @@ class Known:
                 if key not in self._found or size_of(scale) < size_of(self._found[key]):
                     self._found[key] = scale
 
-    def scale(self, value: Numbers, origin: object) -> Fraction | None:
+    def scale(self, value: Any, origin: object) -> Fraction | None:
         """The factor of a value, first to what the same op makes on one device; None of a value that is none of its."""
+        if not isinstance(value, Numbers):
+            return None
         digest = _digest(value)
         return self._found.get((digest, origin), self._found.get((digest, None)))
 

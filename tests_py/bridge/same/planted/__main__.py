@@ -1,0 +1,64 @@
+"""Figures of the planted bugs of JAX: ``python -m tests_py.bridge.same.planted [--float64] [words of names]``."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+
+import tests_py.bridge.jax.conftest  # noqa: F401 - sets what JAX reads when it makes its first array
+from tests_py.bridge.same.planted.cases import matching
+from tests_py.bridge.same.planted.jax_table import STEPS
+from tests_py.bridge.same.planted.said_jax import at_right_line, said
+from tests_py.bridge.same.planted.truth_jax import names_of
+
+
+def main() -> None:
+    """Print each case in which popsr and the table disagree, which JAX's own runs agree with, and the totals."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--float64", action="store_true", help="beside one device in float64")
+    parser.add_argument("words", nargs="*", help="parts of names of steps")
+    options = parser.parse_args()
+    steps = [each for each in STEPS if not options.words or any(word in each.name for word in options.words)]
+    counts = dict.fromkeys(
+        ("right", "alarms", "bugs", "found", "exactly", "at the line", "unknown", "called same"), 0
+    )
+    seconds = 0.0
+    warnings.simplefilter("ignore")
+    for right in steps:
+        for bug in (None, *right.bugs):
+            program = right.make(bug.name if bug else "")
+            wrong = matching(bug.wrong, names_of(program)) if bug else set()
+            try:
+                verdict = said(program, exact=not options.float64)
+            except Exception as error:
+                print(
+                    f"{right.name} | {bug.name if bug else 'right'}: {type(error).__name__}: {error}",
+                    flush=True,
+                )
+                counts["unknown"] += 1
+                continue
+            seconds += verdict.seconds
+            counts["right" if bug is None else "bugs"] += 1
+            counts["unknown"] += bool(verdict.unknown)
+            if bug is None:
+                counts["alarms"] += bool(verdict.differing)
+            else:
+                here = at_right_line(right, bug, verdict.place)
+                counts["found"] += bool(verdict.differing)
+                counts["exactly"] += verdict.differing == wrong
+                counts["at the line"] += here
+                counts["called same"] += not verdict.differing and not verdict.unknown
+                if not here:
+                    print(f"{right.name} | {bug.name}: place {verdict.place or 'not named'}", flush=True)
+            if verdict.differing != wrong or verdict.unknown:
+                more, fewer = sorted(verdict.differing - wrong), sorted(wrong - verdict.differing)
+                print(
+                    f"{right.name} | {bug.name if bug else 'right'}: too many {more}, too few {fewer}",
+                    flush=True,
+                )
+                print(f"    unknown: {sorted({*verdict.unknown.values()})}", flush=True)
+        print(", ".join(f"{value} {key}" for key, value in counts.items()), f"{seconds:.0f} s", sep=", ")
+
+
+if __name__ == "__main__":
+    main()
