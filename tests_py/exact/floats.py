@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -24,7 +24,7 @@ def _erf_inv(x: Array) -> Array:
     return np.vectorize(lambda v: NormalDist().inv_cdf((v + 1) / 2) / math.sqrt(2), otypes=[float])(x)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[Array], Any]] = {
     "exp": np.exp,
     "sqrt": np.sqrt,
     "log": np.log,
@@ -86,7 +86,8 @@ class FloatChain:
     def scatter_add(self, _: int, to: Array, places: Array, a: Array) -> Array:
         out = to.copy()
         inside = (places >= 0) & (places < to.shape[1])
-        np.add.at(out, (slice(None), places[inside]), a[:, inside])
+        rows = np.arange(len(out))[:, None]
+        np.add.at(out, (rows, places[inside]), a[:, inside])
         return out
 
     def order_keys(self, _: int, key: int, a: Array) -> Array:

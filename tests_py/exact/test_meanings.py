@@ -61,7 +61,7 @@ class Program:
         with ir.main_graph, popsr.in_sequence():
             if case.group:
                 attrs["group"], _ = _members(ir, case)
-            groups = {"replica_grouping": ir.replica_grouping(1, 1)} if case.group else {}
+            groups: dict[str, Any] = {"replica_grouping": ir.replica_grouping(1, 1)} if case.group else {}
             tensors = [
                 make_variable(array, **groups)
                 if i in written

@@ -160,7 +160,7 @@ def parallel(h: T, w: T, y: T, *, most: bool = True, summed: bool = True) -> T:
 )
 def test_cross_entropy_of_a_vocabulary_in_parts(options: dict[str, bool], expected: bool) -> None:
     (one,) = run(whole, H, W, Y)
-    (many,) = run(lambda *ts: parallel(*ts, **options), H, [W[:, :4], W[:, 4:]], Y, replicas=2)
+    (many,) = run(lambda h, w, y: parallel(h, w, y, **options), H, [W[:, :4], W[:, 4:]], Y, replicas=2)
     assert all(bool(same(each, one[0]).all()) for each in many) is expected
 
 

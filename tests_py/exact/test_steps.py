@@ -58,20 +58,22 @@ def run(
         out_specs=(of_states, P()),
         check_vma=False,
     )
-    given, found = {}, {}
+    given: dict[int, Any] = {}
+    found: dict[str, Any] = {}
     for each in bridged.arguments:
         name = names[each.path]
         value = {**states, **data}[name]
         if np.asarray(value).dtype.kind == "f":
             value = Numbers.draw(np.shape(value), each.path, draw)
-        tensor = each.source if each.role == "state" else each.tensor
+        tensor: Any = each.source if each.role == "state" else each.tensor
         given[tensor._id] = parts(value, {**of_states, **of_data}[name], sizes)
     ran = run_exact(bridged.ir, given, draw)
     for each in bridged.arguments:
         if each.role == "state":
-            found[names[each.path]] = ran.variable(each.source._id)
-    for each in bridged.results:
-        found[each.path] = ran.output(each.tensor._id)
+            variable: Any = each.source
+            found[names[each.path]] = ran.variable(variable._id)
+    for result in bridged.results:
+        found[result.path] = ran.output(result.tensor._id)
     return found
 
 

@@ -28,5 +28,7 @@ assert_in_step(step, w, w, mesh={"data": 2}, allow=6)  # E: call-overload: No ov
 popsr.prove(popsr.Ir(), replicas=2)  # E: call-overload: No overload variant
 assert_type(popsr.prove(popsr.Ir(), stochastic_rounding=True), Proof)
 popsr.prove(step, w, w, replicas=2, axis_name="data", in_axes=(None, 0), like="one device", exact=False)
-assert_type(assert_same_training(step, w, w, mesh={"data": 2}, in_specs=specs, out_specs=None, like=step), Proof)
+assert_type(
+    assert_same_training(step, w, w, mesh={"data": 2}, in_specs=specs, out_specs=None, like=step), Proof
+)
 popsr.prove(step, w, w, mesh={"data": 2}, exact="no")  # E: call-overload: No overload variant

@@ -46,7 +46,8 @@ def update_of_adam(*, decoupled: bool) -> Callable[..., None]:
         return functools.partial(adam, decoupled_weight_decay=decoupled)
     from torch.optim.adamw import adamw
 
-    return adamw if decoupled else adam
+    update: Callable[..., None] = adamw if decoupled else adam
+    return update
 
 
 def sends_buffers(wrapper: Any) -> bool:
@@ -61,7 +62,7 @@ def note_constants(module: Any) -> None:
 
     for inner in module.modules():
         for node in getattr(getattr(inner, "graph", None), "nodes", ()):
-            value = getattr(inner, node.target, None) if node.op == "get_attr" else None
+            value: Any = getattr(inner, node.target, None) if node.op == "get_attr" else None
             if type(value) in (torch.Tensor, torch.nn.Parameter):
                 node.meta.setdefault("val", value.detach())
 

@@ -80,9 +80,9 @@ def _work_class() -> Any:
     """The class of handles; made in a function as its base is torch's."""
     import torch
 
-    base, _ = work_of_fakes()
+    base: Any = work_of_fakes()[0]
 
-    class Work(base):  # type: ignore[misc]
+    class Work(base):
         def __init__(
             self, pending: Pending, name: str, operands: Sequence[Any], writes: Sequence[Write]
         ) -> None:
