@@ -10,8 +10,8 @@ import popsr._host.choices
 import popsr._records
 import typing
 import typing_extensions
-from . import fields
 from . import sr
+from . import fields
 __all__: list[str] = ['CommGroup', 'CommGroupType', 'DLPackCapsule', 'Drift', 'Explainer', 'Explanation', 'Ir', 'MAX_REPLICAS', 'MESSAGE_BYTES', 'OrderCheck', 'Partition', 'PartitionAnalysis', 'PopartAnalysis', 'RankLink', 'ReplicaGrouping', 'Session', 'VariableRetrievalMode', 'VariableSettings', 'assign_seeds', 'autodiff', 'build_info', 'clear_seeds', 'dtypes', 'fields', 'in_default_environment', 'kernel_levels', 'make_dlpack', 'merge_collectives', 'merge_exchange', 'merge_exchange_since', 'num_threads', 'op_schemas', 'planned_exchanges', 'rank_share', 'set_iter', 'set_num_threads', 'sr', 'transact', 'use_kernel_level', 'verify_seeds']
 _P = typing.ParamSpec("_P")
 _R = typing.TypeVar("_R")

@@ -239,7 +239,9 @@ class ExactRun:
             return compute()
         except UnsupportedError as error:
             place = self._ir._core.location_of(op.id)
-            raise UnsupportedError(f"{error}, got op '{op.kind}' at {place or '?'}") from None
+            raise UnsupportedError(
+                f"{error}, got op '{op.kind}' at {place or '?'}, expected one with an exact meaning: compare in float64"
+            ) from None
 
     def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
         """Run the graphs of a call, loop or conditional."""

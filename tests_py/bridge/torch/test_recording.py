@@ -1,4 +1,4 @@
-"""What traces keep beside their nodes, against what torch makes as it runs them; and numbers of the data."""
+"""Facts that traces keep beside their nodes, against what torch makes as it runs them; and numbers of the data."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ _OF_SHARDING = {
 
 
 def lacking_of_dtensors() -> str:
-    """What DTensors lack to be followed: claims about them are held against ranks of CPUs; else an empty text."""
+    """Names a thing that DTensors lack to be followed, whose claims are held against ranks of CPUs; else an empty text."""
     import torch
 
     has_events = hasattr(torch.cpu.Stream, "record_event")
@@ -84,7 +84,7 @@ def lacking_of_dtensors() -> str:
 
 @functools.cache
 def lacking_of_sharding() -> str:
-    """What ``fully_shard`` lacks to be followed: it must run on a CPU, where it can be checked; else an empty text."""
+    """Names a thing that ``fully_shard`` lacks to be followed on a CPU, where it can be checked; else an empty text."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     if lacking_of_dtensors():

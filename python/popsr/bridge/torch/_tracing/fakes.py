@@ -71,7 +71,7 @@ class Fakes:
 
 
 def _defaults() -> Hashable:
-    """What else the result of an op depends on."""
+    """Everything beside the operands that the result of an op depends on."""
     import torch
 
     core: Any = torch._C
@@ -147,7 +147,7 @@ def _is_common(op: Any) -> bool:
 
 
 def _rule(op: Any, args: tuple[Any, ...], made: Any, before: Hashable) -> _Written | _New | None:
-    """How the result of an op is made of its operands; None if torch makes it each time."""
+    """The way in which the result of an op is made of its operands; None if torch makes it each time."""
     import torch
 
     if type(made) is not _types()[0]:

@@ -213,7 +213,7 @@ _PLAIN = (str, bytes, int, float, complex, type(None), types.ModuleType, types.B
 
 
 def _reader(kind: type, known: dict[type, Any]) -> Any:
-    """What lists the objects that one of a type refers to, of those that a step may be made of; None if it is plain."""
+    """A function that lists the objects which one of a type refers to, if a step may be made of them; None if plain."""
     if kind not in known:
         known[kind] = None if issubclass(kind, _PLAIN) else _reader_of(kind)
     return known[kind]
