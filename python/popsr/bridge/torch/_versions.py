@@ -75,7 +75,7 @@ _OF_SHARDING = {
 
 
 def lacking_of_dtensors() -> str:
-    """Names a thing that DTensors lack to be followed, whose claims are held against ranks of CPUs; else an empty text."""
+    """Names a thing that DTensors lack to be followed: claims are held against ranks of CPUs; else an empty text."""
     import torch
 
     has_events = hasattr(torch.cpu.Stream, "record_event")
