@@ -45,8 +45,8 @@ Small small_fraction(const Field& field, Residue a) {
   while (r1 > static_cast<Residue>(kNumerator)) {
     const Residue quotient = r0 / r1;
     const Residue r2 = r0 - quotient * r1;
-    const Wide step = static_cast<Wide>(quotient) * static_cast<Wide>(std::abs(t1)) +
-                      static_cast<Wide>(std::abs(t0));
+    const Wide step =
+        static_cast<Wide>(quotient) * static_cast<Wide>(std::abs(t1)) + static_cast<Wide>(std::abs(t0));
     if (step > static_cast<Wide>(kDenominator)) return {};
     const std::int64_t t2 = t1 > 0 ? -static_cast<std::int64_t>(step) : static_cast<std::int64_t>(step);
     r0 = r1, r1 = r2, t0 = t1, t1 = t2;

@@ -74,8 +74,8 @@ class Field {
  private:
   static constexpr int kWindows = 8;
   Residue prime_;
-  Residue inverse_;  ///< Inverse of prime_ modulo 2 ** 64.
-  Residue square_;   ///< 2 ** 128 modulo prime_.
+  Residue inverse_;                               ///< Inverse of prime_ modulo 2 ** 64.
+  Residue square_;                                ///< 2 ** 128 modulo prime_.
   std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent.
 };
 
