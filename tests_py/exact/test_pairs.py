@@ -276,9 +276,16 @@ def test_data_that_is_missing_is_named() -> None:
 def test_outcomes_of_comparisons_are_known() -> None:
     ir = popsr.Ir()
     with ir.main_graph:
-        t = popsr.variable(np.zeros(40, np.float32))
+        t, u = popsr.variable(np.zeros(40, np.float32)), popsr.variable(np.zeros((), np.float32))
         some = ops.greater(t, popsr.constant(0.0))
         all_ = ops.less(popsr.constant(1.0), popsr.constant(2.0))
-    run_ = run_exact(ir, {t._id: [Numbers.draw((40,), "t", 0)]})
-    by_tensor = {op.outputs[0]._id: run_.decided[op.id] for op in ir.main_graph.ops}
-    assert by_tensor == {some._id: (True, True), all_._id: (True, False)}
+        least = ops.minimum(u, popsr.constant(2.0))
+        clipped = ops.clip(u, -1.0, 1e9)
+    run_ = run_exact(ir, {t._id: [Numbers.draw((40,), "t", 0)], u._id: [Numbers.draw((), "u", 0)]})
+    by_tensor = {op.outputs[0]._id: run_.sides[op.id] for op in ir.main_graph.ops}
+    assert by_tensor == {
+        some._id: [{True, False}],
+        all_._id: [{True, False}],
+        least._id: [{True}],
+        clipped._id: [{False}, {True}],
+    }

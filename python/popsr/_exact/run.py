@@ -56,8 +56,8 @@ class ExactRun:
     Attributes:
         deepest: the number of exps in each other that a value came to. As many as there are fields beyond the first
             follow the laws of exp; further ones are random functions.
-        decided: for each op that compared numbers whether it found some to hold, and some not to hold. An outcome that
-            is missing in all draws was not tested.
+        sides: for each op that compares drawn numbers, as in a minimum, the outcomes of each of its comparisons. One
+            that is missing in all draws was not tested.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ExactRun:
         lows = [value.low for rows in given.values() for value in rows if isinstance(value, Numbers)]
         self._low = min(lows, default=0)
         self.deepest = 0
-        self.decided: dict[int, tuple[bool, bool]] = {}
+        self.sides: dict[int, list[set[bool]]] = {}
         self._graphs: dict[int, GraphOps] = {}
         self._main = Frame()
         self._stored: dict[int, Rows] = {}
@@ -197,6 +197,7 @@ class ExactRun:
             self._guarded(op, lambda: self._refuse(WITHOUT[op.kind]))
         if op.kind in COLLECTIVES:
             rows = self._guarded(op, lambda: COLLECTIVES[op.kind](exact, *operands))
+            self._note_sides(op, exact)
             return [[row] if r in active else None for r, row in enumerate(rows)]
         out: Rows = [None] * self._replicas
         known: dict[tuple[int, ...], list[Value]] = {}
@@ -205,18 +206,23 @@ class ExactRun:
             key = tuple(map(id, own))
             if key not in known:
                 known[key] = self._guarded(op, functools.partial(self._local, op, exact, own))
-                self._note(op, own, known[key])
+                self._note_depth(known[key])
+                self._note_sides(op, exact)
             out[r] = known[key]
         return out
 
-    def _note(self, op: OpRecord, operands: list[Any], results: list[Value]) -> None:
-        """Keep how deep exps are, and outcomes of comparisons."""
-        for value in results:
-            if isinstance(value, Numbers):
-                self.deepest = max(self.deepest, value.low - self._low)
-            elif value.dtype == bool and any(isinstance(each, Numbers) for each in operands):
-                holds, fails = self.decided.get(op.id, (False, False))
-                self.decided[op.id] = holds or bool(value.any()), fails or not bool(value.all())
+    def _note_depth(self, results: list[Value]) -> None:
+        """Keep how deep exps are."""
+        depths = (value.low - self._low for value in results if isinstance(value, Numbers))
+        self.deepest = max(self.deepest, *depths, 0)
+
+    def _note_sides(self, op: OpRecord, exact: Exact) -> None:
+        """Keep outcomes of the comparisons that an op has made, and let it begin anew."""
+        kept = self.sides.setdefault(op.id, []) if exact.sides else []
+        kept += [set() for _ in exact.sides[len(kept) :]]
+        for known, found in zip(kept, exact.sides, strict=False):
+            known |= found
+        exact.sides.clear()
 
     def _local(self, op: OpRecord, exact: Exact, operands: list[Any]) -> list[Value]:
         """Results of an op on one replica."""

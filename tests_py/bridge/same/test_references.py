@@ -67,6 +67,29 @@ def test_a_reference_that_was_read() -> None:
     assert not beside(step, W, X, like=from_jax(faster, W, X), exact=False, **DATA).ok
 
 
+CHOICES = {
+    "minimum": lambda n, c: jnp.minimum(1.0, c / n),
+    "where": lambda n, c: jnp.where(n > c, c / n, 1.0),
+    "clip": lambda n, c: jnp.clip(n, None, c) / n,
+    "sign": lambda n, c: 1 + jnp.sign(n - c),
+}
+"""Factors of gradients that are one number, on one side of a comparison or on the other."""
+
+
+@pytest.mark.parametrize("limit", [1.0, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("name", CHOICES)
+def test_both_sides_of_a_choice_are_drawn(name: str, limit: float) -> None:
+    """A step that clips is not the same as one that does not, of which a draw may see the same side alone."""
+
+    def step(w: Any, x: Any) -> Any:
+        value, g = jax.value_and_grad(lambda w: ((x @ w) ** 2).mean())(w)
+        g = lax.pmean(g, "data")
+        return w - 0.1 * g * CHOICES[name](jnp.sqrt((g**2).sum()), limit), lax.pmean(value, "data")
+
+    proof = beside(step, W, X, like=alone, exact=True, **DATA)
+    assert verdicts(proof)["w"] == "differs"
+
+
 @pytest.mark.parametrize("exact", ENGINES)
 def test_a_reference_that_returns_less(exact: bool) -> None:
     proof = beside(sgd(mean, jnp.mean), W, X, like=lambda w, x: (alone(w, x)[0],), exact=exact, **DATA)

@@ -16,7 +16,6 @@ from popsr.bridge._same._draws import is_float, kept
 from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError
 from popsr.bridge._same._values import SameValue, Verdict
 from popsr.errors import UnsupportedError
-from popsr.op import Op
 
 __all__ = ["Exactly"]
 
@@ -36,7 +35,7 @@ class Exactly:
         """Before the first draw."""
         self.pair = pair
         self._found = {each.path: _Found(each) for each in pair.compared}
-        self._sides = Sides(pair.one)
+        self._sides = (Sides(pair.one), Sides(pair.many))
         self.witness: tuple[int, dict[str, Value]] | None = None
         """Number of the first draw on which a value differs, and global values before that step."""
 
@@ -49,9 +48,7 @@ class Exactly:
             UnknownError: an op has no exact meaning.
         """
         for draw in range(_MOST_DRAWS):
-            if draw >= _DRAWS and (
-                not self._sides.unseen or all(each.differs for each in self._found.values())
-            ):
+            if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._found.values())):
                 break
             self._draw(draw)
         return [each.value() for each in self._found.values()]
@@ -59,18 +56,24 @@ class Exactly:
     @property
     def notes(self) -> Iterator[str]:
         """Comparisons of which one side was never taken."""
-        unseen = self._sides.unseen
+        unseen = self._unseen
         if unseen:
             places = [*dict.fromkeys(map(short_place, unseen))]
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
             yield f"one side only of comparisons was drawn at {', '.join(places[:3])}{more}"
 
+    @property
+    def _unseen(self) -> list[str]:
+        return [place for each in self._sides for place in each.unseen]
+
     def _draw(self, draw: int) -> None:
         carried: dict[str, Value] = {}
         for step in range(STEPS):
             inputs = {each.path: _drawn(each, draw, step) for each in self.pair.arguments} | carried
-            one = ran(self.pair.one, given_of_one(self.pair, inputs), draw, self._sides.observe)
+            one = ran(self.pair.one, given_of_one(self.pair, inputs), draw)
             many = ran(self.pair.many, given_of_many(self.pair, inputs), draw)
+            for sides, run in zip(self._sides, (one, many), strict=True):
+                sides.add(run)
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
             if self.witness is None and any(each.differs for each in self._found.values()):
@@ -202,48 +205,25 @@ def _apart(mine: Value, its: Value) -> tuple[int, bool]:
     return int(np.sum(~equal & ~undefined)), bool(undefined.any())
 
 
-_ORDERED = {"less", "less_equal", "greater", "greater_equal"}
-_CHOOSING = {"minimum", "maximum"}
-
-
 class Sides:
     """Comparisons of floats of a program, and which of their sides were taken.
 
     Args:
-        step: the reference.
+        step: the program.
     """
 
     def __init__(self, step: Step) -> None:
         """Without any run seen."""
         self._core = step.ir._core
-        self._values: dict[int, Value] = {}
-        self._taken: dict[int, set[bool]] = {}
+        self._taken: dict[tuple[int, int], set[bool]] = {}
 
     @property
     def unseen(self) -> list[str]:
         """Places of the comparisons with a side that was not taken."""
-        return [self._core.location_of(op) for op, taken in self._taken.items() if len(taken) < 2]
+        return [self._core.location_of(op) for (op, _), taken in self._taken.items() if len(taken) < 2]
 
-    def observe(self, op: Op, outputs: list[list[Value]]) -> None:
-        """See an op run."""
-        for tensor, rows in zip(op.outputs, outputs, strict=True):
-            self._values[tensor._id] = rows[0]
-        if op.kind not in _ORDERED | _CHOOSING:
-            return
-        operands = [self._values.get(t._id) for t in op.inputs if t is not None]
-        if not any(isinstance(each, Numbers) and _is_random(each) for each in operands):
-            return
-        [result] = [rows[0] for rows in outputs]
-        taken = result if op.kind in _ORDERED else self._is_first(result, operands[0])
-        if taken is not None:
-            self._taken.setdefault(op.id, set()).update(bool(side) for side in np.unique(taken))
-
-    @staticmethod
-    def _is_first(result: Value, first: Value) -> Any:
-        """True where a minimum or maximum is the first operand."""
-        return same(result, first) if isinstance(first, Numbers) and isinstance(result, Numbers) else None
-
-
-def _is_random(value: Numbers) -> bool:
-    """True if some element is not a small fraction: it follows from what was drawn."""
-    return bool(np.isnan(value.small()).any())
+    def add(self, run: ExactRun) -> None:
+        """See a run."""
+        for op, sides in run.sides.items():
+            for number, taken in enumerate(sides):
+                self._taken.setdefault((op, number), set()).update(taken)

@@ -27,19 +27,19 @@ def defined(*numbers: Numbers) -> None:
 
 def larger(op: Exact, a: Numbers, b: Numbers) -> Numbers:
     """The greater of two numbers; undefined where one is."""
-    return select(b.above(a, op.draw) | b.is_undefined(), b, a)
+    return select(op.above(b, a) | b.is_undefined(), b, a)
 
 
 def smaller(op: Exact, a: Numbers, b: Numbers) -> Numbers:
     """The less of two numbers; undefined where one is."""
-    return select(a.above(b, op.draw) | b.is_undefined(), b, a)
+    return select(op.above(a, b) | b.is_undefined(), b, a)
 
 
 def order_sign(op: Exact, t: Numbers) -> tuple[Array, Array]:
     """Return masks of the numbers above 0, and of those below."""
     defined(t)
     zero = op.number(0)
-    return t.above(zero, op.draw), zero.above(t, op.draw)
+    return op.above(t, zero), zero.above(t, op.draw)
 
 
 @exact("add", "add_")
@@ -139,10 +139,10 @@ def _comparison(name: str, rule: Callable[[Exact, Numbers, Numbers], Array]) -> 
 
 _comparison("equal", lambda _, a, b: same(a, b))
 _comparison("not_equal", lambda _, a, b: ~same(a, b))
-_comparison("greater", lambda op, a, b: a.above(b, op.draw))
-_comparison("less", lambda op, a, b: b.above(a, op.draw))
-_comparison("greater_equal", lambda op, a, b: ~b.above(a, op.draw))
-_comparison("less_equal", lambda op, a, b: ~a.above(b, op.draw))
+_comparison("greater", lambda op, a, b: op.above(a, b))
+_comparison("less", lambda op, a, b: op.above(b, a))
+_comparison("greater_equal", lambda op, a, b: ~op.above(b, a))
+_comparison("less_equal", lambda op, a, b: ~op.above(a, b))
 
 
 @exact("isnan", "isinf", "isfinite")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,6 +30,7 @@ class Exact:
         low: first field of constants.
         draw: number of the draw, which the order of numbers depends on.
         run: its own kernel, on arrays that may be of other dtypes than its operands.
+        sides: outcomes of each comparison of drawn numbers that the meaning has made, in its order.
     """
 
     kind: str
@@ -40,6 +41,14 @@ class Exact:
     low: int
     draw: int
     run: Callable[..., list[Array]]
+    sides: list[set[bool]] = field(default_factory=list, compare=False)
+
+    def above(self, a: Numbers, b: Numbers) -> Array:
+        """True where a number is greater than another, in the order of this draw; the outcomes are noted."""
+        found = a.above(b, self.draw)
+        drawn = any(np.isnan(each.small()).any() for each in (a, b))
+        self.sides.append({bool(side) for side in np.unique(found)} if drawn else {False, True})
+        return found
 
     def __getitem__(self, name: str) -> Any:
         """An attribute; None where it is absent."""
