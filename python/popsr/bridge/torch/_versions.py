@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
+    "forget_lookups",
     "lacking_of_dtensors",
     "lacking_of_sharding",
     "note_constants",
@@ -54,6 +55,15 @@ def sends_buffers(wrapper: Any) -> bool:
     """Whether a ``DistributedDataParallel`` sends its buffers in forward passes."""
     name = "forward_sync_buffers" if hasattr(wrapper, "forward_sync_buffers") else "broadcast_buffers"
     return bool(getattr(wrapper, name))
+
+
+def forget_lookups() -> None:
+    """Let DTensor's compiled table of ops begin anew, where it has one: it asks if numbers of the data are equal."""
+    import torch
+
+    core: Any = torch._C
+    if hasattr(core, "_clear_DTensor_sharding_propagator_cache"):
+        core._clear_DTensor_sharding_propagator_cache()
 
 
 def note_constants(module: Any) -> None:

@@ -116,3 +116,30 @@ def test_shards_of_tensor_parallel_layers_skip_together() -> None:
     found = gloo.run(4, scales_and_biases)
     assert [scale for scale, _ in found] == [0.5] * 4
     assert (found[0], found[2]) == (found[1], found[3])
+
+
+def cycled(m: Any) -> Any:
+    """An optimiser whose moments are of numbers that a scheduler sets."""
+    made = torch.optim.AdamW(m.parameters(), lr=0.01, fused=True)
+    made.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)  # type: ignore[attr-defined]
+    made.scheduler = torch.optim.lr_scheduler.OneCycleLR(made, 0.1, total_steps=10)
+    return made
+
+
+def cycled_step(m: Any, o: Any, x: Any) -> None:
+    step(m, o, x)
+    o.scheduler.step()
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_numbers_of_a_schedule_decide_no_lookup_of_dtensor() -> None:
+    """Torch's table of ops of DTensors asks if numbers are equal, also those of the trace before."""
+    made = bridge.trace_step(
+        cycled_step,
+        sharded,
+        cycled,
+        lambda rank: (batch_of(0),),
+        replicas=4,
+        groups={"x": [[0, 1], [2, 3]]},
+    )
+    assert made.prove().ok

@@ -16,7 +16,7 @@ from popsr.bridge.torch._tracing.collective_calls import functional_collective
 from popsr.bridge.torch._tracing.decompositions import in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws
 from popsr.bridge.torch._tracing.generators import given_generator
-from popsr.bridge.torch._versions import lacking_of_dtensors, torch_version
+from popsr.bridge.torch._versions import forget_lookups, lacking_of_dtensors, torch_version
 from popsr.errors import Error, UnsupportedError
 
 __all__ = ["WritesOutside", "watcher", "writes_constant", "written_by"]
@@ -141,6 +141,7 @@ def _mode_class() -> Any:
         def _recorded(self, op: Any, types: Any, args: Any, options: Any, place: Place | None) -> Any:
             if any(issubclass(each, DTensor) for each in types):
                 _check_dtensors(place)
+                forget_lookups()
                 return NotImplemented  # what it calls on local tensors comes here, too
             if str(op) == "aten.record_stream.default":
                 return None  # of memory that is used on two streams, not of values
