@@ -30,7 +30,7 @@ def run(make: Make, *operands: Any, replicas: int = 1) -> list[list[Any]]:
             given[tensors[-1]._id] = rows
         found = make(*tensors)
     out = run_exact(ir, given)
-    return [out.output(t._id) for t in (found if isinstance(found, tuple) else (found,))]
+    return [out.value(t._id) for t in (found if isinstance(found, tuple) else (found,))]
 
 
 def equal(one: list[list[Any]], other: list[list[Any]]) -> bool:

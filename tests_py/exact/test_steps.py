@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,15 @@ from popsr.bridge._prove import read_step
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
 P = jax.sharding.PartitionSpec
+from tests_py.bridge.same.transformer import (  # noqa: E402
+    BATCH,
+    PARAMS,
+    SPECS,
+    WRONG,
+    Lines,
+    step_of,
+)
+
 AXES = ("data", "model")
 
 Sizes = tuple[int, int]
@@ -46,7 +56,8 @@ def run(
     draw: int = 0,
 ) -> dict[str, list[Any]]:
     """New states and the loss on each device of a mesh, from random states."""
-    names = {**{f"p['{k}']": k for k in states}, **{k: k for k in data}}
+    first = next(iter(inspect.signature(step).parameters))
+    names = {**{f"{first}['{k}']": k for k in states}, **{k: k for k in data}}
     of_states, of_data = {k: specs.get(k, P()) for k in states}, {k: P("data") for k in data}
     bridged = read_step(
         "test",
@@ -71,9 +82,9 @@ def run(
     for each in bridged.arguments:
         if each.role == "state":
             variable: Any = each.source
-            found[names[each.path]] = ran.variable(variable._id)
+            found[names[each.path]] = ran.value(variable._id)
     for result in bridged.results:
-        found[result.path] = ran.output(result.tensor._id)
+        found[result.path] = ran.value(result.tensor._id)
     return found
 
 
@@ -99,82 +110,23 @@ def differing(
     return found
 
 
-# A transformer block, data x tensor parallel, in which each argument plants a wrong line
-
-D, HEADS, F, T, B, V = 4, 2, 4, 3, 2, 6
-SPECS = {"qkv": P(None, "model"), "o": P("model"), "up": P(None, "model"), "down": P("model")}
-SHAPES = {
-    "emb": (V, D),
-    "qkv": (3, HEADS, D, D // HEADS),
-    "o": (HEADS, D // HEADS, D),
-    "up": (D, F),
-    "down": (F, D),
-    "g1": (D,),
-    "g2": (D,),
-}
-PARAMS = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
-DATA = {"x": np.array([[0, 3, 5], [2, 2, 1]], np.int32), "y": np.array([[1, 4, 0], [5, 3, 2]], np.int32)}
-MASK = np.tril(np.ones((T, T), bool))
-
-
-def make(
-    grads: Any = lax.pmean,
-    local_scale: bool = False,
-    copy_up: bool = True,
-    back: Any = lambda g: g,
-    forward: Any = lax.psum,
-    mean: Any = jnp.mean,
-) -> Any:
-    @jax.custom_vjp
-    def copy(t: Any) -> Any:
-        return t
-
-    copy.defvjp(lambda t: (t, None), lambda _, g: (lax.psum(g, "model"),))
-
-    @jax.custom_vjp
-    def reduce(t: Any) -> Any:
-        return forward(t, "model")
-
-    reduce.defvjp(lambda t: (forward(t, "model"), None), lambda _, g: (back(g),))
-
-    def norm(x: Any, g: Any) -> Any:
-        return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * g
-
-    def loss_of(p: Any, x: Any, y: Any) -> Any:
-        h = p["emb"][x]
-        a = copy(norm(h, p["g1"]))
-        q, k, v = (jnp.einsum("btd,hdk->bhtk", a, p["qkv"][i]) for i in range(3))
-        s = jnp.einsum("bhtk,bhsk->bhts", q, k) / np.sqrt(D // (p["qkv"].shape[1] if local_scale else HEADS))
-        w = jax.nn.softmax(jnp.where(MASK, s, -1e30), -1)
-        h = h + reduce(jnp.einsum("bhts,bhsk,hkd->btd", w, v, p["o"]))
-        a = norm(h, p["g2"])
-        h = h + reduce(jax.nn.gelu((copy(a) if copy_up else a) @ p["up"]) @ p["down"])
-        return -mean(jnp.take_along_axis(jax.nn.log_softmax(h @ p["emb"].T), y[..., None], -1))
-
-    def step(p: Any, x: Any, y: Any) -> Any:
-        loss, g = jax.value_and_grad(loss_of)(p, x, y)
-        g = jax.tree.map(lambda t: grads(t, "data"), g)
-        return jax.tree.map(lambda w, d: w - 0.1 * d, p, g), lax.pmean(loss, "data")
-
-    return step
-
-
 EVERY = {*PARAMS}
-PLANTED: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "right": ({}, set()),
-    "sum of means": ({"grads": lax.psum}, EVERY),
-    "scaled by the local heads": ({"local_scale": True}, {*EVERY, "result[1]"}),
-    "no sum in the backward pass": ({"copy_up": False}, EVERY - {"up", "down"}),
-    "sum in both passes": ({"back": lambda g: lax.psum(g, "model")}, EVERY),
-    "mean for a sum": ({"forward": lax.pmean}, {*EVERY, "result[1]"}),
-    "sum over the local batch": ({"mean": jnp.sum}, {*EVERY, "result[1]"}),
+# The states and results that each wrong line reaches.
+REACHED = {
+    "sum of means": EVERY,
+    "scaled by the heads of a replica": {*EVERY, "result[1]"},
+    "no sum in the backward pass": EVERY - {"up", "down"},
+    "sum in both passes": EVERY,
+    "mean of partial outputs": {*EVERY, "result[1]"},
+    "sum over the batch of a replica": {*EVERY, "result[1]"},
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", ["right", *WRONG])
 def test_transformer_step(name: str) -> None:
-    options, expected = PLANTED[name]
-    assert differing(make(**options), PARAMS, DATA, SPECS) == expected
+    data = dict(zip("xy", BATCH, strict=True))
+    found = differing(step_of(WRONG.get(name, Lines())), PARAMS, data, SPECS)
+    assert found == REACHED.get(name, set())
 
 
 # Other steps: an optimiser with moments, convolutions, batch norm, scans, clipping by norm

@@ -74,8 +74,6 @@ class GraphOps:
     def __init__(self, ir: Ir, graph: int) -> None:
         """Read them."""
         core = ir._core
-        self.inputs = core.graph_inputs(graph)
-        self.outputs = core.graph_outputs(graph)
         self.constants = [id_ for id_ in core.graph_tensors(graph) if core.tensor(id_).kind == "constant"]
         self.ops = [
             OpRecord(

@@ -75,12 +75,8 @@ class ExactRun:
         self._stored: dict[int, Rows] = {}
         self._constants: dict[int, Value] = {}
 
-    def variable(self, tensor_id: int) -> list[Value]:
-        """The value of a variable on each replica after the run."""
-        return self._main.read(tensor_id, range(self._replicas))
-
-    def output(self, tensor_id: int) -> list[Value | None]:
-        """The value of a tensor of the main graph on each replica, or what went to a stream last, by its id."""
+    def value(self, tensor_id: int) -> list[Value]:
+        """The value of a variable, or of a tensor of the main graph, on each replica after the run."""
         return self._main.read(tensor_id, range(self._replicas))
 
     def stored(self, stream_id: int) -> list[Value | None]:

@@ -95,13 +95,13 @@ class Numbers:
         return Numbers(flat[:, positions], huge)
 
     @classmethod
-    def concat(cls, parts: Sequence[Numbers]) -> Numbers:
-        """Arrays one after the other, along the first axis."""
-        low = max(part.low for part in parts)
+    def concat(cls, parts: Sequence[Numbers], axis: int = 0) -> Numbers:
+        """Arrays one after the other along an axis."""
+        low, along = max(part.low for part in parts), axis % parts[0].ndim
         huge = None
         if any(part.huge is not None for part in parts):
-            huge = np.concatenate([_of_shape(part.huge, part.shape) for part in parts])
-        return cls(np.concatenate([part.residues[low - part.low :] for part in parts], 1), huge)
+            huge = np.concatenate([_of_shape(part.huge, part.shape) for part in parts], along)
+        return cls(np.concatenate([part.residues[low - part.low :] for part in parts], along + 1), huge)
 
     def at_rows(self, rows: Array) -> Numbers:
         """Rows of the first axis, by a vector of their indices."""
@@ -119,7 +119,7 @@ class Numbers:
         return Numbers(residues, huge)
 
     def reshape(self, shape: Sequence[int]) -> Numbers:
-        """The same elements in another shape."""
+        """Elements in another shape."""
         huge = None if self.huge is None else self.huge.reshape(tuple(shape))
         return Numbers(self.residues.reshape(len(self.residues), *shape), huge)
 

@@ -135,6 +135,16 @@ class Result:
     whole: Whole | None = field(default=None, repr=False)
     _join: Rows | None = field(default=None, repr=False)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape on one replica."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        """Element type."""
+        return self.tensor.dtype
+
     def value(self, rows: Array) -> Any:
         """The value for the user, made of a row for each replica."""
         return rows if self._join is None else self._join(rows)

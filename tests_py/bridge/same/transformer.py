@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-__all__ = ["BATCH", "MESH", "OPTIONS", "PARAMS", "WRONG", "Lines", "step_of"]
+__all__ = ["BATCH", "MESH", "OPTIONS", "PARAMS", "SPECS", "WRONG", "Lines", "step_of"]
 
 WIDTH, HEADS, HIDDEN, TOKENS, BATCHES, VOCABULARY = 4, 2, 4, 3, 4, 6
 MESH = {"data": 2, "model": 2}

@@ -15,8 +15,7 @@ __all__ = ["constant_integers", "is_float", "kept", "moved", "numbers"]
 
 def is_float(both: Both) -> bool:
     """True for values that are drawn at random."""
-    dtype = both.one.dtype if hasattr(both.one, "dtype") else both.one.tensor.dtype
-    return bool(dtype.is_floating_point)
+    return bool(both.one.dtype.is_floating_point)
 
 
 def kept(both: Both) -> Array:

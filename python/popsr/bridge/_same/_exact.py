@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,7 +136,7 @@ def ran(step: Step, given: Mapping[int, list[Value]], draw: int, observe: Any = 
 def value_of(run: ExactRun, each: Argument | Result) -> list[Value]:
     """The new value of a state, or a result, on each replica."""
     if isinstance(each, Argument):
-        return run.variable(_tensor(each))
+        return run.value(_tensor(each))
     assert each.stream is not None
     return run.stored(each.stream._id)
 
@@ -182,7 +183,7 @@ class _Found:
         role: Any = self.both.role
         draws = len(self.verdicts) // STEPS
         if self.differs:
-            size = int(np.prod(_shape(self.both.many), dtype=np.int64))
+            size = math.prod(self.both.many.shape)
             reason = f"in {self.elements} of {size} elements"
             return SameValue(
                 self.both.path, role, "differs", reason, tuple(sorted(self.replicas)), draws, None, self.step
@@ -190,10 +191,6 @@ class _Found:
         if "unknown" in self.verdicts:
             return SameValue(self.both.path, role, "unknown", "undefined values of one device", (), draws)
         return SameValue(self.both.path, role, "same", "", (), draws)
-
-
-def _shape(each: Argument | Result) -> tuple[int, ...]:
-    return each.shape if isinstance(each, Argument) else each.tensor.shape
 
 
 def _apart(mine: Value, its: Value) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from popsr.bridge._arguments import Argument, Array, Result, Step
+from popsr.bridge._arguments import Argument, Array, Step
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
 from popsr.bridge._same._pair import STEPS, Both, Pair, groups_of
 from popsr.bridge._same._values import SameValue, Verdict
@@ -89,8 +89,7 @@ class _Runs:
 
     def _of_replicas(self, both: Both, value: Array, cut: bool) -> Array:
         each = both.many if cut else both.one
-        shape = each.shape if isinstance(each, Argument) else each.tensor.shape
-        return np.asarray(value).reshape(self._step.ir.replication_factor, *shape)
+        return np.asarray(value).reshape(self._step.ir.replication_factor, *each.shape)
 
 
 def _variable(state: Argument) -> Variable:
@@ -194,7 +193,7 @@ class _Found:
         apart = [each for each in draws if each.verdict == "differs"]
         same = [each for each in draws if each.verdict == "same"]
         known = apart or same
-        deviation = max((each.deviation for each in known), default=None) if _is_float_value(both) else None
+        deviation = max((each.deviation for each in known), default=None) if is_float(both) else None
         role: object = both.role
         assert role == "state" or role == "result"
         if apart:
@@ -206,9 +205,3 @@ class _Found:
             return SameValue(both.path, role, "same", "", (), len(same), deviation)
         reason = next(each.reason for each in draws if each.verdict == "unknown")
         return SameValue(both.path, role, "unknown", reason, (), len(same), deviation)
-
-
-def _is_float_value(both: Both) -> bool:
-    each: Argument | Result = both.one
-    dtype = each.dtype if isinstance(each, Argument) else each.tensor.dtype
-    return bool(dtype.is_floating_point)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._fields import Numbers
+from popsr._fields import Numbers, select
 from popsr.analysis._axes import ReplicaAxes
 
 __all__ = ["ANY", "Form", "Grid", "Known", "size_of", "top"]
@@ -164,22 +164,8 @@ class Grid:
 
     def _together(self, values: Sequence[Numbers], kind: str | int) -> Numbers:
         if isinstance(kind, int):
-            return _joined(values, kind)
+            return Numbers.concat(values, kind)
         found = values[0]
         for each in values[1:]:
-            found = found + each if kind == "sum" else _chosen(found.above(each, self.draw), found, each)
+            found = found + each if kind == "sum" else select(found.above(each, self.draw), found, each)
         return found
-
-
-def _chosen(condition: Any, a: Numbers, b: Numbers) -> Numbers:
-    huge = None
-    if a.huge is not None or b.huge is not None:
-        zeros = np.zeros(a.shape)
-        huge = np.where(condition, zeros if a.huge is None else a.huge, zeros if b.huge is None else b.huge)
-    return Numbers(np.where(condition, a.residues, b.residues), huge)
-
-
-def _joined(values: Sequence[Numbers], dimension: int) -> Numbers:
-    order = [dimension, *(axis for axis in range(values[0].ndim) if axis != dimension)]
-    back = [order.index(axis) for axis in range(values[0].ndim)]
-    return Numbers.concat([each.transpose(order) for each in values]).transpose(back)

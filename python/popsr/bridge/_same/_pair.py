@@ -106,9 +106,9 @@ def pair_of(many: Step, one: Step) -> Pair:
         if found is None:
             unmatched[result.path] = f"the reference returns no {result.path}"
         elif whole is None:
-            shape = result.tensor.shape if result.whole is None else result.whole.shape
+            shape = result.shape if result.whole is None else result.whole.shape
             unmatched[result.path] = (
-                f"{result.path} is {list(shape)} where one device returns {list(found.tensor.shape)}"
+                f"{result.path} is {list(shape)} where one device returns {list(found.shape)}"
             )
         else:
             results.append(Both(result.path, "result", result, found, whole))
@@ -138,7 +138,7 @@ def _argument(many: Argument, one: Argument) -> Both:
 
 def _whole_of(many: Result, one: Result, replicas: int) -> Whole | None:
     """The place of replicas' results in the reference's: as declared, all of it, or parts along the first axis."""
-    shape, part = one.tensor.shape, many.tensor.shape
+    shape, part = one.shape, many.shape
     if many.whole is not None:
         return many.whole if many.whole.shape == shape else None
     if part == shape:

@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.elementwise import larger, smaller
+from popsr.ops._exact.elementwise import COMBINED
 from popsr.ops._exact.registry import Exact, Value, collective, exact
 
 __all__: list[str] = []
@@ -34,8 +34,7 @@ def reduction(op: Exact, name: str, values: list[Any]) -> Value:
     if name in ("add", "mean", "square_add"):
         total: Numbers = functools.reduce(operator.add, values)
         return total / op.number(len(values)) if name == "mean" else total
-    rules = {"mul": lambda _, a, b: a * b, "min": smaller, "max": larger}
-    found: Numbers = functools.reduce(functools.partial(rules[name], op), values)
+    found: Numbers = functools.reduce(functools.partial(COMBINED[name], op), values)
     return found
 
 
@@ -108,9 +107,12 @@ def joined(values: list[Any], axis: int) -> Value:
     """Arrays one after the other along an axis."""
     if not isinstance(values[0], Numbers):
         return np.concatenate(values, axis)
-    order = list(range(values[0].ndim))
-    order[0], order[axis] = order[axis], order[0]
-    return Numbers.concat([value.transpose(order) for value in values]).transpose(order)
+    return Numbers.concat(values, axis)
+
+
+def zeros(like: Value, shape: tuple[int, ...]) -> Value:
+    """Zeros of the kind of a value."""
+    return like.constant(0).broadcast_to(shape) if isinstance(like, Numbers) else np.zeros(shape, like.dtype)
 
 
 def chunk(value: Value, members: int, index: int) -> Value:
@@ -119,12 +121,7 @@ def chunk(value: Value, members: int, index: int) -> Value:
     size = -(-value.size // members)
     missing = size * members - value.size
     if missing:
-        zeros = (
-            value.constant(0).broadcast_to((missing,))
-            if isinstance(value, Numbers)
-            else np.zeros(missing, value.dtype)
-        )
-        flat = joined([flat, zeros], 0)
+        flat = joined([flat, zeros(value, (missing,))], 0)
     return flat[index * size : (index + 1) * size]
 
 
@@ -183,21 +180,17 @@ def gather_grad(op: Exact, rows: Rows) -> Rows:
                 if not isinstance(value, Numbers)
                 else value.reshape((outer, value.size // outer))
             )
-            found.append(_cut(op, lines, k * size, size).reshape(op.shape))
+            found.append(_cut(lines, k * size, size).reshape(op.shape))
         return found
 
     return by_group(op, rows, compute)
 
 
-def _cut(op: Exact, lines: Value, start: int, size: int) -> Value:
+def _cut(lines: Value, start: int, size: int) -> Value:
     """Columns of lines, zeros past their end."""
     here = lines[:, start : start + size]
     missing = size - here.shape[1]
-    if not missing:
-        return here
-    shape = (here.shape[0], missing)
-    zeros = op.number(0).broadcast_to(shape) if isinstance(here, Numbers) else np.zeros(shape, here.dtype)
-    return joined([here, zeros], 1)
+    return joined([here, zeros(here, (here.shape[0], missing))], 1) if missing else here
 
 
 @collective("replicated_all_to_all")
@@ -215,15 +208,11 @@ def broadcast(op: Exact, rows: Rows) -> Rows:
     return by_group(op, rows, lambda values: [values[op["root"]]] * len(values))
 
 
-def _zeros_like(value: Value) -> Value:
-    return value.constant(0).broadcast_to(value.shape) if isinstance(value, Numbers) else np.zeros_like(value)
-
-
 @collective("replicated_broadcast_grad")
 def broadcast_grad(op: Exact, rows: Rows) -> Rows:
     def compute(values: list[Value]) -> list[Value]:
-        zeros = _zeros_like(values[0])
-        return [reduction(op, op["op"], values) if k == op["root"] else zeros for k in range(len(values))]
+        nothing = zeros(values[0], values[0].shape)
+        return [reduction(op, op["op"], values) if k == op["root"] else nothing for k in range(len(values))]
 
     return by_group(op, rows, compute)
 
@@ -234,8 +223,8 @@ def permute(op: Exact, rows: Rows) -> Rows:
     some = next((row for row in rows if row is not None), None)
     if some is None:
         return out
-    zeros = _zeros_like(some)
-    out = [None if row is None else zeros for row in rows]
+    nothing = zeros(some, some.shape)
+    out = [None if row is None else nothing for row in rows]
     for source, target in enumerate(op["mapping"]):
         if target >= 0 and out[target] is not None:
             out[target] = rows[source]

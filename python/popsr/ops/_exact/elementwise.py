@@ -12,7 +12,7 @@ from popsr._fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
 from popsr.ops._exact.registry import Exact, Value, exact, numbers
 
-__all__ = ["defined", "larger", "order_sign", "smaller"]
+__all__ = ["COMBINED", "defined", "larger", "order_sign", "smaller"]
 
 
 def defined(*numbers: Numbers) -> None:
@@ -33,6 +33,14 @@ def larger(op: Exact, a: Numbers, b: Numbers) -> Numbers:
 def smaller(op: Exact, a: Numbers, b: Numbers) -> Numbers:
     """The less of two numbers; undefined where one is."""
     return select(op.above(a, b) | b.is_undefined(), b, a)
+
+
+COMBINED: dict[str, Callable[[Exact, Numbers, Numbers], Numbers]] = {
+    "mul": lambda _, a, b: a * b,
+    "min": smaller,
+    "max": larger,
+}
+"""Rules by which two numbers become one, by name of a reduction that is no sum."""
 
 
 def order_sign(op: Exact, t: Numbers) -> tuple[Array, Array]:

@@ -112,7 +112,7 @@ def erf(t: Numbers) -> Numbers:
 
 
 def power(t: Numbers, e: Numbers) -> Numbers:
-    """T ** e."""
+    """Power of a number, ``t ** e``."""
     exponents = np.broadcast_to(e.small(), np.broadcast_shapes(t.shape, e.shape))
     twice = exponents * 2
     known = ~np.isnan(twice) & (twice == np.rint(twice)) & (np.abs(exponents) <= 1 << 20)

@@ -8,7 +8,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.elementwise import larger, smaller
+from popsr.ops._exact.elementwise import COMBINED
 from popsr.ops._exact.moves import moved
 from popsr.ops._exact.registry import Exact, Value, exact, scalar
 
@@ -53,8 +53,7 @@ def reduced(op: Exact, reduction: str, t: Numbers, places: Array, updates: Numbe
     flat, values, at = t.reshape((t.size, 1)), updates.reshape((updates.size, 1)), places.reshape(-1)
     if reduction in ("sum", "add"):
         return flat.scatter_add(at, values).reshape(t.shape)
-    rules = {"mul": lambda _, a, b: a * b, "min": smaller, "max": larger}
-    combine = rules[reduction]
+    combine = COMBINED[reduction]
     inside = np.flatnonzero(at >= 0)
     order = inside[np.argsort(at[inside], kind="stable")]
     while len(order):  # one update of each element at a time

@@ -9,7 +9,7 @@ from popsr.ops._exact.elementwise import absolute
 from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.registry import Exact, exact
 
-__all__ = ["axes_of", "extreme", "keep"]
+__all__ = ["axes_of", "extreme", "keep", "rows_over"]
 
 
 def axes_of(op: Exact, t: Numbers) -> list[int]:
@@ -29,6 +29,12 @@ def keep(t: Numbers, axes: list[int]) -> Numbers:
     for axis in axes:
         shape.insert(axis, 1)
     return t.reshape(shape)
+
+
+def rows_over(t: Numbers, axes: list[int]) -> Numbers:
+    """The elements along some axes as the last axis, after the other axes."""
+    kept = [axis for axis in range(t.ndim) if axis not in axes]
+    return t.transpose([*kept, *axes]).reshape((*[t.shape[axis] for axis in kept], count_of(t, axes)))
 
 
 @exact("sum")
@@ -79,11 +85,9 @@ def logsumexp(op: Exact, t: Numbers) -> Numbers:
 
 def extreme(op: Exact, t: Numbers, axes: list[int], sign: int) -> Numbers:
     """The greatest numbers over axes, or the least for a sign of -1; undefined where one is."""
-    kept = [axis for axis in range(t.ndim) if axis not in axes]
-    shape = tuple(t.shape[axis] for axis in kept)
-    rows = t.transpose([*kept, *axes]).reshape((*shape, count_of(t, axes)))
+    rows = rows_over(t, axes)
     if not rows.size:
-        return op.number(-sign * np.inf).broadcast_to(shape)
+        return op.number(-sign * np.inf).broadcast_to(rows.shape[:-1])
     best = (rows.ranks(op.draw) * sign).argmax(-1)
     found = rows.at(np.arange(best.size).reshape(best.shape) * rows.shape[-1] + best)
     undefined = rows.is_undefined().any(-1)

@@ -71,11 +71,11 @@ class Exact:
 Meaning = Callable[..., Any]
 M = TypeVar("M", bound=Meaning)
 MEANINGS: dict[str, Meaning] = {}
-"""By name: a function of the op and its operands on one replica, which returns its result, or a list of results."""
+"""Functions of an op and its operands on one replica, which return its result or a list of results, by its name."""
 OF_ALL = {"onehot"}
 """Ops whose meanings are those of integers also, as their kernels take constants."""
 COLLECTIVES: dict[str, Meaning] = {}
-"""By name: a function of the op and the lists of its operands on all replicas, None where one does not run the op."""
+"""Functions of an op and its operands on all replicas, None where one does not run the op, by its name."""
 
 
 def exact(*names: str) -> Callable[[M], M]:

@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from popsr._fields import Numbers
-from popsr.ops._exact.reduce import axes_of
+from popsr.ops._exact.reduce import axes_of, rows_over
 from popsr.ops._exact.registry import Exact, exact
 
 __all__: list[str] = []
@@ -20,10 +20,8 @@ def _lines(t: Numbers, axis: int) -> list[Numbers]:
 
 def _joined(lines: list[Numbers], like: Numbers, axis: int) -> Numbers:
     """Lines as an array again, along that axis."""
-    if not lines:
-        return like
-    order = [*range(1, axis + 1), 0, *range(axis + 1, like.ndim)]
-    return Numbers.concat([line.reshape((1, *line.shape)) for line in lines]).transpose(order)
+    shape = (*like.shape[:axis], 1, *like.shape[axis + 1 :])
+    return Numbers.concat([line.reshape(shape) for line in lines], axis) if lines else like
 
 
 @exact("cumsum")
@@ -61,24 +59,17 @@ def cumprod_grad(op: Exact, t: Numbers, dy: Numbers) -> Numbers:
     return _joined(found, t, axis)
 
 
-def _flat(t: Numbers, axes: list[int]) -> tuple[Numbers, list[int]]:
-    """Rows of what is multiplied, as the last axis."""
-    kept = [axis for axis in range(t.ndim) if axis not in axes]
-    order = [*kept, *axes]
-    count = int(np.prod([t.shape[axis] for axis in axes], dtype=np.int64))
-    return t.transpose(order).reshape((*[t.shape[axis] for axis in kept], count)), order
-
-
 @exact("prod")
 def prod(op: Exact, t: Numbers) -> Numbers:
-    rows, _ = _flat(t, axes_of(op, t))
+    rows = rows_over(t, axes_of(op, t))
     factors = _lines(rows, rows.ndim - 1)
     return functools.reduce(operator.mul, factors).reshape(op.shape) if factors else op.full(1)
 
 
 @exact("prod_of_others")
 def prod_of_others(op: Exact, t: Numbers) -> Numbers:
-    rows, order = _flat(t, axes_of(op, t))
+    axes = axes_of(op, t)
+    rows, order = rows_over(t, axes), [*(axis for axis in range(t.ndim) if axis not in axes), *axes]
     xs = _lines(rows, rows.ndim - 1)
     found = [
         functools.reduce(operator.mul, xs[:i] + xs[i + 1 :], op.number(1).broadcast_to(xs[i].shape))

@@ -24,4 +24,4 @@ WITHOUT: dict[str, str] = {
     "multi_replicated_all_reduce": _MERGED,
     "multi_replicated_reduce_scatter": _MERGED,
 }
-"""By name of the op. Of others with a meaning, special forms may be refused, such as margins of pools."""
+"""Reasons by name of the op. Special forms of others may be refused, too, such as margins of pools."""
