@@ -1,12 +1,15 @@
 """Kinds of ops by how their results depend on an operand, for readers of programs."""
 
-__all__ = ["FACTORS", "LINEAR", "MOVES", "PASSING", "POINTWISE", "REDUCTIONS", "SCALES"]
+__all__ = ["ADDITIVE", "FACTORS", "LINEAR", "MOVES", "PASSING", "POINTWISE", "REDUCTIONS", "SCALES"]
 
 MOVES = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand"])
 """Ops whose result holds the elements of its operand and no others, in another form."""
 
 SCALES = frozenset(["mul", "div"])
 """Ops that multiply by a number if one of their operands is a constant."""
+
+ADDITIVE = frozenset(["add", "sub", "accumulate_", "concat", "where"])
+"""Ops whose result is a multiple of another value only if all their operands are, by the same factor."""
 
 FACTORS = SCALES | {"matmul", "conv", "where"}
 """Ops whose result is linear in one of its operands while the other one is the same."""

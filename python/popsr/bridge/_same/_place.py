@@ -14,6 +14,7 @@ from popsr.bridge._same._forms import ANY, Form, Grid, Known, size_of, top
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._values import Place
 from popsr.op import Op
+from popsr.ops._kinds import ADDITIVE
 
 __all__ = ["place_of"]
 
@@ -67,9 +68,6 @@ def _new_value(each: Argument | Result) -> int | None:
 
 Found = tuple[int, str]
 """An op, and what is wrong there."""
-
-_OF_ONE_SCALE = frozenset(["add", "sub", "accumulate_", "concat", "where"])
-"""Ops whose result is a multiple of one device's only where all operands are the same multiple."""
 
 
 class _Search:
@@ -147,7 +145,7 @@ class _Search:
         summed = [tensor for tensor, form in forms.items() if "sum" in form.axes]
         if summed:
             return self._of_sum(summed[0], self._core.location_of(op))
-        if len({form.scale for form in forms.values()}) > 1 and self._core.op_kind(op) in _OF_ONE_SCALE:
+        if len({form.scale for form in forms.values()}) > 1 and self._core.op_kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
         return op, "from values of one device another one"
 
