@@ -14,11 +14,15 @@ def replaced(changes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Inside, attributes have other values; after it those that they had, however it ends.
 
     Args:
-        changes: a module, class or object each, the name of an attribute that it has, and the value inside.
+        changes: a module, class or object each, the name of an attribute, and the value inside. What a class inherits,
+            or its objects have, it does not keep.
     """
     with contextlib.ExitStack() as stack:
         for owner, name, value in changes:
             own = getattr(owner, "__dict__", {})
-            stack.callback(setattr, owner, name, own[name] if name in own else getattr(owner, name))
+            if isinstance(owner, type) and name not in own:
+                stack.callback(delattr, owner, name)
+            else:
+                stack.callback(setattr, owner, name, own[name] if name in own else getattr(owner, name))
             setattr(owner, name, value)
         yield

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from popsr._text.shown import shown
+from popsr.bridge._replaced import replaced
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
 from popsr.bridge.jax._twice import anew
@@ -51,12 +52,10 @@ def meshes_of_ones() -> Iterator[None]:
         with _current_mesh_of_ones():
             return bind(self, *given[:-1], {**params, "mesh": _of_ones(params["mesh"])})
 
-    with anew(), contextlib.ExitStack() as stack:
-        _replace(stack, primitive, "bind_with_trace", bound)
-        thread = threading.get_ident()
-        for kind in (jax.sharding.Mesh, jax.sharding.AbstractMesh):
-            for name in _READ:
-                _replace(stack, kind, name, _ReadOfSize(kind, name, thread))
+    thread = threading.get_ident()
+    kinds = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
+    reads = ((kind, name, _ReadOfSize(kind, name, thread)) for kind in kinds for name in _READ)
+    with anew(), replaced([(primitive, "bind_with_trace", bound), *reads]):
         yield
 
 
@@ -83,15 +82,6 @@ def _shard_map_primitive() -> Any:
         except (ImportError, AttributeError):
             continue
     return None
-
-
-def _replace(stack: contextlib.ExitStack, owner: Any, name: str, made: Any) -> None:
-    """Set an attribute of a class until the stack is left, also one that its objects have and the class lacks."""
-    if name in vars(owner):
-        stack.callback(setattr, owner, name, vars(owner)[name])
-    else:
-        stack.callback(delattr, owner, name)
-    setattr(owner, name, made)
 
 
 def _of_ones(mesh: Any) -> Any:

@@ -189,12 +189,9 @@ class Schedules:
             "get_last_lr": lambda scheduler: [group["lr"] for group in self._groups_of(scheduler)],
         }
         own = [(kind, name, methods[name]) for kind in kinds for name in methods if name in vars(kind)]
-        with replaced(own):
-            base.__getattribute__, base.__setattr__ = _refusing, _refusing_new
-            try:
-                yield
-            finally:
-                del base.__getattribute__, base.__setattr__
+        access = [(base, "__getattribute__", _refusing), (base, "__setattr__", _refusing_new)]
+        with replaced([*own, *access]):
+            yield
 
     def _step(self, scheduler: Any, args: tuple[Any, ...], symbols: dict[Number, Any]) -> None:
         if args or type(scheduler).__name__ == "ReduceLROnPlateau":
