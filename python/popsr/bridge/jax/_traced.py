@@ -193,9 +193,8 @@ def _read_mesh(mesh: Any, alone: bool = False) -> Any:
         raise ArgumentTypeError(
             f"{WHERE}: mesh is not a mesh, got {shown(mesh)}, expected a Mesh of JAX or sizes by name"
         )
-    return abstract_mesh(
-        dict.fromkeys(mesh.shape, 1) if alone else mesh.shape
-    )  # without devices or axis types
+    sizes = dict.fromkeys(mesh.shape, 1) if alone else mesh.shape
+    return abstract_mesh(sizes)  # without devices or axis types
 
 
 def _check_specs(name: str, specs: Any, mesh: Any) -> None:

@@ -116,9 +116,11 @@ def trace_step(
             seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
         grouping = functools.partial(_grouping, seen, named, world, where)
         builder = StepBuilder(world, where=where, unsupported=unsupported)
+        shared = _shared(seen, patterns, world)
+        builder.hint(None if shared is None else shared.hint)
         made, apart = _built(seen, grouping, patterns, builder, world)
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
-        variants = changes(made, apart, _shared(seen, patterns, world), reader)
+        variants = changes(made, apart, shared, reader)
         return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss)
 
     return read(model, optimizer)
@@ -195,9 +197,8 @@ def _trace_ranks(
             leaves[rank], results = call.leaves, found.results
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
             splitting[rank] = splitting_ranks(call.model)
-        if call.beside().adds_to(
-            beside
-        ):  # ranks before this one lack what it writes or sets beside the model
+        # Ranks before this one lack what it writes or sets beside the model.
+        if call.beside().adds_to(beside):
             waiting = sorted({*waiting, *recorded} - {rank}, reverse=True)
     _compare_leaves([leaves[rank] for rank in numbers], where)
     merged = merge([recorded[rank] for rank in numbers], where)
@@ -284,8 +285,6 @@ def _built(
     """The step, and paths of states that start apart while nothing is declared of them."""
     _check_seeds(seen, patterns)
     builder.axes = seen.axes
-    shared = _shared(seen, patterns, world)
-    builder.hint(None if shared is None else shared.hint)
     undeclared: list[str] = []
     with builder:
         inputs: list[Any] = []

@@ -38,9 +38,8 @@ def key_of(value: Any, of_node: Callable[[Any], Hashable] = id) -> Hashable:
         value: numbers, texts, tensors and types of torch, nodes, graph modules, in lists and dicts.
         of_node: the key of a node.
     """
-    kind = type(value)
-    if kind is int or kind is str or kind is bool or value is None:
-        return (kind.__name__, value)
+    if value is None or isinstance(value, bool | int | str | bytes):
+        return (type(value).__name__, value)
     import torch
 
     if isinstance(value, torch.fx.Node):
@@ -53,8 +52,6 @@ def key_of(value: Any, of_node: Callable[[Any], Hashable] = id) -> Hashable:
         return ("slice", key_of((value.start, value.stop, value.step), of_node))
     if isinstance(value, float | complex):
         return (type(value).__name__, struct.pack("<dd", value.real, value.imag))
-    if value is None or isinstance(value, bool | int | str | bytes):
-        return (type(value).__name__, value)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return ("symbol", str(value))
     if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):

@@ -102,9 +102,8 @@ class Rows:
                 keys[node] = _ABSENT
                 continue
             if name == _DETACHED and str(node.args[0].target) == _DETACHED:
-                keys[node] = keys[
-                    node.args[0]
-                ]  # older versions record one detach once for each mode around it
+                # Older versions record one detach once for each mode around it.
+                keys[node] = keys[node.args[0]]
                 continue
             if node.op == "placeholder":
                 row: Hashable = ("input", paths[node], _kind_of(node))

@@ -10,9 +10,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Fakes"]
+__all__ = ["CONSTANTS", "Fakes", "has_known_shapes", "plain_types"]
 
-_CONSTANTS = (int, float, bool, str, complex, type(None))
+CONSTANTS = (int, float, bool, str, complex, type(None))
+"""Types of operands that are their own key."""
 
 
 class _Uncommon(Exception):
@@ -81,24 +82,41 @@ def _defaults() -> Hashable:
 def _key(value: Any) -> Hashable:
     """The kind of operands; their values where they are numbers."""
     kind = type(value)
-    if kind in _CONSTANTS:
+    if kind in CONSTANTS:
         return kind, value
     if kind is tuple or kind is list:
         return kind, *map(_key, value)
-    fake, plain = _types()
-    if kind is fake:
+    if kind is _fake():
         return _tensor_key(value)
-    if kind in plain:
+    if kind in plain_types():
         return value  # type: ignore[no-any-return]
     raise _Uncommon
 
 
 @functools.cache
-def _types() -> tuple[Any, tuple[type, ...]]:
-    import torch
+def _fake() -> Any:
     from torch._subclasses.fake_tensor import FakeTensor
 
-    return FakeTensor, (torch.dtype, torch.device, torch.layout, torch.memory_format)
+    return FakeTensor
+
+
+@functools.cache
+def plain_types() -> tuple[type, ...]:
+    """Types of torch of which an operand may be without being a tensor."""
+    import torch
+
+    return torch.dtype, torch.device, torch.layout, torch.memory_format
+
+
+def has_known_shapes(op: Any) -> bool:
+    """True for an op whose shapes do not depend on data, and which no others are run for in its place."""
+    import torch
+
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    of_data = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+    return not any(kind in op.tags for kind in of_data) and not has_kernel(
+        op.name(), "CompositeImplicitAutograd"
+    )
 
 
 def _tensor_key(t: Any) -> Hashable:
@@ -131,16 +149,14 @@ def _is_common(op: Any) -> bool:
     """True for ops of ATen whose result is a tensor of its own, a view of the first operand, or this one written."""
     import torch
 
-    schema, tags = op._schema, op.tags
-    kinds = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
-    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    schema = op._schema
     return (
         op.namespace == "aten"
         and len(schema.returns) == 1
         and str(schema.returns[0].type) == "Tensor"
-        and not any(kind in tags for kind in kinds)
+        and has_known_shapes(op)
+        and torch.Tag.inplace_view not in op.tags
         and not any(each.is_out for each in schema.arguments)
-        and not has_kernel(op.name(), "CompositeImplicitAutograd")
         and "lift" not in op.name()
         and op is not torch.ops.aten._unsafe_view.default
     )
@@ -150,7 +166,7 @@ def _rule(op: Any, args: tuple[Any, ...], made: Any, before: Hashable) -> _Writt
     """The way in which the result of an op is made of its operands; None if torch makes it each time."""
     import torch
 
-    if type(made) is not _types()[0]:
+    if type(made) is not _fake():
         return None
     try:
         key = _tensor_key(made)
@@ -180,4 +196,4 @@ def _made(rule: _New, source: Any) -> Any:
         meta = torch.empty_strided(shape, strides, dtype=dtype, device="meta", requires_grad=requires_grad)
         if rule.is_view:
             meta.set_(source.untyped_storage(), offset, shape, strides)
-    return _types()[0](mode, meta, device)
+    return _fake()(mode, meta, device)

@@ -28,9 +28,8 @@ _COMPARED = {
     operator.gt: "Gt",
     operator.ge: "Ge",
 }
-_symbols = itertools.count(
-    1_000_000
-)  # torch counts its own from 0; a number of the trace before is none of this one
+# Torch counts its own from 0; a number of the trace before is none of this one.
+_symbols = itertools.count(1_000_000)
 
 
 class Numbers:

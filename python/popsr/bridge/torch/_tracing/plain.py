@@ -11,15 +11,12 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from popsr.bridge.torch._tracing.fakes import Fakes
+from popsr.bridge.torch._tracing.fakes import CONSTANTS, Fakes, has_known_shapes, plain_types
 from popsr.bridge.torch._tracing.numbers import Numbers
 
 __all__ = ["plain_ops"]
 
 Call = Callable[[Any, Any, Any], Any]
-
-_CONSTANTS = (int, float, bool, str, complex, type(None))
-
 
 _names: dict[Any, str] = {}
 
@@ -51,10 +48,8 @@ def _mode(decompositions: Mapping[Any, Callable[..., Any]], numbers: Numbers) ->
 
     device_of = torch.ops.prim.device.default
     item_of = torch.ops.aten._local_scalar_dense.default
-    without_functions: Any = (
-        torch._C.DisableTorchFunction
-    )  # modes of the step's own calls, which this is none of
-    plain_types = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+    # Modes of functions see the step's own calls, which this is none of.
+    without_functions: Any = torch._C.DisableTorchFunction
     fakes = Fakes()
 
     def unrecorded(op: Any, args: Any, options: Any) -> Any:
@@ -68,7 +63,7 @@ def _mode(decompositions: Mapping[Any, Callable[..., Any]], numbers: Numbers) ->
             if slot is None or slot.constant is not None:
                 raise _Other
             return slot.proxy.node
-        if kind in _CONSTANTS or isinstance(value, plain_types):
+        if kind in CONSTANTS or isinstance(value, plain_types()):
             return value
         if kind is list or kind is tuple:
             return kind([node_of(each, tracer) for each in value])
@@ -153,12 +148,9 @@ def _is_plain(op: Any) -> bool:
 
     if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "_c10d_functional"):
         return False
-    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
-    kinds = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
     return (
         bool(op._schema.returns)
         and all("Tensor" in str(each.type) for each in op._schema.returns)
-        and not any(kind in op.tags for kind in kinds)
-        and not has_kernel(op.name(), "CompositeImplicitAutograd")
+        and has_known_shapes(op)
         and op is not torch.ops.aten.lift_fresh.default
     )
