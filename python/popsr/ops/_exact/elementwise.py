@@ -40,7 +40,7 @@ COMBINED: dict[str, Callable[[Exact, Numbers, Numbers], Numbers]] = {
     "min": smaller,
     "max": larger,
 }
-"""Rules by which two numbers become one, by name of a reduction that is no sum."""
+"""Rules by which two numbers become one, by name of the reduction; sums have none here."""
 
 
 def order_sign(op: Exact, t: Numbers) -> tuple[Array, Array]:
