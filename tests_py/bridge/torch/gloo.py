@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import datetime
 import functools
+import gc
 import multiprocessing
 import os
 import tempfile
@@ -29,6 +30,9 @@ _HANG = datetime.timedelta(seconds=60)
 
 _PATIENCE = 5 * _HANG.total_seconds()
 """Seconds until a rank that gives no answer is ended."""
+
+_THREADS = 16
+"""Threads of a rank after which groups are freed that cycles of objects keep: theirs poll all the time."""
 
 
 class RankError(RuntimeError):
@@ -118,7 +122,7 @@ class _Job:
             errors.append(error)
         if ended:
             self.close()
-            _job.cache_clear()
+            _jobs.pop(len(self._processes))
         if any(errors):
             raise RankError(errors)
         return results
@@ -133,11 +137,14 @@ class _Job:
         self._folder.cleanup()
 
 
-@functools.cache
+_jobs: dict[int, _Job] = {}
+
+
 def _job(world: int) -> _Job:
-    made = _Job(world)
-    atexit.register(made.close)
-    return made
+    if world not in _jobs:
+        _jobs[world] = _Job(world)
+        atexit.register(_jobs[world].close)
+    return _jobs[world]
 
 
 def _serve(rank: int, world: int, pipe: Any) -> None:
@@ -166,6 +173,8 @@ def _serve(rank: int, world: int, pipe: Any) -> None:
         except BaseException:
             error = traceback.format_exc()
         pipe.send((result, error))
+        if len(os.listdir("/proc/self/task")) > _THREADS:
+            gc.collect()
 
 
 @contextlib.contextmanager
