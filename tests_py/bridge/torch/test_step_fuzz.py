@@ -32,11 +32,11 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.parametrize(("start", "world"), [(0, 2), (100, 4)])
 def test_claims_hold_on_ranks(tracer: Tracer, start: int, world: int) -> None:
     outcomes = collections.Counter[str]()
-    for seed in range(start, start + 12):
+    for seed in range(start, start + 6):
         outcome = check(draw(seed, (world,)), tracer)
         assert not outcome.failures, told(outcome)
         outcomes[outcome.claims.outcome] += 1
-    assert outcomes["proved"] >= 4, outcomes
+    assert outcomes["proved"] >= 2, outcomes
 
 
 @pytest.mark.slow
