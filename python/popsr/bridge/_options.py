@@ -67,6 +67,7 @@ class TorchOptions(_Torch, total=False):
     """Options of a training step of PyTorch; see ``popsr.bridge.torch.trace_step``."""
 
     ranks: Literal["all", "first"]
+    cuts: Mapping[str, Any] | None
 
 
 class GraphOptions(_Torch, total=False):

@@ -45,7 +45,8 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         )
     if step.again is None:
         raise UnsupportedError(
-            f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX"
+            f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX or "
+            "PyTorch"
         )
     name = ONE_DEVICE if isinstance(like, str) else "the reference"
     engine: Literal["exact", "float64"] = "exact" if exact else "float64"
@@ -83,7 +84,8 @@ def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
     if hasattr(like, "arguments"):
         if like.again is None:
             raise UnsupportedError(
-                f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX"
+                f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX or "
+                "PyTorch"
             )
         return many, like.again(Reading(wide=wide, still=True))
     if not isinstance(like, str):

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from popsr.bridge._arguments import Array
+from popsr.bridge._arguments import Argument, Array
 from popsr.bridge._same._pair import Both, Pair, UnknownError, whole_example
 
 __all__ = ["constant_integers", "is_float", "kept", "moved", "numbers"]
@@ -15,7 +15,8 @@ __all__ = ["constant_integers", "is_float", "kept", "moved", "numbers"]
 
 def is_float(both: Both) -> bool:
     """True for values that are drawn at random."""
-    return bool(both.one.dtype.is_floating_point)
+    is_kept = isinstance(both.many, Argument) and both.many.placement.start == "kept"
+    return bool(both.one.dtype.is_floating_point) and not is_kept
 
 
 def kept(both: Both) -> Array:
