@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import popsr
-from tests_py.bridge.same.planted.said_jax import Said
+from tests_py.bridge.same.planted.cases import Said
 from tests_py.bridge.same.planted.torch_layers import TorchProgram, no_optimizer
 from tests_py.bridge.same.planted.truth_torch import names_of, part
 
