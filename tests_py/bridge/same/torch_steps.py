@@ -57,7 +57,8 @@ def mean(model: Any) -> None:
 
 def added(model: Any) -> None:
     for p in model.parameters():
-        p.grad = all_reduce(p.grad, "sum", dist.group.WORLD)
+        group: Any = dist.group.WORLD
+        p.grad = all_reduce(p.grad, "sum", group)
 
 
 def clipped(model: Any) -> None:
@@ -67,6 +68,11 @@ def clipped(model: Any) -> None:
 def clipped_alone(model: Any) -> None:
     clipped(model)
     mean(model)
+
+
+def mean_clipped(model: Any) -> None:
+    mean(model)
+    clipped(model)
 
 
 def accumulating(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
@@ -113,11 +119,11 @@ class Split(nn.Module):
         self.heads, self.scale = 4 // world, scale
         qkv = torch.randn(3, 4, 2, 8).chunk(world, 1)[rank].flatten(0, 2)
         out = torch.randn(8, 4, 2).chunk(world, 1)[rank].flatten(1)
+        rows = -(-5 // world)
+        padded = nn.functional.pad(torch.randn(5, 8), (0, 0, 0, rows * world - 5))
         if not seeded:
             torch.manual_seed(rank + 10 * world)
             qkv = torch.randn(qkv.shape)
-        rows = -(-5 // world)
-        padded = nn.functional.pad(torch.randn(5, 8), (0, 0, 0, rows * world - 5))
         self.qkv = nn.Linear(8, len(qkv))
         self.qkv.weight, self.qkv.bias = nn.Parameter(qkv), nn.Parameter(torch.zeros(len(qkv)))
         self.out = nn.Parameter(out.T.contiguous())
@@ -193,7 +199,7 @@ STEPS: dict[str, Case] = {
     "mean of gradients": Case(training(mean)),
     "sum of gradients": Case(training(added), wrong="*.weight *.bias *exp*"),
     "momentum": Case(training(mean), optimizer=momentum),
-    "clipped": Case(training(lambda m: (mean(m), clipped(m))), optimizer=momentum),
+    "clipped": Case(training(mean_clipped), optimizer=momentum),
     "clipped before the mean": Case(
         training(clipped_alone), optimizer=momentum, wrong="*.weight *.bias *buffer"
     ),
@@ -208,7 +214,7 @@ STEPS: dict[str, Case] = {
         wrong="*.weight *.bias *exp* result",
     ),
     "fully_shard": Case(training(), model=sharded),
-    "fully_shard, reduced twice": Case(training(lambda m: None, 2.0), model=sharded),
+    "fully_shard, clipped": Case(training(clipped), model=sharded, optimizer=momentum),
     "parallelize_module": Case(training(), model=columns_and_rows, options=SHARED),
     "cut by hand": Case(of_split, model=Split, batch=TOKENS, options=SHARED),
     "cut by hand, scaled by local heads": Case(

@@ -93,15 +93,18 @@ def _indices(lines: Array, known: dict[bytes, list[int]]) -> Array | None:
 
 
 def _elements(rows: Sequence[Array], whole: Array) -> list[Part] | None:
-    """Single elements, all of which are different ones."""
+    """Single elements by their bits, all of which are different ones."""
     if not whole.size:
         return None
-    values, firsts, counts = np.unique(whole.reshape(-1), return_index=True, return_counts=True)
+    bits = np.dtype(f"u{whole.dtype.itemsize}")
+    found_bits, firsts, counts = np.unique(
+        np.ascontiguousarray(whole).reshape(-1).view(bits), return_index=True, return_counts=True
+    )
     places: list[Part] = []
     for row in rows:
-        flat = row.reshape(-1)
-        at = np.minimum(np.searchsorted(values, flat), len(values) - 1)
-        known = values[at] == flat
+        flat = np.ascontiguousarray(row).reshape(-1).view(bits)
+        at = np.minimum(np.searchsorted(found_bits, flat), len(found_bits) - 1)
+        known = found_bits[at] == flat
         if (known & (counts[at] > 1)).any() or (~known & (flat != 0)).any() or not known.any():
             return None
         found = np.where(known, firsts[at], -1)

@@ -233,14 +233,15 @@ def _shorter(many: Argument, one: Argument | Whole) -> int | None:
     """The one dimension in which a part has another length than the array."""
     if len(many.shape) != len(one.shape):
         return None
-    dims = [dim for dim, (a, b) in enumerate(zip(many.shape, one.shape, strict=True)) if a != b]
+    dims = [dim for dim, (n, m) in enumerate(zip(many.shape, one.shape, strict=True)) if n != m]
     return dims[0] if len(dims) == 1 else None
 
 
 def _along(shape: tuple[int, ...], dim: int, indices: Sequence[int]) -> Part:
     """The place of some indices along a dimension."""
-    if tuple(indices) == tuple(range(indices[0], indices[0] + len(indices))) and indices[0] >= 0:
-        return (*[slice(None)] * dim, slice(indices[0], indices[0] + len(indices)))
+    first = indices[0] if len(indices) else 0
+    if first >= 0 and tuple(indices) == tuple(range(first, first + len(indices))):
+        return (*[slice(None)] * dim, slice(first, first + len(indices)))
     positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
     picked = np.take(positions, np.maximum(indices, 0), dim)
     kept = np.asarray(indices).reshape([-1 if d == dim else 1 for d in range(len(shape))]) >= 0
@@ -257,7 +258,7 @@ def _common(a: str, b: str) -> int:
 
 
 def _shared(a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
-    for x, y in zip(a, b, strict=False):
-        if x != y:
+    for name, other in zip(a, b, strict=False):
+        if name != other:
             return
-        yield x
+        yield name

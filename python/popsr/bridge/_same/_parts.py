@@ -18,11 +18,11 @@ def part_of(value: Any, part: Part) -> Any:
     if isinstance(part, tuple):
         return value[part] if part else value
     flat: Any = value.reshape((-1,))
+    if not isinstance(flat, Numbers):
+        return np.append(flat, np.zeros(1, flat.dtype))[part] if (part < 0).any() else flat[part]
     if (part < 0).any():
-        exact = isinstance(flat, Numbers)
-        zero = flat.constant(0.0).reshape((1,)) if exact else np.zeros(1, flat.dtype)
-        flat = Numbers.concat([flat, zero]) if exact else np.concatenate([flat, zero])
-    return flat.at(part) if isinstance(flat, Numbers) else flat[part]
+        flat = Numbers.concat([flat, flat.constant(0.0).reshape((1,))])
+    return flat.at(part)
 
 
 def put(value: Array, part: Part, row: Array) -> None:
