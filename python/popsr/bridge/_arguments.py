@@ -19,13 +19,35 @@ from popsr.replicas import Partition, ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
 
-__all__ = ["Argument", "Array", "Loss", "Reading", "Result", "Role", "Rows", "Step", "Whole"]
+__all__ = [
+    "PLACEMENT",
+    "Argument",
+    "Array",
+    "Cut",
+    "Loss",
+    "Part",
+    "Placement",
+    "Reading",
+    "Result",
+    "Role",
+    "Rows",
+    "Start",
+    "Step",
+    "Whole",
+]
 
 Array = NDArray[Any]
 Role = Literal["state", "data", "constant"]
 Loss = Literal["mean", "of constants", ""]
 """Known of the losses that a step differentiates: means over the rows of a replica; or what constants of the backward
 pass say; or nothing."""
+Part = tuple[slice, ...] | Array
+"""Place of a replica's elements in an array."""
+Cut = int | Callable[[Array, int], Any]
+"""Parts along a dimension, in the order of groups, or a function of the array and the replica that moves elements."""
+Start = Literal["drawn", "kept", "own"]
+"""How a comparison with one device begins: with floats that are drawn; with numbers as they are, such as counts; or, of
+what one device lacks, with its own values."""
 Rows = Callable[[Any], Any]
 """From what the framework's user has to rows for replicas or groups, or back."""
 
@@ -36,11 +58,32 @@ class Whole:
 
     Attributes:
         shape: its shape.
-        part: the place in it of what a replica holds.
+        part: the place in it of what a replica holds: slices, or positions in the flat array, -1 for zeros of padding.
     """
 
     shape: tuple[int, ...]
-    part: Callable[[int], tuple[slice, ...]] = field(repr=False)
+    part: Callable[[int], Part] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How the replicas of a step hold parts of an array of one device.
+
+    Attributes:
+        cut: as the user says that replicas have parts; None where nothing is said.
+        whole: the array that replicas have parts of, where the importer knows it.
+        owner: path of the state that it belongs to, which is cut alike; empty without one.
+        start: what a comparison with one device begins with.
+    """
+
+    cut: Cut | None = None
+    whole: Whole | None = None
+    owner: str = ""
+    start: Start = "drawn"
+
+
+PLACEMENT = Placement()
+"""Nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +119,7 @@ class Argument:
         example: rows to run with when none are given: of data as the stream takes them, of a state the initial value.
         undeclared: True for a state whose groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
-        whole: the array that the replicas have parts of, where the importer knows it.
+        placement: how replicas hold parts of an array of one device.
     """
 
     path: str
@@ -90,7 +133,7 @@ class Argument:
     example: Array | None = field(default=None, repr=False)
     undeclared: bool = False
     sharded: bool = False
-    whole: Whole | None = field(default=None, repr=False)
+    placement: Placement = field(default=PLACEMENT, repr=False)
     _feed: Rows | None = field(default=None, repr=False)
 
     @property

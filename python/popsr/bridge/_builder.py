@@ -26,7 +26,7 @@ from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Argument, Array, Result, Rows, Whole
+from popsr.bridge._arguments import PLACEMENT, Argument, Array, Placement, Result, Rows, Whole
 from popsr.bridge._opaque import opaque
 from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
@@ -126,7 +126,7 @@ class StepBuilder:
         dtype: dtypes.dtype | None = None,
         undeclared: bool = False,
         sharded: bool = False,
-        whole: Whole | None = None,
+        placement: Placement = PLACEMENT,
     ) -> Variable:
         """A state: parameters, moments, counters, anything that a run leaves for the next.
 
@@ -137,7 +137,7 @@ class StepBuilder:
             dtype: element type. Default: the value's, 64 bits stay 64 bits.
             undeclared: ``grouping`` is of nothing but initial values that differ, of which a proof would say nothing.
             sharded: the state is a part of an array that is cut over replicas.
-            whole: the array that replicas have parts of.
+            placement: how replicas hold parts of an array of one device.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -155,7 +155,7 @@ class StepBuilder:
             example=array,
             undeclared=undeclared,
             sharded=sharded,
-            whole=whole,
+            placement=placement,
         )
         self._add(argument)
         return made
@@ -170,7 +170,7 @@ class StepBuilder:
         example: Any = None,
         feed: Rows | None = None,
         sharded: bool = False,
-        whole: Whole | None = None,
+        placement: Placement = PLACEMENT,
     ) -> Tensor:
         """Data that are new in each run.
 
@@ -182,7 +182,7 @@ class StepBuilder:
             example: rows to run with by default, as ``feed`` takes them.
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
             sharded: the data are a part of an array that is cut over replicas.
-            whole: the array that replicas have parts of.
+            placement: how replicas hold parts of an array of one device.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -204,7 +204,7 @@ class StepBuilder:
             loaded,
             stream,
             sharded=sharded,
-            whole=whole,
+            placement=placement,
             _feed=feed,
         )
         if example is not None:

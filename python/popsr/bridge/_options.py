@@ -17,6 +17,7 @@ __all__ = [
     "ModelOptions",
     "Read",
     "TorchOptions",
+    "TorchReading",
 ]
 
 Unsupported = Literal["error", "conservative"]
@@ -63,10 +64,18 @@ class _Torch(_AllSteps, total=False):
     unsupported: Unsupported
 
 
-class TorchOptions(_Torch, total=False):
+class TorchReading(_Torch, total=False):
     """Options of a training step of PyTorch; see ``popsr.bridge.torch.trace_step``."""
 
     ranks: Literal["all", "first"]
+    cuts: Mapping[str, Any] | None
+
+
+class TorchOptions(TorchReading, total=False):
+    """Options of a proof of it; see ``popsr.prove``."""
+
+    like: Any
+    exact: bool
 
 
 class GraphOptions(_Torch, total=False):

@@ -55,9 +55,9 @@ def prove(
         args: arguments that a function is traced with; of a function of PyTorch the first is the model or a function
             that makes it, and the next its optimiser, a function of the model that makes it, or None.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
-        like: of a step of JAX. "one device": the proof is ok only if the step also trains as it would on a mesh of one
-            device, which it is compared with; a function: as this step for one device does. ``proof.same`` says which
-            states and results are the same.
+        like: of a step of JAX or PyTorch. "one device": the proof is ok only if the step also trains as it would on a
+            mesh of one device, which it is compared with; a function: as this step for one device does. ``proof.same``
+            says which states and results are the same.
         exact: with ``like``, whether it is compared by exact arithmetic; else in float64, up to rounding.
         options: of the reader, ``popsr.bridge.jax.from_jax``, ``popsr.bridge.torch.trace_step``, ``from_export``,
             ``from_fx`` or ``popsr.bridge.onnx.load``: ``mesh``, ``in_specs``, ``replicas``, ``groups`` and others.

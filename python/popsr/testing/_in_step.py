@@ -16,6 +16,7 @@ from popsr.bridge._options import (
     ModelOptions,
     Read,
     TorchOptions,
+    TorchReading,
 )
 from popsr.bridge._prove import read_step
 from popsr.bridge._suspicion import SUSPICIOUS
@@ -92,20 +93,40 @@ def assert_in_step(
     return _proved("assert_in_step", allow, read_step("assert_in_step", step, *args, **options), given)
 
 
+@overload
 def assert_same_training(
     step: Callable[..., Any],
+    model: Any,
+    optimizer: Any = ...,
+    *batch: Any,
+    like: Any = ...,
+    exact: bool = ...,
+    allow: Iterable[str] = ...,
+    **options: Unpack[TorchReading],
+) -> Proof: ...
+@overload
+def assert_same_training(
+    step: Callable[..., Any],
+    *args: Any,
+    like: Any = ...,
+    exact: bool = ...,
+    allow: Iterable[str] = ...,
+    **options: Unpack[JaxReading],
+) -> Proof: ...
+def assert_same_training(
+    step: Any,
     *args: Any,
     like: Any = "one device",
     exact: bool = True,
     allow: Iterable[str] = (),
-    **options: Unpack[JaxReading],
+    **options: Any,
 ) -> Proof:
-    """Assert that a sharded training step of JAX is in step, and trains as one device would.
+    """Assert that a training step of JAX or PyTorch is in step, and trains as one device would.
 
     The step is compared with itself on a mesh of ones, or with a step for one device; see :func:`popsr.prove`.
 
     Args:
-        step: a function of JAX.
+        step: a function of JAX or PyTorch.
         args: as for ``popsr.prove``.
         like: "one device", or a step for one device.
         exact: by exact arithmetic; else in float64.

@@ -11,13 +11,13 @@ from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Reading, Step
 from popsr.bridge._paths import named_paths
-from popsr.bridge._same._draws import constant_integers, is_float
+from popsr.bridge._same._draws import constant_integers, equal_integers, is_float
 from popsr.bridge._same._exact import Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._place import place_of
 from popsr.bridge._same._values import Place, Sameness, SameValue
-from popsr.errors import ArgumentTypeError, Error, UnsupportedError
+from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
 
@@ -35,6 +35,7 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         ChoiceError: another word.
         ArgumentTypeError: ``like`` is not a step.
         UnsupportedError: a step that cannot be read once more.
+        ReplicaError: a step on one replica beside itself.
         Error: the reference cannot be read, or has other states, data or shapes.
     """
     if isinstance(like, str):
@@ -45,7 +46,12 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         )
     if step.again is None:
         raise UnsupportedError(
-            f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX"
+            f"prove: like= with a step that cannot be read once more, got {shown(step)}, expected a step of JAX or "
+            "PyTorch"
+        )
+    if isinstance(like, str) and step.ir.replication_factor == 1:
+        raise ReplicaError(
+            "prove: like='one device' of a step on one replica, got 1, expected several replicas, or a step as like="
         )
     name = ONE_DEVICE if isinstance(like, str) else "the reference"
     engine: Literal["exact", "float64"] = "exact" if exact else "float64"
@@ -83,7 +89,8 @@ def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
     if hasattr(like, "arguments"):
         if like.again is None:
             raise UnsupportedError(
-                f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX"
+                f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX or "
+                "PyTorch"
             )
         return many, like.again(Reading(wide=wide, still=True))
     if not isinstance(like, str):
@@ -140,3 +147,6 @@ def _notes(step: Step, pair: Pair) -> Iterable[str]:
             f"{named_paths(constant)}: one number everywhere, with which parts of a batch cannot be told apart: "
             "give different ones"
         )
+    alike = [path for path in equal_integers(pair) if path not in constant]
+    if alike:
+        yield f"{named_paths(alike)}: the same on all replicas, where one device has all parts: give different ones"

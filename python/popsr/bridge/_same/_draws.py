@@ -7,15 +7,16 @@ import math
 
 import numpy as np
 
-from popsr.bridge._arguments import Array
+from popsr.bridge._arguments import Argument, Array
 from popsr.bridge._same._pair import Both, Pair, UnknownError, whole_example
 
-__all__ = ["constant_integers", "is_float", "kept", "moved", "numbers"]
+__all__ = ["constant_integers", "equal_integers", "is_float", "kept", "moved", "numbers"]
 
 
 def is_float(both: Both) -> bool:
     """True for values that are drawn at random."""
-    return bool(both.one.dtype.is_floating_point)
+    is_kept = isinstance(both.many, Argument) and both.many.placement.start == "kept"
+    return bool(both.one.dtype.is_floating_point) and not is_kept
 
 
 def kept(both: Both) -> Array:
@@ -38,6 +39,19 @@ def constant_integers(pair: Pair) -> list[str]:
         example = whole_example(each)
         if example is not None and example.size > 1 and (example == example.flat[0]).all():
             found.append(each.path)
+    return found
+
+
+def equal_integers(pair: Pair) -> list[str]:
+    """Paths of data of which replicas have parts, whose integers are the same on all of them."""
+    found = []
+    for each in pair.arguments:
+        many = each.many
+        is_cut = each.role == "data" and not is_float(each) and many.shape != each.one.shape
+        if is_cut and isinstance(many, Argument) and many.example is not None:
+            rows = many.example.reshape(-1, *many.shape)
+            if len(rows) > 1 and all(row.tobytes() == rows[0].tobytes() for row in rows):
+                found.append(each.path)
     return found
 
 

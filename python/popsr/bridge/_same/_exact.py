@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,8 @@ from popsr._program.location import short_place
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._draws import is_float, kept
 from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError
-from popsr.bridge._same._values import SameValue, Verdict
+from popsr.bridge._same._parts import key_of, part_of
+from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import UnsupportedError
 
 __all__ = ["Exactly"]
@@ -36,6 +38,7 @@ class Exactly:
         """Before the first draw."""
         self.pair = pair
         self._found = {each.path: _Found(each) for each in pair.compared}
+        self._means = {each.path: _Found(each, AS_MEAN) for each in pair.results if each.may_be_mean}
         self._sides = (Sides(pair.one), Sides(pair.many))
         self.witness: tuple[int, dict[str, Value]] | None = None
         """Number of the first draw on which a value differs, and global values before that step."""
@@ -49,10 +52,17 @@ class Exactly:
             UnknownError: an op has no exact meaning.
         """
         for draw in range(_MOST_DRAWS):
-            if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._found.values())):
+            if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._decided)):
                 break
             self._draw(draw)
-        return [each.value() for each in self._found.values()]
+        return [each.value() for each in self._decided]
+
+    @property
+    def _decided(self) -> Iterator[_Found]:
+        """Values as replicas have them, or as their mean where only that is the same."""
+        for path, found in self._found.items():
+            mean = self._means.get(path, found)
+            yield mean if found.differs and not mean.differs else found
 
     @property
     def notes(self) -> Iterator[str]:
@@ -77,7 +87,10 @@ class Exactly:
                 sides.add(run)
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
-            if self.witness is None and any(each.differs for each in self._found.values()):
+            for each in self._means.values():
+                rows = value_of(many, each.both.many)
+                each.add(step, [_mean(rows)] * len(rows), value_of(one, each.both.one)[0])
+            if self.witness is None and any(each.differs for each in self._decided):
                 self.witness = draw, inputs
             carried = {
                 each.path: value_of(one, each.one)[0] for each in self.pair.states if not is_float(each)
@@ -103,13 +116,13 @@ def given_of_many(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Val
 
 def parts_of(both: Both, whole: Value, replicas: int) -> list[Value]:
     """The part of an array on each replica."""
-    known: dict[tuple[tuple[object, object], ...], Value] = {}
+    known: dict[Hashable, Value] = {}
     found = []
     for replica in range(replicas):
         part = both.whole.part(replica)
-        key = tuple((cut.start, cut.stop) for cut in part)
+        key = key_of(part)
         if key not in known:
-            known[key] = whole[part] if part else whole
+            known[key] = part_of(whole, part)
         found.append(known[key])
     return found
 
@@ -146,6 +159,7 @@ class _Found:
     """A value over all draws."""
 
     both: Both
+    form: str = ""
     verdicts: list[Verdict] = field(default_factory=list)
     elements: int = 0
     replicas: set[int] = field(default_factory=set)
@@ -190,7 +204,13 @@ class _Found:
             )
         if "unknown" in self.verdicts:
             return SameValue(self.both.path, role, "unknown", "undefined values of one device", (), draws)
-        return SameValue(self.both.path, role, "same", "", (), draws)
+        return SameValue(self.both.path, role, "same", self.form, (), draws)
+
+
+def _mean(rows: list[Value]) -> Value:
+    """The mean over replicas."""
+    total = functools.reduce(lambda a, b: a + b, rows)
+    return total / total.constant(float(len(rows)))
 
 
 def _apart(mine: Value, its: Value) -> tuple[int, bool]:

@@ -11,7 +11,8 @@ import numpy as np
 from popsr.bridge._arguments import Argument, Array, Step
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
 from popsr.bridge._same._pair import STEPS, Both, Pair, groups_of
-from popsr.bridge._same._values import SameValue, Verdict
+from popsr.bridge._same._parts import part_of
+from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import ReplicaWarning
 from popsr.session import Session
 from popsr.streams import HostToDeviceStream
@@ -42,10 +43,11 @@ def compared_in_float64(pair: Pair) -> list[SameValue]:
 def _compared(pair: Pair) -> list[SameValue]:
     many, one = _Runs(pair.many), _Runs(pair.one)
     found = {each.path: _Found(each) for each in pair.compared}
+    means = {each.path: _Found(each, AS_MEAN) for each in pair.results if each.may_be_mean}
     for draw in range(_MOST_DRAWS):
-        if all(each.is_decided for each in found.values()):
+        if all(each.is_decided for each in (*found.values(), *means.values())):
             break
-        seen = {path: _Draw() for path in found}
+        seen = {path: (_Draw(), _Draw()) for path in found}
         carried: dict[str, Array] = {}
         for step in range(STEPS):
             inputs = _drawn(pair, draw, step) | carried
@@ -54,11 +56,17 @@ def _compared(pair: Pair) -> list[SameValue]:
             nearby = one.step(pair, inputs | near)
             for path, each in found.items():
                 start = inputs[path] if each.both.role == "state" else None
-                seen[path].add(each.both, replicas[path], reference[path][0], nearby[path][0], start)
+                rows = replicas[path]
+                seen[path][0].add(each.both, rows, reference[path][0], nearby[path][0], start)
+                if path in means:
+                    rows = np.broadcast_to(rows.mean(0), rows.shape)
+                    seen[path][1].add(each.both, rows, reference[path][0], nearby[path][0], start)
             carried = {each.path: reference[each.path][0] for each in pair.states if not is_float(each)}
         for path, each in found.items():
-            each.add(seen[path])
-    return [each.value() for each in found.values()]
+            each.add(seen[path][0])
+        for path, each in means.items():
+            each.add(seen[path][1])
+    return [each.value(means.get(path)) for path, each in found.items()]
 
 
 def _drawn(pair: Pair, draw: int, step: int) -> dict[str, Array]:
@@ -77,14 +85,17 @@ class _Runs:
         """The rows of all replicas by path after a step; ``cut``: what it is given is cut as replicas hold it."""
         step, session = self._step, self._session
         rows = {each.path: _rows(each, values[each.path], cut) for each in pair.arguments}
-        session._set_rows({_variable(each): rows[each.path] for each in step.states})
-        data = {each.source: rows[each.path] for each in step.arguments if each.role == "data"}
+        given = [each for each in step.arguments if each.path in rows]
+        session._set_rows({_variable(each): rows[each.path] for each in given if each.role == "state"})
+        data = {each.source: rows[each.path] for each in given if each.role == "data"}
         with session:
             stored = session.run(
                 {each: a for each, a in data.items() if isinstance(each, HostToDeviceStream)}
             )
         made = {each.path: stored[each.stream] for each in step.results if each.stream}
-        made |= {each.path: session.get_tensor_data(_variable(each)) for each in step.states}
+        made |= {
+            each.path: session.get_tensor_data(_variable(each)) for each in step.states if each.path in rows
+        }
         return {each.path: self._of_replicas(each, made[each.path], cut) for each in pair.compared}
 
     def _of_replicas(self, both: Both, value: Array, cut: bool) -> Array:
@@ -102,7 +113,7 @@ def _rows(both: Both, whole: Array, cut: bool) -> Array:
     if not cut:
         return whole
     assert isinstance(both.many, Argument)
-    rows = [whole[both.whole.part(replica)] for replica in groups_of(both.many)]
+    rows = [part_of(whole, both.whole.part(replica)) for replica in groups_of(both.many)]
     return np.stack(rows) if len(rows) > 1 else rows[0]
 
 
@@ -122,7 +133,7 @@ class _Draw:
         if self.verdict == "differs":
             return
         self.steps += 1
-        here = [one[both.whole.part(replica)] for replica in range(len(rows))]
+        here = [part_of(one, both.whole.part(replica)) for replica in range(len(rows))]
         if one.dtype.kind != "f":
             apart = {r for r, (mine, its) in enumerate(zip(rows, here, strict=True)) if (mine != its).any()}
             self._note(apart, None if apart else 0.0, "in integers" if apart else "")
@@ -173,9 +184,9 @@ def _largest(array: Array) -> float:
 class _Found:
     """A value over all draws."""
 
-    def __init__(self, both: Both) -> None:
-        """Before the first."""
-        self.both, self._draws = both, list[_Draw]()
+    def __init__(self, both: Both, form: str = "") -> None:
+        """Before the first; ``form``: of what it is the same as."""
+        self.both, self._form, self._draws = both, form, list[_Draw]()
 
     @property
     def is_decided(self) -> bool:
@@ -187,11 +198,13 @@ class _Found:
         """One more random input."""
         self._draws.append(draw)
 
-    def value(self) -> SameValue:
-        """The verdict: a draw that differs decides; a draw without finite values counts for nothing."""
+    def value(self, mean: _Found | None = None) -> SameValue:
+        """The verdict: a draw that differs decides, but of a mean; a draw without finite values counts for nothing."""
         both, draws = self.both, self._draws
         apart = [each for each in draws if each.verdict == "differs"]
         same = [each for each in draws if each.verdict == "same"]
+        if apart and mean is not None and (found := mean.value()).verdict != "differs":
+            return found
         known = apart or same
         deviation = max((each.deviation for each in known), default=None) if is_float(both) else None
         role: object = both.role
@@ -202,6 +215,6 @@ class _Found:
             steps = min(each.steps for each in apart)
             return SameValue(both.path, role, "differs", worst.reason, replicas, len(draws), deviation, steps)
         if len(same) >= _DRAWS:
-            return SameValue(both.path, role, "same", "", (), len(same), deviation)
+            return SameValue(both.path, role, "same", self._form, (), len(same), deviation)
         reason = next(each.reason for each in draws if each.verdict == "unknown")
         return SameValue(both.path, role, "unknown", reason, (), len(same), deviation)

@@ -11,6 +11,8 @@ import numpy as np
 from popsr._text.nearest import nearest
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Array, Result, Step, Whole
+from popsr.bridge._same._cuts import Cuts
+from popsr.bridge._same._parts import put
 from popsr.errors import AttributeValueError, ReplicaError, ShapeError, UnknownNameError
 
 __all__ = ["STEPS", "Both", "Pair", "UnknownError", "groups_of", "pair_of", "whole_example"]
@@ -41,6 +43,13 @@ class Both:
     many: Argument | Result
     one: Argument | Result
     whole: Whole
+
+    @property
+    def may_be_mean(self) -> bool:
+        """True for a result of floats of which nothing is declared: replicas may return parts of a mean."""
+        many = self.many
+        is_free = isinstance(many, Result) and many.grouping is None and many.whole is None
+        return is_free and many.shape == self.one.shape and bool(self.one.dtype.is_floating_point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,9 @@ def pair_of(many: Step, one: Step) -> Pair:
             f"prove: like is a step of several replicas, got {one.ir.replication_factor}, expected a step for one "
             "device"
         )
-    ours = {each.path: each for each in many.arguments if each.role != "constant"}
-    theirs = {each.path: each for each in one.arguments if each.role != "constant"}
+    ours, theirs = (
+        {each.path: each for each in step.arguments if _is_compared(each)} for step in (many, one)
+    )
     for here, there, whose in ((theirs, ours, "the step"), (ours, theirs, "like")):
         for path, each in here.items():
             if path not in there:
@@ -97,7 +107,8 @@ def pair_of(many: Step, one: Step) -> Pair:
                     f"prove: {whose} has no {each.role} of that path, got {shown(path)}, expected "
                     f"{close or 'one of ' + shown(list(there))}"
                 )
-    arguments = tuple(_argument(each, theirs[path]) for path, each in ours.items())
+    cuts = Cuts(many.ir.replication_factor)
+    arguments = tuple(_argument(each, theirs[path], cuts) for path, each in ours.items())
     results, unmatched = [], {}
     returned = {each.path: each for each in one.results}
     for result in many.results:
@@ -115,17 +126,20 @@ def pair_of(many: Step, one: Step) -> Pair:
     return Pair(many, one, arguments, tuple(results), unmatched)
 
 
-def _argument(many: Argument, one: Argument) -> Both:
+def _is_compared(argument: Argument) -> bool:
+    return argument.role != "constant" and argument.placement.start != "own"
+
+
+def _argument(many: Argument, one: Argument, cuts: Cuts) -> Both:
     if many.role != one.role:
         raise AttributeValueError(
             f"prove: {shown(many.path)} is {many.role} of the step, got {one.role} of like, expected the same"
         )
-    whole = many.whole
-    if whole is None and many.grouping.num_groups == 1:
-        whole = Whole(many.shape, lambda _: ())
+    whole = cuts.whole_of(many, one)
     if whole is None:
         raise UnknownError(
-            f"replicas have different parts of {shown(many.path)}, and it is not known of which array they are"
+            f"it is not known which parts of {many.role} {shown(many.path)} replicas have, {list(many.shape)} of "
+            f"{list(one.shape)}: cuts={{{shown(many.path)}: a dimension, or a function of the whole and the replica}}"
         )
     if whole.shape != one.shape:
         raise ShapeError(
@@ -160,7 +174,7 @@ def whole_example(both: Both) -> Array | None:
     if many.example is None:
         return None
     rows = many.example.reshape(-1, *many.shape)
-    whole = np.empty(both.whole.shape, rows.dtype)
+    whole = np.zeros(both.whole.shape, rows.dtype)
     for row, replica in zip(rows, groups_of(many), strict=True):
-        whole[both.whole.part(replica)] = row
+        put(whole, both.whole.part(replica), row)
     return whole

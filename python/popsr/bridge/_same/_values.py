@@ -11,9 +11,11 @@ from popsr._text.one_line import one_line
 from popsr._text.summary import Judged, Summary, line
 from popsr.bridge._paths import named_paths
 
-__all__ = ["Place", "SameValue", "Sameness", "Verdict"]
+__all__ = ["AS_MEAN", "Place", "SameValue", "Sameness", "Verdict"]
 
 Verdict = Literal["same", "differs", "unknown"]
+AS_MEAN = "as the mean over replicas"
+"""Why a result is the same of which each replica returns a part of a mean."""
 _ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
 
 
@@ -43,7 +45,8 @@ class SameValue(Judged):
         path: its name.
         role: "state" or "result".
         verdict: "same", "differs", or "unknown", with the reason.
-        reason: why it is unknown, or by how much it differs; empty if it is the same.
+        reason: why it is unknown, or by how much it differs; of a result that is the same as the mean over replicas
+            alone, that it is; else empty.
         replicas: those on which it differs.
         draws: random inputs that it was compared on.
         deviation: of floats in float64: the largest difference, as a part of the largest change that the step makes to

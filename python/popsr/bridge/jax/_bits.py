@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr.bridge._reading import floats_are_wide
 from popsr.bridge.jax._rules import (
     Equation,
     NotSupportedError,
     Result,
-    floats_are_wide,
     rule,
     width,
 )

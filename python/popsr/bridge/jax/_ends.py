@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge._arguments import Whole
+from popsr.bridge._arguments import Placement, Whole
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.jax._arguments import Leaf, only_row, parts_of, value_of
 from popsr.bridge.jax._importer import Importer, aval_of, has_dtype
@@ -54,11 +54,18 @@ def argument_of(
         elif own_row and value is not None and grouping.num_groups == 1:
             initial = initial[0]
         made: Tensor = builder.state(
-            leaf.path, initial, grouping, dtype=dtype, sharded=any(spec), whole=whole
+            leaf.path, initial, grouping, dtype=dtype, sharded=any(spec), placement=Placement(whole=whole)
         )
     else:
         made = builder.data(
-            leaf.path, shape, dtype, grouping, example=value, feed=feed, sharded=any(spec), whole=whole
+            leaf.path,
+            shape,
+            dtype,
+            grouping,
+            example=value,
+            feed=feed,
+            sharded=any(spec),
+            placement=Placement(whole=whole),
         )
     return Sharded(made, spec) if any(spec) else made
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr.bridge._reading import noise_is_off
 from popsr.bridge.jax._bits import integer_as
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._locations import is_of_jax
-from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, noise_is_off, rule, width
+from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width
 from popsr.bridge.jax._shape import broadcast
 from popsr.tensor import Tensor
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -12,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes
-from popsr.bridge._arguments import Reading
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge._reading import floats_are_wide
 from popsr.bridge.jax._mesh import Spread
 from popsr.bridge.jax._per_replica import PerReplica
 from popsr.tensor import Tensor, constant
@@ -27,10 +25,7 @@ __all__ = [
     "Reader",
     "Rule",
     "dtype_of",
-    "floats_are_wide",
     "make_constant",
-    "noise_is_off",
-    "read_as",
     "rule",
     "stand_in_dtype",
     "stored_dtype",
@@ -162,28 +157,6 @@ ANALYSED: dict[str, Callable[[Equation], Sequence[Tensor]]] = {}
 
 
 _TYPES: dict[np.dtype[Any], dtypes.dtype] = {}
-_AS_IT_IS = Reading()
-_HOW = ContextVar("_HOW", default=_AS_IT_IS)
-
-
-@contextlib.contextmanager
-def read_as(how: Reading) -> Iterator[None]:
-    """Inside, steps are read in another way."""
-    token = _HOW.set(how)
-    try:
-        yield
-    finally:
-        _HOW.reset(token)
-
-
-def floats_are_wide() -> bool:
-    """True where floats of all formats are read as float64: nothing is rounded to fewer bits."""
-    return _HOW.get().wide
-
-
-def noise_is_off() -> bool:
-    """True where random numbers do not depend on keys."""
-    return _HOW.get().still
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -14,6 +14,7 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
 from popsr.bridge._arguments import Reading
 from popsr.bridge._builder import StepBuilder, Unsupported
+from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.jax._alone import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._arguments import (
@@ -31,7 +32,6 @@ from popsr.bridge.jax._ends import add_results, argument_of
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
-from popsr.bridge.jax._rules import read_as
 from popsr.bridge.jax._sharded import Sharded
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr.bridge._reading import floats_are_wide
 from popsr.errors import UnsupportedError
 from popsr.tensor import Tensor
 
@@ -42,6 +43,8 @@ def dtype_of(torch_dtype: Any) -> dtypes.dtype:
         UnsupportedError: popsr has no such element type.
     """
     found = _table().get(torch_dtype)
+    if found is not None and floats_are_wide() and is_float(found):
+        return dtypes.float64
     if found is None:
         raise UnsupportedError(
             f"bridge.torch: no such element type, got {torch_dtype}, expected {', '.join(_NAMES)}"
@@ -117,7 +120,9 @@ def _kind(value: Any, default: dtypes.dtype) -> tuple[int, dtypes.dtype]:
         value = np.zeros((), value.tensor.dtype.as_numpy()).item()
     if isinstance(value, bool):
         return 2, dtypes.bool
-    return 2, dtypes.int64 if isinstance(value, int) else default
+    if isinstance(value, int):
+        return 2, dtypes.int64
+    return 2, dtypes.float64 if floats_are_wide() else default
 
 
 def _combined(higher: dtypes.dtype | None, lower: dtypes.dtype | None) -> dtypes.dtype | None:

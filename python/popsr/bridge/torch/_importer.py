@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr import dtypes
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge._reading import floats_are_wide
 from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._dtypes import Scalar, dtype_of, is_float8
 from popsr.bridge.torch._locations import place_of_node, shown_place
@@ -57,6 +57,8 @@ def array_of(t: Any) -> Any:
     import torch
 
     t = t.detach().cpu().contiguous()
+    if floats_are_wide() and t.dtype.is_floating_point:
+        return t.to(torch.float64).numpy()
     kind = dtype_of(t.dtype).as_numpy()
     if t.dtype == torch.bfloat16 or is_float8(dtype_of(t.dtype)):
         bits = torch.int16 if t.dtype == torch.bfloat16 else torch.uint8
@@ -145,9 +147,8 @@ class Importer:
             found = functools.partial(CONTROL[name], self._inner)
         if found is None:
             return self._gap(node, str(node.target), (args, options))
-        site = Site(
-            node.meta.get("val"), self._grouping, functools.partial(self._seed, node), memory_of(node)
-        )
+        seed = functools.partial(self._seed, node)
+        site = Site(node.meta.get("val"), self._grouping, seed, memory_of(node), self._builder.note)
         try:
             return found(site, *args, **options)
         except Gap as gap:
@@ -183,6 +184,8 @@ class Importer:
 
     def _gap(self, node: Any, what: str, operands: Any, everywhere: bool = False) -> Any:
         """Stand-ins for the results of a node."""
+        import torch
+
         if is_uncounted(node.target) and isinstance(self._random_seed, RandomSeeds):
             self._random_seed.lose_count(str(node.target), shown_place(place_of_node(node)))
         value = node.meta.get("val")
@@ -194,7 +197,7 @@ class Importer:
                     f"bridge.torch: {node.target} at {shown_place(place_of_node(node))} makes a shape or number of the "
                     f"data, got {each!s:.60}, expected results of fixed shapes"
                 )
-            kind = dtypes.float32 if each.dtype.is_complex else dtype_of(each.dtype)
+            kind = dtype_of(torch.float32 if each.dtype.is_complex else each.dtype)
             shapes.append((tuple(each.shape), kind))
         everywhere |= getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
         made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)

@@ -16,9 +16,11 @@ from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Loss
+from popsr.bridge._arguments import Loss, Placement, Reading
 from popsr.bridge._builder import StepBuilder, Unsupported
+from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
+from popsr.bridge.torch._alone import Cuts, Parts, check_alone, joined, start_of, whole_of
 from popsr.bridge.torch._changes import Reader, changes, may_be_wrapped
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
@@ -65,6 +67,7 @@ def trace_step(
     equal: Iterable[str] = (),
     process_groups: Mapping[str, Any] | None = None,
     ranks: Ranks = "all",
+    cuts: Mapping[str, Any] | None = None,
     unsupported: Unsupported = "error",
 ) -> BridgedStep:
     """Read a training step: ``step(model, optimizer, *batch)``, which computes gradients and updates the model.
@@ -96,6 +99,9 @@ def trace_step(
         process_groups: groups of ranks by the name of a process group, in a job of the user, for names whose other
             groups are not regular.
         ranks: "all" compares what all ranks do; "first" traces the first and takes the others to do the same.
+        cuts: for ``like=``, by patterns of paths, how ranks hold parts of a tensor of one device, where their initial
+            values do not tell: a dimension, along which each group of replicas has a part, or a function of the whole
+            tensor and the rank that gives the rank's part, and moves elements only.
         unsupported: "conservative" lets a step with ops that popsr lacks be proved.
     Raises:
         MissingPackageError: PyTorch is not installed, or too old.
@@ -111,6 +117,8 @@ def trace_step(
     declared = read_mapping(where, "process_groups", process_groups)
     named = {name: grouping_of_ranks(value, world, where) for name, value in declared.items()}
 
+    places = Cuts(cuts, where)
+
     def read(model: Any, optimizer: Any, synchronous: bool = False) -> BridgedStep:
         with phase(where, "trace"), local_norms_synchronised() if synchronous else contextlib.nullcontext():
             seen = _trace_ranks(step, model, optimizer, batch, world, ranks, where)
@@ -118,12 +126,47 @@ def trace_step(
         builder = StepBuilder(world, where=where, unsupported=unsupported)
         shared = _shared(seen, patterns, world)
         builder.hint(None if shared is None else shared.hint)
-        made, apart = _built(seen, grouping, patterns, builder, world)
+        made, apart = _built(seen, grouping, patterns, places, builder, world)
+        places.require_used([each.path for each in made.arguments])
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, shared, reader)
-        return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss)
+
+        def again(how: Reading) -> BridgedStep:
+            check_alone(model, seen.leaves[0], where)
+            if how.alone:
+                return _alone(how, step, model, optimizer, _whole_batch(seen, batch, patterns, places, world))
+            with read_as(how):
+                others = StepBuilder(world, where=where, unsupported="conservative")
+                read_again, _ = _built(seen, grouping, patterns, places, others, world)
+            return dataclasses.replace(read_again, again=again)
+
+        return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss, again=again)
 
     return read(model, optimizer)
+
+
+def _alone(how: Reading, step: Any, model: Any, optimizer: Any, batch: Callable[[int], Any]) -> BridgedStep:
+    """The step, or another one, as the only rank of a job."""
+    where = "trace_step"
+    seen = _trace_ranks(how.like or step, model, optimizer, (batch,), 1, "all", where)
+    grouping = functools.partial(_grouping, seen, {}, 1, where)
+    with read_as(how):
+        builder = StepBuilder(1, where=where, unsupported="conservative")
+        return _built(seen, grouping, Groups(None, (), 1, where), Cuts(None, where), builder, 1)[0]
+
+
+def _whole_batch(
+    seen: _Seen, batch: Sequence[Any], patterns: Groups, places: Cuts, world: int
+) -> Callable[[int], tuple[Any, ...]]:
+    """The batch of one device, as a function of its rank."""
+    each = grouping_of_values(range(world))
+    rows = seen.data if len(seen.data) == world else seen.data * world
+    data = [leaf.path for leaf in seen.leaves[0] if leaf.role == "data"]
+    parts = [
+        Parts(path, patterns.of(path) or each, places.of(path), [of_rank[i] for of_rank in rows])
+        for i, path in enumerate(data)
+    ]
+    return lambda rank: joined(batch[0](rank) if _is_function(batch) else batch, parts)
 
 
 def _grouping(seen: _Seen, named: Mapping[str, Any], world: int, where: str, name: str) -> ReplicaGrouping:
@@ -279,6 +322,7 @@ def _built(
     seen: _Seen,
     grouping: Callable[[str], ReplicaGrouping],
     patterns: Groups,
+    places: Cuts,
     builder: StepBuilder,
     world: int,
 ) -> tuple[BridgedStep, list[str]]:
@@ -291,6 +335,7 @@ def _built(
         states: list[str] = []
         labels: dict[str, list[Hashable]] = {}
         data = zip(*seen.data, strict=True)
+        owned = {leaf.path: leaf for leaf in seen.leaves[0]}
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
@@ -302,7 +347,10 @@ def _built(
                 own = [other.origin for other in each] * (world // len(each))
             labels[leaf.path] = list(zip(owners, own, strict=True))
             apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
-            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart))
+            placement = Placement(
+                places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
+            )
+            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart, placement))
             if leaf.role == "state":
                 states.append(leaf.path)
                 if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
@@ -310,7 +358,8 @@ def _built(
         for number, varying in enumerate(seen.merged.varying):
             values = Values([array_of(row) for row in varying.values], world)
             groups = grouping_of_values(values.labels())
-            state = builder.state(f"of rank {number}", values.of_groups(groups), groups)
+            beside = Placement(start="own")
+            state = builder.state(f"of rank {number}", values.of_groups(groups), groups, placement=beside)
             inputs.append(Scalar(state) if varying.is_number else state)
         seeds = RandomSeeds(builder, patterns, world, seen.drawn)
         made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
@@ -372,6 +421,7 @@ def _argument(
     patterns: Groups,
     labels: Sequence[Hashable],
     apart: bool,
+    placement: Placement,
 ) -> Any:
     """One leaf on all ranks.
 
@@ -383,6 +433,7 @@ def _argument(
         labels: equal where ranks hold equal values: by the placements of a DTensor, else by the values themselves; of
             the optimiser's state those of its parameter, too.
         apart: True if values differ for which there is no placement.
+        placement: how ranks hold parts of a tensor of one device.
     """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
@@ -390,7 +441,9 @@ def _argument(
         shared = grouping_of_values(labels) if leaf.role == "number" else builder.each()
         grouping = declared or shared
         rows = values.of_groups(grouping)
-        return builder.data(leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows)
+        return builder.data(
+            leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
+        )
     grouping = declared or grouping_of_values(labels)
     if not values.equal_in(grouping):
         raise ReplicaError(
@@ -405,4 +458,5 @@ def _argument(
         dtype=kind,
         undeclared=undeclared,
         sharded=leaf.is_sharded,
+        placement=placement,
     )

@@ -1,24 +1,39 @@
-"""Figures of the planted bugs of JAX: ``python -m tests_py.bridge.same.planted [--float64] [words of names]``."""
+"""Figures of planted bugs: ``python -m tests_py.bridge.same.planted [--torch] [--float64] [words of names]``."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import warnings
+from typing import Any
 
-import tests_py.bridge.jax.conftest  # noqa: F401 - sets what JAX reads when it makes its first array
-from tests_py.bridge.same.planted.cases import matching
-from tests_py.bridge.same.planted.jax_table import STEPS
-from tests_py.bridge.same.planted.said_jax import at_right_line, said
-from tests_py.bridge.same.planted.truth_jax import names_of
+from tests_py.bridge.same.planted.cases import at_right_line, matching
+
+
+def of_framework(name: str) -> tuple[Any, Any, Any]:
+    """The steps of a framework, popsr's verdict on one, and the names of its states."""
+    if name == "jax":
+        importlib.import_module(
+            "tests_py.bridge.jax.conftest"
+        )  # sets what JAX reads when it makes its first array
+    table, said, truth = (
+        importlib.import_module(f"tests_py.bridge.same.planted.{each}")
+        for each in (f"{name}_table", f"said_{name}", f"truth_{name}")
+    )
+    return table.STEPS, said.said, truth.names_of
 
 
 def main() -> None:
-    """Print each case in which popsr and the table disagree, which JAX's own runs agree with, and the totals."""
+    """Print each case in which popsr and the table disagree, which the framework's runs agree with, and the totals."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--torch", action="store_true", help="steps of PyTorch in place of JAX")
     parser.add_argument("--float64", action="store_true", help="beside one device in float64")
     parser.add_argument("words", nargs="*", help="parts of names of steps")
     options = parser.parse_args()
-    steps = [each for each in STEPS if not options.words or any(word in each.name for word in options.words)]
+    all_steps, said, names_of = of_framework("torch" if options.torch else "jax")
+    steps = [
+        each for each in all_steps if not options.words or any(word in each.name for word in options.words)
+    ]
     counts = dict.fromkeys(
         ("right", "alarms", "bugs", "found", "exactly", "at the line", "unknown", "called same"), 0
     )

@@ -23,7 +23,9 @@ __all__ = [
     "Kind",
     "Program",
     "Right",
+    "Said",
     "Truth",
+    "at_right_line",
     "check_table",
     "matching",
     "part_of",
@@ -172,3 +174,27 @@ def part_of(difference: float, whole: float) -> float:
     if not np.isfinite(difference):
         return float("inf")
     return float(difference / whole) if whole else (0.0 if difference == 0 else float("inf"))
+
+
+@dataclass(frozen=True)
+class Said:
+    """A verdict.
+
+    Attributes:
+        differing: names of the states and results that differ.
+        unknown: reasons, by name, of those of which nothing is known.
+        place: line from which the step differs, and what is wrong there; empty if none is named.
+        in_step: True if no state drifts.
+        seconds: processor time of the proof.
+    """
+
+    differing: frozenset[str]
+    unknown: dict[str, str]
+    place: str
+    in_step: bool
+    seconds: float
+
+
+def at_right_line(right: Right, bug: Bug, place: str) -> bool:
+    """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
+    return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))

@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 
 import popsr
-from tests_py.bridge.same.planted.cases import Bug, Program, Right, wrong_lines
+from tests_py.bridge.same.planted.cases import Program, Said
 from tests_py.bridge.same.planted.truth_jax import names_of
 
-__all__ = ["Said", "at_right_line", "said"]
-
-
-@dataclass(frozen=True)
-class Said:
-    """A verdict.
-
-    Attributes:
-        differing: names of the states and results that differ.
-        unknown: reasons, by name, of those of which nothing is known.
-        place: line from which the step differs, and what is wrong there; empty if none is named.
-        in_step: True if no state drifts.
-        seconds: processor time of the proof.
-    """
-
-    differing: frozenset[str]
-    unknown: dict[str, str]
-    place: str
-    in_step: bool
-    seconds: float
+__all__ = ["said"]
 
 
 def name_of(path: str) -> str:
@@ -51,8 +31,3 @@ def said(program: Program, exact: bool) -> Said:
     assert same.ok == (not differing and not unknown)
     place = getattr(same, "place", None)
     return Said(differing, unknown, "" if place is None else str(place), not proof.drifting, seconds)
-
-
-def at_right_line(right: Right, bug: Bug, place: str) -> bool:
-    """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
-    return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))

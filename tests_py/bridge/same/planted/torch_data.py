@@ -17,6 +17,7 @@ from tests_py.bridge.same.planted.torch_layers import (
     TorchProgram,
     Weights,
     joined,
+    no_optimizer,
     own,
     sgd,
     size_of,
@@ -252,7 +253,7 @@ def sharded_moments(bug: str = "") -> TorchProgram:
     batch = tuple(draw(16, x=(8, 4), y=(8, 2)).values())
     cuts: Any = {0: (0, "data"), 1: (0, "data"), "m_w1": (0, "data"), "m_w2": (0, "data")}
     make = lambda: Weights(DATA, values, cuts, fixed=("m_w1", "m_w2"))  # noqa: E731
-    return TorchProgram(step, make, lambda m: None, batch, DATA, cuts)
+    return TorchProgram(step, make, no_optimizer, batch, DATA, cuts)
 
 
 def sharded_weights(bug: str = "") -> TorchProgram:

@@ -24,6 +24,7 @@ __all__ = [
     "TorchProgram",
     "Weights",
     "attend",
+    "no_optimizer",
     "part_of",
     "sgd",
     "size_of",
@@ -58,6 +59,10 @@ class TorchProgram:
 def sgd(model: nn.Module) -> Any:
     """Gradient descent over all parameters that are trained."""
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+
+def no_optimizer(_model: nn.Module) -> None:
+    """Makes nothing: the step updates weights itself."""
 
 
 class Weights(nn.Module):

@@ -133,13 +133,13 @@ def _cumprod(site: Site, t: Tensor, dim: int) -> Tensor:
 
 
 @rule("_softmax.default")
-def _softmax(_site: Site, t: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return ops.softmax(ops.cast(t, dtypes.float32) if half_to_float else t, dim % t.rank)
+def _softmax(site: Site, t: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return ops.softmax(cast(t, site.dtype) if half_to_float else t, dim % t.rank)
 
 
 @rule("_log_softmax.default")
-def _log_softmax(_site: Site, t: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return ops.log_softmax(ops.cast(t, dtypes.float32) if half_to_float else t, dim % t.rank)
+def _log_softmax(site: Site, t: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return ops.log_softmax(cast(t, site.dtype) if half_to_float else t, dim % t.rank)
 
 
 @rule("logsumexp.default")

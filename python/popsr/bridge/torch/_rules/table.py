@@ -59,6 +59,7 @@ class Site:
         grouping: the replica grouping of a process group, by its name.
         random_seed: makes a fresh seed tensor.
         memory: name of what is read before it is written, for explanations.
+        note: adds a line about what a proof rests on.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Site:
         grouping: Callable[[str], Any],
         random_seed: Callable[[], Tensor],
         memory: str = "uninitialised memory",
+        note: Callable[[str], object] = lambda _: None,
     ) -> None:
         """A site with torch's result."""
         self.value = value
         self.grouping = grouping
         self.random_seed = random_seed
         self.memory = memory
+        self.note = note
 
     @property
     def shape(self) -> tuple[int, ...]:

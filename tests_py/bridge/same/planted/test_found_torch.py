@@ -1,0 +1,59 @@
+"""Verdict of ``popsr.prove(..., like="one device")`` on each planted bug of PyTorch, beside torch's own answer."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests_py.bridge.same.planted.cases import Bug, Kind, Right, matching
+from tests_py.bridge.same.planted.said_torch import said
+from tests_py.bridge.same.planted.torch_layers import TorchProgram
+from tests_py.bridge.same.planted.torch_table import BUGS, STEPS
+from tests_py.bridge.same.planted.truth_torch import names_of
+
+ENGINES = [pytest.param(True, id="exact"), pytest.param(False, id="float64")]
+ONE_OF_EACH_KIND = tuple(
+    pair for kind in get_args(Kind) for pair in [next((p for p in BUGS if p[1].kind == kind), None)] if pair
+)
+
+
+def verdicts(program: TorchProgram, exact: bool) -> tuple[set[str], dict[str, str]]:
+    """Names of what differs, and of what is unknown with the reason."""
+    verdict = said(program, exact)
+    return {*verdict.differing}, verdict.unknown
+
+
+def ids(pairs: Any) -> list[str]:
+    return [f"{right.name}: {bug.name}" for right, bug in pairs]
+
+
+@pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])
+def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
+    program = pair[0].make(pair[1].name)
+    assert verdicts(program, True) == (matching(pair[1].wrong, names_of(program)), {})
+
+
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("name", ["accumulation", "sharded weights", "clipping"])
+def test_right_steps(name: str, exact: bool) -> None:
+    right = next(each for each in STEPS if each.name == name)
+    assert verdicts(right.make(), exact) == (set(), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("right", STEPS, ids=[right.name for right in STEPS])
+def test_all_right_steps(right: Right, exact: bool) -> None:
+    assert verdicts(right.make(), exact) == (set(), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", ENGINES)
+@pytest.mark.parametrize("pair", BUGS, ids=ids(BUGS))
+def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
+    """The states differ that do in torch, by the table that torch's own runs agree with."""
+    program = pair[0].make(pair[1].name)
+    assert verdicts(program, exact) == (matching(pair[1].wrong, names_of(program)), {})
