@@ -146,10 +146,8 @@ def _args(named: _Named, name: str | None) -> Sequence[Any] | None:
 
 def _beside(named: _Named, name: str | None, suffix: str, default: Any) -> Any:
     """A value that belongs to a step: one of a name, else ``step_args``; functions are called."""
-    if name is not None:
-        found = _member(named.module, name)
-    else:
-        found = getattr(named.owner, f"{named.name}_{suffix}", default)
+    own = getattr(named.owner, f"{named.name}_{suffix}", default)
+    found = own if name is None else _member(named.module, name)
     return found() if inspect.isroutine(found) else found
 
 

@@ -234,7 +234,7 @@ class Proof(Judged):
         write_page(path, page_of(self._verdict(), _sections(self)))
 
     def as_dict(self) -> dict[str, Any]:
-        """The proof in lists, dictionaries, texts and numbers that JSON has; docs/bridge.md lists the keys."""
+        """The proof in lists, dictionaries, texts and numbers that JSON has; keys are only added to it."""
         return record_of(self)
 
     def _lints(self, *codes: str) -> tuple[Lint, ...]:
