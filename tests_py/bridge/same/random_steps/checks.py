@@ -77,7 +77,5 @@ def check_mutant(seed: int) -> Outcome:
         return Outcome("mutant: found" if wrong else "mutant: equivalent")
     missed = wrong - verdict.differing
     kind = "MISSED" if missed and not verdict.differing else "other states"
-    return Outcome(
-        f"mutant: {kind}",
-        f"missed {sorted(missed)} (much {sorted(missed & much)}), too many {sorted(verdict.differing - wrong)}; {words}",
-    )
+    missed_text = f"missed {sorted(missed)} (much {sorted(missed & much)})"
+    return Outcome(f"mutant: {kind}", f"{missed_text}, too many {sorted(verdict.differing - wrong)}; {words}")

@@ -61,7 +61,10 @@ class _Step:
         self.examples = own * plan.static(*plan.batch)
         self.length = plan.static(plan.time) * plan.one_of(2, 1) if plan.time else plan.one_of(2, 3)
         self.rounds = plan.one_of(1, 1, 2, 3)
-        self.start, table = embedding(plan) if plan.chance() else (None, None)
+        self.start: Any = None
+        table = None
+        if plan.chance():
+            self.start, table = embedding(plan)
         self.position = plan.weight("pos", self.length, WIDTH) if plan.chance(0.3) else ""
         self.blocks = _blocks(plan)
         self.end = end_of(plan, table)
@@ -104,8 +107,10 @@ class _Step:
     def total(self, share: Any) -> Any:
         """The loss of one device."""
         axes = self.cut if self.plan.way == "layers" else tuple(self.plan.mesh)
-        if self.plan.way == "typed":  # JAX sums over axes along which a value varies alone
-            axes = tuple(axis for axis in axes if axis in jax.typeof(share).vma)
+        if (
+            self.plan.way == "typed"
+        ):  # a sum over other axes than those along which JAX takes a value to vary is refused
+            axes = tuple(axis for axis in axes if axis in (*self.cut, *self.end.varying))
             share = share * size([axis for axis in self.plan.mesh if axis not in axes])
         return (lax.psum(share, axes) if axes else share) / self.divisor()
 

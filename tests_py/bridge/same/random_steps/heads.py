@@ -46,12 +46,14 @@ class End:
         copies: axes whose replicas all have the same losses.
         labels: "classes", "width" or "none".
         axis: of the mesh over which positions of labels are cut.
+        varying: axes of the copies along which JAX takes the losses to vary.
     """
 
     losses: Callable[[Any, Any, Any], tuple[Any, Any]]
     copies: tuple[str, ...]
     labels: str
     axis: str | None
+    varying: tuple[str, ...] = ()
 
 
 def end_of(plan: Plan, table: str | None) -> End:
@@ -128,4 +130,4 @@ def _classes(plan: Plan, copies: tuple[str, ...], table: str | None) -> End:
         return jnp.where(y >= 0, each, 0.0).sum(), (y >= 0).sum()
 
     copies = (*copies, "model") if whole_time else copies
-    return End(losses, copies, "classes", axes)
+    return End(losses, copies, "classes", axes, ("model",) if form == "gathered" else ())

@@ -76,7 +76,7 @@ def feed_forward(plan: Plan) -> Layer:
 
 
 def attention(plan: Plan) -> Layer:
-    """Attention with heads cut over ``model``; over ``seq`` keys are gathered, go around a ring, or heads are exchanged."""
+    """Attention with heads cut over ``model``; over ``seq`` keys are gathered or go around, or heads are exchanged."""
     parallel = plan.has("model") and plan.form("attention", "cut", "cut", "whole") == "cut"
     over = "model" if parallel else None
     local = HEADS // plan.static("model") if parallel else HEADS
