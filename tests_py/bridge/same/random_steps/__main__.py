@@ -22,18 +22,26 @@ def main() -> None:
     counts: Counter[str] = Counter()
     start = time.process_time()
     warnings.simplefilter("ignore")
-    for number in range(options.count):
-        seed = options.first + number
-        found = [check_right(seed, ask=options.truth > 0 and number % options.truth == 0)]
-        if options.mutants and number % options.mutants == 0:
-            found.append(check_mutant(seed))
-        for each in found:
-            counts[each.outcome] += 1
-            if each.text:
-                print(f"{seed}: {each.outcome}: {each.text}", flush=True)
-        if number % 20 == 19 or number == options.count - 1:
-            said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
-            print(f"{seed}: {said}, {time.process_time() - start:.0f} s", flush=True)
+    try:
+        for number in range(options.count):
+            seed = options.first + number
+            found = [check_right(seed, ask=options.truth > 0 and number % options.truth == 0)]
+            if options.mutants and number % options.mutants == 0:
+                found.append(check_mutant(seed))
+            for each in found:
+                counts[each.outcome] += 1
+                if each.text:
+                    print(f"{seed}: {each.outcome}: {each.text}", flush=True)
+            if number % 20 == 19:
+                print(summary(counts, start), flush=True)
+    finally:
+        print(summary(counts, start), flush=True)
+
+
+def summary(counts: Counter[str], start: float) -> str:
+    """Number of each outcome so far, and processor time."""
+    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
+    return f"{said}, {time.process_time() - start:.0f} s"
 
 
 if __name__ == "__main__":
