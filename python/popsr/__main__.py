@@ -23,6 +23,8 @@ commands:
   report script.py [-o FILE] [--text] [--static] [ARGS]
                           run a program and write a report of each of its sessions: lints, variables, memory,
                           collectives, time, graph; with --static before anything of the session runs
+  prove script.py::step [--like "one device"] [--mesh data=4,model=2] [--replicas N] [--json] [--html FILE]
+                          prove a training step of JAX or PyTorch without running it; exits with 1 when it is not ok
   audit PATH [--groups FILE]
                           compare checkpoints or hash logs of all ranks of a job with the groups that should hold equal
                           bits; exits with 1 when a parameter drifts
@@ -42,6 +44,7 @@ _LISTINGS = {
     "ops": "popsr._show.ops_table",
     "options": "popsr._options.page",
     "plan": "popsr.compat._plan",
+    "prove": "popsr.bridge._command",
     "report": "popsr.compat._report",
 }
 

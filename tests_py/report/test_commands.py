@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": ["plan", "program.py", "--ranks", "2"],
     "report": ["report", "program.py", "--text"],
     "audit": ["audit", "--help"],
+    "prove": ["prove", "--help"],
     "diff": ["diff", "--help"],
     "demo": ["demo", "--help"],
 }

@@ -23,6 +23,7 @@ from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._multiples import multiples
 from popsr.bridge._problems import difference_lines, lint_lines, undeclared_line
 from popsr.bridge._proof_page import Section, page_of, write_page
+from popsr.bridge._proof_record import record_of
 from popsr.bridge._same import HEADER, Sameness, cells, sameness_of
 from popsr.bridge._suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._values import Cause, ProvedValue, SourceLine, proved_result, proved_state
@@ -232,6 +233,10 @@ class Proof(Judged):
         """
         write_page(path, page_of(self._verdict(), _sections(self)))
 
+    def as_dict(self) -> dict[str, Any]:
+        """The proof in lists, dictionaries, texts and numbers that JSON has; keys are only added to it."""
+        return record_of(self)
+
     def _lints(self, *codes: str) -> tuple[Lint, ...]:
         return tuple(lint for lint in self.lints if lint.code in codes)
 
@@ -333,6 +338,10 @@ def _sections(proof: Proof) -> list[Section]:
     if proof.same is not None:
         title = f"Beside {proof.same.like} ({proof.same.engine})"
         sections.append(Section(title, HEADER, map(cells, proof.same.values)))
+        place = proof.same.place
+        if place is not None:
+            row = (short_place(place.location), place.source, place.text)
+            sections.append(Section("Line that differs", ("line", "source", "text"), [row]))
     sections.append(Section("States", *_table(proof.states)))
     if proof.results:
         sections.append(Section("Results", *_table(proof.results)))
