@@ -9,6 +9,7 @@ from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
+from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import (
     Derivatives,
@@ -41,6 +42,7 @@ class ProvedValue:
         proved: replicas that are proved to, after any number of runs with any data.
         undeclared: True for a state whose declared groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
+        held: replicas that hold it; None if all do. Groups are of these alone.
     """
 
     path: str
@@ -52,6 +54,7 @@ class ProvedValue:
     _source: _Source = field(repr=False, compare=False)
     undeclared: bool = False
     sharded: bool = False
+    held: tuple[int, ...] | None = None
 
     @property
     def axes(self) -> ReplicaAxes | None:
@@ -61,12 +64,21 @@ class ProvedValue:
     @property
     def shown_declared(self) -> str:
         """Declared groups in words: ``equal over data, model``, ``sharded over model {0,2}{1,3}``."""
-        return shown_groups(self.declared, self.axes, sharded=self.sharded)
+        return self._shown(self.declared, self.sharded)
 
     @property
     def shown_proved(self) -> str:
         """Proved groups in words: ``equal over data, model``, ``differs over model {0,2}{1,3}``."""
-        return shown_groups(self.proved, self.axes, sharded=self.sharded and self.proved == self.declared)
+        return self._shown(self.proved, self.sharded and self.proved == self.declared)
+
+    def _shown(self, partition: Partition, sharded: bool) -> str:
+        if self.held is None:
+            return shown_groups(partition, self.axes, sharded=sharded)
+        ranks = f"replica{'s' if len(self.held) > 1 else ''} {', '.join(map(str, self.held))}"
+        groups = [each for each in partition.blocks if each[0] in self.held]
+        if len(groups) == 1:
+            return f"equal on {ranks}" if len(self.held) > 1 else f"on {ranks}"
+        return f"{short_partition(partition)} on {ranks}"
 
     @property
     def equal(self) -> bool:
@@ -294,8 +306,7 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
     """A state."""
     assert each.tensor is not None
     source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step)
-    proved = facts.partition(each.tensor)
-    declared = each.grouping.partition
+    proved, declared = (_of_held(p, each.held) for p in (facts.partition(each.tensor), each.grouping.partition))
     return ProvedValue(
         each.path,
         each.shape,
@@ -306,6 +317,17 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
         source,
         each.undeclared,
         each.sharded,
+        each.held,
+    )
+
+
+def _of_held(partition: Partition, held: tuple[int, ...] | None) -> Partition:
+    """The groups of the replicas that hold a state; others are by themselves."""
+    if held is None:
+        return partition
+    count = partition.num_replicas
+    return Partition.from_labels(
+        [label if rank in held else count + rank for rank, label in enumerate(partition.labels)]
     )
 
 
