@@ -9,7 +9,6 @@ from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
-from popsr.analysis._drift import short_partition
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._derivatives import (
     Derivatives,
@@ -74,11 +73,11 @@ class ProvedValue:
     def _shown(self, partition: Partition, sharded: bool) -> str:
         if self.held is None:
             return shown_groups(partition, self.axes, sharded=sharded)
-        ranks = f"replica{'s' if len(self.held) > 1 else ''} {', '.join(map(str, self.held))}"
-        groups = [each for each in partition.blocks if each[0] in self.held]
-        if len(groups) == 1:
-            return f"equal on {ranks}" if len(self.held) > 1 else f"on {ranks}"
-        return f"{short_partition(partition)} on {ranks}"
+        own = [block for block in partition.blocks if block[0] in self.held]
+        groups = "".join("{" + ",".join(map(str, block)) + "}" for block in own)
+        if len(own) > 1:
+            return f"{groups} differ"
+        return f"equal on replicas {groups}" if len(self.held) > 1 else f"on replica {self.held[0]}"
 
     @property
     def equal(self) -> bool:
@@ -306,7 +305,9 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
     """A state."""
     assert each.tensor is not None
     source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step)
-    proved, declared = (_of_held(p, each.held) for p in (facts.partition(each.tensor), each.grouping.partition))
+    proved, declared = (
+        _of_held(p, each.held) for p in (facts.partition(each.tensor), each.grouping.partition)
+    )
     return ProvedValue(
         each.path,
         each.shape,

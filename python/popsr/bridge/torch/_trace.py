@@ -207,7 +207,7 @@ def _trace_ranks(
     if have_messages(of_ranks):
         if len(numbers) < world:
             raise UnsupportedError(
-                f"{where}: messages between two ranks, got a trace of rank 0 alone, expected ranks=\"all\" and no "
+                f'{where}: messages between two ranks, got a trace of rank 0 alone, expected ranks="all" and no '
                 "process group of the caller: each rank is traced"
             )
         of_ranks, held, stages = united(of_ranks, held, where)

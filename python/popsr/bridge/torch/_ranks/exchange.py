@@ -20,7 +20,7 @@ Sources = dict[tuple[int, int], tuple[int, int]]
 
 
 def sources_of(events: Sequence[Sequence[Event]], where: str) -> Sources:
-    """The send of each receive: the messages of two ranks in a process group arrive in the order in which they are sent.
+    """The send of each receive: messages of two ranks in a process group arrive in the order in which they are sent.
 
     Args:
         events: those of each rank.

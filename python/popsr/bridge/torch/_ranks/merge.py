@@ -22,8 +22,8 @@ from typing import Any
 from popsr.bridge.torch._locations import Place, place_of_node, shown_place
 from popsr.bridge.torch._ranks.align import aligned
 from popsr.bridge.torch._ranks.job import grouping_of_all
-from popsr.bridge.torch._ranks.same import attribute_of, group_name, key_of, meta_key
 from popsr.bridge.torch._ranks.repetition import without_repetition
+from popsr.bridge.torch._ranks.same import attribute_of, group_name, key_of, meta_key
 from popsr.bridge.torch._ranks.stages import Stages
 from popsr.bridge.torch._ranks.varying import Operands, Varying, is_part
 from popsr.bridge.torch._tracing.capture import Recorded
@@ -121,8 +121,8 @@ def _compare_draws(of_ranks: Mapping[int, Sequence[Any]], where: str) -> None:
             if node is None or first is None or _draw(node) != _draw(first):
                 texts = [shown_place(_place(each)) if each else "no line" for each in (first, node)]
                 raise UnsupportedError(
-                    f"{where}: ranks {begin} and {rank} draw different random numbers, got {_told(first)} at {texts[0]} and "
-                    f"{_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
+                    f"{where}: ranks {begin} and {rank} draw different random numbers, got {_told(first)} at {texts[0]} "
+                    f"and {_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
                 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._ranks.same import attribute_of, key_of, meta_key
 from popsr.bridge.torch._ranks.varying import is_part
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
@@ -24,7 +25,8 @@ def without_repetition(module: Any) -> None:
         elif node.op == "get_attr" and not hasattr(attribute_of(module, node), "graph"):
             made = found.setdefault(("constant", key_of(attribute_of(module, node))), node)
         elif node.op == "call_function" and _is_pure(node):
-            made = found.setdefault((str(node.target), key_of((node.args, node.kwargs))), node)
+            operands = key_of((node.args, node.kwargs))
+            made = found.setdefault((str(node.target), operands, is_backward(node)), node)
         else:
             continue
         if made is not node:

@@ -194,10 +194,7 @@ class _Columns:
         different = list({id(self._graphs[rank]): self._graphs[rank] for rank in ranks}.values())
         place = {id(nodes): i for i, nodes in enumerate(different)}
         return [
-            [
-                column[place[id(nodes)]] if rank in ranks else None
-                for rank, nodes in enumerate(self._graphs)
-            ]
+            [column[place[id(nodes)]] if rank in ranks else None for rank, nodes in enumerate(self._graphs)]
             for column in aligned([[node for node in nodes if not is_part(node)] for nodes in different])
         ]
 

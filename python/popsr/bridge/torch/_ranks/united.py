@@ -31,7 +31,9 @@ def united(
         where: the call, for messages.
     """
     held = [tuple(map(_leaf_key, own)) for own in leaves]
-    stages = stages_of(recorded, [(key, tuple(each.results)) for key, each in zip(held, recorded, strict=True)], where)
+    stages = stages_of(
+        recorded, [(key, tuple(each.results)) for key, each in zip(held, recorded, strict=True)], where
+    )
     keys = _in_order(leaves)
     rows = [
         [_of_rank(key, own, _holders(key, held), leaves) for key in keys]
@@ -47,7 +49,7 @@ def united(
         own = label, id(each.functional)
         if own not in made:
             copied = _Copied(each.functional, label)
-            made[own] = copied.united(nodes, rank, keys, kinds, results)
+            made[own] = copied.united(nodes, rank, keys, results)
         module, points = made[own]
         stages.points[rank] = points
         names = _names(results, kinds)
@@ -118,7 +120,9 @@ def _nodes(recorded: Recorded, held: Sequence[Hashable]) -> tuple[dict[Hashable,
     inputs = [node for node in recorded.functional.graph.nodes if node.op == "placeholder"]
     kinds = _result_kinds(recorded)
     values = _returned(recorded.functional)
-    return dict(zip(held, inputs, strict=True)), dict(zip(kinds, values[len(values) - len(kinds) :], strict=True))
+    return dict(zip(held, inputs, strict=True)), dict(
+        zip(kinds, values[len(values) - len(kinds) :], strict=True)
+    )
 
 
 class _Copied:
@@ -136,7 +140,6 @@ class _Copied:
         nodes: Sequence[tuple[dict[Hashable, Any], dict[Hashable, Any]]],
         rank: int,
         keys: Sequence[Any],
-        kinds: Sequence[Sequence[Hashable]],
         results: Sequence[Hashable],
     ) -> tuple[Any, list[Any]]:
         """The graph of a rank with the inputs and results of all ranks, and its nodes that communicate.
@@ -145,8 +148,7 @@ class _Copied:
             nodes: inputs and results of each rank by their keys.
             rank: the rank.
             keys: the inputs of all.
-            kinds: the results of each.
-            results: those of all.
+            results: the results of all.
         """
         import torch
 
@@ -162,9 +164,7 @@ class _Copied:
         states = [key for key in keys if key[0] == 0]
         returned = _returned(self._module)
         given = dict(zip([key for key in own_inputs if key[0] == 0], returned, strict=False))
-        outputs = [
-            self._mapped(given[key]) if key in given else inputs[key] for key in states
-        ]
+        outputs = [self._mapped(given[key]) if key in given else inputs[key] for key in states]
         for kind in results:
             if kind in own_results:
                 outputs.append(self._mapped(own_results[kind]))

@@ -124,7 +124,9 @@ def message_ops() -> Any:
 
     library = torch.library.Library("popsr", "FRAGMENT")
     library.define("message_sent(Tensor t, int call) -> Tensor")
-    library.define("message_received(SymInt[] shape, ScalarType dtype, int call, *, Device? device=None) -> Tensor")
+    library.define(
+        "message_received(SymInt[] shape, ScalarType dtype, int call, *, Device? device=None) -> Tensor"
+    )
     library.define("message_moved(Tensor t, int[] destinations) -> Tensor")
     library.impl("message_sent", lambda t, _call: t.clone(), "CompositeExplicitAutograd")
     library.impl("message_moved", lambda t, _destinations: t.clone(), "CompositeExplicitAutograd")

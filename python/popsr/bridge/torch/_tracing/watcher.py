@@ -167,9 +167,7 @@ def _mode_class() -> Any:
                 with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, self._call)
             if op.namespace in collectives:
-                return functional_collective(
-                    op, args, options, self._groups, self._pending, self._messages
-                )
+                return functional_collective(op, args, options, self._groups, self._pending, self._messages)
             return in_terms_of_others(op, args, options, self._call)
 
         def _place(self) -> tuple[Place | None, str]:
