@@ -22,7 +22,7 @@ from torch.distributed.pipelining import (  # noqa: E402
 )
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402, N817
 
-__all__ = ["PROGRAMS", "WRONG", "Layers", "Program", "batch_of", "optimizer_of"]
+__all__ = ["APART", "PROGRAMS", "WRONG", "Layers", "Program", "batch_of", "optimizer_of"]
 
 Program = tuple[int, Callable[[], Any], Callable[..., Any]]
 """Number of ranks, what makes a rank's model, and the step."""
@@ -198,6 +198,14 @@ def tied(model: Any, _stages: int) -> None:
         dist.all_reduce(model.embedding.grad, group=group)
 
 
+def averaged_in_front(model: Any, stages: int) -> None:
+    """Means of gradients, which the last stage forgets."""
+    groups = [dist.new_group([2 * i, 2 * i + 1]) for i in range(stages)]
+    if place(stages)[0] + 1 < stages:
+        for p in model.parameters():
+            dist.all_reduce(p.grad, group=groups[place(stages)[0]])
+
+
 def wrapped() -> Any:
     """The layers of a stage of two, in ``DistributedDataParallel`` over its ranks."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -253,13 +261,24 @@ PROGRAMS: dict[str, Program] = {
     "one forward one backward, two ranks each": (4, staged(2), alternating),
     "ring": (3, lambda: Layers(1, (0,)), ring),
     "tied embedding": (4, Tied, gpipe(4, reduce=tied)),
+    "two stages, the first averaged": (4, staged(2), gpipe(2, reduce=averaged_in_front)),
+    "tied embedding without its sum": (4, Tied, gpipe(4)),
     "wrapped stages": (4, wrapped, gpipe(2)),
     "GPipe": (2, scheduled(ScheduleGPipe, 2), run_schedule(2)),
     "1F1B": (4, scheduled(Schedule1F1B, 4), run_schedule(4)),
     "1F1B, two ranks each": (4, scheduled(Schedule1F1B, 2), run_schedule(2, averaged)),
+    "1F1B, the first averaged": (4, scheduled(Schedule1F1B, 2), run_schedule(2, averaged_in_front)),
     "interleaved 1F1B": (2, scheduled(ScheduleInterleaved1F1B, 4, 2), run_schedule(4)),
 }
-"""Right steps, but for what they leave apart: see the test."""
+"""Steps that end."""
+
+APART = {
+    "one forward one backward, two ranks each": "layers.*",
+    "two stages, the first averaged": "layers.1.*",
+    "1F1B, the first averaged": "layers.1.*",
+    "tied embedding without its sum": "embedding",
+}
+"""Pattern of the parameters that drift, with their optimiser state, in those that are wrong."""
 
 
 def first_in_front(model: Any, optimizer: Any, x: Any, y: Any) -> None:

@@ -121,8 +121,8 @@ def _compare_draws(of_ranks: Mapping[int, Sequence[Any]], where: str) -> None:
             if node is None or first is None or _draw(node) != _draw(first):
                 texts = [shown_place(_place(each)) if each else "no line" for each in (first, node)]
                 raise UnsupportedError(
-                    f"{where}: ranks {begin} and {rank} draw different random numbers, got {_told(first)} at {texts[0]} "
-                    f"and {_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
+                    f"{where}: ranks {begin} and {rank} draw different random numbers, got {_told(first)} at "
+                    f"{texts[0]} and {_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
                 )
 
 
