@@ -221,7 +221,7 @@ def scheduled(kind: Any, stages: int, each: int = 1, *, says_shapes: bool = True
         groups = [dist.new_group(list(range(i, world, width))) for i in range(width)]
         own = tuple(range(rank // width, stages, stages // each))
         model = Layers(stages, own)
-        like = torch.zeros(ROWS, WIDTH)
+        like = torch.zeros(ROWS, WIDTH, requires_grad=True)
         shapes = {"input_args": like, "output_args": like} if says_shapes else {}
         made = [
             PipelineStage(
@@ -263,7 +263,7 @@ PROGRAMS: dict[str, Program] = {
     "tied embedding": (4, Tied, gpipe(4, reduce=tied)),
     "two stages, the first averaged": (4, staged(2), gpipe(2, reduce=averaged_in_front)),
     "tied embedding without its sum": (4, Tied, gpipe(4)),
-    "wrapped stages": (4, wrapped, gpipe(2)),
+    "wrapped stages": (4, wrapped, alternating),
     "GPipe": (2, scheduled(ScheduleGPipe, 2), run_schedule(2)),
     "1F1B": (4, scheduled(Schedule1F1B, 4), run_schedule(4)),
     "1F1B, two ranks each": (4, scheduled(Schedule1F1B, 2), run_schedule(2, averaged)),

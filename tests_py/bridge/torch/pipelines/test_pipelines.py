@@ -63,19 +63,14 @@ def test_claims(name: str) -> None:
     paths = {value.path: value for value in proof.states}
     for rank, states in enumerate(real):
         for path, bits in states.items():
-            value = paths[path.removeprefix("module.")]
+            value = paths[path]
             assert value.held is None or rank in value.held
             wanted = array_of(bits)
             scale = max(float(np.abs(wanted).max()), 1e-3)
             assert np.abs(got[value.path][rank] - wanted).max() <= 2e-5 * scale, (rank, path)
     for value in proof.states:
         for block in value.proved.blocks:
-            rows = {
-                bits
-                for rank in block
-                for path, bits in real[rank].items()
-                if path.removeprefix("module.") == value.path
-            }
+            rows = {bits for rank in block for path, bits in real[rank].items() if path == value.path}
             assert len(rows) <= 1, (value.path, block)
 
 

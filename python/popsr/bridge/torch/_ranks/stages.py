@@ -184,6 +184,7 @@ class _Columns:
 
     def __init__(self, stages: Stages, graphs: Sequence[Sequence[Any]]) -> None:
         self._stages, self._graphs = stages, graphs
+        self._places = [{node: i for i, node in enumerate(own)} for own in stages.points]
         self._of_stage = {label: self._aligned(label) for label in sorted(set(stages.labels))}
         self._at = dict.fromkeys(self._of_stage, 0)
         self._sent: set[Any] = set()
@@ -267,8 +268,8 @@ class _Columns:
         yield _joined(list(wanted.values()))
 
     def _number(self, rank: int, node: Any) -> _Point:
-        """The point of a node, which the ranks of a stage share."""
-        return rank, self._stages.points[rank].index(node)
+        """The point of a node; number -1 of one that does not communicate."""
+        return rank, self._places[rank].get(node, -1)
 
 
 def _first(column: Column) -> Any:
