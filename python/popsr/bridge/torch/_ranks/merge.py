@@ -81,7 +81,7 @@ def merge(recorded: Sequence[Recorded], where: str, stages: Stages | None = None
             merged.draws.append((ends, first))
         _Merge(modules, recorded, merged, where, stages=stages).run()
         if stages is not None:
-            without_repetition(merged.module)
+            without_repetition(merged.module, merged.varying)
         merged.module.graph.eliminate_dead_code()
         merged.module.graph.lint()
         merged.module.recompile()
