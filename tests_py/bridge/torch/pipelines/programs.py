@@ -384,7 +384,7 @@ WRONG: dict[Callable[..., Any], tuple[type, str, tuple[int, ...]]] = {
     in_another_order: (ReplicaError, "with tag 1 sent at .* with tag 2 received at", (2, 5)),
     from_anyone: (UnsupportedError, "a receive from any rank at", (4,)),
     written_before_wait: (UnsupportedError, "what send sends is written at", (3,)),
-    on_two_ways: (UnsupportedError, "a step with a branch that asks data calls send at", (4,)),
+    on_two_ways: (UnsupportedError, "a step with a branch that asks data calls recv at", (6,)),
     of_other_collectives: (
         ReplicaError,
         "different collectives, got all_reduce at .* and broadcast at",

@@ -42,7 +42,9 @@ def sources_of(events: Sequence[Sequence[Event]], where: str) -> Sources:
         last: tuple[Event, Event] | None = None
         for a, b in itertools.zip_longest(sent.get(channel, []), received.get(channel, [])):
             if a is None or b is None:
-                raise _unmatched(a or b, source, destination, last, where)
+                alone = a or b
+                assert alone is not None
+                raise _unmatched(alone, source, destination, last, where)
             if (a.shape, a.tag, a.members) != (b.shape, b.tag, b.members):
                 raise ReplicaError(
                     f"{where}: rank {source} sends something else than rank {destination} receives, got "

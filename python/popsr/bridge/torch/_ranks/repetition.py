@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -81,10 +82,11 @@ def _is_pure(node: Any) -> bool:
     """True for an op whose result is the same whenever its operands are."""
     import torch
 
-    if is_part(node) or str(node.target) == "_c10d_functional.wait_tensor.default":
+    of_numbers = getattr(node.target, "__module__", "") == operator.mul.__module__
+    if of_numbers or is_part(node) or str(node.target) == "_c10d_functional.wait_tensor.default":
         return True
     return (
-        getattr(node.target, "namespace", "") == "aten"
+        getattr(node.target, "namespace", "") in ("aten", "prims")
         and not node.target._schema.is_mutable
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and "empty" not in str(node.target)

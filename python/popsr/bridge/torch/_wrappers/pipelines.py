@@ -14,6 +14,7 @@ from typing import Any
 from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._states.kept import kept_attributes
+from popsr.bridge.torch._wrappers.sharded import is_fully_sharded
 from popsr.errors import UnsupportedError
 
 __all__ = ["pipelines_followed"]
@@ -74,8 +75,6 @@ def _utils() -> Any:
 def _check(stage: Any, has_backward: bool) -> None:
     """Refuse a stage that torch would ask other ranks about, or that reduces gradients by itself."""
     from torch.nn.parallel import DistributedDataParallel
-
-    from popsr.bridge.torch._wrappers.sharded import is_fully_sharded
 
     def unread(what: str, expected: str) -> UnsupportedError:
         return UnsupportedError(
