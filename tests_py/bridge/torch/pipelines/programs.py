@@ -265,7 +265,7 @@ PROGRAMS: dict[str, Program] = {
     "tied embedding without its sum": (4, Tied, gpipe(4)),
     "wrapped stages": (4, wrapped, alternating),
     "GPipe": (2, scheduled(ScheduleGPipe, 2), run_schedule(2)),
-    "1F1B": (4, scheduled(Schedule1F1B, 4), run_schedule(4)),
+    "1F1B": (2, scheduled(Schedule1F1B, 2), run_schedule(2)),
     "1F1B, two ranks each": (4, scheduled(Schedule1F1B, 2), run_schedule(2, averaged)),
     "1F1B, the first averaged": (4, scheduled(Schedule1F1B, 2), run_schedule(2, averaged_in_front)),
     "interleaved 1F1B": (2, scheduled(ScheduleInterleaved1F1B, 4, 2), run_schedule(4)),
