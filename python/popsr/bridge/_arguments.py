@@ -120,6 +120,7 @@ class Argument:
         undeclared: True for a state whose groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
         placement: how replicas hold parts of an array of one device.
+        held: replicas that hold the state; None if all do.
     """
 
     path: str
@@ -134,6 +135,7 @@ class Argument:
     undeclared: bool = False
     sharded: bool = False
     placement: Placement = field(default=PLACEMENT, repr=False)
+    held: tuple[int, ...] | None = None
     _feed: Rows | None = field(default=None, repr=False)
 
     @property
@@ -168,6 +170,7 @@ class Result:
         grouping: which replicas are declared to return equal values; None when nothing is declared.
         sharded: True for a part of an array that is cut over replicas.
         whole: the array that the replicas have parts of, where the importer knows it.
+        held: replicas that hold the state; None if all do.
     """
 
     path: str

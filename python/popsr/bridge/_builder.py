@@ -127,6 +127,7 @@ class StepBuilder:
         undeclared: bool = False,
         sharded: bool = False,
         placement: Placement = PLACEMENT,
+        held: tuple[int, ...] | None = None,
     ) -> Variable:
         """A state: parameters, moments, counters, anything that a run leaves for the next.
 
@@ -138,6 +139,7 @@ class StepBuilder:
             undeclared: ``grouping`` is of nothing but initial values that differ, of which a proof would say nothing.
             sharded: the state is a part of an array that is cut over replicas.
             placement: how replicas hold parts of an array of one device.
+            held: replicas that hold the state; others have values that nobody reads. None: all.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -156,6 +158,7 @@ class StepBuilder:
             undeclared=undeclared,
             sharded=sharded,
             placement=placement,
+            held=held,
         )
         self._add(argument)
         return made

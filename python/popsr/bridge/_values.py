@@ -41,6 +41,7 @@ class ProvedValue:
         proved: replicas that are proved to, after any number of runs with any data.
         undeclared: True for a state whose declared groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
+        held: replicas that hold it; None if all do. Groups are of these alone.
     """
 
     path: str
@@ -52,6 +53,7 @@ class ProvedValue:
     _source: _Source = field(repr=False, compare=False)
     undeclared: bool = False
     sharded: bool = False
+    held: tuple[int, ...] | None = None
 
     @property
     def axes(self) -> ReplicaAxes | None:
@@ -61,12 +63,21 @@ class ProvedValue:
     @property
     def shown_declared(self) -> str:
         """Declared groups in words: ``equal over data, model``, ``sharded over model {0,2}{1,3}``."""
-        return shown_groups(self.declared, self.axes, sharded=self.sharded)
+        return self._shown(self.declared, self.sharded)
 
     @property
     def shown_proved(self) -> str:
         """Proved groups in words: ``equal over data, model``, ``differs over model {0,2}{1,3}``."""
-        return shown_groups(self.proved, self.axes, sharded=self.sharded and self.proved == self.declared)
+        return self._shown(self.proved, self.sharded and self.proved == self.declared)
+
+    def _shown(self, partition: Partition, sharded: bool) -> str:
+        if self.held is None:
+            return shown_groups(partition, self.axes, sharded=sharded)
+        own = [block for block in partition.blocks if block[0] in self.held]
+        groups = "".join("{" + ",".join(map(str, block)) + "}" for block in own)
+        if len(own) > 1:
+            return f"{groups} differ"
+        return f"equal on replicas {groups}" if len(self.held) > 1 else f"on replica {self.held[0]}"
 
     @property
     def equal(self) -> bool:
@@ -294,8 +305,9 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
     """A state."""
     assert each.tensor is not None
     source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step)
-    proved = facts.partition(each.tensor)
-    declared = each.grouping.partition
+    proved, declared = (
+        _of_held(p, each.held) for p in (facts.partition(each.tensor), each.grouping.partition)
+    )
     return ProvedValue(
         each.path,
         each.shape,
@@ -306,6 +318,17 @@ def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> Proved
         source,
         each.undeclared,
         each.sharded,
+        each.held,
+    )
+
+
+def _of_held(partition: Partition, held: tuple[int, ...] | None) -> Partition:
+    """The groups of the replicas that hold a state; others are by themselves."""
+    if held is None:
+        return partition
+    count = partition.num_replicas
+    return Partition.from_labels(
+        [label if rank in held else count + rank for rank, label in enumerate(partition.labels)]
     )
 
 

@@ -217,8 +217,3 @@ def test_other_questions_to_the_handle_are_refused(name: str) -> None:
     ):
         traced(lambda x: (getattr(dist.all_reduce(x, async_op=True), name)(), x)[1])
     gc.collect()
-
-
-def test_point_to_point_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="communication without a counterpart"):
-        traced(lambda x: (dist.isend(x, 1).wait(), x)[1])

@@ -104,17 +104,6 @@ def test_ranks_that_do_different_ops() -> None:
     assert re.search(line_of(of_rank, 3), str(caught.value))
 
 
-def sent(model: Any, x: Any) -> Any:
-    dist.send(model(x), dst=1)
-    return x
-
-
-def test_sends_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="communication without a counterpart") as caught:
-        trace(sent)
-    assert re.search(line_of(sent, 1), str(caught.value))
-
-
 def crossed(model: Any, x: Any) -> Any:
     groups = [dist.new_group([0, 1]), dist.new_group([1, 2, 3])]
     return functional.all_reduce(model(x), "sum", groups[dist.get_rank() > 0])

@@ -217,7 +217,13 @@ def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
     namespace = getattr(target, "namespace", None)
     if namespace is None:
         return getattr(target, "__name__", str(target)), PYTHON_RULES
-    table = COLLECTIVES if namespace in DISTRIBUTED else RULES if namespace in ("aten", "prims") else {}
+    table = (
+        COLLECTIVES
+        if namespace in (*DISTRIBUTED, "popsr")
+        else RULES
+        if namespace in ("aten", "prims")
+        else {}
+    )
     return str(target).split(".", 1)[-1], table
 
 

@@ -82,6 +82,16 @@ class Values:
         firsts = [members[0] for members in grouping.groups]
         return self._rows[0] if len(firsts) == 1 else np.stack([self._rows[first] for first in firsts])
 
+    def filled(self, grouping: ReplicaGrouping, held: Sequence[int]) -> Values:
+        """With a value for replicas that hold none, by which their groups stay equal."""
+        rows = list(self._rows)
+        for members in grouping.groups:
+            own = [member for member in members if member in held]
+            for member in members:
+                if own and member not in held:
+                    rows[member] = rows[own[0]]
+        return Values(rows, len(rows))
+
     def equal_in(self, grouping: ReplicaGrouping) -> bool:
         """True if the members of each group have the same bits."""
         labels = self.labels()

@@ -29,6 +29,7 @@ from popsr.bridge.torch._modules import modules_named
 from popsr.bridge.torch._quiet import without_debug_lines
 from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
+    grouping_of_held,
     grouping_of_one,
     grouping_of_ranks,
     grouping_of_values,
@@ -37,6 +38,8 @@ from popsr.bridge.torch._ranks.job import (
 )
 from popsr.bridge.torch._ranks.merge import Merged, merge
 from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
+from popsr.bridge.torch._ranks.stages import have_messages
+from popsr.bridge.torch._ranks.united import united
 from popsr.bridge.torch._states.around import Beside
 from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
@@ -243,17 +246,26 @@ def _trace_ranks(
         # Ranks before this one lack what it writes or sets beside the model.
         if call.beside().adds_to(beside):
             waiting = sorted({*waiting, *recorded} - {rank}, reverse=True)
-    _compare_leaves([leaves[rank] for rank in numbers], where)
-    merged = merge([recorded[rank] for rank in numbers], where)
-    data = [[leaf.local for leaf in leaves[r] if leaf.role == "data"] for r in numbers]
+    of_ranks, held, stages = [recorded[rank] for rank in numbers], [leaves[rank] for rank in numbers], None
+    if have_messages(of_ranks):
+        if len(numbers) < world:
+            raise UnsupportedError(
+                f'{where}: messages between two ranks, got a trace of rank 0 alone, expected ranks="all" and no '
+                "process group of the caller: each rank is traced"
+            )
+        of_ranks, held, stages = united(of_ranks, held, where)
+        results = of_ranks[0].results
+    _compare_leaves(held, where)
+    merged = merge(of_ranks, where, stages)
+    data = [[leaf.local for leaf in own if leaf.role == "data"] for own in held]
     if len(numbers) < world and _is_function(batch):
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
     return _Seen(
         merged,
-        recorded[0],
-        [leaves[r] for r in numbers],
+        of_ranks[0],
+        held,
         results,
         data,
         drawn,
@@ -333,24 +345,32 @@ def _built(
     with builder:
         inputs: list[Any] = []
         states: list[str] = []
-        labels: dict[str, list[Hashable]] = {}
+        labels: dict[Hashable, list[Hashable]] = {}
         data = zip(*seen.data, strict=True)
         owned = {leaf.path: leaf for leaf in seen.leaves[0]}
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
             values = Values([array_of(row) for row in rows], world)
-            owners = labels.get(leaf.owner) or [None] * world
+            holders = range(world) if leaf.held is None else leaf.held
+            owners = labels.get((leaf.owner, leaf.held)) or [None] * world
             placed = leaf.layout is not None and len(each) == world
             own = [other.label() for other in each] if placed else values.labels()
             if leaf.origin is not None:
                 own = [other.origin for other in each] * (world // len(each))
-            labels[leaf.path] = list(zip(owners, own, strict=True))
-            apart = not placed and len(set(labels[leaf.path])) > len(set(owners))
+            mine: list[Hashable] = list(zip(owners, own, strict=True))
+            labels.setdefault((leaf.owner, leaf.held), mine)
+            kinds = [{each[rank] for rank in holders} for each in (mine, owners)]
+            grouping_of_own = _own_grouping(mine, leaf)
+            apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
             placement = Placement(
                 places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
             )
-            inputs.append(_argument(builder, leaf, values, patterns, labels[leaf.path], apart, placement))
+            inputs.append(
+                _argument(
+                    builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
+                )
+            )
             if leaf.role == "state":
                 states.append(leaf.path)
                 if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
@@ -414,12 +434,17 @@ def _check_seeds(seen: _Seen, patterns: Groups) -> None:
                 )
 
 
+def _own_grouping(labels: Sequence[Hashable], leaf: Leaf) -> ReplicaGrouping | None:
+    """The grouping of the ranks that hold a tensor, by equal labels; None if such groups cannot be."""
+    return grouping_of_values(labels) if leaf.held is None else grouping_of_held(labels, leaf.held)
+
+
 def _argument(
     builder: StepBuilder,
     leaf: Leaf,
     values: Values,
     patterns: Groups,
-    labels: Sequence[Hashable],
+    own: ReplicaGrouping,
     apart: bool,
     placement: Placement,
 ) -> Any:
@@ -430,21 +455,23 @@ def _argument(
         leaf: the tensor, as the first rank has it.
         values: what ranks have.
         patterns: the groups that the user declares.
-        labels: equal where ranks hold equal values: by the placements of a DTensor, else by the values themselves; of
-            the optimiser's state those of its parameter, too.
+        own: ranks that hold equal values: by the placements of a DTensor, else by the values themselves; of the
+            optimiser's state by those of its parameter, too.
         apart: True if values differ for which there is no placement.
         placement: how ranks hold parts of a tensor of one device.
     """
     kind = dtype_of(leaf.local.dtype)
     declared = patterns.of(leaf.path, leaf.owner)
     if leaf.role != "state":
-        shared = grouping_of_values(labels) if leaf.role == "number" else builder.each()
+        shared = own if leaf.role == "number" else builder.each()
         grouping = declared or shared
         rows = values.of_groups(grouping)
         return builder.data(
             leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
         )
-    grouping = declared or grouping_of_values(labels)
+    grouping = declared or own
+    if leaf.held is not None:
+        values = values.filled(grouping, leaf.held)
     if not values.equal_in(grouping):
         raise ReplicaError(
             f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
@@ -459,4 +486,5 @@ def _argument(
         undeclared=undeclared,
         sharded=leaf.is_sharded,
         placement=placement,
+        held=leaf.held,
     )

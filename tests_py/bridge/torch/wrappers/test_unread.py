@@ -90,10 +90,6 @@ def test_wrappers(model: Any, optimizer: Any, told: str) -> None:
     assert "test_unread.py:" in str(caught.value)
 
 
-def to_next(x: Any) -> Any:
-    return dist.P2POp(dist.isend, x, 1 - dist.get_rank())
-
-
 @pytest.mark.parametrize(
     ("gradients", "told"),
     [
@@ -103,11 +99,6 @@ def to_next(x: Any) -> Any:
         (then(lambda m, x: dist.broadcast_object_list([1])), "got broadcast_object_list"),
         (then(lambda m, x: dist.scatter_object_list([None], [1, 2])), "got scatter_object_list"),
         (then(lambda m, x: dist.send_object_list([1], 1)), "got send_object_list"),
-        (then(lambda m, x: dist.send(x, 1 - dist.get_rank())), "got send, expected a collective"),
-        (then(lambda m, x: dist.recv(x, 1 - dist.get_rank())), "got recv_, expected a collective"),
-        (then(lambda m, x: dist.isend(x, 1 - dist.get_rank())), "got send, expected a collective"),
-        (then(lambda m, x: dist.irecv(x, 1 - dist.get_rank())), "got recv_, expected a collective"),
-        (then(lambda m, x: dist.batch_isend_irecv([to_next(x)])), "got send, expected a collective"),
         (
             then(lambda m, x: dist.all_reduce(x, async_op=True).get_future().value()),
             r"got value\(\) before wait",

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from popsr.bridge.torch._locations import place_of_node
-from popsr.bridge.torch._ranks.same import group_name, meta_key
+from popsr.bridge.torch._ranks.same import communicates, meta_key
 
 __all__ = ["Column", "aligned"]
 
@@ -76,11 +76,11 @@ def _matched(a: Sequence[Any], b: Sequence[Any], wiring: dict[Any, int]) -> _Pai
 
 
 def _anchors(nodes: Sequence[Any]) -> list[int]:
-    return [i for i, node in enumerate(nodes) if node.op == "output" or group_name(node) is not None]
+    return [i for i, node in enumerate(nodes) if node.op == "output" or communicates(node)]
 
 
 def _between(a: Sequence[Any], b: Sequence[Any], wiring: dict[Any, int]) -> _Pairs:
-    """As ``_matched``, of ops between two collectives."""
+    """As ``_matched``, of ops between two calls of communication."""
     if [_kind(node) for node in a] == [_kind(node) for node in b]:
         yield from zip(range(len(a)), range(len(b)), strict=True)
         return

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
-from popsr.errors import MissingPackageError, ReplicaError
+from popsr.errors import MissingPackageError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "grouping_of_all",
+    "grouping_of_held",
     "grouping_of_labels",
     "grouping_of_one",
     "grouping_of_ranks",
@@ -139,20 +141,67 @@ def _forget_meshes() -> None:
         clear_native()
 
 
-def grouping_of_all(name: str, ranks: Sequence[tuple[int, ...]], where: str) -> ReplicaGrouping:
+def grouping_of_all(
+    name: str, ranks: Mapping[int, tuple[int, ...]], world: int, where: str
+) -> ReplicaGrouping:
     """The grouping of a process group, of the members that each rank's group of that name has.
+
+    Ranks without one get groups of their own: they take no part, and nothing reads what they would get.
 
     Raises:
         ReplicaError: the groups do not fit together: a collective of them would hang.
+        UnsupportedError: the ranks that are left cannot be in groups of that size.
     """
-    for rank, members in enumerate(ranks):
-        if rank not in members or any(ranks[member] != members for member in members):
-            other = next((m for m in members if ranks[m] != members), rank)
+    for rank, members in ranks.items():
+        if rank not in members or any(ranks.get(member) != members for member in members):
+            other = next((m for m in members if ranks.get(m) != members), rank)
             raise ReplicaError(
                 f"{where}: the ranks of process group {shown(name)} do not fit together, got {list(members)} on rank "
-                f"{rank} and {list(ranks[other])} on rank {other}, expected one list on all its members"
+                f"{rank} and {list(ranks.get(other, ()))} on rank {other}, expected one list on all its members"
             )
-    return grouping_of_labels([min(members) for members in ranks])
+    labels = [min(ranks[rank]) if rank in ranks else None for rank in range(world)]
+    filled = _filled(labels)
+    if filled is None:
+        sizes = sorted({len(members) for members in ranks.values()})
+        raise UnsupportedError(
+            f"{where}: a collective of some ranks in process group {shown(name)}, got groups of {sizes} of {world} "
+            "ranks, expected groups of one size that divides the number of ranks without any"
+        )
+    return grouping_of_labels(filled)
+
+
+def _filled(labels: Sequence[Hashable | None]) -> list[Hashable] | None:
+    """Labels of groups of one size, with groups for the ranks that have no label; None if there are none."""
+    sizes = {labels.count(label) for label in labels if label is not None}
+    left = labels.count(None)
+    if len(sizes) > 1 and not left:
+        return list(labels)
+    (size, *others) = sizes
+    if others or left % size:
+        return None
+    numbers = itertools.count()
+    return [("left", next(numbers) // size) if label is None else label for label in labels]
+
+
+def grouping_of_held(labels: Sequence[Hashable], held: Sequence[int]) -> ReplicaGrouping | None:
+    """The grouping of ranks that hold something, by equal labels; others fill it up. None if there is none.
+
+    Args:
+        labels: a label of each rank.
+        held: the ranks whose labels count.
+    """
+    own: list[Hashable] = [labels[rank] if rank in held else None for rank in range(len(labels))]
+    filled = _filled([None if label is None else ("own", label) for label in own])
+    if filled is not None:
+        return grouping_of_labels(filled)
+    kinds = list(dict.fromkeys(labels[rank] for rank in held))
+    left = len(labels) - len(held)
+    if len({[labels[rank] for rank in held].count(kind) for kind in kinds}) > 1 or left % len(kinds):
+        return None
+    numbers = itertools.count()
+    return grouping_of_labels(
+        labels[rank] if rank in held else kinds[next(numbers) % len(kinds)] for rank in range(len(labels))
+    )
 
 
 def grouping_of_one(name: str, members: tuple[int, ...], world: int, where: str) -> ReplicaGrouping:

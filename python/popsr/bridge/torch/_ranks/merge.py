@@ -15,17 +15,20 @@ depend on their operands alone. Collectives and random ops do not: all ranks mus
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from popsr.bridge.torch._locations import Place, place_of_node, shown_place
 from popsr.bridge.torch._ranks.align import aligned
 from popsr.bridge.torch._ranks.job import grouping_of_all
+from popsr.bridge.torch._ranks.repetition import without_repetition
 from popsr.bridge.torch._ranks.same import attribute_of, group_name, key_of, meta_key
+from popsr.bridge.torch._ranks.stages import Stages
 from popsr.bridge.torch._ranks.varying import Operands, Varying, is_part
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
+from popsr.bridge.torch._tracing.messages import is_received
 from popsr.errors import UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
@@ -51,9 +54,13 @@ class Merged:
     draws: list[tuple[list[str], Any]] = field(default_factory=list, repr=False)
 
 
-def merge(recorded: Sequence[Recorded], where: str) -> Merged:
+def merge(recorded: Sequence[Recorded], where: str, stages: Stages | None = None) -> Merged:
     """Merge the graphs of all ranks.
 
+    Args:
+        recorded: what the ranks recorded.
+        where: the call, for messages.
+        stages: of ranks that send each other messages.
     Raises:
         UnsupportedError: ranks take part in other collectives, draw other random numbers, or return other kinds.
         ReplicaError: their process groups do not fit together.
@@ -61,15 +68,20 @@ def merge(recorded: Sequence[Recorded], where: str) -> Merged:
     merged = Merged(recorded[0].functional)
     if len(recorded) > 1:
         ways = [[way.module for way in each.ways] for each in recorded]
-        _compare_communication(ways, where)
         modules = [each.functional for each in recorded]
-        _compare_communication([[each] for each in modules], where)
-        _compare_draws(ways, where)
-        first = next((n for way in ways[0] for n in way.graph.nodes if draw_of(n) is not None), None)
-        ends = [each.end for each in recorded]
+        labels = [0] * len(recorded) if stages is None else stages.labels
+        if stages is None:
+            _compare_communication(ways, where)
+            _compare_communication([[each] for each in modules], where)
+        for label in dict.fromkeys(labels):
+            _compare_draws({rank: way for rank, way in enumerate(ways) if labels[rank] == label}, where)
+        first = next((n for own in ways for way in own for n in way.graph.nodes if draw_of(n)), None)
+        ends = [f"{label} {each.end}" for label, each in zip(labels, recorded, strict=True)]
         if first is not None and len(set(ends)) > 1:
             merged.draws.append((ends, first))
-        _Merge(modules, recorded, merged, where).run()
+        _Merge(modules, recorded, merged, where, stages=stages).run()
+        if stages is not None:
+            without_repetition(merged.module, merged.varying)
         merged.module.graph.eliminate_dead_code()
         merged.module.graph.lint()
         merged.module.recompile()
@@ -97,18 +109,20 @@ def _compare_communication(of_ranks: Sequence[Sequence[Any]], where: str) -> Non
             )
 
 
-def _compare_draws(of_ranks: Sequence[Sequence[Any]], where: str) -> None:
+def _compare_draws(of_ranks: Mapping[int, Sequence[Any]], where: str) -> None:
     """Refuse ranks that draw random numbers at other places: generators do not go on together."""
-    draws = [
-        [node for way in ways for node in way.graph.nodes if _draw(node) is not None] for ways in of_ranks
-    ]
-    for rank, own in enumerate(draws):
-        for node, first in itertools.zip_longest(own, draws[0]):
+    draws = {
+        rank: [node for way in ways for node in way.graph.nodes if _draw(node) is not None]
+        for rank, ways in of_ranks.items()
+    }
+    begin = min(draws)
+    for rank, own in draws.items():
+        for node, first in itertools.zip_longest(own, draws[begin]):
             if node is None or first is None or _draw(node) != _draw(first):
                 texts = [shown_place(_place(each)) if each else "no line" for each in (first, node)]
                 raise UnsupportedError(
-                    f"{where}: ranks 0 and {rank} draw different random numbers, got {_told(first)} at {texts[0]} and "
-                    f"{_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
+                    f"{where}: ranks {begin} and {rank} draw different random numbers, got {_told(first)} at "
+                    f"{texts[0]} and {_told(node)} at {texts[1]}, expected random ops that all ranks run, in one order"
                 )
 
 
@@ -131,6 +145,7 @@ class _Merge:
         merged: the result.
         where: the call, for messages.
         is_inner: True for the graphs of a branch or loop, to which nothing can be given that differs.
+        stages: of ranks that send each other messages.
     """
 
     def __init__(
@@ -140,10 +155,11 @@ class _Merge:
         merged: Merged,
         where: str,
         is_inner: bool = False,
+        stages: Stages | None = None,
     ) -> None:
         """Nothing is merged yet."""
         self._modules, self._recorded, self._merged, self._where = modules, recorded, merged, where
-        self._is_inner = is_inner
+        self._is_inner, self._stages = is_inner, stages
         self._operands = Operands(modules[0], len(modules), merged.varying)
         different = list({id(module): module for module in modules}.values())
         numbers = {id(module): i for i, module in enumerate(different)}
@@ -152,26 +168,45 @@ class _Merge:
 
     def run(self) -> None:
         """Merge op by op."""
-        columns = aligned(self._graphs)
+        columns = self._columns()
         output = self._graphs[0][-1]
         places, before = [], output
-        for column in reversed(columns):
-            before = column[0] or before
+        for nodes in reversed(columns):
+            before = nodes[0] or before
             places.append(before)
-        for column, before in zip(columns, reversed(places), strict=True):
-            nodes = [column[number] for number in self._of_rank]
-            if None in nodes:
+        for nodes, before in zip(columns, reversed(places), strict=True):
+            if self._stages is not None and any(node is not None and is_received(node) for node in nodes):
+                self._receive(self._stages, nodes, before)
+            elif None in nodes:
                 self._add_local(nodes, before)
             else:
                 self._operands.align(nodes[0], nodes)
                 self._compare(nodes, before)
+
+    def _columns(self) -> list[list[Any]]:
+        """The ops in order, with the node of each rank."""
+        if self._stages is not None:
+            return list(self._stages.columns([self._graphs[number] for number in self._of_rank]))
+        return [[column[number] for number in self._of_rank] for column in aligned(self._graphs)]
+
+    def _receive(self, stages: Stages, nodes: Sequence[Any], before: Any) -> None:
+        """Add a message of some ranks, each to another one."""
+        destinations, sent = [-1] * len(nodes), None
+        for rank, node in enumerate(nodes):
+            if node is not None:
+                source, sent = stages.source(rank, node)
+                destinations[source] = rank
+        self._operands.receive(nodes, sent, destinations, before)
 
     def _add_local(self, nodes: Sequence[Any], before: Any) -> None:
         """Add an op that only some ranks run, for all ranks."""
         ranks = [rank for rank, node in enumerate(nodes) if node is not None]
         missing = nodes.index(None)
         own = nodes[ranks[0]]
-        self._check_local(own, ranks[0], missing)
+        if self._stages is None or group_name(own) is None:
+            self._check_local(own, ranks[0], missing)
+        else:
+            _note_groups(nodes, self._recorded, self._merged, self._where)
         filled = [own if node is None else node for node in nodes]
         made = nodes[0] or self._operands.copy(own, self._modules[ranks[0]], before)
         self._operands.align(made, filled)
@@ -185,7 +220,7 @@ class _Merge:
             or hasattr(value, "graph")
             or node.op not in ("call_function", "get_attr")
             or group_name(node) is not None
-            or _draw(node) is not None
+            or (_draw(node) is not None and self._stages is None)
             or getattr(node.target, "namespace", "") == "higher_order"
         ):
             first, second = sorted((rank, other))
@@ -262,15 +297,18 @@ class _Merge:
 
 
 def _note_groups(nodes: Sequence[Any], recorded: Sequence[Recorded], merged: Merged, where: str) -> None:
-    """Give the process group one name on all ranks."""
-    names: list[Any] = [group_name(node) for node in nodes]
+    """Give the process group one name on all ranks that take part."""
+    own_names = {rank: str(group_name(node)) for rank, node in enumerate(nodes) if node is not None}
+    names = list(own_names.values())
     name = names[0] if len(set(names)) == 1 else f"{names[0]} (of ranks: {', '.join(names)})"
-    place = place_of_node(nodes[0])
+    if len(own_names) < len(nodes):
+        name = f"{name} (on ranks {', '.join(map(str, own_names))})"
+    place = place_of_node(next(node for node in nodes if node is not None))
     at = f"{where} at {place[0]}:{place[1]}" if place else where
     if name not in merged.groupings:
-        members = [each.groups[own] for each, own in zip(recorded, names, strict=True)]
-        merged.groupings[name] = grouping_of_all(name, members, at)
-    for node, own in dict(zip(nodes, names, strict=True)).items():
+        members = {rank: recorded[rank].groups[own] for rank, own in own_names.items()}
+        merged.groupings[name] = grouping_of_all(name, members, len(nodes), at)
+    for node, own in {node: group_name(node) for node in nodes if node is not None}.items():
         node.args = tuple(name if each is own else each for each in node.args)
 
 

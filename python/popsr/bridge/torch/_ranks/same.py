@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
+from popsr.bridge.torch._tracing.messages import is_received, is_sent
 
-__all__ = ["DISTRIBUTED", "GraphKey", "attribute_of", "group_name", "key_of", "meta_key"]
+__all__ = ["DISTRIBUTED", "GraphKey", "attribute_of", "communicates", "group_name", "key_of", "meta_key"]
 
 DISTRIBUTED = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 """Namespaces of functional collectives."""
@@ -96,6 +97,11 @@ def group_name(node: Any) -> str | None:
     if getattr(target, "namespace", None) not in DISTRIBUTED or str(target).split(".")[1] == "wait_tensor":
         return None
     return next((each for each in reversed(node.args) if isinstance(each, str)), None)
+
+
+def communicates(node: Any) -> bool:
+    """True for a collective, and for a message of two ranks that is sent or received."""
+    return group_name(node) is not None or is_sent(node) or is_received(node)
 
 
 def attribute_of(module: Any, node: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr.bridge.torch._ranks.same import attribute_of, key_of, meta_key
+from popsr.bridge.torch._tracing.messages import message_ops
 
 __all__ = ["Operands", "Varying", "is_part"]
 
@@ -49,6 +50,7 @@ class Operands:
         self._numbers: dict[Any, int] = {}
         self._merged: dict[int, Any] = {}
         self._selections: dict[tuple[Hashable, ...], Any] = {}
+        self._masks: dict[tuple[bool, ...], Any] = {}
 
     def align(self, node: Any, nodes: Iterable[Any]) -> None:
         """Say that a node of the merged graph stands for nodes of ranks."""
@@ -112,6 +114,23 @@ class Operands:
         for name, value in new.items():
             _set_argument(merged, name, value)
         return None
+
+    def receive(self, nodes: Sequence[Any], sent: Any, destinations: list[int], before: Any) -> None:
+        """Let what ranks receive be what others send.
+
+        Args:
+            nodes: the receive of each rank; None of those that receive nothing.
+            sent: the send, on one of the ranks that send.
+            destinations: the rank that each rank sends to; -1: none.
+            before: the node of the merged graph that comes next.
+        """
+        own = [node for node in nodes if node is not None]
+        operands = (self._in_merged(sent, before), destinations)
+        made = self._called(own[0], before, message_ops().message_moved.default, operands)
+        if nodes[0] is not None:
+            nodes[0].replace_all_uses_with(made)
+            self._graph.erase_node(nodes[0])
+        self.align(made, own)
 
     def key(self, node: Any) -> Hashable:
         """Equal for aligned ops of the same operands."""
@@ -190,11 +209,19 @@ class Operands:
             for key, value in dict(zip(keys, values, strict=True)).items():
                 if key == keys[0]:
                     continue
-                mask = self._placeholder(Varying([torch.tensor(each == key) for each in keys]))
+                mask = self._mask(tuple(each == key for each in keys))
                 operands = (mask, self._in_merged(value, before), made)
                 made = self._called(value, before, torch.ops.aten.where.self, operands)
             self._selections[keys] = made
         return self._selections[keys]
+
+    def _mask(self, ranks: tuple[bool, ...]) -> Any:
+        """A placeholder that is true on some ranks."""
+        import torch
+
+        if ranks not in self._masks:
+            self._masks[ranks] = self._placeholder(Varying([torch.tensor(each) for each in ranks]))
+        return self._masks[ranks]
 
     def _chosen(self, values: Sequence[Any], own: Any, node: Any) -> Any:
         """The part that each rank chooses of one split tensor."""

@@ -91,3 +91,8 @@ def _shard_dim(site: Site, t: Tensor, gathered: int, sharded: int, group: str) -
     exchanged = collectives.replicated_all_to_all(stacked, 0, grouping)
     received = [ops.reshape(each, parts[0].shape) for each in ops.split(exchanged, [1] * size, 0)]
     return ops.concat(received, gathered)
+
+
+@collective("message_moved.default")
+def _message(_site: Site, t: Tensor, destinations: Sequence[int]) -> Tensor:
+    return collectives.replicated_permute(t, list(destinations))

@@ -38,6 +38,7 @@ class Leaf:
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
         origin: of a number equal where ranks share it in all steps.
+        held: ranks that hold it; None if all do.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Leaf:
     layout: Any = None
     trained: bool = False
     origin: Hashable = None
+    held: tuple[int, ...] | None = None
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""

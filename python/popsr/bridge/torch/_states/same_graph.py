@@ -110,7 +110,7 @@ class Rows:
             elif node.op == "output":
                 args = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
                 kept = [each for i, each in enumerate(args) if i not in left_out]
-                row = ("output", key_of(kept, keys.__getitem__))
+                row = ("output", key_of(kept, keys.__getitem__), self._recorded.messages.key)
             elif len(gone) == 1 and len(operands) == 2 and name in _ADDED and not node.kwargs:
                 (other,) = (n for n in node.all_input_nodes if n is not gone[0])
                 row = ("accumulated", keys[other])

@@ -14,7 +14,7 @@ from popsr.errors import UnsupportedError
 __all__ = ["Pending", "Write", "flat_tensors"]
 
 Write = tuple[Any, Any]
-"""A tensor, and what a collective leaves in it."""
+"""A tensor, and what a collective leaves in it: a tensor, or a function that makes it when the wait ends."""
 
 _REFUSED = (
     "is_completed",
@@ -39,17 +39,26 @@ class Pending:
         self._kept: list[Any] = []
         self._make: Callable[..., Any] | None = None
 
-    def start(self, name: str, operands: Sequence[Any], writes: Sequence[Write]) -> Any:
+    def start(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        writes: Sequence[Write],
+        waited: Callable[[], None] | None = None,
+        keeps: bool = False,
+    ) -> Any:
         """The handle of a collective that was called; ``wait()`` writes its results.
 
         Args:
             name: of the op.
             operands: tensors that it reads.
             writes: its results.
+            waited: called when the step waits for it.
+            keeps: True if its operands must not be written before that.
         """
         if self._make is None:
             self._make = _work_class()
-        work = self._make(self, name, operands, writes)
+        work = self._make(self, name, operands, writes, waited, keeps)
         self._kept.append(work)  # torch's own handle finds it as long as it lives
         for t, _ in writes:
             work.spoil(t)
@@ -63,9 +72,8 @@ class Pending:
     def note_writes(self, written: Sequence[Any]) -> None:
         """Say which tensors an op writes."""
         for work in self._works:
-            work.is_spoiled = work.is_spoiled or any(
-                _overlap(t, other) for t in written for other in work.memory
-            )
+            if not work.is_spoiled and any(_overlap(t, other) for t in written for other in work.memory):
+                work.note_spoiled()
 
     def __bool__(self) -> bool:
         return bool(self._works)
@@ -84,10 +92,16 @@ def _work_class() -> Any:
 
     class Work(base):
         def __init__(
-            self, pending: Pending, name: str, operands: Sequence[Any], writes: Sequence[Write]
+            self,
+            pending: Pending,
+            name: str,
+            operands: Sequence[Any],
+            writes: Sequence[Write],
+            waited: Callable[[], None] | None,
+            keeps: bool,
         ) -> None:
             super().__init__()
-            self._pending, self._name = pending, name
+            self._pending, self._name, self._waited, self._keeps = pending, name, waited, keeps
             self._writes: list[Write] = list(writes)
             self._results = [t for t, _ in writes]
             self.memory = [*operands, *(t for t, _ in writes)]
@@ -96,12 +110,15 @@ def _work_class() -> Any:
         def wait(self, *_timeout: Any) -> bool:
             self._pending.finished(self)
             writes, self._writes = self._writes, []
+            waited, self._waited = self._waited, None
+            if waited is not None:
+                waited()
             with torch._C._AutoDispatchBelowAutograd():  # a leaf may be written, and no version counts it
                 for t, new in writes:
                     if self.is_spoiled:
                         self.spoil(t)
                     else:
-                        t.copy_(new)
+                        t.copy_(new() if callable(new) else new)
             return True
 
         def synchronize(self) -> None:
@@ -111,6 +128,15 @@ def _work_class() -> Any:
             return Promise(lambda: (self.wait(), self._results)[1])
 
         getFuture = get_future  # noqa: N815  torch's name
+
+        def note_spoiled(self) -> None:
+            """Say that an op writes what this reads or writes."""
+            if self._keeps:
+                raise UnsupportedError(
+                    f"bridge.torch: what {self._name} sends is written at {shown_place(current_place())} before "
+                    "wait(), expected a tensor that stays until then"
+                )
+            self.is_spoiled = True
 
         def spoil(self, t: Any) -> None:
             """Let a result be what nothing has written."""

@@ -29,6 +29,7 @@ from popsr.bridge.torch._tracing.collective_calls import noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
 from popsr.bridge.torch._tracing.generators import Drawn, Generators, state_of
+from popsr.bridge.torch._tracing.messages import Messages
 from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
@@ -49,6 +50,7 @@ class Recorded:
         names: this rank's own name of each group that the functional graph calls by another rank's name.
         functional: the graph of core ops without writes and views; ranks that record the same ops share it.
         key: the key of ``module``.
+        messages: calls of communication in their order.
         drawn: draws from generators that ops are given.
         end: state of torch's own generator after the step.
         results: names of what the step returns, after the states.
@@ -64,6 +66,7 @@ class Recorded:
     names: dict[str, str] = field(default_factory=dict)
     functional: Any = None
     key: GraphKey | None = None
+    messages: Messages = field(default_factory=Messages)
     drawn: Drawn | None = None
     end: str = ""
     results: list[str] = field(default_factory=list)
@@ -117,7 +120,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
             pending = Pending()
             stack.callback(pending.close)
             call = stack.enter_context(plain_ops())
-            stack.enter_context(watcher(found.groups, pending, Draws(generators), call))
+            stack.enter_context(watcher(found.groups, pending, found.messages, Draws(generators), call))
             stack.enter_context(noted_reductions())
             stack.enter_context(synchronised_norms())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))

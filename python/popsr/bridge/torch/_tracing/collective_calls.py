@@ -9,6 +9,7 @@ from typing import Any
 from popsr.bridge._replaced import replaced
 from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.asynchronous import Pending, Write, flat_tensors
+from popsr.bridge.torch._tracing.messages import Messages, refuse_any_source
 from popsr.bridge.torch._tracing.uninitialised import named_memory
 from popsr.bridge.torch._versions import work_of_fakes
 from popsr.errors import UnsupportedError
@@ -22,6 +23,7 @@ def functional_collective(
     options: dict[str, Any],
     groups: dict[str, tuple[int, ...]],
     pending: Pending,
+    messages: Messages,
 ) -> Any:
     """Call a collective, one that writes its operand as a functional one and a copy; note the ranks of its group."""
     import torch.distributed as dist
@@ -32,8 +34,14 @@ def functional_collective(
             return op(*args, **options)
         group = _group(values["group_name"])
         groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
+        messages.collective(str(op).split(".")[1], group)
         return op(**(values | {"group_name": group.group_name}))
     name = str(op).split(".")[1]
+    if name in ("send", "recv_"):
+        group = dist.ProcessGroup.unbox(values["process_group"])
+        return messages.called(name, values, group, pending).boxed()
+    if name == "recv_any_source_":
+        raise refuse_any_source()
     call = _CALLS.get(name)
     if call is None:
         where = shown_place(current_place())
@@ -42,6 +50,7 @@ def functional_collective(
         )
     group = dist.ProcessGroup.unbox(values["process_group"])
     groups[group.group_name] = tuple(dist.get_process_group_ranks(group))
+    messages.collective(_SHOWN.get(name, name), group)
     writes = list(call(values, group.group_name, group.size()))
     pending.note_writes([t for t, _ in writes])
     work = (

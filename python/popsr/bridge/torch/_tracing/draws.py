@@ -18,7 +18,7 @@ from popsr.bridge.torch._notes import note_of, noted
 from popsr.bridge.torch._tracing.generators import Generators, state_of
 from popsr.errors import UnsupportedError
 
-__all__ = ["Draws", "draw_of", "generator_draw_of", "is_uncounted", "kept_generator"]
+__all__ = ["Draws", "draw_of", "generator_draw_of", "is_uncounted", "kept_generator", "of_stage"]
 
 _KEY = "popsr_draw"
 _GENERATOR_KEY = "popsr_generator"
@@ -109,6 +109,14 @@ def draw_of(node: Any) -> tuple[str, int] | None:
     """State of torch's generator, and number of the op that a node comes from; None if no trace noted it."""
     found: tuple[str, int] | None = note_of(node, _KEY)
     return found
+
+
+def of_stage(node: Any, stage: int) -> None:
+    """Let a random op of a stage draw other numbers than those of the stages before, on any rank."""
+    found = draw_of(node)
+    if found is not None and stage:
+        state, count = found
+        node.meta["custom"] = {**node.meta["custom"], _KEY: (f"{stage} {state}", count + (stage << 32))}
 
 
 def generator_draw_of(node: Any) -> int | None:

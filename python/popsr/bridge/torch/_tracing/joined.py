@@ -40,6 +40,7 @@ def join(ways: Sequence[Recorded], labels: Sequence[Hashable | None], where: str
         (found,) = ways
         found.groups = found.groups | {name: found.groups[own] for name, own in found.names.items()}
         return found
+    _check_messages(ways, where)
     _check_draws(ways, where)
     _check_same_truth(ways, labels, where)
     names = [name for name in ways[0].results if all(name in way.results for way in ways)]
@@ -51,6 +52,20 @@ def join(ways: Sequence[Recorded], labels: Sequence[Hashable | None], where: str
     found.others = list(ways[1:])
     found.functional = _Join(ways, names, where).graph_module(found)
     return found
+
+
+def _check_messages(ways: Sequence[Recorded], where: str) -> None:
+    """Refuse messages between two ranks on several ways: who takes part would depend on the way.
+
+    Raises:
+        UnsupportedError: with the line of the first.
+    """
+    sent = next((each for way in ways for each in way.messages.events if each.kind != "collective"), None)
+    if sent is not None:
+        raise UnsupportedError(
+            f"{where}: a step with a branch that asks data calls {sent.name} at {shown_place(sent.place)}, got "
+            f"{len(ways)} ways through the step, expected one, or torch.where"
+        )
 
 
 def _check_draws(ways: Sequence[Recorded], where: str) -> None:

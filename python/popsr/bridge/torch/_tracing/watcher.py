@@ -16,6 +16,7 @@ from popsr.bridge.torch._tracing.collective_calls import functional_collective
 from popsr.bridge.torch._tracing.decompositions import in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws
 from popsr.bridge.torch._tracing.generators import given_generator
+from popsr.bridge.torch._tracing.messages import Messages
 from popsr.bridge.torch._versions import forget_lookups, lacking_of_dtensors, torch_version
 from popsr.errors import Error, UnsupportedError
 
@@ -90,17 +91,22 @@ def _is_outside(value: Any) -> bool:
 
 
 def watcher(
-    groups: dict[str, tuple[int, ...]], pending: Pending, draws: Draws, call: Callable[[Any, Any, Any], Any]
+    groups: dict[str, tuple[int, ...]],
+    pending: Pending,
+    messages: Messages,
+    draws: Draws,
+    call: Callable[[Any, Any, Any], Any],
 ) -> contextlib.AbstractContextManager[Any]:
     """The mode in which ops are recorded.
 
     Args:
         groups: ranks of process groups by name, to which those of collectives are added.
         pending: collectives that nobody waited for.
+        messages: notes calls of communication.
         draws: notes random ops.
         call: calls an op that is recorded as it is.
     """
-    made: contextlib.AbstractContextManager[Any] = _mode_class()(groups, pending, draws, call)
+    made: contextlib.AbstractContextManager[Any] = _mode_class()(groups, pending, messages, draws, call)
     return made
 
 
@@ -122,9 +128,12 @@ def _mode_class() -> Any:
     class Watcher(TorchDispatchMode):
         supports_higher_order_operators = True  # branches and loops are recorded as they stand
 
-        def __init__(self, groups: Any, pending: Pending, draws: Draws, call: Any) -> None:
+        def __init__(
+            self, groups: Any, pending: Pending, messages: Messages, draws: Draws, call: Any
+        ) -> None:
             super().__init__()
-            self._groups, self._pending, self._draws, self._call = groups, pending, draws, call
+            self._groups, self._pending, self._messages = groups, pending, messages
+            self._draws, self._call = draws, call
             self._places: dict[int, tuple[Place | None, str]] = {}
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -158,7 +167,7 @@ def _mode_class() -> Any:
                 with self._draws.noted(op, (args, options), generator):
                     return in_terms_of_others(op, args, options, self._call)
             if op.namespace in collectives:
-                return functional_collective(op, args, options, self._groups, self._pending)
+                return functional_collective(op, args, options, self._groups, self._pending, self._messages)
             return in_terms_of_others(op, args, options, self._call)
 
         def _place(self) -> tuple[Place | None, str]:

@@ -17,6 +17,7 @@ from popsr.bridge.torch._states.hooks import (
     references_followed,
 )
 from popsr.bridge.torch._wrappers.dtensors import check_cut, dtensors_followed
+from popsr.bridge.torch._wrappers.pipelines import pipelines_followed, schedule_class
 from popsr.bridge.torch._wrappers.reducer import check_replicated, replicated
 from popsr.bridge.torch._wrappers.sharded import (
     check_sharded,
@@ -148,13 +149,15 @@ def _objects_refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _schedules_refused() -> Iterator[None]:
-    """Refuse schedules of pipelines and averages of models, which a step calls without giving them to anyone."""
+    """Refuse averages of models, and schedules where this PyTorch has others, which a step calls by itself."""
     changes: list[tuple[Any, str, Any]] = []
     for name, kind, method in (
         ("torch.distributed.pipelining.schedules", "_PipelineSchedule", "step"),
         ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "average_parameters"),
     ):
         base = getattr(sys.modules.get(name), kind, None)
+        if base is schedule_class():
+            continue
         kinds: list[Any] = [] if base is None else [base, *_subclasses(base)]
         changes += [(each, method, _refused_method) for each in kinds if method in vars(each)]
     with replaced(changes):
@@ -198,6 +201,7 @@ def followed(step: Callable[..., Any], model: Any, optimizer: Any) -> Callable[.
             stack.enter_context(_uncompiled())
             stack.enter_context(_objects_refused())
             stack.enter_context(_schedules_refused())
+            stack.enter_context(pipelines_followed())
             stack.enter_context(replicated(model, originals))
             stack.enter_context(reductions_followed(model))
             stack.enter_context(dtensors_followed())

@@ -1,0 +1,199 @@
+"""Tensors that only some ranks hold, such as the layers of a stage: inputs and results of all ranks, in one order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from popsr.bridge.torch._ranks.same import meta_key
+from popsr.bridge.torch._ranks.stages import Stages, communicating, stages_of
+from popsr.bridge.torch._states.leaves import Leaf
+from popsr.bridge.torch._tracing.capture import Recorded
+from popsr.bridge.torch._tracing.draws import of_stage
+from popsr.bridge.torch._tracing.messages import is_received, is_sent
+
+__all__ = ["united"]
+
+_ROLES = ("state", "data", "number")
+
+
+def united(
+    recorded: Sequence[Recorded], leaves: Sequence[Sequence[Leaf]], where: str
+) -> tuple[list[Recorded], list[list[Leaf]], Stages]:
+    """Ranks with the inputs and results of all, and their stages.
+
+    A rank gets an input of zeros for a tensor that it lacks, which it returns as it is, and zeros for a result.
+
+    Args:
+        recorded: what the ranks recorded.
+        leaves: the tensors of each.
+        where: the call, for messages.
+    """
+    held = [tuple(map(_leaf_key, own)) for own in leaves]
+    stages = stages_of(
+        recorded, [(key, tuple(each.results)) for key, each in zip(held, recorded, strict=True)], where
+    )
+    keys = _in_order(leaves)
+    rows = [
+        [_of_rank(key, own, _holders(key, held), leaves) for key in keys]
+        for own in (dict(zip(key, each, strict=True)) for key, each in zip(held, leaves, strict=True))
+    ]
+    kinds = [_result_kinds(each) for each in recorded]
+    results = list(dict.fromkeys(key for own in kinds for key in own))
+    nodes = [_nodes(each, own) for each, own in zip(recorded, held, strict=True)]
+    made: dict[tuple[int, int], Any] = {}
+    found = []
+    for rank, each in enumerate(recorded):
+        label = stages.labels[rank]
+        own = label, id(each.functional)
+        if own not in made:
+            copied = _Copied(each.functional, label)
+            made[own] = copied.united(nodes, rank, keys, results)
+        module, points = made[own]
+        stages.points[rank] = points
+        names = _names(results, kinds)
+        found.append(dataclasses.replace(each, functional=module, results=names))
+    return found, rows, stages
+
+
+def _leaf_key(leaf: Leaf) -> Hashable:
+    return (_ROLES.index(leaf.role), leaf.path, str(leaf.local.dtype), tuple(leaf.local.shape))
+
+
+def _in_order(leaves: Sequence[Sequence[Leaf]]) -> list[Any]:
+    """Keys of the tensors of all ranks: states first, then data, then numbers."""
+    keys: dict[Any, None] = dict.fromkeys(_leaf_key(leaf) for own in leaves for leaf in own)
+    return sorted(keys, key=lambda key: key[0])
+
+
+def _holders(key: Hashable, held: Sequence[Sequence[Hashable]]) -> tuple[int, ...]:
+    return tuple(rank for rank, own in enumerate(held) if key in own)
+
+
+def _of_rank(
+    key: Any, own: Mapping[Any, Leaf], holders: tuple[int, ...], leaves: Sequence[Sequence[Leaf]]
+) -> Leaf:
+    """A tensor as a rank has it; as the first that holds it where the rank does not."""
+    world = len(leaves)
+    leaf = own.get(key) or next(leaf for leaf in leaves[holders[0]] if _leaf_key(leaf) == key)
+    path = leaf.path
+    if any(other.path == path and _leaf_key(other) != key for each in leaves for other in each):
+        path = f"{path} ({_ranks(holders)})"
+    held = None if len(holders) == world else holders
+    return dataclasses.replace(leaf, path=path, held=held)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _returned(module: Any) -> list[Any]:
+    output = list(module.graph.nodes)[-1]
+    return list(output.args[0])
+
+
+def _result_kinds(recorded: Recorded) -> list[Hashable]:
+    """Name and kind of each result of a rank."""
+    if not recorded.results:
+        return []
+    values = _returned(recorded.functional)[-len(recorded.results) :]
+    return [
+        (name, meta_key(value) if hasattr(value, "meta") else str(value))
+        for name, value in zip(recorded.results, values, strict=True)
+    ]
+
+
+def _names(results: Sequence[Any], kinds: Sequence[Sequence[Any]]) -> list[str]:
+    """A name for each result, with the ranks that return it where others return another kind."""
+    names = [name for name, _ in results]
+    return [
+        name
+        if names.count(name) == 1
+        else f"{name} ({_ranks([rank for rank, own in enumerate(kinds) if (name, kind) in own])})"
+        for name, kind in results
+    ]
+
+
+def _nodes(recorded: Recorded, held: Sequence[Hashable]) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+    """Inputs of a rank's graph by key, and the nodes that it returns by key of the result."""
+    inputs = [node for node in recorded.functional.graph.nodes if node.op == "placeholder"]
+    kinds = _result_kinds(recorded)
+    values = _returned(recorded.functional)
+    return dict(zip(held, inputs, strict=True)), dict(
+        zip(kinds, values[len(values) - len(kinds) :], strict=True)
+    )
+
+
+class _Copied:
+    """A copy of a graph for one stage."""
+
+    def __init__(self, module: Any, label: int) -> None:
+        import torch
+
+        self._module, self._label = module, label
+        self._graph = torch.fx.Graph()
+        self._values: dict[Any, Any] = {}
+
+    def united(
+        self,
+        nodes: Sequence[tuple[dict[Hashable, Any], dict[Hashable, Any]]],
+        rank: int,
+        keys: Sequence[Any],
+        results: Sequence[Hashable],
+    ) -> tuple[Any, list[Any]]:
+        """The graph of a rank with the inputs and results of all ranks, and its nodes that communicate.
+
+        Args:
+            nodes: inputs and results of each rank by their keys.
+            rank: the rank.
+            keys: the inputs of all.
+            results: the results of all.
+        """
+        import torch
+
+        own_inputs, own_results = nodes[rank]
+        inputs = {key: self._input(key, own_inputs, nodes) for key in keys}
+        for node in self._module.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            made = self._values[node] = self._graph.node_copy(node, self._values.__getitem__)
+            if is_sent(made) or is_received(made):
+                made.args = (*made.args[:-1], 0)  # messages are numbered by rank
+            of_stage(made, self._label)
+        states = [key for key in keys if key[0] == 0]
+        returned = _returned(self._module)
+        given = dict(zip([key for key in own_inputs if key[0] == 0], returned, strict=False))
+        outputs = [self._mapped(given[key]) if key in given else inputs[key] for key in states]
+        for kind in results:
+            if kind in own_results:
+                outputs.append(self._mapped(own_results[kind]))
+                continue
+            like = next(of[kind] for _, of in nodes if kind in of)
+            outputs.append(self._zeros(like) if hasattr(like, "meta") else like)
+        self._graph.output(outputs)
+        module = torch.fx.GraphModule(self._module, self._graph)
+        return module, communicating(module.graph.nodes)
+
+    def _input(self, key: Hashable, own: Mapping[Hashable, Any], nodes: Sequence[Any]) -> Any:
+        like = own.get(key)
+        if like is not None:
+            made = self._values[like] = self._graph.node_copy(like, self._values.__getitem__)
+            return made
+        like = next(of[key] for of, _ in nodes if key in of)
+        made = self._graph.placeholder(f"absent_{len(self._graph.nodes)}")
+        made.meta = {"val": like.meta.get("val")}
+        return made
+
+    def _mapped(self, value: Any) -> Any:
+        return self._values[value] if hasattr(value, "meta") else value
+
+    def _zeros(self, like: Any) -> Any:
+        import torch
+
+        value = like.meta["val"]
+        made = self._graph.call_function(
+            torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}
+        )
+        made.meta = {"val": value}
+        return made
