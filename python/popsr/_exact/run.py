@@ -56,6 +56,7 @@ class ExactRun:
     Attributes:
         deepest: the number of exps in each other that a value came to. As many as there are fields beyond the first
             follow the laws of exp; further ones are random functions.
+        beyond: True if an exp was such a random function.
         sides: for each op that compares drawn numbers, as in a minimum, the outcomes of each of its comparisons. One
             that is missing in all draws was not tested.
     """
@@ -69,6 +70,7 @@ class ExactRun:
         lows = [value.low for rows in given.values() for value in rows if isinstance(value, Numbers)]
         self._low = min(lows, default=0)
         self.deepest = 0
+        self.beyond = False
         self.sides: dict[int, list[set[bool]]] = {}
         self._graphs: dict[int, GraphOps] = {}
         self._main = Frame()
@@ -84,10 +86,11 @@ class ExactRun:
         return list(self._stored[stream_id])
 
     def _start(self) -> None:
-        core = self._ir._core
+        core, before = self._ir._core, Numbers.exps_beyond
         for id_ in core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
         self._run(0, self._main, tuple(range(self._replicas)))
+        self.beyond = Numbers.exps_beyond > before
 
     def _read_given(self, id_: int) -> Rows:
         """The values that are given for a tensor; floats among them become exact numbers."""

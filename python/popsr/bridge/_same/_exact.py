@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from popsr._exact import ExactRun, run_exact
-from popsr._fields import Numbers, same
+from popsr._fields import TOP, Numbers, same
 from popsr._program.location import short_place
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._draws import is_float, kept
@@ -21,6 +21,8 @@ from popsr.errors import UnsupportedError
 __all__ = ["Exactly"]
 
 _DRAWS, _MOST_DRAWS = 2, 8
+_FIELDS = (1, 4, TOP + 1)
+"""Fields of numbers, one for each exp inside of another and one more: few first, as each costs the same."""
 Value = Any
 """Exact numbers of floats, arrays of others."""
 
@@ -35,24 +37,40 @@ class Exactly:
     def __init__(self, pair: Pair) -> None:
         """Before the first draw."""
         self.pair = pair
-        self._found = {each.path: _Found(each) for each in pair.compared}
-        self._sides = (Sides(pair.one), Sides(pair.many))
+        self._begin(0)
+
+    def _begin(self, low: int) -> None:
+        """Forget all draws, and draw numbers of the fields from ``low`` on."""
+        self._low, self._beyond = low, False
+        self._found = {each.path: _Found(each) for each in self.pair.compared}
+        self._sides = (Sides(self.pair.one), Sides(self.pair.many))
         self.witness: tuple[int, dict[str, Value]] | None = None
         """Number of the first draw on which a value differs, and global values before that step."""
 
     def compare(self) -> list[SameValue]:
         """The verdict of each state and result.
 
-        Draws go on until both sides of all comparisons that depend on floats were taken.
+        Draws go on until both sides of all comparisons that depend on floats were taken. One field comes first, in which
+        exps are random functions. What is equal there is equal; where something differs more fields decide.
 
         Raises:
             UnknownError: an op has no exact meaning.
         """
+        for fields in _FIELDS:
+            self._begin(TOP + 1 - fields)
+            if self._decided():
+                break
+        return [each.value() for each in self._found.values()]
+
+    def _decided(self) -> bool:
+        """True of draws in which all is the same, or something differs that no random function stands for."""
         for draw in range(_MOST_DRAWS):
             if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._found.values())):
                 break
             self._draw(draw)
-        return [each.value() for each in self._found.values()]
+            if self._beyond and self.witness is not None and self._low:
+                return False
+        return True
 
     @property
     def notes(self) -> Iterator[str]:
@@ -70,11 +88,14 @@ class Exactly:
     def _draw(self, draw: int) -> None:
         carried: dict[str, Value] = {}
         for step in range(STEPS):
-            inputs = {each.path: _drawn(each, draw, step) for each in self.pair.arguments} | carried
+            inputs = {
+                each.path: _drawn(each, draw, step, self._low) for each in self.pair.arguments
+            } | carried
             one = ran(self.pair.one, given_of_one(self.pair, inputs), draw)
             many = ran(self.pair.many, given_of_many(self.pair, inputs), draw)
             for sides, run in zip(self._sides, (one, many), strict=True):
                 sides.add(run)
+                self._beyond |= run.beyond
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
             if self.witness is None and any(each.differs for each in self._found.values()):
@@ -84,8 +105,8 @@ class Exactly:
             }
 
 
-def _drawn(both: Both, draw: int, step: int) -> Value:
-    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw) if is_float(both) else kept(both)
+def _drawn(both: Both, draw: int, step: int, low: int) -> Value:
+    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw, low) if is_float(both) else kept(both)
 
 
 def given_of_one(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
