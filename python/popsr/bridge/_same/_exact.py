@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._exact import ExactRun, run_exact
+from popsr._exact import ExactRun, first_unknown, run_exact
 from popsr._fields import TOP, Numbers, same
 from popsr._program.location import short_place
 from popsr.bridge._arguments import Argument, Result, Step
@@ -54,7 +54,7 @@ class Exactly:
         exps are random functions. What is equal there is equal; where something differs more fields decide.
 
         Raises:
-            UnknownError: an op has no exact meaning.
+            UnknownError: a loop does not end.
         """
         for fields in _FIELDS:
             self._begin(TOP + 1 - fields)
@@ -145,13 +145,16 @@ def ran(step: Step, given: Mapping[int, list[Value]], draw: int, observe: Any = 
     """One step.
 
     Raises:
-        UnknownError: an op has no exact meaning.
+        UnknownError: a loop does not end.
     """
     try:
-        return run_exact(step.ir, given, draw, observe)
+        return run_exact(step.ir, given, draw, observe, partly=True)
     except UnsupportedError as error:
-        text = str(error).removeprefix("run_exact: ")
-        raise UnknownError(f"{text}; exact=False compares in float64") from error
+        raise UnknownError(_advised(str(error))) from error
+
+
+def _advised(error: str) -> str:
+    return f"{error.removeprefix('run_exact: ')}; exact=False compares in float64"
 
 
 def value_of(run: ExactRun, each: Argument | Result) -> list[Value]:
@@ -171,6 +174,7 @@ class _Found:
     elements: int = 0
     replicas: set[int] = field(default_factory=set)
     step: int = 0
+    reason: str = "undefined values of one device"
 
     @property
     def differs(self) -> bool:
@@ -183,6 +187,10 @@ class _Found:
         known: dict[tuple[int, int], tuple[int, bool]] = {}
         verdict: Verdict = "same"
         for replica, (mine, its) in enumerate(zip(rows, parts, strict=True)):
+            if unknown := first_unknown(mine, its):
+                self.reason = _advised(unknown.reason)
+                verdict = "unknown" if verdict == "same" else verdict
+                continue
             key = id(mine), id(its)
             if key not in known:
                 known[key] = _apart(mine, its)
@@ -210,7 +218,7 @@ class _Found:
                 self.both.path, role, "differs", reason, tuple(sorted(self.replicas)), draws, None, self.step
             )
         if "unknown" in self.verdicts:
-            return SameValue(self.both.path, role, "unknown", "undefined values of one device", (), draws)
+            return SameValue(self.both.path, role, "unknown", self.reason, (), draws)
         return SameValue(self.both.path, role, "same", "", (), draws)
 
 
