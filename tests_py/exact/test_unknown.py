@@ -116,6 +116,6 @@ def test_infinite_numbers_are_above_or_below_on_all_draws() -> None:
         ops.maximum(t, popsr.constant(-np.inf))
         ops.max(ops.where(popsr.constant(INFINITE > 0), t, popsr.constant(INFINITE)), [0])
     run = run_exact(ir, {t._id: [Numbers.draw((3,), "t", 0)]})
-    maximum, of_row = [sides for sides in run.sides.values()]
+    maximum, of_row = list(run.sides.values())
     assert maximum == [{True, False}]
     assert [len(each) for each in of_row] == [2, 1, 2]

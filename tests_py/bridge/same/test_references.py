@@ -92,6 +92,48 @@ def test_both_sides_of_a_choice_are_drawn(name: str, limit: float) -> None:
     assert verdicts(proof)["w"] == "differs"
 
 
+def nested(exp: Any, depth: int, mean: Any, total: Any) -> Any:
+    """A step with exps inside of each other."""
+
+    def step(w: Any, x: Any) -> Any:
+        y = w
+        for _ in range(depth):
+            y = exp(-y * y, y)
+        return w - mean(x.mean()) * y, total(x.sum())
+
+    return step
+
+
+PLAIN, APART, WRONG = (
+    lambda a, b: jnp.exp(a + b),
+    lambda a, b: jnp.exp(a) * jnp.exp(b),
+    lambda a, b: jnp.exp(a) * jnp.exp(-b),
+)
+
+
+@pytest.mark.parametrize(
+    ("exp", "depth", "verdict"),
+    [
+        pytest.param(APART, 1, "same", id="law"),
+        pytest.param(WRONG, 1, "differs", id="wrong"),
+        pytest.param(APART, 6, "same", id="law-6"),
+        pytest.param(WRONG, 6, "differs", id="wrong-6"),
+        pytest.param(PLAIN, 14, "same", id="equal-14"),
+        pytest.param(APART, 14, "unknown", id="law-14"),
+        pytest.param(WRONG, 14, "differs", id="wrong-14"),
+    ],
+)
+def test_exps_inside_of_exps(exp: Any, depth: int, verdict: str) -> None:
+    """Exps inside of more than 11 others follow no law, for want of which nothing is called different."""
+
+    step = nested(exp, depth, lambda t: lax.pmean(t, "data"), lambda t: lax.psum(t, "data"))
+    reference = nested(PLAIN, depth, lambda t: t, lambda t: t)
+    proof = beside(step, W / 4, X, like=reference, exact=True, **{**DATA, "out_specs": (P(), P())})
+    assert verdicts(proof)["w"] == verdict
+    if verdict == "unknown":
+        assert "exps inside of 11 others" in same(proof).unknown[0].reason
+
+
 def test_what_an_op_without_exact_meaning_reaches_is_unknown() -> None:
     """Other values are compared."""
 

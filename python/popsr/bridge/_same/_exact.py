@@ -18,11 +18,14 @@ from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError
 from popsr.bridge._same._values import SameValue, Verdict
 from popsr.errors import UnsupportedError
 
-__all__ = ["Exactly"]
+__all__ = ["UNSURE", "Exactly"]
 
 _DRAWS, _MOST_DRAWS = 2, 8
 _FIELDS = (1, 4, TOP + 1)
 """Fields of numbers, one for each exp inside of another and one more: few first, as each costs the same."""
+UNSURE = (
+    f"exps inside of {TOP} others are random functions, for which it differs; float64 finds no difference"
+)
 Value = Any
 """Exact numbers of floats, arrays of others."""
 
@@ -50,8 +53,8 @@ class Exactly:
     def compare(self) -> list[SameValue]:
         """The verdict of each state and result.
 
-        Draws go on until both sides of all comparisons that depend on floats were taken. One field comes first, in which
-        exps are random functions. What is equal there is equal; where something differs more fields decide.
+        Draws go on until both sides of all comparisons that depend on floats were taken. One field comes first, in
+        which exps are random functions. What is equal there is equal; where something differs more fields decide.
 
         Raises:
             UnknownError: a loop does not end.
@@ -62,13 +65,18 @@ class Exactly:
                 break
         return [each.value() for each in self._found.values()]
 
+    @property
+    def is_unsure(self) -> bool:
+        """True if something differs, and so it may for want of fields alone."""
+        return self._beyond and self.witness is not None
+
     def _decided(self) -> bool:
         """True of draws in which all is the same, or something differs that no random function stands for."""
         for draw in range(_MOST_DRAWS):
             if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._found.values())):
                 break
             self._draw(draw)
-            if self._beyond and self.witness is not None and self._low:
+            if self.is_unsure and self._low:
                 return False
         return True
 
