@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._exact._unknown import first_unknown
 from popsr._fields import Array, Numbers
 
 __all__ = ["Frame", "Memory", "Place"]
@@ -52,6 +53,8 @@ class Place:
         """The value on a replica."""
         if self.positions is None:
             return self.memories[0].rows[replica]
+        if unknown := first_unknown(*(memory.rows[replica] for memory in self.memories)):
+            return unknown
         flat = [_flat(memory.rows[replica]) for memory in self.memories]
         if isinstance(flat[0], Numbers):
             return Numbers.concat(flat).at(self.positions)
@@ -65,6 +68,10 @@ class Place:
         at, positions, values = 0, self.positions.reshape(-1), _flat(value)
         for memory in self.memories:
             old = memory.rows[replica]
+            if unknown := first_unknown(old, value):
+                memory.rows[replica] = unknown
+                at += old.size
+                continue
             flat = _flat(old)
             mine = np.flatnonzero((positions >= at) & (positions < at + flat.size))
             memory.rows[replica] = _with(flat, positions[mine] - at, values, mine).reshape(old.shape)

@@ -12,6 +12,7 @@ import numpy as np
 from popsr._exact._frames import Frame, Place
 from popsr._exact._native import run_op
 from popsr._exact._program import GraphOps, OpRecord, as_numpy, is_float
+from popsr._exact._unknown import Unknown, first_unknown
 from popsr._fields import Numbers
 from popsr.errors import SessionError, UnsupportedError
 from popsr.ir import Ir
@@ -26,7 +27,12 @@ Rows = list[Any]
 
 
 def run_exact(
-    ir: Ir, given: Mapping[int, Sequence[Value]], draw: int = 0, observe: Observe | None = None
+    ir: Ir,
+    given: Mapping[int, Sequence[Value]],
+    draw: int = 0,
+    observe: Observe | None = None,
+    *,
+    partly: bool = False,
 ) -> ExactRun:
     """Run a program once in exact arithmetic.
 
@@ -39,13 +45,14 @@ def run_exact(
         draw: number of the draw, of which the order of numbers depends; draws of values are the caller's.
         observe: is called after each op with it and the values of its results for each replica, None where a replica
             did not run it. Values are immutable, and one object where replicas share a value.
+        partly: what an op without exact meaning makes, and what depends on it, is ``Unknown``; else it is an error.
     Returns:
         The values of variables and of what was stored.
     Raises:
         UnsupportedError: an op has no exact meaning; the text names it and its line.
         SessionError: a stream is loaded whose data is not given.
     """
-    run = ExactRun(ir, given, draw, observe)
+    run = ExactRun(ir, given, draw, observe, partly=partly)
     run._start()
     return run
 
@@ -56,19 +63,27 @@ class ExactRun:
     Attributes:
         deepest: the number of exps in each other that a value came to. As many as there are fields beyond the first
             follow the laws of exp; further ones are random functions.
+        beyond: True if an exp was such a random function.
         sides: for each op that compares drawn numbers, as in a minimum, the outcomes of each of its comparisons. One
             that is missing in all draws was not tested.
     """
 
     def __init__(
-        self, ir: Ir, given: Mapping[int, Sequence[Value]], draw: int, observe: Observe | None
+        self,
+        ir: Ir,
+        given: Mapping[int, Sequence[Value]],
+        draw: int,
+        observe: Observe | None,
+        *,
+        partly: bool,
     ) -> None:
         """A program that is about to run."""
-        self._ir, self._given, self._draw, self._observe = ir, given, draw, observe
+        self._ir, self._given, self._draw, self._observe, self._partly = ir, given, draw, observe, partly
         self._replicas = ir.replication_factor
         lows = [value.low for rows in given.values() for value in rows if isinstance(value, Numbers)]
         self._low = min(lows, default=0)
         self.deepest = 0
+        self.beyond = False
         self.sides: dict[int, list[set[bool]]] = {}
         self._graphs: dict[int, GraphOps] = {}
         self._main = Frame()
@@ -84,18 +99,19 @@ class ExactRun:
         return list(self._stored[stream_id])
 
     def _start(self) -> None:
-        core = self._ir._core
+        core, before = self._ir._core, Numbers.exps_beyond
         for id_ in core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
         self._run(0, self._main, tuple(range(self._replicas)))
+        self.beyond = Numbers.exps_beyond > before
 
     def _read_given(self, id_: int) -> Rows:
         """The values that are given for a tensor; floats among them become exact numbers."""
         dtype, known = self._ir._core.tensor(id_).dtype, dict[int, Value]()
         for value in self._given[id_]:
             if id(value) not in known:
-                array = not isinstance(value, Numbers)
-                known[id(value)] = self._value(np.asarray(value), dtype) if array else value
+                ready = isinstance(value, (Numbers, Unknown))
+                known[id(value)] = value if ready else self._value(np.asarray(value), dtype)
         return [known[id(value)] for value in self._given[id_]]
 
     def _initial(self, id_: int) -> Rows:
@@ -176,7 +192,17 @@ class ExactRun:
             [None] * self._replicas if id_ is None else frame.rows(id_, active, self._replicas)
             for id_ in op.inputs
         ]
-        results = self._results(op, operands, active)
+        unknown = first_unknown(*(rows[r] for rows in operands for r in active))
+        if unknown is None:
+            try:
+                results = self._results(op, operands, active)
+            except UnsupportedError as error:
+                if not self._partly:
+                    raise
+                op.exact(self._ir, self._low, self._draw).sides.clear()
+                unknown = Unknown(str(error))
+        if unknown is not None:
+            results = self._unknown_results(op, unknown, active)
         written = {output: input_ for input_, output in op.schema["effects"]}
         for i, id_ in enumerate(op.outputs):
             rows = [None if each is None else each[i] for each in results]
@@ -185,6 +211,12 @@ class ExactRun:
                 frame.write(operand, rows, active)
             else:
                 frame.new(id_, rows)
+
+    def _unknown_results(self, op: OpRecord, unknown: Unknown, active: tuple[int, ...]) -> Rows:
+        """Results of an op that cannot be computed on each replica."""
+        shapes = [self._ir._core.tensor(id_).shape for id_ in op.outputs]
+        made = [Unknown(unknown.reason, int(np.prod(shape, dtype=np.int64))) for shape in shapes]
+        return [made if r in active else None for r in range(self._replicas)]
 
     def _results(self, op: OpRecord, operands: list[Rows], active: tuple[int, ...]) -> Rows:
         """For each replica the list of its results."""
@@ -254,13 +286,27 @@ class ExactRun:
             if (id_ := op.inputs[i]) is not None
         }
         if op.schema["control"] == "conditional":
-            results = self._branches(op, rows, modified, active)
+            if unknown := first_unknown(*(rows[0][r] for r in active)):
+                results = self._undecided(op, unknown, modified, active)
+            else:
+                results = self._branches(op, rows, modified, active)
         elif "graph" in op.attributes and op.schema["control"] == "call":
             results = self._called(op.attributes["graph"], rows, modified, active)
         else:
             results = self._looped(op, rows, modified, active)
         for id_, values in zip(op.outputs, results, strict=True):
             frame.new(id_, values)
+
+    def _undecided(
+        self, op: OpRecord, unknown: Unknown, modified: Mapping[int, Place], active: tuple[int, ...]
+    ) -> list[Rows]:
+        """The outputs of an op that runs graphs, if which ones it runs is not known."""
+        for place in modified.values():
+            for r in active:
+                for memory in place.memories:
+                    memory.rows[r] = Unknown(unknown.reason, memory.rows[r].size)
+        results = self._unknown_results(op, unknown, active)
+        return [[None if each is None else each[i] for each in results] for i in range(len(op.outputs))]
 
     def _called(
         self, graph: int, rows: Sequence[Any], modified: Mapping[int, Place], active: tuple[int, ...]
@@ -283,6 +329,8 @@ class ExactRun:
         carried: list[Rows] = list(rows[: len(self._ir._core.graph_outputs(graph))])
         most = op.attributes.get("max_iterations")
         for iteration in itertools.count():
+            if count is None and (unknown := first_unknown(*(carried[0][r] for r in active))):
+                return self._undecided(op, unknown, modified, active)
             if iteration == count or (count is None and not any(carried[0][r].any() for r in active)):
                 return carried
             if most is not None and iteration >= most:

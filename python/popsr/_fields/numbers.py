@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,11 @@ class Numbers:
         low: index of the first field.
         huge: multiples of a formal infinite number that are added to the residues, infinities, or NaN for what is
             undefined; None where all are 0.
+        exps_beyond: exps so far that were random functions for want of a field, of all numbers together.
     """
 
     __slots__ = ("_keys", "huge", "low", "residues")
+    exps_beyond: ClassVar[int] = 0
 
     def __init__(self, residues: Residues, huge: Array | None = None) -> None:
         """Numbers of these residues, the last row being of the top field."""
@@ -231,6 +233,7 @@ class Numbers:
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
         else:
+            Numbers.exps_beyond += 1
             residues = CHAIN.random(self.low, _key("exp"), 0, self.residues)
         if self.huge is None:
             return Numbers(residues)

@@ -72,6 +72,8 @@ CHOICES = {
     "where": lambda n, c: jnp.where(n > c, c / n, 1.0),
     "clip": lambda n, c: jnp.clip(n, None, c) / n,
     "sign": lambda n, c: 1 + jnp.sign(n - c),
+    "greatest of two": lambda n, c: 1 / jnp.max(jnp.stack([n / c, jnp.float32(1)])),
+    "sort of three": lambda n, c: 1 + jnp.sort(jnp.stack([n, jnp.float32(c), 2 * n]))[0],
 }
 """Factors of gradients that are one number, on one side of a comparison or on the other."""
 
@@ -88,6 +90,69 @@ def test_both_sides_of_a_choice_are_drawn(name: str, limit: float) -> None:
 
     proof = beside(step, W, X, like=alone, exact=True, **DATA)
     assert verdicts(proof)["w"] == "differs"
+
+
+def nested(exp: Any, depth: int, mean: Any, total: Any) -> Any:
+    """A step with exps inside of each other."""
+
+    def step(w: Any, x: Any) -> Any:
+        y = w
+        for _ in range(depth):
+            y = exp(-y * y, y)
+        return w - mean(x.mean()) * y, total(x.sum())
+
+    return step
+
+
+PLAIN, APART, WRONG = (
+    lambda a, b: jnp.exp(a + b),
+    lambda a, b: jnp.exp(a) * jnp.exp(b),
+    lambda a, b: jnp.exp(a) * jnp.exp(-b),
+)
+
+
+@pytest.mark.parametrize(
+    ("exp", "depth", "verdict"),
+    [
+        pytest.param(APART, 1, "same", id="law"),
+        pytest.param(WRONG, 1, "differs", id="wrong"),
+        pytest.param(APART, 6, "same", id="law-6"),
+        pytest.param(WRONG, 6, "differs", id="wrong-6"),
+        pytest.param(PLAIN, 14, "same", id="equal-14"),
+        pytest.param(APART, 14, "unknown", id="law-14"),
+        pytest.param(WRONG, 14, "differs", id="wrong-14"),
+    ],
+)
+def test_exps_inside_of_exps(exp: Any, depth: int, verdict: str) -> None:
+    """Exps inside of more than 11 others follow no law, for want of which nothing is called different."""
+
+    step = nested(exp, depth, lambda t: lax.pmean(t, "data"), lambda t: lax.psum(t, "data"))
+    reference = nested(PLAIN, depth, lambda t: t, lambda t: t)
+    proof = beside(step, W / 4, X, like=reference, exact=True, **{**DATA, "out_specs": (P(), P())})
+    assert verdicts(proof)["w"] == verdict
+    if verdict == "unknown":
+        assert "exps inside of 11 others" in same(proof).unknown[0].reason
+
+
+def test_what_an_op_without_exact_meaning_reaches_is_unknown() -> None:
+    """Other values are compared."""
+
+    def of(reduce: Any) -> Any:
+        def step(w: Any, v: Any, x: Any) -> Any:
+            counted = lax.pmean((x @ w).astype(jnp.int32).astype(jnp.float32).mean(), "data")
+            return w - counted, v - reduce((x**2).mean(), "data") * v, lax.pmean(x.mean(), "data")
+
+        return step
+
+    options = {"mesh": DATA["mesh"], "in_specs": (P(), P(), P("data")), "out_specs": (P(), P(), P())}
+    right, wrong = (beside(of(each), W, W, X, exact=True, **options) for each in (lax.pmean, lax.psum))
+    assert verdicts(right) == {"w": "unknown", "v": "same", "result[2]": "same"}
+    assert verdicts(wrong) == {"w": "unknown", "v": "differs", "result[2]": "same"}
+    assert right.verdict == "unknown"
+    assert not right.ok
+    (found,) = same(right).unknown
+    assert "digits are not known, got op 'cast' at" in found.reason
+    assert "exact=False compares in float64" in found.reason
 
 
 @pytest.mark.parametrize("exact", ENGINES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from popsr._host.arguments import read_choice
@@ -12,7 +13,7 @@ from popsr._text.shown import shown
 from popsr.bridge._arguments import Reading, Step
 from popsr.bridge._paths import named_paths
 from popsr.bridge._same._draws import constant_integers, equal_integers, is_float
-from popsr.bridge._same._exact import Exactly
+from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._place import place_of
@@ -62,12 +63,26 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
             values = _in_order(pair, compared_in_float64(pair))
             return Sameness(name, engine, values, STEPS, (*_notes(step, pair),))
         exactly = Exactly(pair)
-        values = _in_order(pair, exactly.compare())
+        compared = exactly.compare()
+        if exactly.is_unsure:
+            compared = _confirmed(compared, compared_in_float64(pair_of(*_read(step, like, wide=True))))
+        values = _in_order(pair, compared)
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
     return Sameness(
         name, engine, values, STEPS, (*_notes(step, pair), *exactly.notes), _place(exactly, values)
     )
+
+
+def _confirmed(compared: Iterable[SameValue], beside: Iterable[SameValue]) -> list[SameValue]:
+    """Values of which those that differ exactly, while exps are random functions, do so in float64, too."""
+    differing = {each.path for each in beside if each.verdict == "differs"}
+    return [
+        each
+        if each.verdict != "differs" or each.path in differing
+        else replace(each, verdict="unknown", reason=UNSURE, replicas=(), steps=0)
+        for each in compared
+    ]
 
 
 def _place(exactly: Exactly, values: Iterable[SameValue]) -> Place | None:

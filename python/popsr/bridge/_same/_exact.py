@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._exact import ExactRun, run_exact
-from popsr._fields import Numbers, same
+from popsr._exact import ExactRun, first_unknown, run_exact
+from popsr._fields import TOP, Numbers, same
 from popsr._program.location import short_place
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._draws import is_float, kept
@@ -20,9 +20,14 @@ from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import UnsupportedError
 
-__all__ = ["Exactly"]
+__all__ = ["UNSURE", "Exactly"]
 
 _DRAWS, _MOST_DRAWS = 2, 8
+_FIELDS = (1, 4, TOP + 1)
+"""Fields of numbers, one for each exp inside of another and one more: few first, as each costs the same."""
+UNSURE = (
+    f"exps inside of {TOP} others are random functions, for which it differs; float64 finds no difference"
+)
 Value = Any
 """Exact numbers of floats, arrays of others."""
 
@@ -37,28 +42,49 @@ class Exactly:
     def __init__(self, pair: Pair) -> None:
         """Before the first draw."""
         self.pair = pair
-        self._found = {each.path: _Found(each) for each in pair.compared}
-        self._means = {each.path: _Found(each, AS_MEAN) for each in pair.results if each.may_be_mean}
-        self._sides = (Sides(pair.one), Sides(pair.many))
+        self._begin(0)
+
+    def _begin(self, low: int) -> None:
+        """Forget all draws, and draw numbers of the fields from ``low`` on."""
+        self._low, self._beyond = low, False
+        self._found = {each.path: _Found(each) for each in self.pair.compared}
+        self._means = {each.path: _Found(each, AS_MEAN) for each in self.pair.results if each.may_be_mean}
+        self._sides = (Sides(self.pair.one), Sides(self.pair.many))
         self.witness: tuple[int, dict[str, Value]] | None = None
         """Number of the first draw on which a value differs, and global values before that step."""
 
     def compare(self) -> list[SameValue]:
         """The verdict of each state and result.
 
-        Draws go on until both sides of all comparisons that depend on floats were taken.
+        Draws go on until both sides of all comparisons that depend on floats were taken. One field comes first, in
+        which exps are random functions. What is equal there is equal; where something differs more fields decide.
 
         Raises:
-            UnknownError: an op has no exact meaning.
+            UnknownError: a loop does not end.
         """
-        for draw in range(_MOST_DRAWS):
-            if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._decided)):
+        for fields in _FIELDS:
+            self._begin(TOP + 1 - fields)
+            if self._decided():
                 break
-            self._draw(draw)
-        return [each.value() for each in self._decided]
+        return [each.value() for each in self._outcomes]
 
     @property
-    def _decided(self) -> Iterator[_Found]:
+    def is_unsure(self) -> bool:
+        """True if something differs, and so it may for want of fields alone."""
+        return self._beyond and self.witness is not None
+
+    def _decided(self) -> bool:
+        """True of draws in which all is the same, or something differs that no random function stands for."""
+        for draw in range(_MOST_DRAWS):
+            if draw >= _DRAWS and (not self._unseen or all(each.differs for each in self._outcomes)):
+                break
+            self._draw(draw)
+            if self.is_unsure and self._low:
+                return False
+        return True
+
+    @property
+    def _outcomes(self) -> Iterator[_Found]:
         """Values as replicas have them, or as their mean where only that is the same."""
         for path, found in self._found.items():
             mean = self._means.get(path, found)
@@ -80,25 +106,28 @@ class Exactly:
     def _draw(self, draw: int) -> None:
         carried: dict[str, Value] = {}
         for step in range(STEPS):
-            inputs = {each.path: _drawn(each, draw, step) for each in self.pair.arguments} | carried
+            inputs = {
+                each.path: _drawn(each, draw, step, self._low) for each in self.pair.arguments
+            } | carried
             one = ran(self.pair.one, given_of_one(self.pair, inputs), draw)
             many = ran(self.pair.many, given_of_many(self.pair, inputs), draw)
             for sides, run in zip(self._sides, (one, many), strict=True):
                 sides.add(run)
+                self._beyond |= run.beyond
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
             for each in self._means.values():
                 rows = value_of(many, each.both.many)
                 each.add(step, [_mean(rows)] * len(rows), value_of(one, each.both.one)[0])
-            if self.witness is None and any(each.differs for each in self._decided):
+            if self.witness is None and any(each.differs for each in self._outcomes):
                 self.witness = draw, inputs
             carried = {
                 each.path: value_of(one, each.one)[0] for each in self.pair.states if not is_float(each)
             }
 
 
-def _drawn(both: Both, draw: int, step: int) -> Value:
-    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw) if is_float(both) else kept(both)
+def _drawn(both: Both, draw: int, step: int, low: int) -> Value:
+    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw, low) if is_float(both) else kept(both)
 
 
 def given_of_one(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
@@ -137,13 +166,16 @@ def ran(step: Step, given: Mapping[int, list[Value]], draw: int, observe: Any = 
     """One step.
 
     Raises:
-        UnknownError: an op has no exact meaning.
+        UnknownError: a loop does not end.
     """
     try:
-        return run_exact(step.ir, given, draw, observe)
+        return run_exact(step.ir, given, draw, observe, partly=True)
     except UnsupportedError as error:
-        text = str(error).removeprefix("run_exact: ")
-        raise UnknownError(f"{text}; exact=False compares in float64") from error
+        raise UnknownError(_advised(str(error))) from error
+
+
+def _advised(error: str) -> str:
+    return f"{error.removeprefix('run_exact: ')}; exact=False compares in float64"
 
 
 def value_of(run: ExactRun, each: Argument | Result) -> list[Value]:
@@ -164,6 +196,7 @@ class _Found:
     elements: int = 0
     replicas: set[int] = field(default_factory=set)
     step: int = 0
+    reason: str = "undefined values of one device"
 
     @property
     def differs(self) -> bool:
@@ -176,6 +209,10 @@ class _Found:
         known: dict[tuple[int, int], tuple[int, bool]] = {}
         verdict: Verdict = "same"
         for replica, (mine, its) in enumerate(zip(rows, parts, strict=True)):
+            if unknown := first_unknown(mine, its):
+                self.reason = _advised(unknown.reason)
+                verdict = "unknown" if verdict == "same" else verdict
+                continue
             key = id(mine), id(its)
             if key not in known:
                 known[key] = _apart(mine, its)
@@ -203,7 +240,7 @@ class _Found:
                 self.both.path, role, "differs", reason, tuple(sorted(self.replicas)), draws, None, self.step
             )
         if "unknown" in self.verdicts:
-            return SameValue(self.both.path, role, "unknown", "undefined values of one device", (), draws)
+            return SameValue(self.both.path, role, "unknown", self.reason, (), draws)
         return SameValue(self.both.path, role, "same", self.form, (), draws)
 
 

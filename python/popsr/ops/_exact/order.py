@@ -19,7 +19,7 @@ def ranked(op: Exact, ts: tuple[Value, ...]) -> tuple[list[Any], Numbers]:
     numbers = [t for t in ts if isinstance(t, Numbers)]
     defined(*numbers)
     every = Numbers.concat([t.reshape((t.size,)) for t in numbers])
-    ranks = every.ranks(op.draw)
+    ranks = op.ranks(every)
     _, first = np.unique(ranks, return_index=True)
     pool = Numbers.concat([op.number(0).reshape((1,)), every.at(first)])
     given: list[Any] = []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._fields import Array, Numbers
+from popsr._fields import Array, Numbers, same
 from popsr._records import TensorInfo
 
 __all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
 
+_FEW = 4
+"""Numbers in a row up to which both orders of each pair are waited for: of more, few draws show all."""
 Value = Numbers | Array
 """Exact numbers for floats, arrays for everything else."""
 
@@ -46,9 +49,24 @@ class Exact:
     def above(self, a: Numbers, b: Numbers) -> Array:
         """True where a number is greater than another, in the order of this draw; the outcomes are noted."""
         found = a.above(b, self.draw)
-        drawn = any(np.isnan(each.small()).any() for each in (a, b))
-        self.sides.append({bool(side) for side in np.unique(found)} if drawn else {False, True})
+        self._note(found, is_fixed(a) & is_fixed(b) | _is_infinite(a) | _is_infinite(b) | same(a, b))
         return found
+
+    def ranks(self, rows: Numbers) -> Array:
+        """Ranks of all numbers in the order of this draw; outcomes of pairs in rows of few are noted."""
+        ranks = rows.ranks(self.draw)
+        if rows.ndim and 1 < rows.shape[-1] <= _FEW:
+            fixed, endless = is_fixed(rows), _is_infinite(rows)
+            for i, j in itertools.combinations(range(rows.shape[-1]), 2):
+                decided = fixed[..., i] & fixed[..., j] | endless[..., i] | endless[..., j]
+                left, right = ranks[..., i], ranks[..., j]
+                self._note(left > right, decided | (left == right))
+        return ranks
+
+    def _note(self, outcomes: Array, decided: Array) -> None:
+        """Keep which outcomes a comparison had, but for those that no draw can change."""
+        drawn = outcomes[~np.broadcast_to(decided, outcomes.shape)]
+        self.sides.append({bool(side) for side in np.unique(drawn)} if drawn.size else {False, True})
 
     def __getitem__(self, name: str) -> Any:
         """An attribute; None where it is absent."""
@@ -109,3 +127,12 @@ def scalar(op: Exact, name: str, given: Value | None = None, absent: float = 0.0
 def numbers(op: Exact, value: Value) -> Numbers:
     """Integers as numbers; numbers as they are."""
     return value if isinstance(value, Numbers) else Numbers.of(value, op.low)
+
+
+def is_fixed(t: Numbers) -> Array:
+    """True for small fractions, which are the same in all draws."""
+    return ~np.isnan(t.small())
+
+
+def _is_infinite(t: Numbers) -> Array:
+    return np.zeros(t.shape, bool) if t.huge is None else t.huge != 0
