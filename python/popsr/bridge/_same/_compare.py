@@ -15,8 +15,8 @@ from popsr.bridge._same._draws import constant_integers, is_float
 from popsr.bridge._same._exact import Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
-from popsr.bridge._same._place import place_of
-from popsr.bridge._same._values import Place, Sameness, SameValue
+from popsr.bridge._same._repair import cause_of
+from popsr.bridge._same._values import Sameness, SameValue
 from popsr.errors import ArgumentTypeError, Error, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -59,17 +59,8 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         values = _in_order(pair, exactly.compare())
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    return Sameness(
-        name, engine, values, STEPS, (*_notes(step, pair), *exactly.notes), _place(exactly, values)
-    )
-
-
-def _place(exactly: Exactly, values: Iterable[SameValue]) -> Place | None:
-    """The place where values leave those of one device, on the first draw on which one does."""
-    if exactly.witness is None:
-        return None
-    draw, inputs = exactly.witness
-    return place_of(exactly.pair, [each.path for each in values if each.verdict == "differs"], draw, inputs)
+    notes = (*_notes(step, pair), *exactly.notes)
+    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values))
 
 
 def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:

@@ -181,6 +181,11 @@ def floats_are_wide() -> bool:
     return _HOW.get().wide
 
 
+def callers_are_kept() -> bool:
+    """True where a line is kept with the lines that it was called from, to say the place of a difference."""
+    return _HOW.get().still
+
+
 def noise_is_off() -> bool:
     """True where random numbers do not depend on keys."""
     return _HOW.get().still

@@ -21,6 +21,7 @@ class Said:
         differing: names of the states and results that differ.
         unknown: reasons, by name, of those of which nothing is known.
         place: line from which the step differs, and what is wrong there; empty if none is named.
+        repair: the change with which all are the same; empty if none is said.
         in_step: True if no state drifts.
         seconds: processor time of the proof.
     """
@@ -28,6 +29,7 @@ class Said:
     differing: frozenset[str]
     unknown: dict[str, str]
     place: str
+    repair: str
     in_step: bool
     seconds: float
 
@@ -49,8 +51,8 @@ def said(program: Program, exact: bool) -> Said:
     differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
     unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
     assert same.ok == (not differing and not unknown)
-    place = getattr(same, "place", None)
-    return Said(differing, unknown, "" if place is None else str(place), not proof.drifting, seconds)
+    place, repair = (str(each or "") for each in (same.place, same.repair))
+    return Said(differing, unknown, place, repair, not proof.drifting, seconds)
 
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
