@@ -67,7 +67,7 @@ SUM, HALF = 'return lax.psum(t, "data")', 'return t / (lax.psum(1, "data") / 2)'
 REPAIRS = {
     "sum of means": (sgd(total, jnp.mean), SUM, "a mean for the sum over data at {}"),
     "summed twice": (sgd(lambda t: total(mean(t)), jnp.mean), SUM, "no sum over data at {}"),
-    "mean twice": (sgd(lambda t: mean(half(t)), jnp.mean), HALF, "0.5 for 2 at {}, as on one device"),
+    "mean twice": (sgd(lambda t: half(mean(t)), jnp.mean), HALF, "0.5 for 2 at {}, as on one device"),
     "rows of a replica": (
         sgd(total, lambda t: t.sum() / t.shape[0]),
         SUM,
@@ -92,9 +92,14 @@ def test_a_sum_that_is_missing_is_put_in() -> None:
     assert str(same.repair).startswith("the mean over data of what is used at test_repair.py:")
 
 
-def test_no_change_is_said_where_none_is_right() -> None:
-    """The norm of a part is no multiple of that of all."""
+def test_a_mean_comes_before_a_norm() -> None:
     same = beside(sgd(lambda t: mean(t / jnp.sqrt((t * t).sum())), jnp.mean), W, X, **DATA)
+    assert str(same.repair).startswith("the mean over data of what is made at test_repair.py:")
+
+
+def test_no_change_is_said_where_none_is_right() -> None:
+    """Two lines are wrong: the loss and the gradients are means of sums."""
+    same = beside(sgd(mean, jnp.sum), W, X, **DATA)
     assert same.verdict == "differs"
     assert same.repair is None
     assert same.problems[-1] == "the same with no single change of those that were tried"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -175,7 +176,9 @@ class _Search:
         for event in order:
             op = self._run.events[event].op
             ops.setdefault(op, Suspect(op, self._gain(event)))
-        partial = (each for event in self._departures(ends) for each in self._partial(event))
+        last = (number for number, event in enumerate(self._run.events) if {*event.operands} & {*ends})
+        taken = itertools.chain(self._departures(ends), last)
+        partial = (each for event in taken for each in self._partial(event))
         return Suspects(tuple(ops.values()), tuple(dict.fromkeys(partial)))
 
     def _apart(self, ends: Iterable[int]) -> set[int]:
