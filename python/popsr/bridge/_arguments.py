@@ -260,6 +260,10 @@ class Step(Protocol):
         """Reads it in another way; None where the importer cannot."""
 
     @property
+    def callers(self) -> Mapping[int, tuple[str, ...]]:
+        """Lines from which those of ops were called."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

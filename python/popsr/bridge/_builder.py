@@ -75,6 +75,7 @@ class StepBuilder:
         self._refused: list[Gap] = []
         self._notes: dict[str, None] = {}
         self._expected: list[Result] = []
+        self._callers: dict[int, tuple[str, ...]] = {}
 
     @property
     def ir(self) -> Ir:
@@ -292,13 +293,16 @@ class StepBuilder:
         if place is not None and not isinstance(place, Place):
             raise ArgumentTypeError(f"{self._where}: place is not a line of a program, got {shown(place)}")
         names = read_items(f"{self._where}: scope", "names", scope, kind="names")
-        before = self._within
+        before, first = self._within, self._ir._core.num_ops
         self._within = before if place is None else place.within
         try:
             with at_place(place, [read_text(f"{self._where}: scope", name) for name in names]):
                 yield
         finally:
             self._within = before
+            if place is not None and place.callers:
+                for op in range(first, self._ir._core.num_ops):
+                    self._callers.setdefault(op, place.callers)
 
     def expect(self, path: str, t: Tensor, grouping: ReplicaGrouping) -> None:
         """Say that the rest of the step takes a value for equal in groups: a proof where it is not is not ok.
@@ -418,6 +422,7 @@ class StepBuilder:
             tuple(self._hints),
             tuple(self._notes),
             tuple(each for each in self._expected if each.tensor._id not in kept),
+            callers=self._callers,
         )
 
     def _taken(self, new: Tensor) -> Tensor:

@@ -15,11 +15,19 @@ _DEPTH, _LENGTH = 8, 40  # of name scopes: parts, characters of a part
 
 
 class Place(NamedTuple):
-    """A line of the user's program, and the line of a library that it calls there."""
+    """A line of the user's program, and the line of a library that it calls there.
+
+    Attributes:
+        file: the file.
+        line: the number of the line.
+        within: the line of a library.
+        callers: lines of the user from which it was called, the innermost first, where they are asked for.
+    """
 
     file: str
     line: int
     within: str = ""
+    callers: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from popsr.bridge._arguments import Reading
 
-__all__ = ["floats_are_wide", "noise_is_off", "read_as"]
+__all__ = ["callers_are_kept", "floats_are_wide", "noise_is_off", "read_as"]
 
 _AS_IT_IS = Reading()
 _HOW = ContextVar("_HOW", default=_AS_IT_IS)
@@ -27,6 +27,11 @@ def read_as(how: Reading) -> Iterator[None]:
 def floats_are_wide() -> bool:
     """True where floats of all formats are read as float64: nothing is rounded to fewer bits."""
     return _HOW.get().wide
+
+
+def callers_are_kept() -> bool:
+    """True where a line is kept with the lines that it was called from, to say the place of a difference."""
+    return _HOW.get().still
 
 
 def noise_is_off() -> bool:

@@ -41,6 +41,8 @@ class BridgedStep(Summarised):
         variants: changes of the step beside reductions of gradients, which are tried as advice.
         loss: what is known of the losses that the step differentiates.
         again: reads the step in another way; None where the importer cannot.
+        callers: lines of the user from which the line of an op was called, the innermost first, by number of the op,
+            where they are kept.
     """
 
     ir: Ir
@@ -57,6 +59,7 @@ class BridgedStep(Summarised):
     variants: tuple[Variant, ...] = field(default=(), repr=False)
     loss: Loss = field(default="of constants", repr=False)
     again: Callable[[Reading], BridgedStep] | None = field(default=None, repr=False)
+    callers: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 
     @property

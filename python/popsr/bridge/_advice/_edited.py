@@ -1,4 +1,4 @@
-"""Copies of a traced program with all-reduces put in: what the step would be if its author had written them."""
+"""Copies of a traced program with changes: what the step would be if its author had written it so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from popsr.replicas import ReplicaGrouping
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
 from popsr.tensor import Tensor
 
-__all__ = ["ORDERED", "Insertion", "can_copy", "edited", "redeclared"]
+__all__ = ["ORDERED", "Change", "Insertion", "can_copy", "edited", "redeclared"]
 
 ORDERED = 1
 """Mode of ``Ir.emit`` for ops that run in the order in which they are appended, as bridged steps have them."""
@@ -44,6 +44,22 @@ class Insertion(NamedTuple):
     location: str
 
 
+class Change(NamedTuple):
+    """Another form of an op.
+
+    Attributes:
+        attributes: those that are others.
+        constants: constants that are others, by position of the operand.
+        factor: what its results are multiplied by.
+        left_out: True if its result is its operand.
+    """
+
+    attributes: Mapping[str, Any] = {}
+    constants: Mapping[int, Array] = {}
+    factor: float = 1.0
+    left_out: bool = False
+
+
 @functools.cache
 def _attributes_of_kind(kind: str) -> Mapping[str, tuple[str, ...]]:
     """Names of the attributes of a kind, "graph" or "stream", by op."""
@@ -51,6 +67,9 @@ def _attributes_of_kind(kind: str) -> Mapping[str, tuple[str, ...]]:
         each["name"]: tuple(attr["name"] for attr in each["attrs"] if attr["type"] == kind)
         for each in _core.op_schemas()
     }
+
+
+_AS_IT_IS = Change()
 
 
 @functools.cache
@@ -79,14 +98,17 @@ def can_copy(ir: Ir) -> bool:
 
 
 @transactional
-def edited(step: Step, insertions: Iterable[Insertion]) -> Step:
-    """A step on a copy of its program, with all-reduces put in.
+def edited(
+    step: Step, insertions: Iterable[Insertion] = (), changes: Mapping[int, Change] | None = None
+) -> Step:
+    """A step on a copy of its program, with all-reduces put in and ops in another form.
 
     Args:
         step: the step, of whose program ``can_copy`` is true.
         insertions: what to put in.
+        changes: what to change, by number of the op.
     """
-    return _copied_step(step, insertions, {})
+    return _copied_step(step, insertions, {}, changes or {})
 
 
 @transactional
@@ -97,14 +119,19 @@ def redeclared(step: Step, groups: Mapping[str, ReplicaGrouping]) -> Step:
         step: the step, of whose program ``can_copy`` is true.
         groups: replicas that are given equal values, by path of a state or of data.
     """
-    return _copied_step(step, (), groups)
+    return _copied_step(step, (), groups, {})
 
 
-def _copied_step(step: Step, insertions: Iterable[Insertion], groups: Mapping[str, ReplicaGrouping]) -> Step:
+def _copied_step(
+    step: Step,
+    insertions: Iterable[Insertion],
+    groups: Mapping[str, ReplicaGrouping],
+    op_changes: Mapping[int, Change],
+) -> Step:
     changed = [(each.source, groups[each.path]) for each in step.arguments if each.path in groups]
     variables = {source._id: group for source, group in changed if isinstance(source, Tensor)}
     streams = {source._id: group for source, group in changed if isinstance(source, HostToDeviceStream)}
-    copy = _Copy(step.ir, insertions, variables, streams)
+    copy = _Copy(step.ir, insertions, variables, streams, op_changes)
     copy.run()
     found = sorted(copy.ops[op] for op in Derivatives(step.derivatives) if op in copy.ops)
     changes: dict[str, Any] = {
@@ -127,6 +154,7 @@ class _Copy:
         insertions: what to put in.
         variables: replicas that are given equal values where others are than before, by number.
         fed: the replicas that a stream gives equal values, likewise.
+        changes: ops that have another form.
     """
 
     def __init__(
@@ -135,9 +163,11 @@ class _Copy:
         insertions: Iterable[Insertion],
         variables: Mapping[int, ReplicaGrouping],
         fed: Mapping[int, ReplicaGrouping],
+        changes: Mapping[int, Change],
     ) -> None:
         """Without any op."""
         self.ir, self.core, self._variables, self._fed = ir, ir._core, variables, fed
+        self._changes = changes
         self.new = Ir(ir.replication_factor)
         self.tensors: dict[int, int] = {}
         self.ops: dict[int, int] = {}
@@ -212,6 +242,16 @@ class _Copy:
             None if t is None else self._instead.get((op, t), self.tensors[t]) for t in core.op_inputs(op)
         ]
         outputs = core.op_outputs(op)
+        change = self._changes.get(op, _AS_IT_IS)
+        if change.left_out:
+            assert inputs[0] is not None
+            self.tensors[outputs[0]] = inputs[0]
+            return
+        attributes |= change.attributes
+        for at, array in change.constants.items():
+            old = core.op_inputs(op)[at]
+            assert old is not None
+            inputs[at] = self._constant(array, old, graph)
         names = [core.tensor(t).name for t in outputs]
         place = core.op_place(op)
         made = self.new._core.emit(
@@ -228,9 +268,37 @@ class _Copy:
         )
         self.ops[op] = made.op
         for old, new in zip(outputs, made.outputs, strict=True):
-            self.tensors[old] = new.id
+            self.tensors[old] = (
+                new.id if change.factor == 1.0 else self._times(new.id, change.factor, op, graph)
+            )
             for each in self._insertions.get(old, ()):
                 self._insert(each, self._graphs[graph])
+
+    def _constant(self, array: Array, like: int, graph: int) -> int:
+        """A constant of the element type of a tensor of the program."""
+        info, dtype = self.core.tensor(like), self.ir._tensor(like).dtype
+        values = np.asarray(array).astype(dtype.as_numpy())
+        made: int = self.new._core.add_constant(
+            self._graphs[graph], info.name, info.dtype, values.shape, values
+        )
+        return made
+
+    def _times(self, tensor: int, factor: float, op: int, graph: int) -> int:
+        """The result of an op, multiplied by a number."""
+        constant = self._constant(np.asarray(factor), self.core.op_outputs(op)[0], graph)
+        made = self.new._core.emit(
+            self._graphs[graph],
+            "mul",
+            [tensor, constant],
+            {},
+            [],
+            self._place(self.core.location_of(op)),
+            ORDERED,
+            True,
+            0,
+            False,
+        )
+        return made.outputs[0].id
 
     def _insert(self, each: Insertion, graph: int) -> None:
         attributes = {"op": each.kind, "group": each.group}

@@ -16,8 +16,8 @@ from popsr.bridge._same._draws import constant_integers, equal_integers, is_floa
 from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
-from popsr.bridge._same._place import place_of
-from popsr.bridge._same._values import Place, Sameness, SameValue
+from popsr.bridge._same._repair import cause_of
+from popsr.bridge._same._values import Sameness, SameValue
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -69,9 +69,8 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
         values = _in_order(pair, compared)
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    return Sameness(
-        name, engine, values, STEPS, (*_notes(step, pair), *exactly.notes), _place(exactly, values)
-    )
+    notes = (*_notes(step, pair), *exactly.notes)
+    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values))
 
 
 def _confirmed(compared: Iterable[SameValue], beside: Iterable[SameValue]) -> list[SameValue]:
@@ -83,14 +82,6 @@ def _confirmed(compared: Iterable[SameValue], beside: Iterable[SameValue]) -> li
         else replace(each, verdict="unknown", reason=UNSURE, replicas=(), steps=0)
         for each in compared
     ]
-
-
-def _place(exactly: Exactly, values: Iterable[SameValue]) -> Place | None:
-    """The place where values leave those of one device, on the first draw on which one does."""
-    if exactly.witness is None:
-        return None
-    draw, inputs = exactly.witness
-    return place_of(exactly.pair, [each.path for each in values if each.verdict == "differs"], draw, inputs)
 
 
 def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:

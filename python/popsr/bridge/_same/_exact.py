@@ -20,7 +20,7 @@ from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import UnsupportedError
 
-__all__ = ["UNSURE", "Exactly"]
+__all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "ran"]
 
 _DRAWS, _MOST_DRAWS = 2, 8
 _FIELDS = (1, 4, TOP + 1)
@@ -257,6 +257,22 @@ def _apart(mine: Value, its: Value) -> tuple[int, bool]:
         return int(np.sum(~np.broadcast_to(equal, its.shape))), False
     undefined = mine.is_undefined() & its.is_undefined()
     return int(np.sum(~equal & ~undefined)), bool(undefined.any())
+
+
+def agrees(pair: Pair, one: ExactRun, draw: int, inputs: Mapping[str, Value]) -> bool:
+    """True if all values of a step are those of a run of its reference.
+
+    Args:
+        pair: the two.
+        one: the run.
+        draw: number of its draw.
+        inputs: global values before the step.
+    """
+    many = ran(pair.many, given_of_many(pair, inputs), draw)
+    found = [_Found(each) for each in pair.compared]
+    for each in found:
+        each.add(0, value_of(many, each.both.many), value_of(one, each.both.one)[0])
+    return all(each.verdicts == ["same"] for each in found)
 
 
 class Sides:

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import NamedTuple
 
 from popsr._fields import Numbers
 from popsr._program.location import short_place
-from popsr._text.frames import source_line
-from popsr.bridge._arguments import Argument, Result
+from popsr._text.frames import file_and_line, source_line
+from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
-from popsr.bridge._same._forms import ANY, Form, Grid, Known, size_of, top
+from popsr.bridge._same._forms import ANY, Form, Grid, Known, size_of
 from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
-from popsr.op import Op
-from popsr.ops._kinds import ADDITIVE
+from popsr.ops._kinds import ADDITIVE, REDUCTIONS
 
-__all__ = ["place_of"]
+__all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of"]
 
 
-def place_of(pair: Pair, paths: Iterable[str], draw: int, inputs: Mapping[str, Value]) -> Place | None:
-    """The place where values of a step leave those of its reference; None where that is not found.
+_MOST_BEFORE = 40
+"""Ops before the place that are suspected."""
+
+
+class Suspect(NamedTuple):
+    """An op that may be wrong, and how many times larger than of one device its result is beside its operands."""
+
+    op: int
+    scale: Fraction
+
+
+class Partial(NamedTuple):
+    """An operand of which each replica has a part.
+
+    Attributes:
+        op: the op that takes it.
+        tensor: the operand.
+        axes: names of the axes that it is a sum over.
+        scale: how many times larger than of one device the sum is.
+    """
+
+    op: int
+    tensor: int
+    axes: tuple[str, ...]
+    scale: Fraction
+
+
+class Suspects(NamedTuple):
+    """Ops that may be wrong, the likeliest first, and operands whose sum may be missing."""
+
+    ops: tuple[Suspect, ...]
+    partial: tuple[Partial, ...]
+
+
+def place_of(
+    pair: Pair, paths: Iterable[str], draw: int, inputs: Mapping[str, Value]
+) -> tuple[Place | None, Suspects]:
+    """The place where values of a step leave those of its reference, None where that is not found; what may be wrong.
 
     Args:
         pair: the two.
@@ -32,33 +70,41 @@ def place_of(pair: Pair, paths: Iterable[str], draw: int, inputs: Mapping[str, V
     known = Known([size for size in grid.sizes if size > 1])
     for value in inputs.values():
         known.add(value, None)
-    origins = _Origins(pair.one.ir._core).of
-
-    def see(op: Op, outputs: Sequence[Sequence[Value]]) -> None:
-        for rows in outputs:
-            known.add(rows[0], origins.get(op.id))
-
-    ran(pair.one, given_of_one(pair, inputs), draw, see)
-    search = _Search(pair, grid, known, draw, inputs)
+    for seen in _seen(pair.one, given_of_one(pair, inputs), draw):
+        for rows in seen.made:
+            known.add(rows[0], seen.origin)
+    given = given_of_many(pair, inputs)
+    run = Unrolled.of(pair.many.ir._core, _seen(pair.many, given, draw), given)
+    search = _Search(run, grid, known)
     both = {each.path: each for each in pair.compared}
     ends = (tensor for path in paths if (tensor := _new_value(both[path].many)) is not None)
-    return search.place([*ends])
+    values = [run.main[tensor] for tensor in ends]
+    found = search.place(values)
+    suspects = search.suspects(values, None if found is None else found[0])
+    if found is None:
+        return None, suspects
+    event, text = found
+    op, (_, location, _) = run.events[event][:2]
+    return Place(location, source_line(location), text, callers_of(pair.many, op)), suspects
 
 
-class _Origins:
-    """Kind and line of each op of a main graph, and which of those of its kind and line it is.
+def callers_of(step: Step, op: int) -> tuple[str, ...]:
+    """Lines from which the line of an op was called; of a function that lies elsewhere, or is called at several lines.
 
-    A step and the same step on one device have the same ones.
+    Others say nothing new: the line is in the user's step itself.
     """
+    core, callers = step.ir._core, step.callers.get(op, ())
+    location = core.location_of(op)
+    if not callers or file_and_line(callers[0])[0] != file_and_line(location)[0]:
+        return callers
+    calls = (step.callers.get(other) for other in range(core.num_ops) if core.location_of(other) == location)
+    return callers if any(each not in (None, callers) for each in calls) else ()
 
-    def __init__(self, core: Any) -> None:
-        """Number the ops of the main graph."""
-        seen: dict[tuple[str, str], int] = {}
-        self.of: dict[int, tuple[str, str, int]] = {}
-        for op in core.graph_ops(0):
-            key = core.op_kind(op), core.location_of(op)
-            seen[key] = seen.get(key, 0) + 1
-            self.of[op] = (*key, seen[key])
+
+def _seen(step: Step, given: Mapping[int, list[Value]], draw: int) -> list[Seen]:
+    recorder = Recorder(step.ir._core)
+    ran(step, given, draw, recorder)
+    return recorder.seen
 
 
 def _new_value(each: Argument | Result) -> int | None:
@@ -67,49 +113,45 @@ def _new_value(each: Argument | Result) -> int | None:
 
 
 Found = tuple[int, str]
-"""An op, and what is wrong there."""
+"""The number of an op that ran, and what is wrong there."""
 
 
 class _Search:
     """Values of a step with what they are of those of one device."""
 
-    def __init__(self, pair: Pair, grid: Grid, known: Known, draw: int, inputs: Mapping[str, Value]) -> None:
-        """Run the step, and keep its values."""
-        self._core, self._grid, self._known = pair.many.ir._core, grid, known
-        self._origins = _Origins(self._core).of
-        self._rows: dict[int, Sequence[Value]] = {}
-        self._maker: dict[int, int] = {}
+    def __init__(self, run: Unrolled, grid: Grid, known: Known) -> None:
+        """Without any form known."""
+        self._run, self._grid, self._known = run, grid, known
         self._forms: dict[int, Form | None] = {}
-        given = given_of_many(pair, inputs)
-        for tensor, rows in given.items():
-            self._rows[tensor] = [top(row) for row in rows]
-        ran(pair.many, given, draw, self._see)
 
-    def _see(self, op: Op, outputs: Sequence[Sequence[Value]]) -> None:
-        if op.id not in self._origins:
-            return
-        for tensor, rows in zip(self._core.op_outputs(op.id), outputs, strict=True):
-            seen: dict[int, Value] = {}
-            self._rows[tensor] = [seen.setdefault(id(row), top(row)) for row in rows]
-            self._maker[tensor] = op.id
+    def _form(self, value: int) -> Form | None:
+        if value not in self._forms:
+            self._forms[value] = self._grid.form(self._run.rows[value], self._known, self._origin(value))
+        return self._forms[value]
 
-    def _form(self, tensor: int) -> Form | None:
-        if tensor not in self._forms:
-            op = self._maker.get(tensor)
-            exchanged = op is not None and self._core.op_kind(op).startswith("replicated_")
-            origin = ANY if exchanged else self._origins.get(-1 if op is None else op)
-            self._forms[tensor] = self._grid.form(self._rows[tensor], self._known, origin)
-        return self._forms[tensor]
+    def _origin(self, value: int) -> object:
+        if value not in self._run.maker:
+            return None
+        origin = self._run.events[self._run.maker[value]].origin
+        return ANY if origin[0].startswith("replicated_") else origin
 
-    def _fits(self, tensor: int) -> bool:
-        """True for values that are known of one device, in any form, and for constants and integers."""
-        rows = self._rows.get(tensor)
-        return rows is None or not isinstance(rows[0], Numbers) or self._form(tensor) is not None
+    def _is_float(self, value: int) -> bool:
+        return isinstance(self._run.rows[value][0], Numbers)
 
-    def _operands(self, op: int) -> list[int]:
-        return [tensor for tensor in self._core.op_inputs(op) if tensor is not None]
+    def _fits(self, value: int) -> bool:
+        """True for values that are known of one device, in any form, and for integers."""
+        return not self._is_float(value) or self._form(value) is not None
 
-    def place(self, ends: Sequence[int]) -> Place | None:
+    def _operands(self, event: int) -> list[int]:
+        return [value for value in self._run.events[event].operands if value is not None]
+
+    def _kind(self, event: int) -> str:
+        return self._run.events[event].origin[0]
+
+    def _line(self, event: int) -> str:
+        return self._run.events[event].origin[1]
+
+    def place(self, ends: Sequence[int]) -> Found | None:
         """The first op that makes the ends differ.
 
         It is one whose operands fit and whose result does not, or from which an end is a multiple of the value of one
@@ -118,18 +160,91 @@ class _Search:
         first = min(self._departures(ends), default=None)
         found = [] if first is None else [self._before(first)]
         found += [self._of_form(end) for end in ends if (form := self._form(end)) and not form.is_whole]
-        known = [each for each in found if each is not None and self._core.location_of(each[0])]
-        if not known:
-            return None
-        op, text = min(known)
-        location = self._core.location_of(op)
-        return Place(location, source_line(location), text)
+        known = [each for each in found if each is not None and self._line(each[0])]
+        return min(known, default=None)
+
+    def suspects(self, ends: Sequence[int], place: int | None) -> Suspects:
+        """Ops that may be wrong, that of the place first, and operands whose sum may be missing."""
+        events = sorted(self._apart(ends))
+        before = [] if place is None else sorted(self._before_all(place), reverse=True)
+        order = [
+            *([] if place is None else [place]),
+            *filter(self._is_suspect, events),
+            *filter(self._is_suspect, before[:_MOST_BEFORE]),
+        ]
+        ops: dict[int, Suspect] = {}
+        for event in order:
+            op = self._run.events[event].op
+            ops.setdefault(op, Suspect(op, self._gain(event)))
+        last = (number for number, event in enumerate(self._run.events) if {*event.operands} & {*ends})
+        taken = itertools.chain(self._departures(ends), last)
+        partial = (each for event in taken for each in self._partial(event))
+        return Suspects(tuple(ops.values()), tuple(dict.fromkeys(partial)))
+
+    def _apart(self, ends: Iterable[int]) -> set[int]:
+        """Events that ends follow from and whose results are not what one device has."""
+        seen, left = set[int](), [*ends]
+        while left:
+            value = left.pop()
+            event = self._run.maker.get(value)
+            if event is None or event in seen or not self._is_float(value):
+                continue
+            form = self._form(value)
+            if form is None or not form.is_whole:
+                seen.add(event)
+                left += self._operands(event)
+        return seen
+
+    def _before_all(self, event: int) -> set[int]:
+        """Events that one follows from, as long as their results are multiples of values of one device.
+
+        A result that is right by chance, as the sum of halves where a mean of wholes belongs, hides none of them.
+        """
+        seen, left = set[int](), [event]
+        while left:
+            for value in self._operands(left.pop()):
+                maker = self._run.maker.get(value)
+                if maker is not None and maker not in seen and self._form_of(value) is not None:
+                    seen.add(maker)
+                    left.append(maker)
+                if len(seen) > _MOST_BEFORE:
+                    return seen
+        return seen
+
+    def _is_suspect(self, event: int) -> bool:
+        """True for reductions over replicas, for ops that results leave at, and for those that make multiples."""
+        if self._kind(event) in REDUCTIONS or self._gain(event) != 1:
+            return True
+        return all(map(self._fits, self._operands(event))) and not all(
+            map(self._fits, self._run.events[event].results)
+        )
+
+    def _gain(self, event: int) -> Fraction:
+        """How many times larger than of one device a result is, beside the operands."""
+        results = [form for each in self._run.events[event].results if (form := self._form_of(each))]
+        if not results:
+            return Fraction(1)
+        scales = {form.scale for each in self._operands(event) if (form := self._form_of(each))}
+        scale = results[0].scale
+        return Fraction(1) if scale in scales else scale / max(scales, key=size_of, default=Fraction(1))
+
+    def _partial(self, event: int) -> Iterator[Partial]:
+        """Operands of an op of which each replica has a part."""
+        at = self._run.events[event]
+        for tensor, value in zip(self._run.core.op_inputs(at.op), at.operands, strict=True):
+            form = None if value is None else self._form_of(value)
+            if tensor is not None and form is not None and "sum" in form.axes:
+                axes = (n for n, kind in zip(self._grid.names, form.axes, strict=True) if kind == "sum")
+                yield Partial(at.op, tensor, tuple(axes), form.scale)
+
+    def _form_of(self, value: int) -> Form | None:
+        return self._form(value) if self._is_float(value) else None
 
     def _departures(self, ends: Iterable[int]) -> Iterator[int]:
         seen, left = set[int](), [*ends]
         while left:
             tensor = left.pop()
-            op = self._maker.get(tensor)
+            op = self._run.maker.get(tensor)
             if op is None or op in seen or self._fits(tensor):
                 continue
             seen.add(op)
@@ -140,12 +255,12 @@ class _Search:
 
     def _before(self, op: int) -> Found | None:
         """The place of an op, or of an operand whose form it does not take."""
-        floats = [t for t in self._operands(op) if t in self._rows and isinstance(self._rows[t][0], Numbers)]
+        floats = [each for each in self._operands(op) if self._is_float(each)]
         forms = {tensor: form for tensor in floats if (form := self._form(tensor)) is not None}
         summed = [tensor for tensor, form in forms.items() if "sum" in form.axes]
         if summed:
-            return self._of_sum(summed[0], self._core.location_of(op))
-        if len({form.scale for form in forms.values()}) > 1 and self._core.op_kind(op) in ADDITIVE:
+            return self._of_sum(summed[0], self._line(op))
+        if len({form.scale for form in forms.values()}) > 1 and self._kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
         return op, "from values of one device another one"
 
@@ -174,14 +289,16 @@ class _Search:
 
     def _first_of(self, tensor: int, is_such: Callable[[Form], bool]) -> int | None:
         """The op with which values of a form begin, of those that a tensor follows from."""
-        op = self._maker.get(tensor)
+        op = self._run.maker.get(tensor)
         while op is not None:
-            like = [each for each in self._operands(op) if each in self._maker and self._is(each, is_such)]
+            like = [
+                each for each in self._operands(op) if each in self._run.maker and self._is(each, is_such)
+            ]
             if not like:
                 return op
-            op = self._maker[like[0]]
+            op = self._run.maker[like[0]]
         return None
 
     def _is(self, tensor: int, is_such: Callable[[Form], bool]) -> bool:
-        form = self._form(tensor) if isinstance(self._rows[tensor][0], Numbers) else None
+        form = self._form_of(tensor)
         return form is not None and is_such(form)

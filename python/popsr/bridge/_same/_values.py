@@ -11,7 +11,7 @@ from popsr._text.one_line import one_line
 from popsr._text.summary import Judged, Summary, line
 from popsr.bridge._paths import named_paths
 
-__all__ = ["AS_MEAN", "Place", "SameValue", "Sameness", "Verdict"]
+__all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict"]
 
 Verdict = Literal["same", "differs", "unknown"]
 AS_MEAN = "as the mean over replicas"
@@ -27,6 +27,28 @@ class Place:
         location: ``file:line`` of it.
         source: the line.
         text: what is otherwise there.
+        callers: lines of the user from which it was called, the innermost first, where they say more: the function lies
+            in another file, or is called at several lines.
+    """
+
+    location: str
+    source: str
+    text: str
+    callers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        called = f", called at {short_place(self.callers[0])}" if self.callers else ""
+        return f"{short_place(self.location)}{called}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A single change with which a step is the same as one device: it was made on the traced program, and compared.
+
+    Attributes:
+        location: ``file:line`` of it.
+        source: the line.
+        text: the change.
     """
 
     location: str
@@ -34,7 +56,7 @@ class Place:
     text: str
 
     def __str__(self) -> str:
-        return f"{short_place(self.location)}: {self.text}"
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,7 @@ class Sameness(Judged):
         steps: number of steps on each draw.
         notes: what the verdict rests on.
         place: the line from which the step computes something else, where it is found; by exact arithmetic alone.
+        repair: a single change with which all are the same, where one of those that were tried is.
     """
 
     like: str
@@ -98,6 +121,7 @@ class Sameness(Judged):
     steps: int
     notes: tuple[str, ...] = ()
     place: Place | None = None
+    repair: Repair | None = None
 
     @property
     def ok(self) -> bool:
@@ -137,6 +161,8 @@ class Sameness(Judged):
         yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
         if self.place is not None:
             yield f"otherwise than {self.like} from {self.place}"
+        if self.engine == "exact":
+            yield f"the same with {self.repair or 'no single change of those that were tried'}"
 
     def _gaps(self) -> Iterable[str]:
         reasons: dict[str, list[str]] = {}

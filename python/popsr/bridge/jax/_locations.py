@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from popsr._text.frames import absolute_path, library_path
 from popsr.bridge._places import Place, nearest_place
+from popsr.bridge._reading import callers_are_kept
 from popsr.bridge.jax._framework import the_jax
 
 __all__ = ["is_of_jax", "is_transposed", "rank_of_file", "scope_of", "user_line"]
@@ -42,7 +45,21 @@ def user_line(equation: Any) -> Place | None:
     traceback = equation.source_info.traceback
     if traceback is None:
         return None
-    return nearest_place(((each.file_name, int(each.line_num)) for each in traceback.frames), _is_of_jax)
+    frames = [(each.file_name, int(each.line_num)) for each in traceback.frames]
+    place = nearest_place(frames, _is_of_jax)
+    if place is None or not callers_are_kept() or rank_of_file(place.file):
+        return place
+    lines = [line for line, _ in itertools.groupby(_user_lines(frames))]
+    return place._replace(callers=tuple(lines[1:]))
+
+
+def _user_lines(frames: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Lines of the user inside of the step, the innermost first: popsr calls it."""
+    for file, line in frames:
+        if absolute_path(file).startswith(_PACKAGE):
+            return
+        if not rank_of_file(file):
+            yield f"{file}:{line}"
 
 
 def scope_of(equation: Any) -> tuple[str, ...]:

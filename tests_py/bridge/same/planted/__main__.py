@@ -35,8 +35,12 @@ def main() -> None:
         each for each in all_steps if not options.words or any(word in each.name for word in options.words)
     ]
     counts = dict.fromkeys(
-        ("right", "alarms", "bugs", "found", "exactly", "at the line", "unknown", "called same"), 0
-    )
+        (
+            "right", "alarms", "bugs", "found", "exactly", "at the line", "repaired", "repaired there", "unknown",
+            "called same",
+        ),
+        0,
+    )  # fmt: skip
     seconds = 0.0
     warnings.simplefilter("ignore")
     for right in steps:
@@ -62,6 +66,8 @@ def main() -> None:
                 counts["found"] += bool(verdict.differing)
                 counts["exactly"] += verdict.differing == wrong
                 counts["at the line"] += here
+                counts["repaired"] += bool(verdict.repair)
+                counts["repaired there"] += at_right_line(right, bug, verdict.repair)
                 counts["called same"] += not verdict.differing and not verdict.unknown
                 if not here:
                     print(f"{right.name} | {bug.name}: place {verdict.place or 'not named'}", flush=True)

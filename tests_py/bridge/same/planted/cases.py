@@ -184,6 +184,7 @@ class Said:
         differing: names of the states and results that differ.
         unknown: reasons, by name, of those of which nothing is known.
         place: line from which the step differs, and what is wrong there; empty if none is named.
+        repair: the change with which all are the same; empty if none is said.
         in_step: True if no state drifts.
         seconds: processor time of the proof.
     """
@@ -191,10 +192,12 @@ class Said:
     differing: frozenset[str]
     unknown: dict[str, str]
     place: str
+    repair: str
     in_step: bool
     seconds: float
 
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
     """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
+    place, _, _ = place.partition(", called at")
     return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))

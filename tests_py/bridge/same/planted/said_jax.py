@@ -29,5 +29,5 @@ def said(program: Program, exact: bool) -> Said:
     differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
     unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
     assert same.ok == (not differing and not unknown)
-    place = getattr(same, "place", None)
-    return Said(differing, unknown, "" if place is None else str(place), not proof.drifting, seconds)
+    place, repair = (str(each or "") for each in (same.place, same.repair))
+    return Said(differing, unknown, place, repair, not proof.drifting, seconds)

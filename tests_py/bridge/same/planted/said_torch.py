@@ -58,5 +58,5 @@ def said(program: TorchProgram, exact: bool) -> Said:
     differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
     unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
     assert same.ok == (not differing and not unknown)
-    place = "" if same.place is None else str(same.place)
-    return Said(differing, unknown, place, not proof.drifting, seconds)
+    place, repair = (str(each or "") for each in (same.place, same.repair))
+    return Said(differing, unknown, place, repair, not proof.drifting, seconds)
