@@ -96,6 +96,11 @@ def pair_of(many: Step, one: Step) -> Pair:
             f"prove: like is a step of several replicas, got {one.ir.replication_factor}, expected a step for one "
             "device"
         )
+    own = next((each.path for each in many.arguments if each.held is not None), None)
+    if own is not None:
+        raise UnknownError(
+            f"only some replicas hold {shown(own)}: pipelines are not compared with one device yet"
+        )
     ours, theirs = (
         {each.path: each for each in step.arguments if _is_compared(each)} for step in (many, one)
     )

@@ -131,10 +131,10 @@ def _partners(
             counts[members] = counts.get(members, 0) + 1
             of_groups.setdefault((members, counts[members]), []).append((rank, i))
     for receive, send in sources.items():
-        i, k = numbers.get(("receive", *receive)), numbers.get(("send", *send))
-        if i is not None and k is not None:
-            found[receive[0], i] = ((send[0], k),)
-            found[send[0], k] = ((receive[0], i),)
+        here, there = numbers.get(("receive", *receive)), numbers.get(("send", *send))
+        if here is not None and there is not None:
+            found[receive[0], here] = ((send[0], there),)
+            found[send[0], there] = ((receive[0], here),)
     for group in of_groups.values():
         found |= dict.fromkeys(group, tuple(group))
     return found

@@ -115,7 +115,7 @@ def _names(results: Sequence[Any], kinds: Sequence[Sequence[Any]]) -> list[str]:
     ]
 
 
-def _nodes(recorded: Recorded, held: Sequence[Hashable]) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+def _nodes(recorded: Recorded, held: Sequence[Hashable]) -> tuple[dict[Any, Any], dict[Hashable, Any]]:
     """Inputs of a rank's graph by key, and the nodes that it returns by key of the result."""
     inputs = [node for node in recorded.functional.graph.nodes if node.op == "placeholder"]
     kinds = _result_kinds(recorded)
@@ -137,7 +137,7 @@ class _Copied:
 
     def united(
         self,
-        nodes: Sequence[tuple[dict[Hashable, Any], dict[Hashable, Any]]],
+        nodes: Sequence[tuple[dict[Any, Any], dict[Hashable, Any]]],
         rank: int,
         keys: Sequence[Any],
         results: Sequence[Hashable],
