@@ -44,7 +44,7 @@ def exchanged(t: T, u: T) -> dict[str, T]:
 
 
 def chosen(t: T, u: T) -> dict[str, T]:
-    """Which branch runs is unknown, so all that a branch may write is."""
+    """The branch that runs is unknown, so all that a branch may write is."""
 
     def writes(x: popsr.TensorByRef) -> T:
         ops.var_updates.accumulator_scale_(x, 3.0)

@@ -46,7 +46,7 @@ Part = tuple[slice, ...] | Array
 Cut = int | Callable[[Array, int], Any]
 """Parts along a dimension, in the order of groups, or a function of the array and the replica that moves elements."""
 Start = Literal["drawn", "kept", "own"]
-"""How a comparison with one device begins: with floats that are drawn; with numbers as they are, such as counts; or, of
+"""Start of a comparison with one device: with floats that are drawn; with numbers as they are, such as counts; or, of
 what one device lacks, with its own values."""
 Rows = Callable[[Any], Any]
 """From what the framework's user has to rows for replicas or groups, or back."""
@@ -67,7 +67,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How the replicas of a step hold parts of an array of one device.
+    """Parts of an array of one device as the replicas of a step hold them.
 
     Attributes:
         cut: as the user says that replicas have parts; None where nothing is said.

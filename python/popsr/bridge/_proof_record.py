@@ -6,15 +6,12 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popsr.analysis import Lint
 from popsr.bridge._same import Sameness
 from popsr.bridge._values import ProvedValue
 from popsr.replicas import Partition
-
-if TYPE_CHECKING:
-    from popsr.bridge._proof import Proof
 
 __all__ = ["FORMAT", "record_of"]
 
@@ -22,8 +19,8 @@ FORMAT = 1
 """Number of the form; keys are only added to it."""
 
 
-def record_of(proof: Proof) -> dict[str, Any]:
-    """What a proof says, in lists, dictionaries, texts and numbers; places are ``file:line``, of whole paths."""
+def record_of(proof: Any) -> dict[str, Any]:
+    """Content of a ``Proof`` in lists, dictionaries, texts and numbers; places are ``file:line``, of whole paths."""
     suspicious = {id(each) for each in proof.suspicious}
     axes = proof.step.axes
     return {
@@ -57,6 +54,7 @@ def _value(each: ProvedValue) -> dict[str, Any]:
         "proved": _groups(each.proved),
         "drifts": each.drifting,
         "undeclared": each.undeclared,
+        "held": None if each.held is None else [*each.held],
         "cause": None if cause is None else {"location": cause.location, "text": cause.text},
     }
 
@@ -78,6 +76,7 @@ def _same(same: Sameness) -> dict[str, Any]:
         "verdict": same.verdict,
         "steps": same.steps,
         "place": None if same.place is None else _plain(same.place),
+        "repair": None if same.repair is None else _plain(same.repair),
         "values": [_plain(each) for each in same.values],
         "notes": [*same.notes],
     }

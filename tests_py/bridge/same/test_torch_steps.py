@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
 from torch import nn
 
 import popsr
@@ -63,7 +64,7 @@ def test_all_steps(name: str, exact: bool) -> None:
 
 
 def test_results_that_are_parts_of_a_mean() -> None:
-    """Each rank returns its own loss; a loss that all ranks share is no part of a mean."""
+    """Each rank returns its own loss; a loss that all ranks share does not count as part of a mean."""
     [result] = [each for each in beside(STEPS["momentum"]).values if each.role == "result"]
     assert (result.verdict, result.reason) == ("same", "as the mean over replicas")
 
@@ -185,7 +186,7 @@ def test_numbers_of_each_rank() -> None:
 
 
 def test_a_size_that_stays() -> None:
-    """A number of the program is no size of a mesh: the step differs from itself, not from its reference."""
+    """A number of the program does not follow the mesh: the step differs from itself, not from its reference."""
 
     def step(model: Any, optimizer: Any, x: Any, y: Any) -> None:
         def divided(model: Any) -> None:
@@ -260,3 +261,36 @@ def test_places_by_value() -> None:
             assert np.array_equal(part_of(whole, place), row), name
     assert places_by_value([np.ones(2), np.ones(2)], np.ones(4)) is None
     assert places_by_value([whole[:3] + 1, whole[3:]], whole) is None
+
+
+def test_groups_of_ranks_without_names_of_axes() -> None:
+    """The line is named where ranks lie along two axes that only groups of states and data tell."""
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            parts = 1 if dist.get_world_size() == 1 else 2
+            self.group = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]] if parts == 2 else [[0]])[0]
+            rank = dist.get_rank() % parts
+            self.up = nn.Parameter(torch.randn(4, 6).chunk(parts, 1)[rank].clone())
+            self.down = nn.Parameter(torch.randn(6, 2).chunk(parts, 0)[rank].clone())
+
+        def forward(self, x: Any) -> Any:
+            hidden = torch.tanh(x @ self.up / self.up.shape[1])  # the size of a part
+            return fc.all_reduce(hidden @ self.down, "sum", self.group)
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> None:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        groups = [[0, 2], [1, 3]] if dist.get_world_size() == 4 else [[0]]
+        copies = dist.new_subgroups_by_enumeration(groups)
+        for p in model.parameters():
+            p.grad = fc.all_reduce(p.grad, "avg", copies[0])
+        optimizer.step()
+
+    parts = {"up": [[0, 2], [1, 3]], "down": [[0, 2], [1, 3]], "x": [[0, 1], [2, 3]], "y": [[0, 1], [2, 3]]}
+    same = popsr.prove(step, Halves, momentum, *BATCH, replicas=4, groups=parts, like="one device").same
+    assert same is not None
+    assert same.place is not None
+    assert "the size of a part" in same.place.source

@@ -147,7 +147,7 @@ def holds_all(shape: tuple[int, ...], places: Sequence[Part]) -> bool:
 
 
 def rows_of(many: Argument) -> list[Array] | None:
-    """What each replica was read with; None of a shape alone."""
+    """The array that each replica was read with; None of a shape alone."""
     if many.example is None:
         return None
     groups = many.example.reshape(-1, *many.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -14,8 +14,10 @@ import numpy as np
 
 from popsr._fields import Numbers, select
 from popsr.analysis._axes import ReplicaAxes
+from popsr.bridge._arguments import Step
+from popsr.replicas import Partition, ReplicaGrouping
 
-__all__ = ["ANY", "Form", "Grid", "Known", "size_of", "top"]
+__all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "size_of", "top"]
 
 _MOST = 4000
 """Ways to put the parts of a value together that are tried."""
@@ -94,6 +96,31 @@ def size_of(scale: Fraction) -> float:
     return abs(math.log(float(scale)))
 
 
+def axes_of(step: Step) -> ReplicaAxes:
+    """Axes of a step's mesh; where they have no names, as the groups of its states and data lie, named by groups."""
+    if step.axes is not None:
+        return step.axes
+    replicas = step.ir.replication_factor
+    ends = {1, replicas}
+    for each in step.arguments:
+        members = each.grouping.groups[0]
+        stride = members[1] - members[0] if len(members) > 1 else 0
+        if stride and each.grouping.partition == _groups(replicas, stride, len(members)):
+            ends |= {stride, stride * len(members)}
+    steps = [*itertools.pairwise(sorted(ends))]
+    if len(steps) < 2 or any(high % low for low, high in steps):
+        return ReplicaAxes.of_sizes({"replicas": replicas})
+    names = {str(_groups(replicas, low, high // low)): high // low for low, high in reversed(steps)}
+    return ReplicaAxes.of_sizes(names)
+
+
+def _groups(replicas: int, stride: int, size: int) -> Partition | None:
+    """Groups of replicas that are a number of replicas apart; None where they do not go in."""
+    if replicas % (stride * size):
+        return None
+    return ReplicaGrouping.from_stride(replicas, stride, size).partition
+
+
 @dataclass(frozen=True)
 class Grid:
     """Replicas along the axes of a mesh.
@@ -111,13 +138,12 @@ class Grid:
     draw: int
 
     @classmethod
-    def of(cls, axes: ReplicaAxes | None, replicas: int, draw: int) -> Grid:
-        """The mesh of a step; one axis where it has no names."""
-        sizes: Mapping[str, int] = {"replicas": replicas} if axes is None else axes.sizes
+    def of(cls, axes: ReplicaAxes, draw: int) -> Grid:
+        """The mesh of a step."""
+        sizes = axes.sizes
         shape = tuple(sizes.values())
         places = np.empty(shape, np.int64)
-        at = zip(*axes.coordinates, strict=True) if axes is not None else zip(range(replicas), strict=True)
-        for replica, place in enumerate(at):
+        for replica, place in enumerate(zip(*axes.coordinates, strict=True)):
             places[place] = replica
         return cls(tuple(sizes), shape, places, draw)
 

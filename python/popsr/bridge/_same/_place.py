@@ -12,7 +12,7 @@ from popsr._program.location import short_place
 from popsr._text.frames import file_and_line, source_line
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
-from popsr.bridge._same._forms import ANY, Form, Grid, Known, size_of
+from popsr.bridge._same._forms import ANY, Form, Grid, Known, axes_of, size_of
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
@@ -66,7 +66,7 @@ def place_of(
         draw: number of a draw on which they differ.
         inputs: global values before the step.
     """
-    grid = Grid.of(pair.many.axes, pair.many.ir.replication_factor, draw)
+    grid = Grid.of(axes_of(pair.many), draw)
     known = Known([size for size in grid.sizes if size > 1])
     for value in inputs.values():
         known.add(value, None)
@@ -220,7 +220,7 @@ class _Search:
         )
 
     def _gain(self, event: int) -> Fraction:
-        """How many times larger than of one device a result is, beside the operands."""
+        """The factor between a result and that of one device, beside the operands'."""
         results = [form for each in self._run.events[event].results if (form := self._form_of(each))]
         if not results:
             return Fraction(1)

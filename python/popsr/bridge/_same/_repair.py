@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from popsr._exact import ExactRun
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
@@ -17,6 +15,7 @@ from popsr.bridge._advice._edited import Change, Insertion, can_copy, edited
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
+from popsr.bridge._same._forms import axes_of
 from popsr.bridge._same._pair import UnknownError, pair_of
 from popsr.bridge._same._place import Partial, Suspect, Suspects, callers_of, place_of
 from popsr.bridge._same._values import Place, Repair, SameValue
@@ -139,7 +138,7 @@ class _Changes:
         changes = {} if kind != "replicated_all_reduce" else {f"no {word} over {over}": Change(left_out=True)}
         changes[f"a {_WORDS[other]} for the {word} over {over}"] = Change({"op": other})
         if kind == "replicated_all_reduce":
-            for each in _groupings(self._many.axes):
+            for each in _groupings(axes_of(self._many)):
                 if each.partition != group.partition:
                     text = f"the {word} over {self._over(each)} instead of {over}"
                     changes[text] = Change({"group": each})
@@ -183,7 +182,7 @@ class _Changes:
                     zip(self._core.op_inputs(op), theirs.op_inputs(other), strict=True)
                 ):
                     old, new = _constant(self._many, pair[0]), _constant(self._one, pair[1])
-                    if old is None or new is None or old.shape != new.shape or np.array_equal(old, new):
+                    if old is None or new is None or old.shape != new.shape or old.tobytes() == new.tobytes():
                         continue
                     constants[at] = new
                     words = words or (f"{_number(new)} for {_number(old)}" if old.size == 1 else "")
@@ -237,7 +236,7 @@ class _Changes:
         """Reductions of parts of a multiple of a sum: over all axes, then over some."""
         for count in range(len(axes), 0, -1):
             for some in itertools.combinations(axes, count):
-                group = _grouping(self._many.axes, some)
+                group = _grouping(axes_of(self._many), some)
                 if group is not None:
                     means = scale == group.group_size
                     yield "mean" if means else "add", group
@@ -272,7 +271,7 @@ class _Sites:
         return [op for line, callers in keys for op in self._ops.get(line, {}).get(callers, ())]
 
     def exits(self, ops: Iterable[int]) -> list[int]:
-        """Those of some ops that make floats for others."""
+        """Ops that make floats for others than these."""
         inside = {*ops}
         return [op for op in sorted(inside) if self._leaves(op, inside)]
 
@@ -309,9 +308,9 @@ def _number(array: Any) -> str:
     return f"{float(array.reshape(-1)[0]):.4g}"
 
 
-def _groupings(axes: ReplicaAxes | None) -> Iterator[ReplicaGrouping]:
+def _groupings(axes: ReplicaAxes) -> Iterator[ReplicaGrouping]:
     """Groups of the replicas along each set of axes."""
-    names = [] if axes is None else [name for name, size in axes.sizes.items() if size > 1]
+    names = [name for name, size in axes.sizes.items() if size > 1]
     for count in range(1, min(len(names), 3) + 1):
         for some in itertools.combinations(names, count):
             group = _grouping(axes, some)
@@ -319,9 +318,9 @@ def _groupings(axes: ReplicaAxes | None) -> Iterator[ReplicaGrouping]:
             yield group
 
 
-def _grouping(axes: ReplicaAxes | None, names: Sequence[str]) -> ReplicaGrouping | None:
+def _grouping(axes: ReplicaAxes, names: Sequence[str]) -> ReplicaGrouping | None:
     """Groups of replicas that differ along some axes alone."""
-    if axes is None or not {*names} <= {*axes.sizes}:
+    if not {*names} <= {*axes.sizes}:
         return None
     others = [column for name, column in zip(axes.sizes, axes.coordinates, strict=True) if name not in names]
     replicas = len(axes.coordinates[0])

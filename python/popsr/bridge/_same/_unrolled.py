@@ -117,7 +117,7 @@ class Unrolled:
 
 
 class _Reader:
-    """What was seen of a run, beside the program that ran."""
+    """Values seen in a run, beside the program that ran."""
 
     def __init__(self, into: Unrolled, seen: Sequence[Seen]) -> None:
         """Before the first op."""

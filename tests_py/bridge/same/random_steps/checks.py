@@ -16,7 +16,7 @@ __all__ = ["Outcome", "check_mutant", "check_right"]
 
 
 class Outcome(NamedTuple):
-    """What was found of a step.
+    """Findings about a step.
 
     Attributes:
         outcome: a word or two.

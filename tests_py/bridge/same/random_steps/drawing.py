@@ -92,7 +92,7 @@ class _Step:
         return copies * (size(self.cut) * self.rounds if self.mean else 1)
 
     def count(self, y: Any) -> Any:
-        """How many losses of all replicas and rounds count."""
+        """Number of losses of all replicas and rounds that count."""
         if self.end.labels == "classes":
             own = (y >= 0).sum()
             return lax.psum(own, self.cut) if self.cut else own

@@ -65,7 +65,7 @@ def rank(axis: str) -> Any:
 
 @dataclass
 class Plan:
-    """What is drawn of a step.
+    """Choices that make a step.
 
     Attributes:
         rng: source of all choices and numbers.

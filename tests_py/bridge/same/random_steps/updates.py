@@ -96,7 +96,7 @@ class Optimiser:
             )
 
     def _spec(self, name: str) -> Any:
-        """How moments of a weight lie: also cut over ``data`` where that divides their rows."""
+        """Spec of a weight's moments: also cut over ``data`` where that divides their rows."""
         spec, shape = self.plan.specs[name], self.plan.weights[name].shape
         rows_cut = bool(spec) and spec[0] is not None
         if not self.sharded or rows_cut or shape[0] % self.plan.static("data"):

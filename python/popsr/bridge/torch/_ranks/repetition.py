@@ -67,7 +67,7 @@ def _masks(module: Any, varying: Sequence[Varying]) -> dict[Any, tuple[bool, ...
 def _choice(
     node: Any, masks: Mapping[Any, tuple[bool, ...]], choices: Mapping[Any, _Choice]
 ) -> _Choice | None:
-    """What each rank takes of a selection by rank; None for other ops."""
+    """The operand that each rank takes of a selection by rank; None for other ops."""
     if str(node.target) != "aten.where.self" or node.args[0] not in masks:
         return None
     _, taken, other = node.args
