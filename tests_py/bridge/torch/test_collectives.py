@@ -91,6 +91,7 @@ SEVERAL = {
     "reduce_scatter_tensor_coalesced.default",
     "wait_tensor.default",
     "shard_dim_alltoall.default",
+    "message_moved.default",  # of pipelines
 }
 
 
