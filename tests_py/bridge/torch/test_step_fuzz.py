@@ -49,9 +49,8 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
 
 @pytest.mark.parametrize(("form", "world"), [(form, 4 if form in TWO_AXES else 2) for form in FORMS])
 def test_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, form: str, world: int) -> None:
-    for seed in range(2):
-        outcome = check(draw_mixed(seed, (world,), (form,)), tracer, runs=False)
-        assert not outcome.failures, told(outcome)
+    outcome = check(draw_mixed(0, (world,), (form,)), tracer, runs=False)
+    assert not outcome.failures, told(outcome)
 
 
 @pytest.mark.slow

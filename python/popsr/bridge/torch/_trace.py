@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from popsr import _core
@@ -15,37 +14,33 @@ from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
-from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Loss, Placement, Reading
+from popsr.bridge._arguments import Loss, Reading
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
-from popsr.bridge.torch._alone import Cuts, Parts, check_alone, joined, start_of, whole_of
+from popsr.bridge.torch._alone import Cuts, Parts, check_alone, joined
+from popsr.bridge.torch._built import Seen, built
 from popsr.bridge.torch._changes import Reader, changes, may_be_wrapped
-from popsr.bridge.torch._dtypes import Scalar, dtype_of
-from popsr.bridge.torch._importer import Importer, array_of
-from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._modules import modules_named
 from popsr.bridge.torch._quiet import without_debug_lines
 from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
-    grouping_of_held,
     grouping_of_one,
     grouping_of_ranks,
     grouping_of_values,
     is_running,
     rank_of,
 )
-from popsr.bridge.torch._ranks.merge import Merged, merge
+from popsr.bridge.torch._ranks.merge import merge
 from popsr.bridge.torch._ranks.meshes import axes_of, noted_meshes
 from popsr.bridge.torch._ranks.stages import have_messages
 from popsr.bridge.torch._ranks.united import united
 from popsr.bridge.torch._states.around import Beside
 from popsr.bridge.torch._states.leaves import Leaf, StepCall, prepare_optimizer
 from popsr.bridge.torch._states.second_trace import record_steps
-from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
+from popsr.bridge.torch._step_of import Groups
 from popsr.bridge.torch._tracing.capture import Recorded, resolve_writes
-from popsr.bridge.torch._tracing.generators import Drawn, check_found
+from popsr.bridge.torch._tracing.generators import check_found
 from popsr.bridge.torch._tracing.joined import join
 from popsr.bridge.torch._tracing.losses import joined_losses, loss_of, rows_of, seeds_noted
 from popsr.bridge.torch._tracing.synchronised import has_local_norms, local_norms_synchronised
@@ -53,7 +48,6 @@ from popsr.bridge.torch._wrappers.dtensors import SharedBatch, shared_batch, spl
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, is_wrapped, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["trace_step"]
 
@@ -129,7 +123,7 @@ def trace_step(
         builder = StepBuilder(world, where=where, unsupported=unsupported)
         shared = _shared(seen, patterns, world)
         builder.hint(None if shared is None else shared.hint)
-        made, apart = _built(seen, grouping, patterns, places, builder, world)
+        made, apart = built(seen, grouping, patterns, places, builder, world)
         places.require_used([each.path for each in made.arguments])
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, shared, reader)
@@ -140,7 +134,7 @@ def trace_step(
                 return _alone(how, step, model, optimizer, _whole_batch(seen, batch, patterns, places, world))
             with read_as(how):
                 others = StepBuilder(world, where=where, unsupported="conservative")
-                read_again, _ = _built(seen, grouping, patterns, places, others, world)
+                read_again, _ = built(seen, grouping, patterns, places, others, world)
             return dataclasses.replace(read_again, again=again)
 
         return dataclasses.replace(made, variants=tuple(variants), loss=seen.loss, again=again)
@@ -155,11 +149,11 @@ def _alone(how: Reading, step: Any, model: Any, optimizer: Any, batch: Callable[
     grouping = functools.partial(_grouping, seen, {}, 1, where)
     with read_as(how):
         builder = StepBuilder(1, where=where, unsupported="conservative")
-        return _built(seen, grouping, Groups(None, (), 1, where), Cuts(None, where), builder, 1)[0]
+        return built(seen, grouping, Groups(None, (), 1, where), Cuts(None, where), builder, 1)[0]
 
 
 def _whole_batch(
-    seen: _Seen, batch: Sequence[Any], patterns: Groups, places: Cuts, world: int
+    seen: Seen, batch: Sequence[Any], patterns: Groups, places: Cuts, world: int
 ) -> Callable[[int], tuple[Any, ...]]:
     """The batch of one device, as a function of its rank."""
     each = grouping_of_values(range(world))
@@ -172,7 +166,7 @@ def _whole_batch(
     return lambda rank: joined(batch[0](rank) if _is_function(batch) else batch, parts)
 
 
-def _grouping(seen: _Seen, named: Mapping[str, Any], world: int, where: str, name: str) -> ReplicaGrouping:
+def _grouping(seen: Seen, named: Mapping[str, Any], world: int, where: str, name: str) -> ReplicaGrouping:
     """The groups that collectives of a process group are over."""
     found = named.get(name) or seen.merged.groupings.get(name)
     if found is not None:
@@ -184,26 +178,9 @@ def _grouping(seen: _Seen, named: Mapping[str, Any], world: int, where: str, nam
     return grouping_of_one(name, seen.first.groups[name], world, where)
 
 
-@dataclass
-class _Seen:
-    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
-
-    merged: Merged
-    first: Recorded
-    leaves: list[list[Leaf]]
-    results: list[str]
-    data: list[list[Any]]
-    drawn: list[Drawn | None]
-    axes: ReplicaAxes | None
-    splitting: list[dict[str, tuple[int, ...]]]
-    loss: Loss
-    has_local_norms: bool
-    may_be_wrapped: bool
-
-
 def _trace_ranks(
     step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
-) -> _Seen:
+) -> Seen:
     """Trace the step as each rank; the first comes last, so that results are named as it names them."""
     import torch
 
@@ -262,7 +239,7 @@ def _trace_ranks(
         data = [list(_tensors_of(batch, rank)) for rank in range(world)]
     drawn = [recorded[r].drawn for r in numbers]
     check_found([each for each in drawn if each is not None])
-    return _Seen(
+    return Seen(
         merged,
         of_ranks[0],
         held,
@@ -330,161 +307,9 @@ def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int
     return StepCall(followed(step, read, optimizer), read, optimizer, given, where)
 
 
-def _built(
-    seen: _Seen,
-    grouping: Callable[[str], ReplicaGrouping],
-    patterns: Groups,
-    places: Cuts,
-    builder: StepBuilder,
-    world: int,
-) -> tuple[BridgedStep, list[str]]:
-    """The step, and paths of states that start apart while nothing is declared of them."""
-    _check_seeds(seen, patterns)
-    builder.axes = seen.axes
-    undeclared: list[str] = []
-    with builder:
-        inputs: list[Any] = []
-        states: list[str] = []
-        labels: dict[Hashable, list[Hashable]] = {}
-        data = zip(*seen.data, strict=True)
-        owned = {leaf.path: leaf for leaf in seen.leaves[0]}
-        for each in zip(*seen.leaves, strict=True):
-            leaf = each[0]
-            rows = next(data) if leaf.role == "data" else [other.local for other in each]
-            values = Values([array_of(row) for row in rows], world)
-            holders = range(world) if leaf.held is None else leaf.held
-            owners = labels.get((leaf.owner, leaf.held)) or [None] * world
-            placed = leaf.layout is not None and len(each) == world
-            own = [other.label() for other in each] if placed else values.labels()
-            if leaf.origin is not None:
-                own = [other.origin for other in each] * (world // len(each))
-            mine: list[Hashable] = list(zip(owners, own, strict=True))
-            labels.setdefault((leaf.owner, leaf.held), mine)
-            kinds = [{each[rank] for rank in holders} for each in (mine, owners)]
-            grouping_of_own = _own_grouping(mine, leaf)
-            apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
-            placement = Placement(
-                places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
-            )
-            inputs.append(
-                _argument(
-                    builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
-                )
-            )
-            if leaf.role == "state":
-                states.append(leaf.path)
-                if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
-                    undeclared.append(leaf.path)
-        for number, varying in enumerate(seen.merged.varying):
-            values = Values([array_of(row) for row in varying.values], world)
-            groups = grouping_of_values(values.labels())
-            beside = Placement(start="own")
-            state = builder.state(f"of rank {number}", values.of_groups(groups), groups, placement=beside)
-            inputs.append(Scalar(state) if varying.is_number else state)
-        seeds = RandomSeeds(builder, patterns, world, seen.drawn)
-        made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
-        for path, old, new in zip(states, inputs, made, strict=False):
-            if new is not old:
-                builder.update(path, new)
-        count = len(states) + len(seen.results)
-        add_results(builder, seen.results, made[len(states) : count])
-        seeds.finish()
-        found = builder.finish()
-    _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
-    return found, undeclared
-
-
-def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
-    """Refuse a branch with collectives on one way only whose truth value may differ between ranks.
-
-    Raises:
-        UnsupportedError: with its line.
-    """
-    facts = step.prove().facts if truths else None
-    for place, truth in truths.items():
-        value = truth.tensor if isinstance(truth, Scalar) else truth
-        if facts is not None and isinstance(value, Tensor) and len(facts.partition(value).blocks) > 1:
-            raise UnsupportedError(
-                f"trace_step: a branch at {place} has other collectives on one way than on the other, or steps of "
-                "schedulers, got a truth value that may differ between ranks, expected one that is reduced before: "
-                "ranks that go apart wait for each other, take part in a collective that is not theirs, or train at "
-                "other rates"
-            )
-
-
-def _shared(seen: _Seen, patterns: Groups, world: int) -> SharedBatch | None:
+def _shared(seen: Seen, patterns: Groups, world: int) -> SharedBatch | None:
     """Data that ranks which split layers may share."""
     if len(seen.splitting) != world:
         return None
     data = (leaf for leaf in seen.leaves[0] if leaf.role == "data" and leaf.layout is None)
     return shared_batch([leaf.path for leaf in data if not patterns.of(leaf.path)], seen.splitting)
-
-
-def _check_seeds(seen: _Seen, patterns: Groups) -> None:
-    """Refuse random seeds that are said to be equal where the step seeds ranks apart."""
-    grouping = patterns.of(RANDOM_SEED)
-    if grouping is None:
-        return
-    for states, node in seen.merged.draws:
-        for members in grouping.groups:
-            if len({states[member] for member in members}) > 1:
-                raise ReplicaError(
-                    f"trace_step: ranks that share {shown(RANDOM_SEED)} seed generators apart before "
-                    f"{shown_place(place_of_node(node))}, got ranks {list(members)}, expected one seed on all of them"
-                )
-
-
-def _own_grouping(labels: Sequence[Hashable], leaf: Leaf) -> ReplicaGrouping | None:
-    """The grouping of the ranks that hold a tensor, by equal labels; None if such groups cannot be."""
-    return grouping_of_values(labels) if leaf.held is None else grouping_of_held(labels, leaf.held)
-
-
-def _argument(
-    builder: StepBuilder,
-    leaf: Leaf,
-    values: Values,
-    patterns: Groups,
-    own: ReplicaGrouping,
-    apart: bool,
-    placement: Placement,
-) -> Any:
-    """One leaf on all ranks.
-
-    Args:
-        builder: the program.
-        leaf: the tensor, as the first rank has it.
-        values: what ranks have.
-        patterns: the groups that the user declares.
-        own: ranks that hold equal values: by the placements of a DTensor, else by the values themselves; of the
-            optimiser's state by those of its parameter, too.
-        apart: True if values differ for which there is no placement.
-        placement: how ranks hold parts of a tensor of one device.
-    """
-    kind = dtype_of(leaf.local.dtype)
-    declared = patterns.of(leaf.path, leaf.owner)
-    if leaf.role != "state":
-        shared = own if leaf.role == "number" else builder.each()
-        grouping = declared or shared
-        rows = values.of_groups(grouping)
-        return builder.data(
-            leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
-        )
-    grouping = declared or own
-    if leaf.held is not None:
-        values = values.filled(grouping, leaf.held)
-    if not values.equal_in(grouping):
-        raise ReplicaError(
-            f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
-            "equal values on the replicas of a group"
-        )
-    undeclared = apart and declared is None
-    return builder.state(
-        leaf.path,
-        values.of_groups(grouping),
-        grouping,
-        dtype=kind,
-        undeclared=undeclared,
-        sharded=leaf.is_sharded,
-        placement=placement,
-        held=leaf.held,
-    )

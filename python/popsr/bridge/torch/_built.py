@@ -1,0 +1,200 @@
+"""The program of what was traced: states and data with their groups, the merged graph, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from popsr._text.shown import shown
+from popsr.analysis._axes import ReplicaAxes
+from popsr.bridge._arguments import Loss, Placement
+from popsr.bridge._builder import StepBuilder
+from popsr.bridge._step import BridgedStep
+from popsr.bridge.torch._alone import Cuts, start_of, whole_of
+from popsr.bridge.torch._dtypes import Scalar, dtype_of
+from popsr.bridge.torch._importer import Importer, array_of
+from popsr.bridge.torch._locations import place_of_node, shown_place
+from popsr.bridge.torch._ranks.job import (
+    grouping_of_held,
+    grouping_of_values,
+)
+from popsr.bridge.torch._ranks.merge import Merged
+from popsr.bridge.torch._states.leaves import Leaf
+from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
+from popsr.bridge.torch._tracing.capture import Recorded
+from popsr.bridge.torch._tracing.generators import Drawn
+from popsr.errors import ReplicaError, UnsupportedError
+from popsr.replicas import ReplicaGrouping
+from popsr.tensor import Tensor
+
+__all__ = ["Seen", "built"]
+
+
+@dataclass
+class Seen:
+    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
+
+    merged: Merged
+    first: Recorded
+    leaves: list[list[Leaf]]
+    results: list[str]
+    data: list[list[Any]]
+    drawn: list[Drawn | None]
+    axes: ReplicaAxes | None
+    splitting: list[dict[str, tuple[int, ...]]]
+    loss: Loss
+    has_local_norms: bool
+    may_be_wrapped: bool
+
+
+def built(
+    seen: Seen,
+    grouping: Callable[[str], ReplicaGrouping],
+    patterns: Groups,
+    places: Cuts,
+    builder: StepBuilder,
+    world: int,
+) -> tuple[BridgedStep, list[str]]:
+    """The step, and paths of states that start apart while nothing is declared of them."""
+    _check_seeds(seen, patterns)
+    builder.axes = seen.axes
+    undeclared: list[str] = []
+    with builder:
+        inputs: list[Any] = []
+        states: list[str] = []
+        labels: dict[Hashable, list[Hashable]] = {}
+        data = zip(*seen.data, strict=True)
+        owned = {leaf.path: leaf for leaf in seen.leaves[0]}
+        for each in zip(*seen.leaves, strict=True):
+            leaf = each[0]
+            rows = next(data) if leaf.role == "data" else [other.local for other in each]
+            values = Values([array_of(row) for row in rows], world)
+            holders = range(world) if leaf.held is None else leaf.held
+            owners = labels.get((leaf.owner, leaf.held)) or [None] * world
+            placed = leaf.layout is not None and len(each) == world
+            own = [other.label() for other in each] if placed else values.labels()
+            if leaf.origin is not None:
+                own = [other.origin for other in each] * (world // len(each))
+            mine: list[Hashable] = list(zip(owners, own, strict=True))
+            labels.setdefault((leaf.owner, leaf.held), mine)
+            kinds = [{each[rank] for rank in holders} for each in (mine, owners)]
+            grouping_of_own = _own_grouping(mine, leaf)
+            apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
+            placement = Placement(
+                places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
+            )
+            inputs.append(
+                _argument(
+                    builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
+                )
+            )
+            if leaf.role == "state":
+                states.append(leaf.path)
+                if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
+                    undeclared.append(leaf.path)
+        for number, varying in enumerate(seen.merged.varying):
+            values = Values([array_of(row) for row in varying.values], world)
+            groups = grouping_of_values(values.labels())
+            beside = Placement(start="own")
+            state = builder.state(f"of rank {number}", values.of_groups(groups), groups, placement=beside)
+            inputs.append(Scalar(state) if varying.is_number else state)
+        seeds = RandomSeeds(builder, patterns, world, seen.drawn)
+        made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
+        for path, old, new in zip(states, inputs, made, strict=False):
+            if new is not old:
+                builder.update(path, new)
+        count = len(states) + len(seen.results)
+        add_results(builder, seen.results, made[len(states) : count])
+        seeds.finish()
+        found = builder.finish()
+    _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
+    return found, undeclared
+
+
+def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
+    """Refuse a branch with collectives on one way only whose truth value may differ between ranks.
+
+    Raises:
+        UnsupportedError: with its line.
+    """
+    facts = step.prove().facts if truths else None
+    for place, truth in truths.items():
+        value = truth.tensor if isinstance(truth, Scalar) else truth
+        if facts is not None and isinstance(value, Tensor) and len(facts.partition(value).blocks) > 1:
+            raise UnsupportedError(
+                f"trace_step: a branch at {place} has other collectives on one way than on the other, or steps of "
+                "schedulers, got a truth value that may differ between ranks, expected one that is reduced before: "
+                "ranks that go apart wait for each other, take part in a collective that is not theirs, or train at "
+                "other rates"
+            )
+
+
+def _check_seeds(seen: Seen, patterns: Groups) -> None:
+    """Refuse random seeds that are said to be equal where the step seeds ranks apart."""
+    grouping = patterns.of(RANDOM_SEED)
+    if grouping is None:
+        return
+    for states, node in seen.merged.draws:
+        for members in grouping.groups:
+            if len({states[member] for member in members}) > 1:
+                raise ReplicaError(
+                    f"trace_step: ranks that share {shown(RANDOM_SEED)} seed generators apart before "
+                    f"{shown_place(place_of_node(node))}, got ranks {list(members)}, expected one seed on all of them"
+                )
+
+
+def _own_grouping(labels: Sequence[Hashable], leaf: Leaf) -> ReplicaGrouping | None:
+    """The grouping of the ranks that hold a tensor, by equal labels; None if such groups cannot be."""
+    return grouping_of_values(labels) if leaf.held is None else grouping_of_held(labels, leaf.held)
+
+
+def _argument(
+    builder: StepBuilder,
+    leaf: Leaf,
+    values: Values,
+    patterns: Groups,
+    own: ReplicaGrouping,
+    apart: bool,
+    placement: Placement,
+) -> Any:
+    """One leaf on all ranks.
+
+    Args:
+        builder: the program.
+        leaf: the tensor, as the first rank has it.
+        values: what ranks have.
+        patterns: the groups that the user declares.
+        own: ranks that hold equal values: by the placements of a DTensor, else by the values themselves; of the
+            optimiser's state by those of its parameter, too.
+        apart: True if values differ for which there is no placement.
+        placement: how ranks hold parts of a tensor of one device.
+    """
+    kind = dtype_of(leaf.local.dtype)
+    declared = patterns.of(leaf.path, leaf.owner)
+    if leaf.role != "state":
+        shared = own if leaf.role == "number" else builder.each()
+        grouping = declared or shared
+        rows = values.of_groups(grouping)
+        return builder.data(
+            leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
+        )
+    grouping = declared or own
+    if leaf.held is not None:
+        values = values.filled(grouping, leaf.held)
+    if not values.equal_in(grouping):
+        raise ReplicaError(
+            f"trace_step: initial values of {shown(leaf.path)} differ inside its groups, got {grouping}, expected "
+            "equal values on the replicas of a group"
+        )
+    undeclared = apart and declared is None
+    return builder.state(
+        leaf.path,
+        values.of_groups(grouping),
+        grouping,
+        dtype=kind,
+        undeclared=undeclared,
+        sharded=leaf.is_sharded,
+        placement=placement,
+        held=leaf.held,
+    )
