@@ -80,17 +80,17 @@ def step_of(sizes: Sizes) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     cuts = {
         **dict.fromkeys(("gain1", "gain2"), P()),
         **dict.fromkeys("qkv", columns),
-        **{"out": rows, "up": columns, "down": rows},
+        "out": rows,
+        "up": columns,
+        "down": rows,
     }
     wide = (sizes.hidden, sizes.heads, head)
     shapes = {
         **dict.fromkeys(("gain1", "gain2"), (sizes.hidden,)),
         **dict.fromkeys("qkv", wide),
-        **{
-            "out": (*wide[1:], sizes.hidden),
-            "up": (sizes.hidden, sizes.wide),
-            "down": (sizes.wide, sizes.hidden),
-        },
+        "out": (*wide[1:], sizes.hidden),
+        "up": (sizes.hidden, sizes.wide),
+        "down": (sizes.wide, sizes.hidden),
     }
 
     def of(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
