@@ -286,7 +286,9 @@ class ExactRun:
             if (id_ := op.inputs[i]) is not None
         }
         if op.schema["control"] == "conditional":
-            if unknown := first_unknown(*(rows[0][r] for r in active)):
+            condition = rows[0]
+            assert condition is not None
+            if unknown := first_unknown(*(condition[r] for r in active)):
                 results = self._undecided(op, unknown, modified, active)
             else:
                 results = self._branches(op, rows, modified, active)
