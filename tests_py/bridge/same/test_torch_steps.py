@@ -294,3 +294,16 @@ def test_groups_of_ranks_without_names_of_axes() -> None:
     assert same is not None
     assert same.place is not None
     assert "the size of a part" in same.place.source
+
+
+def test_the_change_of_a_clipped_step() -> None:
+    """Sums for means pass through a norm, and each rank returns its own part of the loss."""
+
+    def summed(model: Any) -> None:
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    same = beside(Case(training(summed), optimizer=adamw))
+    assert "a mean for the sum over {0,1} at test_torch_steps.py" in str(same.repair)
+    assert same.place.source == "dist.all_reduce(p.grad)"

@@ -269,10 +269,17 @@ def agrees(pair: Pair, one: ExactRun, draw: int, inputs: Mapping[str, Value]) ->
         inputs: global values before the step.
     """
     many = ran(pair.many, given_of_many(pair, inputs), draw)
-    found = [_Found(each) for each in pair.compared]
-    for each in found:
-        each.add(0, value_of(many, each.both.many), value_of(one, each.both.one)[0])
-    return all(each.verdicts == ["same"] for each in found)
+    return all(_agrees(each, value_of(many, each.many), value_of(one, each.one)[0]) for each in pair.compared)
+
+
+def _agrees(both: Both, rows: list[Value], whole: Value) -> bool:
+    ways = [rows, [_mean(rows)] * len(rows)] if both.may_be_mean else [rows]
+    for each in ways:
+        found = _Found(both)
+        found.add(0, each, whole)
+        if found.verdicts == ["same"]:
+            return True
+    return False
 
 
 class Sides:

@@ -109,6 +109,7 @@ class _Changes:
             (first, (self._reductions, self._numbers, self._factors)),
             (scaled, (self._reductions, self._numbers)),
             (self._suspects.ops, (self._reductions, self._numbers)),
+            (self._suspects.ops, (self._numbers_of_derivatives,)),
             (scaled, (self._factors,)),
         )
         for ops, kinds in makers:
@@ -172,6 +173,13 @@ class _Changes:
 
     def _numbers(self, suspect: Suspect) -> Iterator[_Tried]:
         """The numbers of one device for those at a line."""
+        return (each for each in self._all_numbers(suspect) if not {*each.changes} <= self._derivatives)
+
+    def _numbers_of_derivatives(self, suspect: Suspect) -> Iterator[_Tried]:
+        """Numbers that the framework put in, as of the derivative of a mean: a line does not show them."""
+        return (each for each in self._all_numbers(suspect) if {*each.changes} <= self._derivatives)
+
+    def _all_numbers(self, suspect: Suspect) -> Iterator[_Tried]:
         location, theirs = self._line(suspect.op), self._one.ir._core
         for called, ops in self._sites.scopes(suspect.op):
             changes: dict[int, Change] = {}
