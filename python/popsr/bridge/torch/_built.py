@@ -15,10 +15,7 @@ from popsr.bridge.torch._alone import Cuts, start_of, whole_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._ranks.job import (
-    grouping_of_held,
-    grouping_of_values,
-)
+from popsr.bridge.torch._ranks.job import grouping_of_held, grouping_of_values
 from popsr.bridge.torch._ranks.merge import Merged
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from popsr.bridge.torch._ranks.same import meta_key
 from popsr.bridge.torch._ranks.stages import Stages, communicating, stages_of
@@ -30,18 +31,20 @@ def united(
         leaves: the tensors of each.
         where: the call, for messages.
     """
-    held = [tuple(map(_leaf_key, own)) for own in leaves]
+    of_ranks = [{_leaf_key(leaf): leaf for leaf in own} for own in leaves]
     stages = stages_of(
-        recorded, [(key, tuple(each.results)) for key, each in zip(held, recorded, strict=True)], where
+        recorded,
+        [(tuple(own), tuple(each.results)) for own, each in zip(of_ranks, recorded, strict=True)],
+        where,
     )
-    keys = _in_order(leaves)
-    rows = [
-        [_of_rank(key, own, _holders(key, held), leaves) for key in keys]
-        for own in (dict(zip(key, each, strict=True)) for key, each in zip(held, leaves, strict=True))
-    ]
+    keys = sorted(dict.fromkeys(key for own in of_ranks for key in own), key=lambda key: key.role)
+    named = collections.Counter(key.path for key in keys)
+    first = [_first(key, of_ranks, is_unique=named[key.path] == 1) for key in keys]
+    rows = [[_of_rank(own.get(key), leaf) for key, leaf in zip(keys, first, strict=True)] for own in of_ranks]
     kinds = [_result_kinds(each) for each in recorded]
     results = list(dict.fromkeys(key for own in kinds for key in own))
-    nodes = [_nodes(each, own) for each, own in zip(recorded, held, strict=True)]
+    names = _names(results, kinds)
+    nodes = [_nodes(each, [*own]) for each, own in zip(recorded, of_ranks, strict=True)]
     made: dict[tuple[int, int], Any] = {}
     found = []
     for rank, each in enumerate(recorded):
@@ -52,36 +55,43 @@ def united(
             made[own] = copied.united(nodes, rank, keys, results)
         module, points = made[own]
         stages.points[rank] = points
-        names = _names(results, kinds)
         found.append(dataclasses.replace(each, functional=module, results=names))
     return found, rows, stages
 
 
-def _leaf_key(leaf: Leaf) -> Hashable:
-    return (_ROLES.index(leaf.role), leaf.path, str(leaf.local.dtype), tuple(leaf.local.shape))
+class _Key(NamedTuple):
+    """Equal for one tensor on several ranks.
+
+    Attributes:
+        role: its place in the order of inputs: states first, then data, then numbers.
+        path: its name.
+        dtype: its element type.
+        shape: its shape.
+    """
+
+    role: int
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
-def _in_order(leaves: Sequence[Sequence[Leaf]]) -> list[Any]:
-    """Keys of the tensors of all ranks: states first, then data, then numbers."""
-    keys: dict[Any, None] = dict.fromkeys(_leaf_key(leaf) for own in leaves for leaf in own)
-    return sorted(keys, key=lambda key: key[0])
+def _leaf_key(leaf: Leaf) -> _Key:
+    return _Key(_ROLES.index(leaf.role), leaf.path, str(leaf.local.dtype), tuple(leaf.local.shape))
 
 
-def _holders(key: Hashable, held: Sequence[Sequence[Hashable]]) -> tuple[int, ...]:
-    return tuple(rank for rank, own in enumerate(held) if key in own)
+def _first(key: _Key, of_ranks: Sequence[Mapping[_Key, Leaf]], *, is_unique: bool) -> Leaf:
+    """A tensor as the first rank has it that holds it, with the ranks that do, by which it is named if it must be."""
+    holders = tuple(rank for rank, own in enumerate(of_ranks) if key in own)
+    return dataclasses.replace(
+        of_ranks[holders[0]][key],
+        path=key.path if is_unique else f"{key.path} ({_ranks(holders)})",
+        held=None if len(holders) == len(of_ranks) else holders,
+    )
 
 
-def _of_rank(
-    key: Any, own: Mapping[Any, Leaf], holders: tuple[int, ...], leaves: Sequence[Sequence[Leaf]]
-) -> Leaf:
-    """A tensor as a rank has it; as the first that holds it where the rank does not."""
-    world = len(leaves)
-    leaf = own.get(key) or next(leaf for leaf in leaves[holders[0]] if _leaf_key(leaf) == key)
-    path = leaf.path
-    if any(other.path == path and _leaf_key(other) != key for each in leaves for other in each):
-        path = f"{path} ({_ranks(holders)})"
-    held = None if len(holders) == world else holders
-    return dataclasses.replace(leaf, path=path, held=held)
+def _of_rank(own: Leaf | None, first: Leaf) -> Leaf:
+    """A tensor as a rank has it; as the first where the rank does not hold it."""
+    return first if own is None else dataclasses.replace(own, path=first.path, held=first.held)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -115,7 +125,7 @@ def _names(results: Sequence[Any], kinds: Sequence[Sequence[Any]]) -> list[str]:
     ]
 
 
-def _nodes(recorded: Recorded, held: Sequence[Hashable]) -> tuple[dict[Any, Any], dict[Hashable, Any]]:
+def _nodes(recorded: Recorded, held: Sequence[_Key]) -> tuple[dict[_Key, Any], dict[Hashable, Any]]:
     """Inputs of a rank's graph by key, and the nodes that it returns by key of the result."""
     inputs = [node for node in recorded.functional.graph.nodes if node.op == "placeholder"]
     kinds = _result_kinds(recorded)
@@ -137,9 +147,9 @@ class _Copied:
 
     def united(
         self,
-        nodes: Sequence[tuple[dict[Any, Any], dict[Hashable, Any]]],
+        nodes: Sequence[tuple[dict[_Key, Any], dict[Hashable, Any]]],
         rank: int,
-        keys: Sequence[Any],
+        keys: Sequence[_Key],
         results: Sequence[Hashable],
     ) -> tuple[Any, list[Any]]:
         """The graph of a rank with the inputs and results of all ranks, and its nodes that communicate.
@@ -161,9 +171,9 @@ class _Copied:
             if is_sent(made) or is_received(made):
                 made.args = (*made.args[:-1], 0)  # messages are numbered by rank
             of_stage(made, self._label)
-        states = [key for key in keys if key[0] == 0]
+        states = [key for key in keys if key.role == 0]
         returned = _returned(self._module)
-        given = dict(zip([key for key in own_inputs if key[0] == 0], returned, strict=False))
+        given = dict(zip([key for key in own_inputs if key.role == 0], returned, strict=False))
         outputs = [self._mapped(given[key]) if key in given else inputs[key] for key in states]
         for kind in results:
             if kind in own_results:
@@ -175,7 +185,7 @@ class _Copied:
         module = torch.fx.GraphModule(self._module, self._graph)
         return module, communicating(module.graph.nodes)
 
-    def _input(self, key: Hashable, own: Mapping[Hashable, Any], nodes: Sequence[Any]) -> Any:
+    def _input(self, key: _Key, own: Mapping[_Key, Any], nodes: Sequence[Any]) -> Any:
         like = own.get(key)
         if like is not None:
             made = self._values[like] = self._graph.node_copy(like, self._values.__getitem__)
