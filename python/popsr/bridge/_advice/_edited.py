@@ -224,7 +224,7 @@ class _Copy:
             data = self.core.tensor_data(t)
             assert data is not None
             values = data.view(dtype.as_numpy()).reshape(info.shape)
-            self.tensors[t] = core.add_constant(graph, info.name, info.dtype, info.shape, values)
+            self.tensors[t] = self._constant(values, t, info.graph)
         elif info.kind == "input":
             self.tensors[t] = core.add_input(
                 graph, info.name, info.dtype, info.shape, info.meta_shape, info.by_ref
@@ -272,7 +272,7 @@ class _Copy:
                 new.id if change.factor == 1.0 else self._times(new.id, change.factor, op, graph)
             )
             for each in self._insertions.get(old, ()):
-                self._insert(each, self._graphs[graph])
+                self._insert(each, graph)
 
     def _constant(self, array: Array, like: int, graph: int) -> int:
         """A constant of the element type of a tensor of the program."""
@@ -286,36 +286,25 @@ class _Copy:
     def _times(self, tensor: int, factor: float, op: int, graph: int) -> int:
         """The result of an op, multiplied by a number."""
         constant = self._constant(np.asarray(factor), self.core.op_outputs(op)[0], graph)
-        made = self.new._core.emit(
-            self._graphs[graph],
-            "mul",
-            [tensor, constant],
-            {},
-            [],
-            self._place(self.core.location_of(op)),
-            ORDERED,
-            True,
-            0,
-            False,
-        )
-        return made.outputs[0].id
+        return self._emit(graph, "mul", [tensor, constant], {}, self.core.location_of(op))
 
     def _insert(self, each: Insertion, graph: int) -> None:
         attributes = {"op": each.kind, "group": each.group}
-        made = self.new._core.emit(
-            graph,
-            "replicated_all_reduce",
-            [self.tensors[each.tensor]],
-            attributes,
-            [],
-            self._place(each.location),
-            ORDERED,
-            True,
-            0,
-            False,
+        made = self._emit(
+            graph, "replicated_all_reduce", [self.tensors[each.tensor]], attributes, each.location
         )
         for user in each.users:
-            self._instead[user, each.tensor] = made.outputs[0].id
+            self._instead[user, each.tensor] = made
+
+    def _emit(
+        self, graph: int, kind: str, inputs: list[int | None], attributes: dict[str, Any], location: str
+    ) -> int:
+        """The result of an op that the program lacks."""
+        place = self._place(location)
+        made = self.new._core.emit(
+            self._graphs[graph], kind, inputs, attributes, [], place, ORDERED, True, 0, False
+        )
+        return int(made.outputs[0].id)
 
     def _stream(self, number: int) -> Stream:
         """The copy of a stream."""
