@@ -170,7 +170,6 @@ class Result:
         grouping: which replicas are declared to return equal values; None when nothing is declared.
         sharded: True for a part of an array that is cut over replicas.
         whole: the array that the replicas have parts of, where the importer knows it.
-        held: replicas that hold the state; None if all do.
     """
 
     path: str

@@ -118,7 +118,7 @@ def _settings(named: _Named, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _reference(named: _Named, name: str) -> Any:
-    return _named(name).value if "::" in name or ":" in name else _member(named.module, name)
+    return _named(name).value if ":" in name else _member(named.module, name)
 
 
 def _args(named: _Named, name: str | None) -> Sequence[Any] | None:

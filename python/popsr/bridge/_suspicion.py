@@ -14,13 +14,13 @@ from popsr.bridge._multiples import Program, Reduction
 from popsr.op import Op
 from popsr.ops._kinds import LINEAR, REDUCTIONS
 
-__all__ = ["SUSPICIOUS", "Redundancy"]
+__all__ = ["SUSPICIOUS", "WORDS", "Redundancy"]
 
 SUSPICIOUS = ("L6", "L7", "L10", "L11")
 """Codes of lints with which replicas may stay equal and still compute the wrong thing."""
 
-_WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
-_WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
+WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
+WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
 _WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
 _MOVED = LINEAR | REDUCTIONS | {"replicated_all_gather"}
@@ -82,7 +82,7 @@ class Redundancy:
         if op is None or lint.code != "L6" or op.kind not in REDUCTIONS or not self._states:
             return lint
         grouping = op.attributes["group"] or self._step.ir.replica_grouping()
-        what = "mean" if self._is_mean(op.id) else _WORDS[op.attributes["op"]]
+        what = "mean" if self._is_mean(op.id) else WORDS[op.attributes["op"]]
         copies = f"{lint.cost} replicas of a group" if lint.unit == "times" else "replicas of a group"
         text = f"{what} over {short_partition(grouping.partition)} of values that {copies} hold equal already"
         if what not in _WORDS_OF_SUMS:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr.bridge._arguments import Array, Part
+from popsr.bridge._same._parts import positions_of
 
 __all__ = ["places_by_value"]
 
@@ -51,7 +52,7 @@ def _blocks(rows: Sequence[Array], whole: Array) -> list[Part] | None:
             places = [each[0] for each in found]
             if order == tuple(range(whole.ndim)):
                 return list(places)
-            positions = np.arange(whole.size).reshape(whole.shape).transpose(order)
+            positions = positions_of(whole.shape, ()).transpose(order)
             return [positions[block] for block in places]
     return None
 
@@ -70,7 +71,7 @@ def _lines(rows: Sequence[Array], whole: Array) -> list[Part] | None:
         indices = [_indices(np.moveaxis(row, dim, 0), known) for row in rows]
         if any(each is None for each in indices):
             continue
-        positions = np.moveaxis(np.arange(whole.size).reshape(whole.shape), dim, 0)
+        positions = np.moveaxis(positions_of(whole.shape, ()), dim, 0)
         places: list[Part] = []
         for each in indices:
             assert each is not None

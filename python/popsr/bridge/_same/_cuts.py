@@ -13,7 +13,7 @@ from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._parts import part_of, positions_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 
-__all__ = ["Cuts", "holds_all"]
+__all__ = ["Cuts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +129,15 @@ class Cuts:
 
 def _fitting(many: Argument, one: Argument, places: Sequence[Part]) -> Whole | None:
     """An array with these places, if they hold the initial values and all of them; integers and floats of data move."""
-    whole, rows = one.example, rows_of(many)
+    whole, rows = one.example, _rows_of(many)
     if many.role == "state" and whole is not None and rows is not None:
         for replica, row in enumerate(rows):
             if part_of(whole, places[replica]).tobytes() != row.tobytes():
                 return None
-    return Whole(one.shape, lambda r: places[r]) if holds_all(one.shape, places) else None
+    return Whole(one.shape, lambda r: places[r]) if _holds_all(one.shape, places) else None
 
 
-def holds_all(shape: tuple[int, ...], places: Sequence[Part]) -> bool:
+def _holds_all(shape: tuple[int, ...], places: Sequence[Part]) -> bool:
     """True if every element of an array is in some place."""
     seen = np.zeros(int(np.prod(shape, dtype=np.int64)), bool)
     for each in {id(place): place for place in places}.values():
@@ -146,31 +146,19 @@ def holds_all(shape: tuple[int, ...], places: Sequence[Part]) -> bool:
     return bool(seen.all())
 
 
-def rows_of(many: Argument) -> list[Array] | None:
+def _rows_of(many: Argument) -> list[Array] | None:
     """The array that each replica was read with; None of a shape alone."""
     if many.example is None:
         return None
     groups = many.example.reshape(-1, *many.shape)
-    return [groups[label] for label in _numbers(many)]
-
-
-def _numbers(many: Argument) -> list[int]:
-    """Number of the group of each replica."""
-    found = [0] * many.grouping.num_replicas
-    for number, members in enumerate(many.grouping.groups):
-        for member in members:
-            found[member] = number
-    return found
+    return [groups[number] for number in many.grouping.assignment]
 
 
 def _by_value(many: Argument, one: Argument) -> list[Part] | None:
-    rows = rows_of(many)
-    if rows is None or one.example is None:
+    if many.example is None or one.example is None:
         return None
-    numbers = _numbers(many)
-    firsts = [rows[numbers.index(number)] for number in range(many.grouping.num_groups)]
-    found = places_by_value(firsts, one.example)
-    return None if found is None else [found[number] for number in numbers]
+    found = places_by_value([*many.example.reshape(-1, *many.shape)], one.example)
+    return None if found is None else [found[number] for number in many.grouping.assignment]
 
 
 def _in_order(many: Argument, one: Argument) -> list[Part] | None:
@@ -178,7 +166,7 @@ def _in_order(many: Argument, one: Argument) -> list[Part] | None:
     dim = _shorter(many, one)
     if many.role != "data" or dim is None or one.shape[dim] != many.grouping.num_groups * many.shape[dim]:
         return None
-    return [_along(one.shape, dim, _block(number, many.shape[dim])) for number in _numbers(many)]
+    return [_along(one.shape, dim, _block(number, many.shape[dim])) for number in many.grouping.assignment]
 
 
 def _declared(many: Argument, one: Argument) -> Whole:
@@ -189,7 +177,7 @@ def _declared(many: Argument, one: Argument) -> Whole:
     else:
         assert many.placement.cut is not None
         places = [_moved(many, one, many.placement.cut, r, where) for r in range(many.grouping.num_replicas)]
-    if not holds_all(one.shape, places):
+    if not _holds_all(one.shape, places):
         raise AttributeValueError(
             f"{where} leave something out, got parts {list(many.shape)} of {list(one.shape)} on "
             f"{many.grouping.num_replicas} replicas, expected all elements on some replica"
@@ -208,7 +196,7 @@ def _along_declared(many: Argument, one: Argument, dim: int, where: str) -> list
             f"{where} do not fit, got dimension {dim} for parts {list(many.shape)} of {list(one.shape)} in {groups} "
             "groups of replicas, expected a dimension with one part for each group (groups=), or a function"
         )
-    return [_along(one.shape, dim, _block(number, many.shape[dim])) for number in _numbers(many)]
+    return [_along(one.shape, dim, _block(number, many.shape[dim])) for number in many.grouping.assignment]
 
 
 def _moved(
@@ -242,7 +230,7 @@ def _along(shape: tuple[int, ...], dim: int, indices: Sequence[int]) -> Part:
     first = indices[0] if len(indices) else 0
     if first >= 0 and tuple(indices) == tuple(range(first, first + len(indices))):
         return (*[slice(None)] * dim, slice(first, first + len(indices)))
-    positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    positions = positions_of(shape, ())
     picked = np.take(positions, np.maximum(indices, 0), dim)
     kept = np.asarray(indices).reshape([-1 if d == dim else 1 for d in range(len(shape))]) >= 0
     return np.where(kept, picked, -1)

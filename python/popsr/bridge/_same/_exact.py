@@ -117,8 +117,7 @@ class Exactly:
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
             for each in self._means.values():
-                rows = value_of(many, each.both.many)
-                each.add(step, [_mean(rows)] * len(rows), value_of(one, each.both.one)[0])
+                each.add(step, _means(value_of(many, each.both.many)), value_of(one, each.both.one)[0])
             if self.witness is None and any(each.differs for each in self._outcomes):
                 self.witness = draw, inputs
             carried = {
@@ -244,10 +243,10 @@ class _Found:
         return SameValue(self.both.path, role, "same", self.form, (), draws)
 
 
-def _mean(rows: list[Value]) -> Value:
-    """The mean over replicas."""
+def _means(rows: list[Value]) -> list[Value]:
+    """The mean over replicas, on each."""
     total = functools.reduce(lambda a, b: a + b, rows)
-    return total / total.constant(float(len(rows)))
+    return [total / total.constant(float(len(rows)))] * len(rows)
 
 
 def _apart(mine: Value, its: Value) -> tuple[int, bool]:
@@ -273,13 +272,13 @@ def agrees(pair: Pair, one: ExactRun, draw: int, inputs: Mapping[str, Value]) ->
 
 
 def _agrees(both: Both, rows: list[Value], whole: Value) -> bool:
-    ways = [rows, [_mean(rows)] * len(rows)] if both.may_be_mean else [rows]
-    for each in ways:
-        found = _Found(both)
-        found.add(0, each, whole)
-        if found.verdicts == ["same"]:
-            return True
-    return False
+    return _is_same(both, rows, whole) or (both.may_be_mean and _is_same(both, _means(rows), whole))
+
+
+def _is_same(both: Both, rows: list[Value], whole: Value) -> bool:
+    found = _Found(both)
+    found.add(0, rows, whole)
+    return found.verdicts == ["same"]
 
 
 class Sides:

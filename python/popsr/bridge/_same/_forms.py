@@ -147,6 +147,10 @@ class Grid:
             places[place] = replica
         return cls(tuple(sizes), shape, places, draw)
 
+    def summed(self, form: Form) -> tuple[str, ...]:
+        """Names of the axes over which a value is a sum of what replicas have."""
+        return tuple(name for name, kind in zip(self.names, form.axes, strict=True) if kind == "sum")
+
     def form(self, rows: Sequence[Any], known: Known, origin: object) -> Form | None:
         """The form in which replicas have a value of one device; None if they have another value.
 

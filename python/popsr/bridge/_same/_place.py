@@ -234,8 +234,7 @@ class _Search:
         for tensor, value in zip(self._run.core.op_inputs(at.op), at.operands, strict=True):
             form = None if value is None else self._form_of(value)
             if tensor is not None and form is not None and "sum" in form.axes:
-                axes = (n for n, kind in zip(self._grid.names, form.axes, strict=True) if kind == "sum")
-                yield Partial(at.op, tensor, tuple(axes), form.scale)
+                yield Partial(at.op, tensor, self._grid.summed(form), form.scale)
 
     def _form_of(self, value: int) -> Form | None:
         return self._form(value) if self._is_float(value) else None
@@ -255,8 +254,7 @@ class _Search:
 
     def _before(self, op: int) -> Found | None:
         """The place of an op, or of an operand whose form it does not take."""
-        floats = [each for each in self._operands(op) if self._is_float(each)]
-        forms = {tensor: form for tensor in floats if (form := self._form(tensor)) is not None}
+        forms = {each: form for each in self._operands(op) if (form := self._form_of(each)) is not None}
         summed = [tensor for tensor, form in forms.items() if "sum" in form.axes]
         if summed:
             return self._of_sum(summed[0], self._line(op))
@@ -273,7 +271,7 @@ class _Search:
     def _of_sum(self, tensor: int, used: str) -> Found | None:
         form = self._form(tensor)
         assert form is not None
-        names = ", ".join(n for n, kind in zip(self._grid.names, form.axes, strict=True) if kind == "sum")
+        names = ", ".join(self._grid.summed(form))
         before = f", before {short_place(used)}" if used else ""
         multiple = "" if form.scale == 1 else f"{form.scale} times "
         op = self._first_of(tensor, lambda each: "sum" in each.axes)

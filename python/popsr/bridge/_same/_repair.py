@@ -19,6 +19,7 @@ from popsr.bridge._same._forms import axes_of
 from popsr.bridge._same._pair import UnknownError, pair_of
 from popsr.bridge._same._place import Partial, Suspect, Suspects, callers_of, place_of
 from popsr.bridge._same._values import Place, Repair, SameValue
+from popsr.bridge._suspicion import WORDS
 from popsr.errors import Error
 from popsr.ops._kinds import REDUCTIONS
 from popsr.replicas import ReplicaGrouping
@@ -27,7 +28,8 @@ __all__ = ["cause_of"]
 
 _MOST_TRIED, _MOST_OPS = 48, 20_000
 """Changes that are tried, fewer of large programs: and ops that are run in all."""
-_WORDS = {"add": "sum", "mean": "mean"}
+_OTHER = {"add": "mean", "mean": "add"}
+"""Reductions that are tried in the place of others."""
 
 
 class _Tried(NamedTuple):
@@ -96,7 +98,7 @@ class _Changes:
     def __init__(self, many: Step, one: Step, suspects: Suspects) -> None:
         """Without any change made."""
         self._many, self._one, self._suspects = many, one, suspects
-        self._core = many.ir._core
+        self._core, self._axes = many.ir._core, axes_of(many)
         self._derivatives = {*Derivatives(many.derivatives)}
         self._sites, self._their_sites = _Sites(many), _Sites(one)
 
@@ -130,16 +132,17 @@ class _Changes:
         """Another kind of reduction, none, or over other axes."""
         kind = self._core.op_kind(suspect.op)
         own = self._core.op_attributes(suspect.op) if kind in REDUCTIONS else {"op": None}
-        word = _WORDS.get(str(own["op"]))
-        if word is None:
+        reduction = str(own["op"])
+        other = _OTHER.get(reduction)
+        if other is None:
             return
+        word = WORDS[reduction]
         group = own["group"] or self._many.ir.replica_grouping()
         over = self._over(group)
-        other = "mean" if own["op"] == "add" else "add"
         changes = {} if kind != "replicated_all_reduce" else {f"no {word} over {over}": Change(left_out=True)}
-        changes[f"a {_WORDS[other]} for the {word} over {over}"] = Change({"op": other})
+        changes[f"a {WORDS[other]} for the {word} over {over}"] = Change({"op": other})
         if kind == "replicated_all_reduce":
-            for each in _groupings(axes_of(self._many)):
+            for each in _groupings(self._axes):
                 if each.partition != group.partition:
                     text = f"the {word} over {self._over(each)} instead of {over}"
                     changes[text] = Change({"group": each})
@@ -232,7 +235,7 @@ class _Changes:
             used = short_place(location) + (f", called at {short_place(callers[0])}" if callers else "")
             where = f"used at {used}" if made == location else f"made at {short_place(made)}, before {used}"
             for kind, group in self._sums(axes, scale):
-                what = f"the {_WORDS[kind]} over {self._over(group)} of what is {where}"
+                what = f"the {WORDS[kind]} over {self._over(group)} of what is {where}"
                 insertions = (
                     Insertion(each.tensor, frozenset([each.op]), kind, group, location) for each in parts
                 )
@@ -244,11 +247,10 @@ class _Changes:
         """Reductions of parts of a multiple of a sum: over all axes, then over some."""
         for count in range(len(axes), 0, -1):
             for some in itertools.combinations(axes, count):
-                group = _grouping(axes_of(self._many), some)
-                if group is not None:
-                    means = scale == group.group_size
-                    yield "mean" if means else "add", group
-                    yield "add" if means else "mean", group
+                group = _grouping(self._axes, some)
+                means = scale == group.group_size
+                yield "mean" if means else "add", group
+                yield "add" if means else "mean", group
 
 
 class _Sites:
@@ -321,15 +323,11 @@ def _groupings(axes: ReplicaAxes) -> Iterator[ReplicaGrouping]:
     names = [name for name, size in axes.sizes.items() if size > 1]
     for count in range(1, min(len(names), 3) + 1):
         for some in itertools.combinations(names, count):
-            group = _grouping(axes, some)
-            assert group is not None
-            yield group
+            yield _grouping(axes, some)
 
 
-def _grouping(axes: ReplicaAxes, names: Sequence[str]) -> ReplicaGrouping | None:
+def _grouping(axes: ReplicaAxes, names: Sequence[str]) -> ReplicaGrouping:
     """Groups of replicas that differ along some axes alone."""
-    if not {*names} <= {*axes.sizes}:
-        return None
     others = [column for name, column in zip(axes.sizes, axes.coordinates, strict=True) if name not in names]
     replicas = len(axes.coordinates[0])
     keys = [tuple(column[replica] for column in others) for replica in range(replicas)]
