@@ -27,6 +27,7 @@ __all__ = [
     "Truth",
     "at_right_line",
     "check_table",
+    "ids",
     "matching",
     "part_of",
     "wrong_lines",
@@ -196,8 +197,25 @@ class Said:
     in_step: bool
     seconds: float
 
+    @classmethod
+    def of(cls, proof: Any, name_of: Callable[[str], str], names: Iterable[str], seconds: float) -> Said:
+        """The verdict of a proof about all states and results, which have these names in the table."""
+        same = proof.same
+        found = {name_of(each.path): each for each in same.values}
+        assert {*found} == {*names}
+        differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
+        unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
+        assert same.ok == (not differing and not unknown)
+        place, repair = (str(each or "") for each in (same.place, same.repair))
+        return cls(differing, unknown, place, repair, not proof.drifting, seconds)
+
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
     """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
     place, _, _ = place.partition(", called at")
     return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))
+
+
+def ids(pairs: Iterable[tuple[Right, Bug]]) -> list[str]:
+    """Names of tests, each of a bug in a step."""
+    return [f"{right.name}: {bug.name}" for right, bug in pairs]

@@ -22,12 +22,4 @@ def said(program: Program, exact: bool) -> Said:
     start = time.process_time()
     proof = popsr.prove(program.step, *program.args, like="one device", exact=exact, **program.options)
     seconds = time.process_time() - start
-    same = proof.same
-    assert same is not None
-    found = {name_of(each.path): each for each in same.values}
-    assert {*found} == {*names_of(program)}
-    differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
-    unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
-    assert same.ok == (not differing and not unknown)
-    place, repair = (str(each or "") for each in (same.place, same.repair))
-    return Said(differing, unknown, place, repair, not proof.drifting, seconds)
+    return Said.of(proof, name_of, names_of(program), seconds)

@@ -51,12 +51,4 @@ def said(program: TorchProgram, exact: bool) -> Said:
         exact=exact,
     )
     seconds = time.process_time() - start
-    same = proof.same
-    assert same is not None
-    found = {"loss" if each.path == "result" else each.path: each for each in same.values}
-    assert {*found} == {*names_of(program)}
-    differing = frozenset(name for name, each in found.items() if each.verdict == "differs")
-    unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
-    assert same.ok == (not differing and not unknown)
-    place, repair = (str(each or "") for each in (same.place, same.repair))
-    return Said(differing, unknown, place, repair, not proof.drifting, seconds)
+    return Said.of(proof, lambda path: "loss" if path == "result" else path, names_of(program), seconds)

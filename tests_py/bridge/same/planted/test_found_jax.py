@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 
 pytest.importorskip("jax")
 
-from tests_py.bridge.same.planted.cases import Bug, Program, Right, matching
+from tests_py.bridge.same.planted.cases import Bug, Program, Right, ids, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
 from tests_py.bridge.same.planted.said_jax import said
@@ -23,10 +22,6 @@ def verdicts(program: Program, exact: bool) -> tuple[set[str], dict[str, str]]:
     """Names of what differs, and of what is unknown with the reason."""
     verdict = said(program, exact)
     return {*verdict.differing}, verdict.unknown
-
-
-def ids(pairs: Any) -> list[str]:
-    return [f"{right.name}: {bug.name}" for right, bug in pairs]
 
 
 @pytest.mark.parametrize("exact", EXACT)

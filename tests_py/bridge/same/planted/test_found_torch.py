@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
 pytest.importorskip("torch")
 
-from tests_py.bridge.same.planted.cases import Bug, Kind, Right, matching
+from tests_py.bridge.same.planted.cases import Bug, Kind, Right, ids, matching
 from tests_py.bridge.same.planted.said_torch import said
 from tests_py.bridge.same.planted.torch_layers import TorchProgram
 from tests_py.bridge.same.planted.torch_table import BUGS, STEPS
@@ -24,10 +24,6 @@ def verdicts(program: TorchProgram, exact: bool) -> tuple[set[str], dict[str, st
     """Names of what differs, and of what is unknown with the reason."""
     verdict = said(program, exact)
     return {*verdict.differing}, verdict.unknown
-
-
-def ids(pairs: Any) -> list[str]:
-    return [f"{right.name}: {bug.name}" for right, bug in pairs]
 
 
 @pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("jax")
 
 import popsr
-from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, check_table, matching
+from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, check_table, ids, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, BY_NAME, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.truth_jax import names_of, truth
 
@@ -27,10 +25,6 @@ def check_bug(right: Right, bug: Bug) -> None:
     found = truth(program, steps=1)
     assert found.in_step
     assert found.wrong() == found.wrong(beyond=WRONG) == matching(bug.wrong, names_of(program)), found
-
-
-def ids(pairs: Any) -> list[str]:
-    return [f"{right.name}: {bug.name}" for right, bug in pairs]
 
 
 def test_the_table() -> None:

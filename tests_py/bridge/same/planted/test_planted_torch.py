@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
 
-from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, check_table, matching
+from tests_py.bridge.same.planted.cases import WRONG, Bug, Right, check_table, ids, matching
 from tests_py.bridge.same.planted.torch_table import BUGS, STEPS
 from tests_py.bridge.same.planted.truth_torch import names_of, truth
-
-
-def ids(pairs: Any) -> list[str]:
-    return [f"{right.name}: {bug.name}" for right, bug in pairs]
 
 
 def test_the_table() -> None:

@@ -87,7 +87,7 @@ class _Step:
         return h
 
     def divisor(self) -> Any:
-        """By what the sum of the losses of all replicas is larger than the loss of one device."""
+        """The factor between the sum of the losses of all replicas and the loss of one device."""
         copies = size(self.end.copies) if self.plan.way != "layers" else 1
         return copies * (size(self.cut) * self.rounds if self.mean else 1)
 
