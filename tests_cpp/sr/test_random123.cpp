@@ -5,7 +5,6 @@
 #include <Random123/ars.h>
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -33,7 +32,7 @@ NoiseKey random123(std::uint64_t counter_lo, std::uint64_t counter_hi, NoiseKey 
 
 TEST_CASE("sr: ars7 equals Random123 on random keys and counters") {
   const std::vector<std::string> levels = available_levels();
-  if (std::find(levels.begin(), levels.end(), "v3") == levels.end()) return;  // its rounds need the CPU's AES
+  if (levels.back() == "v2") return;  // its rounds need the CPU's AES
   std::mt19937_64 random(40);
   for (int i = 0; i < 20000; ++i) {
     const NoiseKey key = {random(), random()};

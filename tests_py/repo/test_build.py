@@ -71,6 +71,15 @@ def test_tests_named_by_sessions_exist() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_files_named_by_the_build_exist() -> None:
+    """Options of a file that has moved would be without effect, and without a word."""
+    text = (ROOT / "CMakeLists.txt").read_text()
+    named = set(re.findall(r"\b((?:cpp|tests_cpp)/[\w/]+\.cpp)", text))
+    assert len(named) >= 4
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert not re.search(r"REGEX \"[^\"]*\.cpp", text)
+
+
 def test_sessions_are_described_to_contributors() -> None:
     defined = set(re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
     text = (ROOT / "CONTRIBUTING.md").read_text()
