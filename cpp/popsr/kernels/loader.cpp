@@ -76,9 +76,19 @@ std::vector<std::string> detect_levels() { return {"generic"}; }
 
 #endif
 
+/// Levels that this CPU can run and that the build has: sanitizers are built with one.
+std::vector<std::string> runnable_levels() {
+  std::vector<std::string> levels = detect_levels();
+  constexpr std::string_view built = "," POPSR_LEVELS ",";
+  std::erase_if(levels, [&](const std::string& level) {
+    return built.find("," + level + ",") == std::string_view::npos;
+  });
+  return levels;
+}
+
 const std::vector<std::string>& levels() {
-  static const std::vector<std::string> detected = detect_levels();
-  return detected;
+  static const std::vector<std::string> runnable = runnable_levels();
+  return runnable;
 }
 
 /// Directory of the shared object or executable that contains this function.
@@ -117,7 +127,8 @@ const std::string& checked_level(std::string_view setting, std::string_view name
 
 const KernelTable& default_table() {
   if (levels().empty())
-    raise<AttributeValueError>("kernels: the CPU is too old, got no SSE4.2, expected x86-64-v2");
+    raise<AttributeValueError>("kernels: the CPU is too old, got none of the levels x86-64-{{{}}}, expected one",
+                               POPSR_LEVELS);
   const char* forced = std::getenv("POPSR_ISA");
   if (forced == nullptr || *forced == '\0') return kernel_table(levels().back());
   return kernel_table(checked_level("POPSR_ISA", forced));
