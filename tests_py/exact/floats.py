@@ -115,7 +115,11 @@ def float_numbers() -> Iterator[None]:
         mock.patch.object(numbers, "_ZERO", 0.0),
         np.errstate(all="ignore"),
     ):
-        yield
+        numbers.constant.cache_clear()
+        try:
+            yield
+        finally:
+            numbers.constant.cache_clear()
 
 
 def values_of(number: Any) -> Array:

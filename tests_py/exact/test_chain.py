@@ -32,7 +32,7 @@ def test_chain_of_primes() -> None:
     assert all(map(is_prime, PRIMES))
     assert all((q - 1) % p == 0 for p, q in itertools.pairwise(PRIMES))
     assert PRIMES[0] > 1 << 36
-    assert PRIMES[-1] < 1 << 62
+    assert PRIMES[-1] < 1 << 60
     assert PRIMES[-1] % 8 == 7, "-1 is not a square, so that signs are odd; 2 is one"
 
 
@@ -71,13 +71,35 @@ def test_exp_leads_to_the_next_field(field: int) -> None:
     assert CHAIN.exp(field, row(a))[0].tolist() == [pow(root, u, q) for u in a]
 
 
-@pytest.mark.parametrize("field", [0, TOP])
-def test_products_of_matrices_and_scattered_sums(field: int) -> None:
+# Batch, rows, sums and columns: whole tiles and parts, single rows and columns, sums that are longer than words hold.
+SHAPES = [
+    (2, 3, 40, 5),
+    (1, 9, 8, 9),
+    (1, 4, 300, 8),
+    (3, 7, 129, 17),
+    (1, 1, 33, 1),
+    (1, 40, 9, 1),
+    (2, 2, 9, 30),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("field", [0, 6, TOP])
+@pytest.mark.parametrize("largest", [False, True])
+def test_products_of_matrices(field: int, shape: tuple[int, ...], largest: bool) -> None:
     rng, p = random.Random(field), PRIMES[field]
-    a, b = residues(field, 2 * 3 * 40, rng), residues(field, 2 * 40 * 5, rng)
-    found = CHAIN.matmul(field, row(a, 2, 3, 40), row(b, 2, 40, 5))[0]
-    left, right = np.array(a, object).reshape(2, 3, 40), np.array(b, object).reshape(2, 40, 5)
-    assert found.tolist() == [(left[i] @ right[i] % p).tolist() for i in range(2)]
+    count, m, k, n = shape
+    a, b = residues(field, count * m * k, rng), residues(field, count * k * n, rng)
+    if largest:
+        a, b = [p - 1] * len(a), [p - 1] * len(b)
+    found = CHAIN.matmul(field, row(a, count, m, k), row(b, count, k, n))[0]
+    left, right = np.array(a, object).reshape(count, m, k), np.array(b, object).reshape(count, k, n)
+    assert found.tolist() == [(left[i] @ right[i] % p).tolist() for i in range(count)]
+
+
+@pytest.mark.parametrize("field", [0, TOP])
+def test_scattered_sums(field: int) -> None:
+    rng, p = random.Random(field), PRIMES[field]
     places = np.array([0, 3, 0, -1, 4, 3])
     to, values = residues(field, 8, rng), residues(field, 12, rng)
     expected = np.array(to, object).reshape(4, 2)

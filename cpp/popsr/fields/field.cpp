@@ -5,9 +5,10 @@
 
 namespace popsr::fields {
 
-Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), square_(0) {
+Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), power_of_two_(0), square_(0) {
   for (int i = 0; i < 5; ++i) inverse_ *= 2 - prime_ * inverse_;  // Doubles the bits that are right.
   const Wide once = (static_cast<Wide>(1) << 64) % prime_;
+  power_of_two_ = static_cast<Residue>(once);
   square_ = static_cast<Residue>(once * once % prime_);
   if (root == 0) return;
   powers_.resize(kWindows);

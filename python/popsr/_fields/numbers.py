@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +16,7 @@ from numpy.typing import NDArray
 from popsr._fields._chain import CHAIN, PRIMES, TOP
 from popsr._fields._lift import huge_of, lifted
 
-__all__ = ["Array", "Numbers", "same", "select"]
+__all__ = ["Array", "Numbers", "constant", "counted_exps", "same", "select"]
 
 Array = NDArray[Any]
 Residues = NDArray[np.uint64]
@@ -33,11 +37,9 @@ class Numbers:
         low: index of the first field.
         huge: multiples of a formal infinite number that are added to the residues, infinities, or NaN for what is
             undefined; None where all are 0.
-        exps_beyond: exps so far that were random functions for want of a field, of all numbers together.
     """
 
     __slots__ = ("_keys", "huge", "low", "residues")
-    exps_beyond: ClassVar[int] = 0
 
     def __init__(self, residues: Residues, huge: Array | None = None) -> None:
         """Numbers of these residues, the last row being of the top field."""
@@ -78,11 +80,11 @@ class Numbers:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def constant(self, value: float) -> Numbers:
         """A number of these fields."""
-        return Numbers.of(np.asarray(value, np.float64), self.low)
+        return constant(float(value), self.low)
 
     # Moves
 
@@ -148,15 +150,17 @@ class Numbers:
 
     def __add__(self, other: Numbers) -> Numbers:
         """Sum."""
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.add(low, a, b), _huge_sum(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.add(low, a, b)
+        return Numbers(made, _huge_sum(self, other, made.shape[1:]))
 
     def __sub__(self, other: Numbers) -> Numbers:
         """Difference."""
         if other.huge is not None:
             return self + (-other)
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.sub(low, a, b), _huge_sum(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.sub(low, a, b)
+        return Numbers(made, _huge_sum(self, other, made.shape[1:]))
 
     def __neg__(self) -> Numbers:
         """Negative."""
@@ -164,8 +168,9 @@ class Numbers:
 
     def __mul__(self, other: Numbers) -> Numbers:
         """Product."""
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.mul(low, a, b), _huge_product(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.mul(low, a, b)
+        return Numbers(made, _huge_product(self, other, made.shape[1:]))
 
     def __truediv__(self, other: Numbers) -> Numbers:
         """Quotient."""
@@ -233,7 +238,8 @@ class Numbers:
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
         else:
-            Numbers.exps_beyond += 1
+            for counter in _EXPS.get():
+                counter.append(self.size)
             residues = CHAIN.random(self.low, _key("exp"), 0, self.residues)
         if self.huge is None:
             return Numbers(residues)
@@ -314,13 +320,20 @@ def same(a: Numbers | Array, b: Numbers | Array) -> Array:
     if not isinstance(a, Numbers) or not isinstance(b, Numbers):
         mixed = isinstance(a, Numbers) or isinstance(b, Numbers)
         return np.asarray(False) if mixed else np.asarray(a == b)
-    _, left, right = _aligned(a, b)
+    low, shape = max(a.low, b.low), np.broadcast_shapes(a.shape, b.shape)
+    left, right = (_broadcast(each.residues[low - each.low :], shape) for each in (a, b))
     equal: Array = (left == right).all(0)
     if a.huge is None and b.huge is None:
         return equal
     infinite, other = _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape)
     found: Array = (infinite == other) & (equal | np.isinf(infinite))
     return found
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def constant(value: float, low: int) -> Numbers:
+    """A number without axes, that a float is meant to be."""
+    return Numbers.of(np.asarray(value, np.float64), low)
 
 
 def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
@@ -332,6 +345,20 @@ def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
     if a.huge is not None or b.huge is not None:
         huge = np.where(condition, _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape))
     return Numbers(np.where(condition, *rows), huge)
+
+
+_EXPS: ContextVar[tuple[list[int], ...]] = ContextVar("exps", default=())
+
+
+@contextmanager
+def counted_exps() -> Iterator[list[int]]:
+    """Inside, sizes of arrays whose exp is a random function for want of a field go to the list that is given."""
+    found: list[int] = []
+    before = _EXPS.set((*_EXPS.get(), found))
+    try:
+        yield found
+    finally:
+        _EXPS.reset(before)
 
 
 def _generator(*key: object) -> np.random.Generator:
@@ -358,11 +385,12 @@ def _broadcast(residues: Residues, shape: tuple[int, ...]) -> Residues:
     return np.broadcast_to(wide, (len(residues), *shape))
 
 
-def _aligned(a: Numbers, b: Numbers) -> tuple[int, Residues, Residues]:
-    """First common field, and residues of one shape from there on."""
+def _common(a: Numbers, b: Numbers) -> tuple[int, Residues, Residues]:
+    """First common field, and residues from there on."""
+    if a.low == b.low:
+        return a.low, a.residues, b.residues
     low = max(a.low, b.low)
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    return low, _broadcast(a.residues[low - a.low :], shape), _broadcast(b.residues[low - b.low :], shape)
+    return low, a.residues[low - a.low :], b.residues[low - b.low :]
 
 
 def _of_shape(huge: Array | None, shape: tuple[int, ...]) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, same
+from popsr._fields import Array, Numbers, constant, same
 from popsr._records import TensorInfo
 
 __all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
@@ -79,7 +79,7 @@ class Exact:
 
     def number(self, value: float) -> Numbers:
         """A number without axes."""
-        return Numbers.of(np.asarray(value, np.float64), self.low)
+        return constant(float(value), self.low)
 
     def full(self, value: float) -> Numbers:
         """The number in the shape of the first result."""
