@@ -75,6 +75,13 @@ class OpRecord:
         )
 
     @property
+    def makes_new(self) -> bool:
+        """True of an op whose results are new values in memory of their own."""
+        schema = self.schema
+        is_plain = not schema["view"] and schema["control"] == "none"
+        return is_plain and all(each is None for each in self.written)
+
+    @property
     def given_attributes(self) -> dict[str, Any]:
         """Attributes as an op is emitted with."""
         return {name: value for name, value in self.attributes.items() if value is not None}

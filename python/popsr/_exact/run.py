@@ -20,7 +20,7 @@ from popsr.ops._exact import COLLECTIVES, WITHOUT, Exact, Value
 
 __all__ = ["ExactRun", "run_exact"]
 
-Observe = Callable[[Op, list[list[Value | None]]], object]
+Observe = Callable[[Op, list[list[Value | None]]], list[list[Value | None]] | None]
 Rows = list[Any]
 """A value for each replica; None where a replica does not run the place."""
 
@@ -43,7 +43,8 @@ def run_exact(
             floats, an array for others. Variables that are not given have their initial values.
         draw: number of the draw, of which the order of numbers depends; draws of values are the caller's.
         observe: is called after each op with it and the values of its results for each replica, None where a replica
-            did not run it. Values are immutable, and one object where replicas share a value.
+            did not run it. Values are immutable, and one object where replicas share a value. Values that it returns
+            take their place, but of views, of what is written into memory, and of ops that run graphs.
         partly: what an op without exact meaning makes, and what depends on it, is ``Unknown``; else it is an error.
     Returns:
         The values of variables and of what was stored.
@@ -158,9 +159,11 @@ class ExactRun:
         else:
             self._compute(op, frame, active)
         if self._observe is not None:
-            self._observe(
-                Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
-            )
+            rows = [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
+            others = self._observe(Op(self._ir, op.id), rows)
+            if others is not None and op.makes_new:
+                for id_, own in zip(op.outputs, others, strict=True):
+                    frame.new(id_, own)
 
     def _load(self, op: OpRecord, frame: Frame) -> None:
         id_ = op.outputs[0]
