@@ -80,7 +80,7 @@ class Field {
   Residue inverse_;                               ///< Inverse of prime_ modulo 2 ** 64.
   Residue power_of_two_;                          ///< 2 ** 64 modulo prime_.
   Residue square_;                                ///< 2 ** 128 modulo prime_.
-  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent.
+  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent, prepared.
 };
 
 /// Returns the place of a residue in the order that comparisons follow: fractions of small numbers by size,

@@ -169,14 +169,15 @@ void Multiplier::by_vectors(const Field& field, const Residue* a, const Residue*
   const std::size_t row_stride = turned_ ? 1 : n, column_stride = turned_ ? m : 1;
   for (std::size_t j = 0; j < n; j += kColumns) {
     for (std::size_t i = 0; i < m; i += kRows) {
-      Wide totals[kRows][kColumns] = {};
+      Wide totals[kRows][kColumns];
       for (std::size_t l = 0; l < k; l += kLargest) {
         Sums sums[kRows];
         tile(rows_.data() + 2 * (i * k + l * kRows), columns_.data() + 2 * (j * k + l * kColumns),
              std::min(kLargest, k - l), sums);
         for (std::size_t r = 0; r < kRows; ++r) {
           for (std::size_t c = 0; c < kColumns; ++c) {
-            totals[r][c] = field.folded(totals[r][c] + field.folded(sums[r].total(c)));
+            const Wide sum = field.folded(sums[r].total(c));
+            totals[r][c] = l == 0 ? sum : field.folded(totals[r][c] + sum);
           }
         }
       }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,18 @@ def run_exact(
     return run
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Inside, Python looks for no garbage in cycles: a run makes none, and a framework has millions of objects."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class ExactRun:
     """A program that ran in exact arithmetic.
 
@@ -103,7 +117,7 @@ class ExactRun:
     def _start(self) -> None:
         for id_ in self._ir._core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
-        with counted_exps() as beyond:
+        with counted_exps() as beyond, _without_collections():
             self._run(0, self._main, tuple(range(self._replicas)))
         self.beyond = bool(beyond)
 

@@ -291,6 +291,19 @@ class Numbers:
         ranks[order] = np.cumsum(new)
         return ranks.reshape(self.shape)
 
+    def extreme(self, draw: int, sign: int) -> Array:
+        """Places of the greatest numbers along the last axis, or of the least for a sign of -1: the first of equal ones."""
+        best = np.ones(self.shape, bool)
+        for key in self.keys(draw):
+            if key.dtype.kind == "f" and not key.any():
+                continue
+            first, last = (-np.inf, np.inf) if key.dtype.kind == "f" else (0, np.iinfo(key.dtype).max)
+            if sign > 0:
+                best &= key == np.where(best, key, first).max(-1, keepdims=True)
+            else:
+                best &= key == np.where(best, key, last).min(-1, keepdims=True)
+        return best.argmax(-1)
+
     def is_undefined(self) -> Array:
         """True where a number is undefined."""
         return np.zeros(self.shape, bool) if self.huge is None else np.isnan(self.huge)
