@@ -292,7 +292,7 @@ class Numbers:
         return ranks.reshape(self.shape)
 
     def extreme(self, draw: int, sign: int) -> Array:
-        """Places of the greatest numbers along the last axis, or of the least for a sign of -1: the first of equal ones."""
+        """Places of the greatest numbers along the last axis, of the least for a sign of -1: first of equal ones."""
         best = np.ones(self.shape, bool)
         for key in self.keys(draw):
             if key.dtype.kind == "f" and not key.any():
@@ -302,7 +302,8 @@ class Numbers:
                 best &= key == np.where(best, key, first).max(-1, keepdims=True)
             else:
                 best &= key == np.where(best, key, last).min(-1, keepdims=True)
-        return best.argmax(-1)
+        places: Array = best.argmax(-1)
+        return places
 
     def is_undefined(self) -> Array:
         """True where a number is undefined."""

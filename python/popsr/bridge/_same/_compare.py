@@ -82,13 +82,14 @@ def _confirmed(
 ) -> list[SameValue]:
     """Values, of which those that differ while exps are random functions differ if float64 says so, too.
 
-    Else they are the same if they are so with fresh values, or unknown.
+    They are the same if they are so with fresh values and in float64: fresh values are not related to others as in
+    training, where a comparison may take another side. Else they are unknown.
     """
-    differing = {each.path for each in beside if each.verdict == "differs"}
+    floats = {each.path: each.verdict for each in beside}
     found = []
     for each in compared:
-        if each.verdict == "differs" and each.path not in differing:
-            is_same = each.path in afresh
+        if each.verdict == "differs" and floats[each.path] != "differs":
+            is_same = each.path in afresh and floats[each.path] == "same"
             verdict: Verdict = "same" if is_same else "unknown"
             each = replace(each, verdict=verdict, reason="" if is_same else UNSURE, replicas=(), steps=0)
         found.append(each)
