@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from popsr._fields._chain import CHAIN, PRIMES, TOP
+from popsr._fields._exps import note_exp
 from popsr._fields._lift import huge_of, lifted
+from popsr._fields._random import generator_of, key_of
 
-__all__ = ["Array", "Numbers", "constant", "counted_exps", "same", "select"]
+__all__ = ["Array", "Numbers", "constant", "same", "select"]
 
 Array = NDArray[Any]
 Residues = NDArray[np.uint64]
@@ -62,7 +61,7 @@ class Numbers:
     def draw(cls, shape: Sequence[int], key: str, draw: int, low: int = 0) -> Numbers:
         """Random numbers: of each key and draw others, whatever the shape."""
         rows = [
-            _generator(key, draw, field).integers(0, PRIMES[field], tuple(shape), np.uint64)
+            generator_of(key, draw, field).integers(0, PRIMES[field], tuple(shape), np.uint64)
             for field in range(low, TOP + 1)
         ]
         return cls(np.stack(rows))
@@ -238,9 +237,8 @@ class Numbers:
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
         else:
-            for counter in _EXPS.get():
-                counter.append(self.size)
-            residues = CHAIN.random(self.low, _key("exp"), 0, self.residues)
+            note_exp(self.size)
+            residues = CHAIN.random(self.low, key_of("exp"), 0, self.residues)
         if self.huge is None:
             return Numbers(residues)
         huge = np.where(self.huge > 0, np.inf, np.where(np.isnan(self.huge), np.nan, 0.0))
@@ -256,7 +254,7 @@ class Numbers:
             parity: "even", "odd" or "none".
             limits: its values at -inf and inf.
         """
-        residues = CHAIN.random(self.low, _key(name), _PARITIES[parity], self.residues)
+        residues = CHAIN.random(self.low, key_of(name), _PARITIES[parity], self.residues)
         if self.huge is None:
             return Numbers(residues)
         below, above = (self.constant(limit) for limit in limits)
@@ -269,7 +267,7 @@ class Numbers:
         """Infinite part, size and residue, in which order numbers are sorted."""
         if self._keys is None or self._keys[0] != draw:
             top = self.residues[-1]
-            sizes = CHAIN.order_keys(TOP, _key(f"order {draw}"), top)
+            sizes = CHAIN.order_keys(TOP, key_of(f"order {draw}"), top)
             self._keys = draw, (_of_shape(self.huge, self.shape), sizes, top)
         return self._keys[1]
 
@@ -359,38 +357,6 @@ def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
     if a.huge is not None or b.huge is not None:
         huge = np.where(condition, _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape))
     return Numbers(np.where(condition, *rows), huge)
-
-
-_EXPS: ContextVar[tuple[list[int], ...]] = ContextVar("exps", default=())
-
-
-@contextmanager
-def counted_exps() -> Iterator[list[int]]:
-    """Inside, sizes of arrays whose exp is a random function for want of a field go to the list that is given."""
-    found: list[int] = []
-    before = _EXPS.set((*_EXPS.get(), found))
-    try:
-        yield found
-    finally:
-        _EXPS.reset(before)
-
-
-def _generator(*key: object) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=_digest(*key)))
-
-
-def _digest(*key: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=16).digest(), "big")
-
-
-def _key(name: str) -> int:
-    found = _KEYS.get(name)
-    if found is None:
-        found = _KEYS[name] = _digest(name) >> 64
-    return found
-
-
-_KEYS: dict[str, int] = {}
 
 
 def _broadcast(residues: Residues, shape: tuple[int, ...]) -> Residues:

@@ -9,7 +9,9 @@ import pytest
 
 import popsr
 from popsr._fields import Numbers, same
+from popsr.bridge._same._compare import _confirmed
 from popsr.bridge._same._fresh import _Fresh, blocks_of
+from popsr.bridge._same._values import SameValue
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -90,6 +92,30 @@ def test_a_wrong_layer_is_never_the_same(layers: int, wrong: int) -> None:
     found = proof_of(layers, 2, wrong).same
     assert found.verdict == "differs", found
     assert all(each.verdict == "differs" for each in found.values)
+
+
+VERDICTS = [
+    # Exactly, with fresh values, in float64, and in all.
+    ("same", False, "differs", "same"),
+    ("unknown", True, "same", "unknown"),
+    ("differs", True, "same", "same"),
+    ("differs", True, "unknown", "unknown"),
+    ("differs", True, "differs", "differs"),
+    ("differs", False, "same", "unknown"),
+    ("differs", False, "differs", "differs"),
+]
+
+
+@pytest.mark.parametrize(("exactly", "is_same_afresh", "in_float64", "expected"), VERDICTS)
+def test_float64_is_asked_beside_fresh_values(
+    exactly: Any, is_same_afresh: bool, in_float64: Any, expected: str
+) -> None:
+    def value(verdict: Any) -> SameValue:
+        return SameValue("w", "state", verdict, "why")
+
+    (found,) = _confirmed([value(exactly)], {"w"} if is_same_afresh else set(), [value(in_float64)])
+    assert found.verdict == expected
+    assert found.ok is (expected == "same")
 
 
 def test_blocks_of_an_array() -> None:
