@@ -135,7 +135,8 @@ void Chain::matmul(std::size_t first, std::size_t rows, const ProductShape& shap
   const auto [batch, m, k, n] = shape;
   Multiplier multiply(shape);
   for (std::size_t each = 0; each < rows * batch; ++each) {
-    multiply(fields_[first + each / batch], &a[each * m * k], &b[each * k * n], &out[each * m * n]);
+    const Residue *const left = a.data() + each * m * k, *const right = b.data() + each * k * n;
+    multiply(fields_[first + each / batch], left, right, out.data() + each * m * n);
   }
 }
 
