@@ -40,8 +40,10 @@ TEST_CASE("products of matrices are exact by words and by vectors") {
             }
           }
         }
-        Multiplier(shape, Multiplier::Way::kWords)(field, a.data(), b.data(), words.data());
-        Multiplier{shape}(field, a.data(), b.data(), best.data());
+        const auto row = static_cast<std::ptrdiff_t>(k), step = static_cast<std::ptrdiff_t>(n);
+        const Lines rows{a.data(), row, 1}, columns{b.data(), 1, step};
+        Multiplier(shape, Multiplier::Way::kWords)(field, rows, columns, words.data());
+        Multiplier{shape}(field, rows, columns, best.data());
         CHECK(words == expected);
         CHECK(best == expected);
       }

@@ -97,6 +97,33 @@ def test_products_of_matrices(field: int, shape: tuple[int, ...], largest: bool)
     assert found.tolist() == [(left[i] @ right[i] % p).tolist() for i in range(count)]
 
 
+def test_operands_in_any_layout() -> None:
+    """Transposed, repeated and cut arrays, and those with fewer axes, are as their copies."""
+    rng = random.Random(2)
+    whole = np.array(residues(0, 2 * 12 * 12, rng) + residues(0, 2 * 12 * 12, rng), np.uint64).reshape(
+        2, 2, 12, 12
+    )
+    layouts = (
+        whole,
+        whole.transpose(0, 1, 3, 2),
+        whole.transpose(0, 2, 1, 3)[:, ::6],
+        np.broadcast_to(whole[:, :1, :1], whole.shape),
+        whole[:, ::-1, :, ::-1],
+    )
+    for a, b in itertools.product(layouts, layouts):
+        left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        if a.shape[-1] == b.shape[-2]:
+            assert (CHAIN.matmul(0, a, b) == CHAIN.matmul(0, left, right)).all()
+        for name in ("add", "sub", "mul") if a.shape == b.shape else ():
+            assert (getattr(CHAIN, name)(0, a, b) == getattr(CHAIN, name)(0, left, right)).all()
+    for narrow in (whole[:, 0, 0], whole[:, 0, :, :1], whole[:, 0, 0, 0], whole[:, :1]):
+        wide = np.broadcast_to(narrow.reshape(2, *[1] * (4 - narrow.ndim), *narrow.shape[1:]), whole.shape)
+        for name in ("add", "sub", "mul"):
+            function = getattr(CHAIN, name)
+            assert (function(0, whole, narrow) == function(0, whole, np.ascontiguousarray(wide))).all()
+            assert (function(0, narrow, whole) == function(0, np.ascontiguousarray(wide), whole)).all()
+
+
 @pytest.mark.parametrize("field", [0, TOP])
 def test_scattered_sums(field: int) -> None:
     rng, p = random.Random(field), PRIMES[field]

@@ -121,16 +121,22 @@ Array sum(const Chain& chain, std::size_t first, const Array& a) {
   return filled(shape, [&](Written out) { chain.sum(first, rows, length, values(a), out); });
 }
 
+fields::Matrices matrices(const Strided& a) {
+  const auto step = [&](py::ssize_t axis) { return a.strides(axis) / a.itemsize(); };
+  return {a.data(), step(0), step(1), step(2), step(3)};
+}
+
 /// [rows, batch, m, k] x [rows, batch, k, n].
-Array matmul(const Chain& chain, std::size_t first, const Array& a, const Array& b) {
-  const std::size_t rows = rows_of(chain, first, a);
+Array matmul(const Chain& chain, std::size_t first, const Strided& a, const Strided& b) {
   POPSR_CHECK(a.ndim() == 4 && b.ndim() == 4 && a.shape(0) == b.shape(0) && a.shape(1) == b.shape(1) &&
               a.shape(3) == b.shape(2));
   const auto extent = [](py::ssize_t n) { return static_cast<std::size_t>(n); };
+  POPSR_CHECK(first + extent(a.shape(0)) <= chain.size());
   const fields::ProductShape shape{extent(a.shape(1)), extent(a.shape(2)), extent(a.shape(3)),
                                    extent(b.shape(3))};
-  return filled({a.shape(0), a.shape(1), a.shape(2), b.shape(3)},
-                [&](Written out) { chain.matmul(first, rows, shape, values(a), values(b), out); });
+  return filled({a.shape(0), a.shape(1), a.shape(2), b.shape(3)}, [&](Written out) {
+    chain.matmul(first, extent(a.shape(0)), shape, matrices(a), matrices(b), out);
+  });
 }
 
 /// [rows, number of places, width] added to a copy of [rows, targets, width].

@@ -130,13 +130,18 @@ void Chain::sum(std::size_t first, std::size_t rows, std::size_t length, Residue
   });
 }
 
-void Chain::matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
-                   Written out) const {
-  const auto [batch, m, k, n] = shape;
+void Chain::matmul(std::size_t first, std::size_t rows, const ProductShape& shape, const Matrices& a,
+                   const Matrices& b, Written out) const {
   Multiplier multiply(shape);
-  for (std::size_t each = 0; each < rows * batch; ++each) {
-    const Residue *const left = a.data() + each * m * k, *const right = b.data() + each * k * n;
-    multiply(fields_[first + each / batch], left, right, out.data() + each * m * n);
+  Residue* to = out.data();
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t i = 0; i < shape.batch; ++i, to += shape.m * shape.n) {
+      const auto matrix = [&](const Matrices& each) {
+        return each.at + static_cast<std::ptrdiff_t>(row) * each.field +
+               static_cast<std::ptrdiff_t>(i) * each.matrix;
+      };
+      multiply(fields_[first + row], {matrix(a), a.row, a.column}, {matrix(b), b.column, b.row}, to);
+    }
   }
 }
 

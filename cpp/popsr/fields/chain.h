@@ -24,6 +24,13 @@ struct Walk {
   std::vector<std::ptrdiff_t> a, b;
 };
 
+/// Matrices of each field: distances of elements from field to field, matrix to matrix, row to row, and along
+/// a row.
+struct Matrices {
+  const Residue* at;
+  std::ptrdiff_t field, matrix, row, column;
+};
+
 class Chain {
  public:
   /// `roots`: for each field an element whose order is the prime before; the first is 0.
@@ -48,8 +55,8 @@ class Chain {
               Written out) const;
   /// Sums of `length` elements that follow each other.
   void sum(std::size_t first, std::size_t rows, std::size_t length, Residues a, Written out) const;
-  void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
-              Written out) const;
+  void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, const Matrices& a,
+              const Matrices& b, Written out) const;
   /// Adds rows of `a`, each `width` residues in each field, at their places; places outside are skipped.
   void scatter_add(std::size_t first, std::size_t rows, std::size_t width,
                    std::span<const std::int64_t> places, Residues a, Written out) const;

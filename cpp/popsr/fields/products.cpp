@@ -23,16 +23,16 @@ static_assert(2 * kTogether * (kLowHalf * kLowHalf >> 32) < Residue{1} << 32);
 /// Returns how many blocks of a size hold so many elements.
 std::size_t blocks(std::size_t elements, std::size_t size) { return (elements + size - 1) / size; }
 
-/// Packs lines of a matrix by blocks of `width` lines: for each place along k low halves, then high ones.
+/// Packs lines of k residues by blocks of `width` lines: for each place along k low halves, then high ones.
 /// Zeros fill up.
-void pack(const Residue* from, std::size_t lines, std::size_t line_stride, std::size_t k,
-          std::size_t k_stride, std::size_t width, std::vector<Residue>& to) {
+void pack(const Lines& lines, std::size_t count, std::size_t k, std::size_t width, std::vector<Residue>& to) {
   Residue* at = to.data();
-  for (std::size_t first = 0; first < lines; first += width) {
-    const std::size_t here = std::min(width, lines - first);
-    for (std::size_t l = 0; l < k; ++l, at += 2 * width) {
+  for (std::size_t first = 0; first < count; first += width) {
+    const std::size_t here = std::min(width, count - first);
+    const Residue* from = lines.at + static_cast<std::ptrdiff_t>(first) * lines.line;
+    for (std::size_t l = 0; l < k; ++l, at += 2 * width, from += lines.step) {
       for (std::size_t i = 0; i < here; ++i) {
-        const Residue value = from[(first + i) * line_stride + l * k_stride];
+        const Residue value = from[static_cast<std::ptrdiff_t>(i) * lines.line];
         at[i] = value & kLowHalf;
         at[width + i] = value >> kHalf;
       }
@@ -40,6 +40,12 @@ void pack(const Residue* from, std::size_t lines, std::size_t line_stride, std::
       std::fill(at + width + here, at + 2 * width, 0);
     }
   }
+}
+
+/// Copies a line to contiguous memory.
+void copy(const Lines& lines, std::size_t line, std::size_t k, Residue* to) {
+  const Residue* from = lines.at + static_cast<std::ptrdiff_t>(line) * lines.line;
+  for (std::size_t l = 0; l < k; ++l, from += lines.step) to[l] = *from;
 }
 
 /// Sums of products of low halves, of low with high ones, and of high ones: of low and high words of those.
@@ -126,6 +132,7 @@ Multiplier::Multiplier(const ProductShape& shape, Way way)
   vectors_ = vectors_ && rows * columns <= 2 * shape_.m * shape_.n;
   if (!vectors_) {
     shape_ = shape;
+    rows_.resize(shape.k);
     columns_.resize(shape.k * shape.n);
     return;
   }
@@ -133,18 +140,17 @@ Multiplier::Multiplier(const ProductShape& shape, Way way)
   columns_.resize(columns * 2 * shape_.k);
 }
 
-void Multiplier::operator()(const Field& field, const Residue* a, const Residue* b, Residue* out) {
+void Multiplier::operator()(const Field& field, const Lines& a, const Lines& b, Residue* out) {
   vectors_ ? by_vectors(field, a, b, out) : by_words(field, a, b, out);
 }
 
-void Multiplier::by_words(const Field& field, const Residue* a, const Residue* b, Residue* out) {
+void Multiplier::by_words(const Field& field, const Lines& a, const Lines& b, Residue* out) {
   const auto [batch, m, k, n] = shape_;
-  for (std::size_t l = 0; l < k; ++l) {
-    for (std::size_t j = 0; j < n; ++j) columns_[j * k + l] = b[l * n + j];
-  }
+  for (std::size_t j = 0; j < n; ++j) copy(b, j, k, columns_.data() + j * k);
   for (std::size_t i = 0; i < m; ++i) {
+    copy(a, i, k, rows_.data());
     for (std::size_t j = 0; j < n; ++j) {
-      const Residue *const row = a + i * k, *const column = columns_.data() + j * k;
+      const Residue *const row = rows_.data(), *const column = columns_.data() + j * k;
       Wide sum = 0;
       for (std::size_t l = 0; l < k;) {
         const std::size_t end = std::min(k, l + kLargest);
@@ -161,11 +167,10 @@ void Multiplier::by_words(const Field& field, const Residue* a, const Residue* b
   }
 }
 
-void Multiplier::by_vectors(const Field& field, const Residue* a, const Residue* b, Residue* out) {
+void Multiplier::by_vectors(const Field& field, const Lines& a, const Lines& b, Residue* out) {
   const auto [batch, m, k, n] = shape_;  // As they are packed: turned, rows are columns of b.
-  const Residue *const rows = turned_ ? b : a, *const columns = turned_ ? a : b;
-  pack(rows, m, turned_ ? 1 : k, k, turned_ ? m : 1, kRows, rows_);
-  pack(columns, n, turned_ ? k : 1, k, turned_ ? 1 : n, kColumns, columns_);
+  pack(turned_ ? b : a, m, k, kRows, rows_);
+  pack(turned_ ? a : b, n, k, kColumns, columns_);
   const std::size_t row_stride = turned_ ? 1 : n, column_stride = turned_ ? m : 1;
   for (std::size_t j = 0; j < n; j += kColumns) {
     for (std::size_t i = 0; i < m; i += kRows) {

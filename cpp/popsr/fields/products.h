@@ -14,6 +14,12 @@ struct ProductShape {
   std::size_t batch = 1, m = 1, k = 1, n = 1;
 };
 
+/// Lines of a matrix that are multiplied: distances of elements from line to line, and along a line.
+struct Lines {
+  const Residue* at;
+  std::ptrdiff_t line, step;
+};
+
 /// Multiplies matrices of one shape, [m, k] x [k, n], with room that is kept from one to the next.
 ///
 /// Vectors of eight sums of products of halves are used where the CPU has AVX-512, else 128-bit sums. Results
@@ -24,11 +30,12 @@ class Multiplier {
 
   explicit Multiplier(const ProductShape& shape, Way way = Way::kBest);
 
-  void operator()(const Field& field, const Residue* a, const Residue* b, Residue* out);
+  /// `a`: rows of the one matrix, `b`: columns of the other.
+  void operator()(const Field& field, const Lines& a, const Lines& b, Residue* out);
 
  private:
-  void by_words(const Field& field, const Residue* a, const Residue* b, Residue* out);
-  void by_vectors(const Field& field, const Residue* a, const Residue* b, Residue* out);
+  void by_words(const Field& field, const Lines& a, const Lines& b, Residue* out);
+  void by_vectors(const Field& field, const Lines& a, const Lines& b, Residue* out);
 
   ProductShape shape_;
   bool turned_;   ///< True if rows are columns and columns rows: the longer ones are put into vectors.
