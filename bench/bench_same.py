@@ -11,15 +11,19 @@ import pytest
 
 from bench.same_step import Sizes, step_of
 
+DRAWS = 3
+"""Random inputs, one more than the least that a comparison takes."""
 SIZES = [Sizes(layers=layers, sequence=sequence) for layers, sequence in ((2, 8), (12, 8), (12, 16))]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes.layers}-{sizes.sequence}")
-def test_same(sizes):
+def test_same(sizes, monkeypatch):
     pytest.importorskip("jax")
     import popsr
+    from popsr.bridge._same import _exact
 
     warnings.simplefilter("ignore")
+    monkeypatch.setattr(_exact, "_DRAWS", DRAWS)
     step, args, options = step_of(sizes)
     start = time.process_time()
     proof = popsr.prove(step, *args, **options, like="one device")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr._fields import numbers
+from popsr._fields._random import key_of
 
 Array = NDArray[Any]
 
@@ -51,7 +52,7 @@ class FloatChain:
     """The arithmetic of a chain of fields with one row of floats."""
 
     def __init__(self) -> None:
-        self._functions = {numbers._key(name): function for name, function in FUNCTIONS.items()}
+        self._functions = {key_of(name): function for name, function in FUNCTIONS.items()}
 
     def add(self, _: int, a: Array, b: Array) -> Array:
         return a + b
@@ -115,7 +116,11 @@ def float_numbers() -> Iterator[None]:
         mock.patch.object(numbers, "_ZERO", 0.0),
         np.errstate(all="ignore"),
     ):
-        yield
+        numbers.constant.cache_clear()
+        try:
+            yield
+        finally:
+            numbers.constant.cache_clear()
 
 
 def values_of(number: Any) -> Array:

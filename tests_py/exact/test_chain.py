@@ -32,7 +32,7 @@ def test_chain_of_primes() -> None:
     assert all(map(is_prime, PRIMES))
     assert all((q - 1) % p == 0 for p, q in itertools.pairwise(PRIMES))
     assert PRIMES[0] > 1 << 36
-    assert PRIMES[-1] < 1 << 62
+    assert PRIMES[-1] < 1 << 60
     assert PRIMES[-1] % 8 == 7, "-1 is not a square, so that signs are odd; 2 is one"
 
 
@@ -71,13 +71,62 @@ def test_exp_leads_to_the_next_field(field: int) -> None:
     assert CHAIN.exp(field, row(a))[0].tolist() == [pow(root, u, q) for u in a]
 
 
-@pytest.mark.parametrize("field", [0, TOP])
-def test_products_of_matrices_and_scattered_sums(field: int) -> None:
+# Batch, rows, sums and columns: whole tiles and parts, single rows and columns, sums that are longer than words hold.
+SHAPES = [
+    (2, 3, 40, 5),
+    (1, 9, 8, 9),
+    (1, 4, 300, 8),
+    (3, 7, 129, 17),
+    (1, 1, 33, 1),
+    (1, 40, 9, 1),
+    (2, 2, 9, 30),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("field", [0, 6, TOP])
+@pytest.mark.parametrize("largest", [False, True])
+def test_products_of_matrices(field: int, shape: tuple[int, ...], largest: bool) -> None:
     rng, p = random.Random(field), PRIMES[field]
-    a, b = residues(field, 2 * 3 * 40, rng), residues(field, 2 * 40 * 5, rng)
-    found = CHAIN.matmul(field, row(a, 2, 3, 40), row(b, 2, 40, 5))[0]
-    left, right = np.array(a, object).reshape(2, 3, 40), np.array(b, object).reshape(2, 40, 5)
-    assert found.tolist() == [(left[i] @ right[i] % p).tolist() for i in range(2)]
+    count, m, k, n = shape
+    a, b = residues(field, count * m * k, rng), residues(field, count * k * n, rng)
+    if largest:
+        a, b = [p - 1] * len(a), [p - 1] * len(b)
+    found = CHAIN.matmul(field, row(a, count, m, k), row(b, count, k, n))[0]
+    left, right = np.array(a, object).reshape(count, m, k), np.array(b, object).reshape(count, k, n)
+    assert found.tolist() == [(left[i] @ right[i] % p).tolist() for i in range(count)]
+
+
+def test_operands_in_any_layout() -> None:
+    """Transposed, repeated and cut arrays, and those with fewer axes, are as their copies."""
+    rng = random.Random(2)
+    whole = np.array(residues(0, 2 * 12 * 12, rng) + residues(0, 2 * 12 * 12, rng), np.uint64).reshape(
+        2, 2, 12, 12
+    )
+    layouts = (
+        whole,
+        whole.transpose(0, 1, 3, 2),
+        whole.transpose(0, 2, 1, 3)[:, ::6],
+        np.broadcast_to(whole[:, :1, :1], whole.shape),
+        whole[:, ::-1, :, ::-1],
+    )
+    for a, b in itertools.product(layouts, layouts):
+        left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        if a.shape[-1] == b.shape[-2]:
+            assert (CHAIN.matmul(0, a, b) == CHAIN.matmul(0, left, right)).all()
+        for name in ("add", "sub", "mul") if a.shape == b.shape else ():
+            assert (getattr(CHAIN, name)(0, a, b) == getattr(CHAIN, name)(0, left, right)).all()
+    for narrow in (whole[:, 0, 0], whole[:, 0, :, :1], whole[:, 0, 0, 0], whole[:, :1]):
+        wide = np.broadcast_to(narrow.reshape(2, *[1] * (4 - narrow.ndim), *narrow.shape[1:]), whole.shape)
+        for name in ("add", "sub", "mul"):
+            function = getattr(CHAIN, name)
+            assert (function(0, whole, narrow) == function(0, whole, np.ascontiguousarray(wide))).all()
+            assert (function(0, narrow, whole) == function(0, np.ascontiguousarray(wide), whole)).all()
+
+
+@pytest.mark.parametrize("field", [0, TOP])
+def test_scattered_sums(field: int) -> None:
+    rng, p = random.Random(field), PRIMES[field]
     places = np.array([0, 3, 0, -1, 4, 3])
     to, values = residues(field, 8, rng), residues(field, 12, rng)
     expected = np.array(to, object).reshape(4, 2)

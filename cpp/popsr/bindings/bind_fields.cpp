@@ -1,5 +1,5 @@
 // popsr._core.fields: arithmetic of residues in a chain of prime fields, on contiguous arrays whose first
-// axis is the fields. The Python package has broadcast the operands; here are the checks that memory needs.
+// axis is the fields. Operands of sums and products are broadcast. Here are the checks that memory needs.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -16,8 +16,10 @@ using namespace py::literals;
 using fields::Chain;
 using fields::Residue;
 using fields::Residues;
+using fields::Walk;
 using fields::Written;
 using Array = py::array_t<Residue, py::array::c_style | py::array::forcecast>;
+using Strided = py::array_t<Residue, py::array::forcecast>;
 using Integers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 Residues values(const Array& a) { return {a.data(), static_cast<std::size_t>(a.size())}; }
@@ -44,7 +46,7 @@ Array filled(const std::vector<py::ssize_t>& shape, const Fill& fill) {
 }
 
 using Unary = void (Chain::*)(std::size_t, std::size_t, Residues, Written) const;
-using Binary = void (Chain::*)(std::size_t, std::size_t, Residues, Residues, Written) const;
+using Binary = void (Chain::*)(std::size_t, const Walk&, const Residue*, const Residue*, Written) const;
 
 auto unary(Unary function) {
   return [function](const Chain& chain, std::size_t first, const Array& a) {
@@ -53,12 +55,40 @@ auto unary(Unary function) {
   };
 }
 
+/// Axes of a result, the first of which is the fields, along which operands are broadcast.
+Walk walk_of(const Strided& a, const Strided& b) {
+  const py::ssize_t axes = std::max(a.ndim(), b.ndim());
+  Walk walk{std::vector<std::size_t>(static_cast<std::size_t>(axes), 1), {}, {}};
+  const auto place = [axes](const Strided& each, py::ssize_t axis) {  // Negative: the operand lacks the axis.
+    return axis == 0 ? 0 : axis - axes + each.ndim() < 1 ? -1 : axis - axes + each.ndim();
+  };
+  for (py::ssize_t axis = 0; axis < axes; ++axis) {
+    auto& size = walk.shape[static_cast<std::size_t>(axis)];
+    for (const Strided* each : {&a, &b}) {
+      const py::ssize_t own = place(*each, axis);
+      if (own < 0 || each->shape(own) == 1) continue;
+      POPSR_CHECK(size == 1 || size == static_cast<std::size_t>(each->shape(own)));
+      size = static_cast<std::size_t>(each->shape(own));
+    }
+  }
+  for (py::ssize_t axis = 0; axis < axes; ++axis) {
+    const auto step = [&](const Strided& each) {
+      const py::ssize_t own = place(each, axis);
+      return own < 0 || each.shape(own) == 1 ? 0 : each.strides(own) / each.itemsize();
+    };
+    walk.a.push_back(step(a));
+    walk.b.push_back(step(b));
+  }
+  return walk;
+}
+
 auto binary(Binary function) {
-  return [function](const Chain& chain, std::size_t first, const Array& a, const Array& b) {
-    const std::size_t rows = rows_of(chain, first, a);
-    POPSR_CHECK(shape_of(a) == shape_of(b));
-    return filled(shape_of(a),
-                  [&](Written out) { (chain.*function)(first, rows, values(a), values(b), out); });
+  return [function](const Chain& chain, std::size_t first, const Strided& a, const Strided& b) {
+    POPSR_CHECK(a.ndim() > 0 && b.ndim() > 0 && a.shape(0) == b.shape(0));
+    POPSR_CHECK(first + static_cast<std::size_t>(a.shape(0)) <= chain.size());
+    const Walk walk = walk_of(a, b);
+    return filled({walk.shape.begin(), walk.shape.end()},
+                  [&](Written out) { (chain.*function)(first, walk, a.data(), b.data(), out); });
   };
 }
 
@@ -91,16 +121,22 @@ Array sum(const Chain& chain, std::size_t first, const Array& a) {
   return filled(shape, [&](Written out) { chain.sum(first, rows, length, values(a), out); });
 }
 
+fields::Matrices matrices(const Strided& a) {
+  const auto step = [&](py::ssize_t axis) { return a.strides(axis) / a.itemsize(); };
+  return {a.data(), step(0), step(1), step(2), step(3)};
+}
+
 /// [rows, batch, m, k] x [rows, batch, k, n].
-Array matmul(const Chain& chain, std::size_t first, const Array& a, const Array& b) {
-  const std::size_t rows = rows_of(chain, first, a);
+Array matmul(const Chain& chain, std::size_t first, const Strided& a, const Strided& b) {
   POPSR_CHECK(a.ndim() == 4 && b.ndim() == 4 && a.shape(0) == b.shape(0) && a.shape(1) == b.shape(1) &&
               a.shape(3) == b.shape(2));
   const auto extent = [](py::ssize_t n) { return static_cast<std::size_t>(n); };
+  POPSR_CHECK(first + extent(a.shape(0)) <= chain.size());
   const fields::ProductShape shape{extent(a.shape(1)), extent(a.shape(2)), extent(a.shape(3)),
                                    extent(b.shape(3))};
-  return filled({a.shape(0), a.shape(1), a.shape(2), b.shape(3)},
-                [&](Written out) { chain.matmul(first, rows, shape, values(a), values(b), out); });
+  return filled({a.shape(0), a.shape(1), a.shape(2), b.shape(3)}, [&](Written out) {
+    chain.matmul(first, extent(a.shape(0)), shape, matrices(a), matrices(b), out);
+  });
 }
 
 /// [rows, number of places, width] added to a copy of [rows, targets, width].

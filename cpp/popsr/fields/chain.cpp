@@ -1,6 +1,7 @@
 #include "popsr/fields/chain.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace popsr::fields {
 
@@ -15,22 +16,61 @@ void Chain::each(std::size_t first, std::size_t rows, std::size_t size, const Fu
   for (std::size_t row = 0; row < rows; ++row) function(fields_[first + row], row * width, (row + 1) * width);
 }
 
-void Chain::add(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const {
-  each(first, rows, out.size(), [&](const Field& field, std::size_t from, std::size_t to) {
-    for (std::size_t i = from; i < to; ++i) out[i] = field.add(a[i], b[i]);
-  });
+/// Calls function(field, elements, a, step of a, b, step of b, out) for each line along the last axis.
+template <class Function>
+void Chain::each_line(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out,
+                      const Function& function) const {
+  const std::size_t axes = walk.shape.size(), length = axes > 1 ? walk.shape.back() : 1;
+  const std::ptrdiff_t a_step = axes > 1 ? walk.a.back() : 0, b_step = axes > 1 ? walk.b.back() : 0;
+  std::vector<std::size_t> place(axes);
+  for (std::size_t at = 0; at < out.size(); at += length) {
+    function(fields_[first + place[0]], length, a, a_step, b, b_step, &out[at]);
+    for (std::size_t axis = axes > 1 ? axes - 1 : axes; axis-- > 0;) {
+      a += walk.a[axis], b += walk.b[axis];
+      if (++place[axis] < walk.shape[axis]) break;
+      a -= walk.a[axis] * static_cast<std::ptrdiff_t>(place[axis]);
+      b -= walk.b[axis] * static_cast<std::ptrdiff_t>(place[axis]);
+      place[axis] = 0;
+    }
+  }
 }
 
-void Chain::sub(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const {
-  each(first, rows, out.size(), [&](const Field& field, std::size_t from, std::size_t to) {
-    for (std::size_t i = from; i < to; ++i) out[i] = field.sub(a[i], b[i]);
-  });
+void Chain::add(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const {
+  each_line(first, walk, a, b, out,
+            [](const Field& field, std::size_t size, const Residue* x, std::ptrdiff_t x_step,
+               const Residue* y, std::ptrdiff_t y_step, Residue* to) {
+              if (x_step == 1 && y_step == 1) {
+                for (std::size_t i = 0; i < size; ++i) to[i] = field.add(x[i], y[i]);
+                return;
+              }
+              for (std::size_t i = 0; i < size; ++i, x += x_step, y += y_step) to[i] = field.add(*x, *y);
+            });
 }
 
-void Chain::mul(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const {
-  each(first, rows, out.size(), [&](const Field& field, std::size_t from, std::size_t to) {
-    for (std::size_t i = from; i < to; ++i) out[i] = field.mul(a[i], b[i]);
-  });
+void Chain::sub(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const {
+  each_line(first, walk, a, b, out,
+            [](const Field& field, std::size_t size, const Residue* x, std::ptrdiff_t x_step,
+               const Residue* y, std::ptrdiff_t y_step, Residue* to) {
+              if (x_step == 1 && y_step == 1) {
+                for (std::size_t i = 0; i < size; ++i) to[i] = field.sub(x[i], y[i]);
+                return;
+              }
+              for (std::size_t i = 0; i < size; ++i, x += x_step, y += y_step) to[i] = field.sub(*x, *y);
+            });
+}
+
+void Chain::mul(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const {
+  each_line(first, walk, a, b, out,
+            [](const Field& field, std::size_t size, const Residue* x, std::ptrdiff_t x_step,
+               const Residue* y, std::ptrdiff_t y_step, Residue* to) {
+              if (x_step == 0) std::swap(x, y), std::swap(x_step, y_step);
+              if (y_step == 0 && size > 1) {
+                const Residue factor = field.prepared(*y);
+                for (std::size_t i = 0; i < size; ++i, x += x_step) to[i] = field.mul_prepared(*x, factor);
+                return;
+              }
+              for (std::size_t i = 0; i < size; ++i, x += x_step, y += y_step) to[i] = field.mul(*x, *y);
+            });
 }
 
 void Chain::negate(std::size_t first, std::size_t rows, Residues a, Written out) const {
@@ -90,25 +130,17 @@ void Chain::sum(std::size_t first, std::size_t rows, std::size_t length, Residue
   });
 }
 
-void Chain::matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
-                   Written out) const {
-  const auto [batch, m, k, n] = shape;
-  std::vector<Residue> columns(n * k);
-  std::size_t place = 0;
+void Chain::matmul(std::size_t first, std::size_t rows, const ProductShape& shape, const Matrices& a,
+                   const Matrices& b, Written out) const {
+  Multiplier multiply(shape);
+  Residue* to = out.data();
   for (std::size_t row = 0; row < rows; ++row) {
-    const Field& field = fields_[first + row];
-    for (std::size_t each = row * batch; each < (row + 1) * batch; ++each) {
-      const Residues left = a.subspan(each * m * k, m * k), right = b.subspan(each * k * n, k * n);
-      for (std::size_t i = 0; i < k; ++i) {
-        for (std::size_t j = 0; j < n; ++j) columns[j * k + i] = right[i * n + j];
-      }
-      for (std::size_t i = 0; i < m; ++i) {
-        for (std::size_t j = 0; j < n; ++j) {
-          Wide sum = 0;
-          for (std::size_t l = 0; l < k; ++l) field.add_product(sum, left[i * k + l], columns[j * k + l]);
-          out[place++] = field.restore(field.reduce(sum));
-        }
-      }
+    for (std::size_t i = 0; i < shape.batch; ++i, to += shape.m * shape.n) {
+      const auto matrix = [&](const Matrices& each) {
+        return each.at + static_cast<std::ptrdiff_t>(row) * each.field +
+               static_cast<std::ptrdiff_t>(i) * each.matrix;
+      };
+      multiply(fields_[first + row], {matrix(a), a.row, a.column}, {matrix(b), b.column, b.row}, to);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Arrays of residues in a chain of prime fields, each of whose sizes divides that of the next less one.
 //
-// An array has a row for each of its fields, which are `first` and those after it. Arrays are contiguous.
+// An array has a row for each of its fields, which are `first` and those after it. Arrays are contiguous, but
+// for operands that are broadcast.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +10,25 @@
 #include <vector>
 
 #include "popsr/fields/field.h"
+#include "popsr/fields/products.h"
 
 namespace popsr::fields {
 
 using Residues = std::span<const Residue>;
 using Written = std::span<Residue>;
 
-/// Sizes of a product of matrices: `batch` times [m, k] x [k, n].
-struct ProductShape {
-  std::size_t batch = 1, m = 1, k = 1, n = 1;
+/// How two operands are broadcast to a result: sizes of its axes, of which the first is the fields, and
+/// distances of elements along them in each operand.
+struct Walk {
+  std::vector<std::size_t> shape;
+  std::vector<std::ptrdiff_t> a, b;
+};
+
+/// Matrices of each field: distances of elements from field to field, matrix to matrix, row to row, and along
+/// a row.
+struct Matrices {
+  const Residue* at;
+  std::ptrdiff_t field, matrix, row, column;
 };
 
 class Chain {
@@ -28,9 +39,9 @@ class Chain {
   std::size_t size() const { return fields_.size(); }
   const Field& field(std::size_t index) const { return fields_[index]; }
 
-  void add(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
-  void sub(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
-  void mul(std::size_t first, std::size_t rows, Residues a, Residues b, Written out) const;
+  void add(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const;
+  void sub(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const;
+  void mul(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const;
   void negate(std::size_t first, std::size_t rows, Residues a, Written out) const;
   /// 0 for 0.
   void inverse(std::size_t first, std::size_t rows, Residues a, Written out) const;
@@ -44,8 +55,8 @@ class Chain {
               Written out) const;
   /// Sums of `length` elements that follow each other.
   void sum(std::size_t first, std::size_t rows, std::size_t length, Residues a, Written out) const;
-  void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, Residues a, Residues b,
-              Written out) const;
+  void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, const Matrices& a,
+              const Matrices& b, Written out) const;
   /// Adds rows of `a`, each `width` residues in each field, at their places; places outside are skipped.
   void scatter_add(std::size_t first, std::size_t rows, std::size_t width,
                    std::span<const std::int64_t> places, Residues a, Written out) const;
@@ -53,6 +64,9 @@ class Chain {
  private:
   template <class Function>
   void each(std::size_t first, std::size_t rows, std::size_t size, const Function& function) const;
+  template <class Function>
+  void each_line(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out,
+                 const Function& function) const;
 
   std::vector<Field> fields_;
 };

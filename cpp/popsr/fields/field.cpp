@@ -5,31 +5,35 @@
 
 namespace popsr::fields {
 
-Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), square_(0) {
+Field::Field(Residue prime, Residue root) : prime_(prime), inverse_(prime), power_of_two_(0), square_(0) {
   for (int i = 0; i < 5; ++i) inverse_ *= 2 - prime_ * inverse_;  // Doubles the bits that are right.
   const Wide once = (static_cast<Wide>(1) << 64) % prime_;
+  power_of_two_ = static_cast<Residue>(once);
   square_ = static_cast<Residue>(once * once % prime_);
   if (root == 0) return;
   powers_.resize(kWindows);
   for (std::array<Residue, 256>& window : powers_) {
-    window[0] = 1;
-    for (std::size_t i = 1; i < window.size(); ++i) window[i] = mul(window[i - 1], root);
-    root = mul(window.back(), root);
+    Residue power = 1;
+    for (Residue& each : window) {
+      each = prepared(power);
+      power = mul(power, root);
+    }
+    root = power;
   }
 }
 
 Residue Field::power(Residue base, std::uint64_t exponent) const {
-  Residue result = 1;
-  for (; exponent != 0; exponent >>= 1, base = mul(base, base)) {
-    if ((exponent & 1) != 0) result = mul(result, base);
+  Residue result = power_of_two_;  // Factors are prepared: 2 ** 64 times what they stand for.
+  for (base = prepared(base); exponent != 0; exponent >>= 1, base = mul_prepared(base, base)) {
+    if ((exponent & 1) != 0) result = mul_prepared(result, base);
   }
-  return result;
+  return reduce(result);
 }
 
 Residue Field::power_of_root(Residue exponent) const {
   Residue result = 1;
   for (const std::array<Residue, 256>& window : powers_) {
-    result = mul(result, window[exponent & 255]);
+    result = mul_prepared(result, window[exponent & 255]);
     exponent >>= 8;
   }
   return result;

@@ -10,7 +10,7 @@ namespace popsr::fields {
 using Residue = std::uint64_t;
 __extension__ using Wide = unsigned __int128;
 
-inline constexpr int kMaxBits = 62;  ///< A prime is below 2 ** kMaxBits.
+inline constexpr int kMaxBits = 60;  ///< A prime is below 2 ** kMaxBits.
 
 /// Mixes two numbers into 64 bits that look random.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -48,10 +48,13 @@ class Field {
   }
   /// a * 2 ** 64: what `reduce` took off.
   Residue restore(Residue a) const { return reduce(static_cast<Wide>(a) * square_); }
-  /// Adds a product to a sum that stays below prime * 2 ** 64 and is right modulo prime.
-  void add_product(Wide& sum, Residue a, Residue b) const {
-    sum += static_cast<Wide>(a) * b;
-    if (static_cast<Residue>(sum >> 64) >= prime_) sum -= static_cast<Wide>(prime_) << 64;
+  /// A factor that is used again: `mul_prepared` is faster than `mul`.
+  Residue prepared(Residue a) const { return mul(a, power_of_two_); }
+  Residue mul_prepared(Residue a, Residue factor) const { return reduce(static_cast<Wide>(a) * factor); }
+  /// The sum modulo prime * 2 ** 64.
+  Wide folded(Wide sum) const {
+    const auto high = static_cast<Residue>(sum >> 64);
+    return high < prime_ ? sum : static_cast<Wide>(high % prime_) << 64 | static_cast<Residue>(sum);
   }
   Residue power(Residue base, std::uint64_t exponent) const;
   /// root ** exponent.
@@ -75,8 +78,9 @@ class Field {
   static constexpr int kWindows = 8;
   Residue prime_;
   Residue inverse_;                               ///< Inverse of prime_ modulo 2 ** 64.
+  Residue power_of_two_;                          ///< 2 ** 64 modulo prime_.
   Residue square_;                                ///< 2 ** 128 modulo prime_.
-  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent.
+  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent, prepared.
 };
 
 /// Returns the place of a residue in the order that comparisons follow: fractions of small numbers by size,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from popsr._exact._native import SCHEMAS, run_op
 from popsr._fields import Array
 from popsr._records import OpSchema, TensorInfo
 from popsr.dtypes import dtype
 from popsr.ir import Ir
-from popsr.ops._exact import Exact
+from popsr.ops._exact import MEANINGS, OF_ALL, Exact
 
-__all__ = ["GraphOps", "OpRecord", "as_numpy", "is_float"]
+__all__ = ["GraphOps", "OpRecord", "as_numpy", "graphs_of", "is_float"]
 
 
 def is_float(name: str) -> bool:
@@ -28,7 +29,14 @@ def as_numpy(data: Array, name: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class OpRecord:
-    """An op of a graph."""
+    """An op of a graph.
+
+    Attributes:
+        meaning: its function of exact numbers; None of an op that has none.
+        always: True if the meaning is that of integers, too.
+        makes_floats: True if a result is one of floats.
+        written: for each result the number of the operand whose memory it is, None where it has its own.
+    """
 
     id: int
     kind: str
@@ -36,25 +44,52 @@ class OpRecord:
     outputs: list[int]
     attributes: Mapping[str, Any]
     schema: OpSchema
-    _exact: list[Exact] = field(default_factory=list)
+    operand_infos: tuple[TensorInfo | None, ...]
+    result_infos: tuple[TensorInfo, ...]
+    meaning: Callable[..., Any] | None
+    always: bool
+    makes_floats: bool
+    written: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, ir: Ir, id_: int) -> OpRecord:
+        """Read an op."""
+        core = ir._core
+        kind, inputs, outputs = core.op_kind(id_), core.op_inputs(id_), core.op_outputs(id_)
+        results = tuple(core.tensor(output) for output in outputs)
+        effects = {output: operand for operand, output in SCHEMAS[kind]["effects"]}
+        written = (effects.get(i) for i in range(len(outputs)))
+        return cls(
+            id_,
+            kind,
+            inputs,
+            outputs,
+            core.op_attributes(id_),
+            SCHEMAS[kind],
+            tuple(None if operand is None else core.tensor(operand) for operand in inputs),
+            results,
+            MEANINGS.get(kind),
+            kind in OF_ALL,
+            any(is_float(each.dtype) for each in results),
+            tuple(None if at is None or inputs[at] is None else at for at in written),
+        )
+
+    @property
+    def makes_new(self) -> bool:
+        """True of an op whose results are new values in memory of their own."""
+        schema = self.schema
+        is_plain = not schema["view"] and schema["control"] == "none"
+        return is_plain and all(each is None for each in self.written)
 
     @property
     def given_attributes(self) -> dict[str, Any]:
         """Attributes as an op is emitted with."""
         return {name: value for name, value in self.attributes.items() if value is not None}
 
-    def exact(self, ir: Ir, low: int, draw: int) -> Exact:
-        """The op as its meaning sees it."""
-        if not self._exact:
-            tensor = ir._core.tensor
-            inputs = tuple(None if id_ is None else tensor(id_) for id_ in self.inputs)
-            outputs: tuple[TensorInfo, ...] = tuple(tensor(id_) for id_ in self.outputs)
-            self._exact.append(
-                Exact(
-                    self.kind, self.attributes, inputs, outputs, ir.replication_factor, low, draw, self._run
-                )
-            )
-        return self._exact[0]
+    def exact(self, replicas: int, low: int, draw: int) -> Exact:
+        """The op as its meaning sees it in a run."""
+        infos = self.operand_infos, self.result_infos
+        return Exact(self.kind, self.attributes, *infos, replicas, low, draw, self._run)
 
     def _run(
         self,
@@ -75,14 +110,16 @@ class GraphOps:
         """Read them."""
         core = ir._core
         self.constants = [id_ for id_ in core.graph_tensors(graph) if core.tensor(id_).kind == "constant"]
-        self.ops = [
-            OpRecord(
-                id_,
-                core.op_kind(id_),
-                core.op_inputs(id_),
-                core.op_outputs(id_),
-                core.op_attributes(id_),
-                SCHEMAS[core.op_kind(id_)],
-            )
-            for id_ in core.graph_ops(graph)
-        ]
+        self.ops = [OpRecord.of(ir, id_) for id_ in core.graph_ops(graph)]
+
+
+_READ: WeakKeyDictionary[Ir, tuple[int, dict[int, GraphOps]]] = WeakKeyDictionary()
+
+
+def graphs_of(ir: Ir) -> dict[int, GraphOps]:
+    """Graphs of a program that were read, by number; they are read anew once the program has changed."""
+    epoch = ir._core.epoch
+    found = _READ.get(ir)
+    if found is None or found[0] != epoch:
+        found = _READ[ir] = epoch, {}
+    return found[1]

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import gc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popsr._exact._frames import Frame, Place
 from popsr._exact._native import run_op
-from popsr._exact._program import GraphOps, OpRecord, as_numpy, is_float
+from popsr._exact._program import GraphOps, OpRecord, as_numpy, graphs_of, is_float
 from popsr._exact._unknown import Unknown, first_unknown
-from popsr._fields import Numbers
+from popsr._fields import Numbers, counted_exps
 from popsr.errors import SessionError, UnsupportedError
 from popsr.ir import Ir
 from popsr.op import Op
-from popsr.ops._exact import COLLECTIVES, MEANINGS, OF_ALL, WITHOUT, Exact, Value
+from popsr.ops._exact import COLLECTIVES, WITHOUT, Exact, Value
 
 __all__ = ["ExactRun", "run_exact"]
 
-Observe = Callable[[Op, list[list[Value | None]]], object]
+Observe = Callable[[Op, list[list[Value | None]]], list[list[Value | None]] | None]
 Rows = list[Any]
 """A value for each replica; None where a replica does not run the place."""
 
@@ -44,7 +45,8 @@ def run_exact(
             floats, an array for others. Variables that are not given have their initial values.
         draw: number of the draw, of which the order of numbers depends; draws of values are the caller's.
         observe: is called after each op with it and the values of its results for each replica, None where a replica
-            did not run it. Values are immutable, and one object where replicas share a value.
+            did not run it. Values are immutable, and one object where replicas share a value. Values that it returns
+            take their place, but of views, of what is written into memory, and of ops that run graphs.
         partly: what an op without exact meaning makes, and what depends on it, is ``Unknown``; else it is an error.
     Returns:
         The values of variables and of what was stored.
@@ -55,6 +57,18 @@ def run_exact(
     run = ExactRun(ir, given, draw, observe, partly=partly)
     run._start()
     return run
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Inside, Python looks for no garbage in cycles: a run makes none, and a framework has millions of objects."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class ExactRun:
@@ -85,7 +99,9 @@ class ExactRun:
         self.deepest = 0
         self.beyond = False
         self.sides: dict[int, list[set[bool]]] = {}
-        self._graphs: dict[int, GraphOps] = {}
+        self._graphs = graphs_of(ir)
+        self._exacts: dict[int, Exact] = {}
+        self._has_unknown = False
         self._main = Frame()
         self._stored: dict[int, Rows] = {}
         self._constants: dict[int, Value] = {}
@@ -99,17 +115,18 @@ class ExactRun:
         return list(self._stored[stream_id])
 
     def _start(self) -> None:
-        core, before = self._ir._core, Numbers.exps_beyond
-        for id_ in core.graph_variables(0):
+        for id_ in self._ir._core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
-        self._run(0, self._main, tuple(range(self._replicas)))
-        self.beyond = Numbers.exps_beyond > before
+        with counted_exps() as beyond, _without_collections():
+            self._run(0, self._main, tuple(range(self._replicas)))
+        self.beyond = bool(beyond)
 
     def _read_given(self, id_: int) -> Rows:
         """The values that are given for a tensor; floats among them become exact numbers."""
         dtype, known = self._ir._core.tensor(id_).dtype, dict[int, Value]()
         for value in self._given[id_]:
             if id(value) not in known:
+                self._has_unknown |= isinstance(value, Unknown)
                 ready = isinstance(value, (Numbers, Unknown))
                 known[id(value)] = value if ready else self._value(np.asarray(value), dtype)
         return [known[id(value)] for value in self._given[id_]]
@@ -156,9 +173,11 @@ class ExactRun:
         else:
             self._compute(op, frame, active)
         if self._observe is not None:
-            self._observe(
-                Op(self._ir, op.id), [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
-            )
+            rows = [frame.rows(id_, active, self._replicas) for id_ in op.outputs]
+            others = self._observe(Op(self._ir, op.id), rows)
+            if others is not None and op.makes_new:
+                for id_, own in zip(op.outputs, others, strict=True):
+                    frame.new(id_, own)
 
     def _load(self, op: OpRecord, frame: Frame) -> None:
         id_ = op.outputs[0]
@@ -192,21 +211,25 @@ class ExactRun:
             [None] * self._replicas if id_ is None else frame.rows(id_, active, self._replicas)
             for id_ in op.inputs
         ]
-        unknown = first_unknown(*(rows[r] for rows in operands for r in active))
+        unknown = None
+        if self._has_unknown:
+            unknown = first_unknown(*(rows[r] for rows in operands for r in active))
         if unknown is None:
             try:
                 results = self._results(op, operands, active)
             except UnsupportedError as error:
                 if not self._partly:
                     raise
-                op.exact(self._ir, self._low, self._draw).sides.clear()
+                self._exact(op).sides.clear()
                 unknown = Unknown(str(error))
         if unknown is not None:
+            self._has_unknown = True
             results = self._unknown_results(op, unknown, active)
-        written = {output: input_ for input_, output in op.schema["effects"]}
-        for i, id_ in enumerate(op.outputs):
+        for i, (id_, written) in enumerate(zip(op.outputs, op.written, strict=True)):
             rows = [None if each is None else each[i] for each in results]
-            if i in written and (operand := op.inputs[written[i]]) is not None:
+            if written is not None:
+                operand = op.inputs[written]
+                assert operand is not None
                 frame.places[id_] = frame.place(operand)
                 frame.write(operand, rows, active)
             else:
@@ -220,33 +243,49 @@ class ExactRun:
 
     def _results(self, op: OpRecord, operands: list[Rows], active: tuple[int, ...]) -> Rows:
         """For each replica the list of its results."""
-        exact = op.exact(self._ir, self._low, self._draw)
-        if op.kind in WITHOUT:
-            self._guarded(op, lambda: self._refuse(WITHOUT[op.kind]))
-        if op.kind in COLLECTIVES:
-            rows = self._guarded(op, lambda: COLLECTIVES[op.kind](exact, *operands))
-            self._note_sides(op, exact)
-            return [[row] if r in active else None for r, row in enumerate(rows)]
-        out: Rows = [None] * self._replicas
-        known: dict[tuple[int, ...], list[Value]] = {}
-        for r in active:
-            own = [rows[r] for rows in operands]
-            key = tuple(map(id, own))
-            if key not in known:
-                known[key] = self._guarded(op, functools.partial(self._local, op, exact, own))
-                self._note_depth(known[key])
+        exact = self._exact(op)
+        try:
+            if op.kind in WITHOUT:
+                self._refuse(WITHOUT[op.kind])
+            if op.kind in COLLECTIVES:
+                rows = COLLECTIVES[op.kind](exact, *operands)
                 self._note_sides(op, exact)
-            out[r] = known[key]
-        return out
+                return [[row] if r in active else None for r, row in enumerate(rows)]
+            out: Rows = [None] * self._replicas
+            known: dict[tuple[int, ...], list[Value]] = {}
+            for r in active:
+                own = [rows[r] for rows in operands]
+                key = tuple(map(id, own))
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self._local(op, exact, own)
+                    self._note_depth(found)
+                    self._note_sides(op, exact)
+                out[r] = found
+            return out
+        except UnsupportedError as error:
+            place = self._ir._core.location_of(op.id)
+            raise UnsupportedError(
+                f"{error}, got op '{op.kind}' at {place or '?'}, expected one with an exact meaning: compare in float64"
+            ) from None
+
+    def _exact(self, op: OpRecord) -> Exact:
+        found = self._exacts.get(op.id)
+        if found is None:
+            found = self._exacts[op.id] = op.exact(self._replicas, self._low, self._draw)
+        return found
 
     def _note_depth(self, results: list[Value]) -> None:
         """Keep how deep exps are."""
-        depths = (value.low - self._low for value in results if isinstance(value, Numbers))
-        self.deepest = max(self.deepest, *depths, 0)
+        for value in results:
+            if isinstance(value, Numbers) and value.low - self._low > self.deepest:
+                self.deepest = value.low - self._low
 
     def _note_sides(self, op: OpRecord, exact: Exact) -> None:
         """Keep outcomes of the comparisons that an op has made, and let it begin anew."""
-        kept = self.sides.setdefault(op.id, []) if exact.sides else []
+        if not exact.sides:
+            return
+        kept = self.sides.setdefault(op.id, [])
         kept += [set() for _ in exact.sides[len(kept) :]]
         for known, found in zip(kept, exact.sides, strict=False):
             known |= found
@@ -255,9 +294,8 @@ class ExactRun:
     def _local(self, op: OpRecord, exact: Exact, operands: list[Any]) -> list[Value]:
         """Results of an op on one replica."""
         floats = any(isinstance(value, Numbers) for value in operands)
-        makes_floats = any(is_float(each.dtype) for each in exact.outputs)
-        if op.kind in MEANINGS and (floats or makes_floats or op.kind in OF_ALL):
-            found = MEANINGS[op.kind](exact, *operands)
+        if op.meaning is not None and (floats or op.makes_floats or op.always):
+            found = op.meaning(exact, *operands)
             return list(found) if isinstance(found, (list, tuple)) else [found]
         if floats:
             self._refuse("none is written")
@@ -267,15 +305,6 @@ class ExactRun:
     @staticmethod
     def _refuse(reason: str) -> None:
         raise UnsupportedError(f"run_exact: an op has no exact meaning, {reason}")
-
-    def _guarded(self, op: OpRecord, compute: Callable[[], Any]) -> Any:
-        try:
-            return compute()
-        except UnsupportedError as error:
-            place = self._ir._core.location_of(op.id)
-            raise UnsupportedError(
-                f"{error}, got op '{op.kind}' at {place or '?'}, expected one with an exact meaning: compare in float64"
-            ) from None
 
     def _control(self, op: OpRecord, frame: Frame, active: tuple[int, ...]) -> None:
         """Run the graphs of a call, loop or conditional."""

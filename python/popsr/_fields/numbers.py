@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from popsr._fields._chain import CHAIN, PRIMES, TOP
+from popsr._fields._exps import note_exp
 from popsr._fields._lift import huge_of, lifted
+from popsr._fields._random import generator_of, key_of
 
-__all__ = ["Array", "Numbers", "same", "select"]
+__all__ = ["Array", "Numbers", "constant", "same", "select"]
 
 Array = NDArray[Any]
 Residues = NDArray[np.uint64]
@@ -33,11 +36,9 @@ class Numbers:
         low: index of the first field.
         huge: multiples of a formal infinite number that are added to the residues, infinities, or NaN for what is
             undefined; None where all are 0.
-        exps_beyond: exps so far that were random functions for want of a field, of all numbers together.
     """
 
     __slots__ = ("_keys", "huge", "low", "residues")
-    exps_beyond: ClassVar[int] = 0
 
     def __init__(self, residues: Residues, huge: Array | None = None) -> None:
         """Numbers of these residues, the last row being of the top field."""
@@ -60,7 +61,7 @@ class Numbers:
     def draw(cls, shape: Sequence[int], key: str, draw: int, low: int = 0) -> Numbers:
         """Random numbers: of each key and draw others, whatever the shape."""
         rows = [
-            _generator(key, draw, field).integers(0, PRIMES[field], tuple(shape), np.uint64)
+            generator_of(key, draw, field).integers(0, PRIMES[field], tuple(shape), np.uint64)
             for field in range(low, TOP + 1)
         ]
         return cls(np.stack(rows))
@@ -78,11 +79,11 @@ class Numbers:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def constant(self, value: float) -> Numbers:
         """A number of these fields."""
-        return Numbers.of(np.asarray(value, np.float64), self.low)
+        return constant(float(value), self.low)
 
     # Moves
 
@@ -148,15 +149,17 @@ class Numbers:
 
     def __add__(self, other: Numbers) -> Numbers:
         """Sum."""
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.add(low, a, b), _huge_sum(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.add(low, a, b)
+        return Numbers(made, _huge_sum(self, other, made.shape[1:]))
 
     def __sub__(self, other: Numbers) -> Numbers:
         """Difference."""
         if other.huge is not None:
             return self + (-other)
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.sub(low, a, b), _huge_sum(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.sub(low, a, b)
+        return Numbers(made, _huge_sum(self, other, made.shape[1:]))
 
     def __neg__(self) -> Numbers:
         """Negative."""
@@ -164,8 +167,9 @@ class Numbers:
 
     def __mul__(self, other: Numbers) -> Numbers:
         """Product."""
-        low, a, b = _aligned(self, other)
-        return Numbers(CHAIN.mul(low, a, b), _huge_product(self, other, a.shape[1:]))
+        low, a, b = _common(self, other)
+        made = CHAIN.mul(low, a, b)
+        return Numbers(made, _huge_product(self, other, made.shape[1:]))
 
     def __truediv__(self, other: Numbers) -> Numbers:
         """Quotient."""
@@ -233,8 +237,8 @@ class Numbers:
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
         else:
-            Numbers.exps_beyond += 1
-            residues = CHAIN.random(self.low, _key("exp"), 0, self.residues)
+            note_exp(self.size)
+            residues = CHAIN.random(self.low, key_of("exp"), 0, self.residues)
         if self.huge is None:
             return Numbers(residues)
         huge = np.where(self.huge > 0, np.inf, np.where(np.isnan(self.huge), np.nan, 0.0))
@@ -250,7 +254,7 @@ class Numbers:
             parity: "even", "odd" or "none".
             limits: its values at -inf and inf.
         """
-        residues = CHAIN.random(self.low, _key(name), _PARITIES[parity], self.residues)
+        residues = CHAIN.random(self.low, key_of(name), _PARITIES[parity], self.residues)
         if self.huge is None:
             return Numbers(residues)
         below, above = (self.constant(limit) for limit in limits)
@@ -263,7 +267,7 @@ class Numbers:
         """Infinite part, size and residue, in which order numbers are sorted."""
         if self._keys is None or self._keys[0] != draw:
             top = self.residues[-1]
-            sizes = CHAIN.order_keys(TOP, _key(f"order {draw}"), top)
+            sizes = CHAIN.order_keys(TOP, key_of(f"order {draw}"), top)
             self._keys = draw, (_of_shape(self.huge, self.shape), sizes, top)
         return self._keys[1]
 
@@ -284,6 +288,20 @@ class Numbers:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.cumsum(new)
         return ranks.reshape(self.shape)
+
+    def extreme(self, draw: int, sign: int) -> Array:
+        """Places of the greatest numbers along the last axis, of the least for a sign of -1: first of equal ones."""
+        best = np.ones(self.shape, bool)
+        for key in self.keys(draw):
+            if key.dtype.kind == "f" and not key.any():
+                continue
+            first, last = (-np.inf, np.inf) if key.dtype.kind == "f" else (0, np.iinfo(key.dtype).max)
+            if sign > 0:
+                best &= key == np.where(best, key, first).max(-1, keepdims=True)
+            else:
+                best &= key == np.where(best, key, last).min(-1, keepdims=True)
+        places: Array = best.argmax(-1)
+        return places
 
     def is_undefined(self) -> Array:
         """True where a number is undefined."""
@@ -314,13 +332,20 @@ def same(a: Numbers | Array, b: Numbers | Array) -> Array:
     if not isinstance(a, Numbers) or not isinstance(b, Numbers):
         mixed = isinstance(a, Numbers) or isinstance(b, Numbers)
         return np.asarray(False) if mixed else np.asarray(a == b)
-    _, left, right = _aligned(a, b)
+    low, shape = max(a.low, b.low), np.broadcast_shapes(a.shape, b.shape)
+    left, right = (_broadcast(each.residues[low - each.low :], shape) for each in (a, b))
     equal: Array = (left == right).all(0)
     if a.huge is None and b.huge is None:
         return equal
     infinite, other = _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape)
     found: Array = (infinite == other) & (equal | np.isinf(infinite))
     return found
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def constant(value: float, low: int) -> Numbers:
+    """A number without axes, that a float is meant to be."""
+    return Numbers.of(np.asarray(value, np.float64), low)
 
 
 def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
@@ -334,35 +359,18 @@ def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
     return Numbers(np.where(condition, *rows), huge)
 
 
-def _generator(*key: object) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=_digest(*key)))
-
-
-def _digest(*key: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=16).digest(), "big")
-
-
-def _key(name: str) -> int:
-    found = _KEYS.get(name)
-    if found is None:
-        found = _KEYS[name] = _digest(name) >> 64
-    return found
-
-
-_KEYS: dict[str, int] = {}
-
-
 def _broadcast(residues: Residues, shape: tuple[int, ...]) -> Residues:
     missing = len(shape) + 1 - residues.ndim
     wide = residues.reshape(len(residues), *[1] * missing, *residues.shape[1:])
     return np.broadcast_to(wide, (len(residues), *shape))
 
 
-def _aligned(a: Numbers, b: Numbers) -> tuple[int, Residues, Residues]:
-    """First common field, and residues of one shape from there on."""
+def _common(a: Numbers, b: Numbers) -> tuple[int, Residues, Residues]:
+    """First common field, and residues from there on."""
+    if a.low == b.low:
+        return a.low, a.residues, b.residues
     low = max(a.low, b.low)
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    return low, _broadcast(a.residues[low - a.low :], shape), _broadcast(b.residues[low - b.low :], shape)
+    return low, a.residues[low - a.low :], b.residues[low - b.low :]
 
 
 def _of_shape(huge: Array | None, shape: tuple[int, ...]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,9 +15,10 @@ from popsr.bridge._paths import named_paths
 from popsr.bridge._same._draws import constant_integers, equal_integers, is_float
 from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
+from popsr.bridge._same._fresh import Afresh
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._repair import cause_of
-from popsr.bridge._same._values import Sameness, SameValue
+from popsr.bridge._same._values import Sameness, SameValue, Verdict
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -64,24 +65,35 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
             return Sameness(name, engine, values, STEPS, (*_notes(step, pair),))
         exactly = Exactly(pair)
         compared = exactly.compare()
+        deep: tuple[str, ...] = ()
         if exactly.is_unsure:
-            compared = _confirmed(compared, compared_in_float64(pair_of(*_read(step, like, wide=True))))
+            afresh = Afresh(pair)
+            beside = compared_in_float64(pair_of(*_read(step, like, wide=True)))
+            compared, deep = _confirmed(compared, afresh.same(), beside), tuple(afresh.notes_of_fresh)
         values = _in_order(pair, compared)
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    notes = (*_notes(step, pair), *exactly.notes)
+    notes = (*_notes(step, pair), *exactly.notes, *deep)
     return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values))
 
 
-def _confirmed(compared: Iterable[SameValue], beside: Iterable[SameValue]) -> list[SameValue]:
-    """Values of which those that differ exactly, while exps are random functions, do so in float64, too."""
-    differing = {each.path for each in beside if each.verdict == "differs"}
-    return [
-        each
-        if each.verdict != "differs" or each.path in differing
-        else replace(each, verdict="unknown", reason=UNSURE, replicas=(), steps=0)
-        for each in compared
-    ]
+def _confirmed(
+    compared: Iterable[SameValue], afresh: Container[str], beside: Iterable[SameValue]
+) -> list[SameValue]:
+    """Values, of which those that differ while exps are random functions differ if float64 says so, too.
+
+    They are the same if they are so with fresh values and in float64: fresh values are not related to others as in
+    training, where a comparison may take another side. Else they are unknown.
+    """
+    floats = {each.path: each.verdict for each in beside}
+    found = []
+    for each in compared:
+        if each.verdict == "differs" and floats[each.path] != "differs":
+            is_same = each.path in afresh and floats[each.path] == "same"
+            verdict: Verdict = "same" if is_same else "unknown"
+            each = replace(each, verdict=verdict, reason="" if is_same else UNSURE, replicas=(), steps=0)
+        found.append(each)
+    return found
 
 
 def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:

@@ -20,7 +20,7 @@ from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import UnsupportedError
 
-__all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "ran"]
+__all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "inputs_of", "ran"]
 
 _DRAWS, _MOST_DRAWS = 2, 8
 _FIELDS = (1, 4, TOP + 1)
@@ -103,14 +103,17 @@ class Exactly:
     def _unseen(self) -> list[str]:
         return [place for each in self._sides for place in each.unseen]
 
+    def _runs(self, inputs: Mapping[str, Value], draw: int, step: int) -> tuple[ExactRun, ExactRun]:
+        """The reference and the step, run once from the same values."""
+        del step
+        one = ran(self.pair.one, given_of_one(self.pair, inputs), draw)
+        return one, ran(self.pair.many, given_of_many(self.pair, inputs), draw)
+
     def _draw(self, draw: int) -> None:
         carried: dict[str, Value] = {}
         for step in range(STEPS):
-            inputs = {
-                each.path: _drawn(each, draw, step, self._low) for each in self.pair.arguments
-            } | carried
-            one = ran(self.pair.one, given_of_one(self.pair, inputs), draw)
-            many = ran(self.pair.many, given_of_many(self.pair, inputs), draw)
+            inputs = inputs_of(self.pair, draw, step, self._low) | carried
+            one, many = self._runs(inputs, draw, step)
             for sides, run in zip(self._sides, (one, many), strict=True):
                 sides.add(run)
                 self._beyond |= run.beyond
@@ -125,8 +128,14 @@ class Exactly:
             }
 
 
-def _drawn(both: Both, draw: int, step: int, low: int) -> Value:
-    return Numbers.draw(both.whole.shape, f"{both.path} {step}", draw, low) if is_float(both) else kept(both)
+def inputs_of(pair: Pair, draw: int, step: int, low: int) -> dict[str, Value]:
+    """Random global values of states and data before a step, of the fields from ``low`` on."""
+    return {
+        each.path: Numbers.draw(each.whole.shape, f"{each.path} {step}", draw, low)
+        if is_float(each)
+        else kept(each)
+        for each in pair.arguments
+    }
 
 
 def given_of_one(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:

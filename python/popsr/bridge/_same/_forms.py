@@ -17,7 +17,7 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Step
 from popsr.replicas import Partition, ReplicaGrouping
 
-__all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "size_of", "top"]
+__all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "digest_of", "size_of", "top"]
 
 _MOST = 4000
 """Ways to put the parts of a value together that are tried."""
@@ -45,7 +45,8 @@ def top(value: Any) -> Any:
     return Numbers(value.residues[-1:], value.huge) if isinstance(value, Numbers) else value
 
 
-def _digest(value: Numbers) -> bytes:
+def digest_of(value: Numbers) -> bytes:
+    """Shape and last field of a value, by which values of a run are told apart."""
     made = hashlib.blake2b(repr(value.shape).encode(), digest_size=16)
     made.update(np.ascontiguousarray(value.residues[-1]).tobytes())
     if value.huge is not None:
@@ -78,7 +79,7 @@ class Known:
             return
         value = top(value)
         for scale in self._scales:
-            digest = _digest(value if scale == 1 else value * value.constant(float(scale)))
+            digest = digest_of(value if scale == 1 else value * value.constant(float(scale)))
             for key in ((digest, origin), (digest, ANY), (digest, None))[: 3 if scale == 1 else 2]:
                 if key not in self._found or size_of(scale) < size_of(self._found[key]):
                     self._found[key] = scale
@@ -87,7 +88,7 @@ class Known:
         """The factor of a value, first to what the same op makes on one device; None of a value that is none of its."""
         if not isinstance(value, Numbers):
             return None
-        digest = _digest(value)
+        digest = digest_of(value)
         return self._found.get((digest, origin), self._found.get((digest, None)))
 
 
@@ -177,7 +178,7 @@ class Grid:
 
         def key(value: Numbers) -> bytes:
             if id(value) not in digests:
-                digests[id(value)] = _digest(value)
+                digests[id(value)] = digest_of(value)
             return digests[id(value)]
 
         first = grid[..., 0]

@@ -61,14 +61,19 @@ class Recorder:
         self._core = core
         self._counts: dict[tuple[str, str], int] = {}
 
-    def __call__(self, op: Op, outputs: Sequence[Rows]) -> None:
+    def origin(self, op: Op) -> Origin:
+        """The origin of an op that has ended: called once for each."""
         key = self._core.op_kind(op.id), self._core.location_of(op.id)
         self._counts[key] = self._counts.get(key, 0) + 1
+        return *key, self._counts[key]
+
+    def __call__(self, op: Op, outputs: Sequence[Rows]) -> Any:
+        origin = self.origin(op)
         made = []
         for rows in outputs:
             known: dict[int, Any] = {}
             made.append([known.setdefault(id(row), top(row)) for row in rows])
-        self.seen.append(Seen(op.id, (*key, self._counts[key]), made))
+        self.seen.append(Seen(op.id, origin, made))
 
 
 @functools.cache

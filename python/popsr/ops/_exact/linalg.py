@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from popsr._fields import Numbers
@@ -23,8 +25,10 @@ def matmul(op: Exact, a: Numbers, b: Numbers) -> Numbers:
 
 def product(a: Numbers, b: Numbers) -> Numbers:
     """Products of the last two axes, over axes before them that broadcast."""
+    if a.ndim == b.ndim == 2:
+        return a[None].matmul(b[None]).reshape((a.shape[0], b.shape[1]))
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    count = int(np.prod(batch, dtype=np.int64))
+    count = math.prod(batch)
     left = a.broadcast_to((*batch, *a.shape[-2:])).reshape((count, *a.shape[-2:]))
     right = b.broadcast_to((*batch, *b.shape[-2:])).reshape((count, *b.shape[-2:]))
     return left.matmul(right).reshape((*batch, a.shape[-2], b.shape[-1]))

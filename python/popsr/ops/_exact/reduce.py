@@ -88,7 +88,7 @@ def extreme(op: Exact, t: Numbers, axes: list[int], sign: int) -> Numbers:
     rows = rows_over(t, axes)
     if not rows.size:
         return op.number(-sign * np.inf).broadcast_to(rows.shape[:-1])
-    best = (op.ranks(rows) * sign).argmax(-1)
+    best = op.extreme(rows, sign)
     found = rows.at(np.arange(best.size).reshape(best.shape) * rows.shape[-1] + best)
     undefined = rows.is_undefined().any(-1)
     return Numbers(found.residues, np.where(undefined, np.nan, 0.0 if found.huge is None else found.huge))

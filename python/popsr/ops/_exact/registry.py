@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, same
+from popsr._fields import Array, Numbers, constant, same
 from popsr._records import TensorInfo
 
 __all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
@@ -55,13 +55,22 @@ class Exact:
     def ranks(self, rows: Numbers) -> Array:
         """Ranks of all numbers in the order of this draw; outcomes of pairs in rows of few are noted."""
         ranks = rows.ranks(self.draw)
-        if rows.ndim and 1 < rows.shape[-1] <= _FEW:
-            fixed, endless = is_fixed(rows), _is_infinite(rows)
-            for i, j in itertools.combinations(range(rows.shape[-1]), 2):
-                decided = fixed[..., i] & fixed[..., j] | endless[..., i] | endless[..., j]
-                left, right = ranks[..., i], ranks[..., j]
-                self._note(left > right, decided | (left == right))
+        if _is_few(rows):
+            self._note_pairs(rows, ranks)
         return ranks
+
+    def extreme(self, rows: Numbers, sign: int) -> Array:
+        """Places of the greatest numbers of rows, or the least for a sign of -1; pairs in rows of few are noted."""
+        if _is_few(rows):
+            self._note_pairs(rows, rows.ranks(self.draw))
+        return rows.extreme(self.draw, sign)
+
+    def _note_pairs(self, rows: Numbers, ranks: Array) -> None:
+        fixed, endless = is_fixed(rows), _is_infinite(rows)
+        for i, j in itertools.combinations(range(rows.shape[-1]), 2):
+            decided = fixed[..., i] & fixed[..., j] | endless[..., i] | endless[..., j]
+            left, right = ranks[..., i], ranks[..., j]
+            self._note(left > right, decided | (left == right))
 
     def _note(self, outcomes: Array, decided: Array) -> None:
         """Keep which outcomes a comparison had, but for those that no draw can change."""
@@ -79,7 +88,7 @@ class Exact:
 
     def number(self, value: float) -> Numbers:
         """A number without axes."""
-        return Numbers.of(np.asarray(value, np.float64), self.low)
+        return constant(float(value), self.low)
 
     def full(self, value: float) -> Numbers:
         """The number in the shape of the first result."""
@@ -127,6 +136,10 @@ def scalar(op: Exact, name: str, given: Value | None = None, absent: float = 0.0
 def numbers(op: Exact, value: Value) -> Numbers:
     """Integers as numbers; numbers as they are."""
     return value if isinstance(value, Numbers) else Numbers.of(value, op.low)
+
+
+def _is_few(rows: Numbers) -> bool:
+    return bool(rows.ndim) and 1 < rows.shape[-1] <= _FEW
 
 
 def is_fixed(t: Numbers) -> Array:
