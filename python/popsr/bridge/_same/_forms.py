@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Step
 from popsr.replicas import Partition, ReplicaGrouping
 
-__all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "size_of", "top"]
+__all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "digest_of", "size_of", "top"]
 
 _MOST = 4000
 """Ways to put the parts of a value together that are tried."""
@@ -45,8 +45,12 @@ def top(value: Any) -> Any:
     return Numbers(value.residues[-1:], value.huge) if isinstance(value, Numbers) else value
 
 
-def _digest(value: Numbers) -> bytes:
+def digest_of(value: Any) -> bytes:
+    """Equal for equal values in the last field, and for equal integers."""
     made = hashlib.blake2b(repr(value.shape).encode(), digest_size=16)
+    if not isinstance(value, Numbers):
+        made.update(np.ascontiguousarray(value).astype(np.int64).tobytes())
+        return made.digest()
     made.update(np.ascontiguousarray(value.residues[-1]).tobytes())
     if value.huge is not None:
         made.update(np.ascontiguousarray(value.huge).tobytes())
@@ -78,7 +82,7 @@ class Known:
             return
         value = top(value)
         for scale in self._scales:
-            digest = _digest(value if scale == 1 else value * value.constant(float(scale)))
+            digest = digest_of(value if scale == 1 else value * value.constant(float(scale)))
             for key in ((digest, origin), (digest, ANY), (digest, None))[: 3 if scale == 1 else 2]:
                 if key not in self._found or size_of(scale) < size_of(self._found[key]):
                     self._found[key] = scale
@@ -87,7 +91,7 @@ class Known:
         """The factor of a value, first to what the same op makes on one device; None of a value that is none of its."""
         if not isinstance(value, Numbers):
             return None
-        digest = _digest(value)
+        digest = digest_of(value)
         return self._found.get((digest, origin), self._found.get((digest, None)))
 
 
@@ -121,6 +125,10 @@ def _groups(replicas: int, stride: int, size: int) -> Partition | None:
     return ReplicaGrouping.from_stride(replicas, stride, size).partition
 
 
+class _Scales(Protocol):
+    def scale(self, value: Any, origin: object, /) -> Fraction | None: ...
+
+
 @dataclass(frozen=True)
 class Grid:
     """Replicas along the axes of a mesh.
@@ -151,7 +159,7 @@ class Grid:
         """Names of the axes over which a value is a sum of what replicas have."""
         return tuple(name for name, kind in zip(self.names, form.axes, strict=True) if kind == "sum")
 
-    def form(self, rows: Sequence[Any], known: Known, origin: object) -> Form | None:
+    def form(self, rows: Sequence[Any], known: _Scales, origin: object) -> Form | None:
         """The form in which replicas have a value of one device; None if they have another value.
 
         Args:
@@ -177,7 +185,7 @@ class Grid:
 
         def key(value: Numbers) -> bytes:
             if id(value) not in digests:
-                digests[id(value)] = _digest(value)
+                digests[id(value)] = digest_of(value)
             return digests[id(value)]
 
         first = grid[..., 0]
@@ -186,15 +194,20 @@ class Grid:
             yield from (((*kinds, "equal"), value) for kinds, value in self._folded(first))
             return
         rank = grid.reshape(-1)[0].ndim
-        for kind in (*range(rank), "sum", "largest"):
+        is_float = isinstance(grid.reshape(-1)[0], Numbers)
+        for kind in (*range(rank), *(("sum", "largest") if is_float else ())):
             made = np.empty(grid.shape[:-1], object)
             for place in np.ndindex(*made.shape):
                 made[place] = self._together(list(grid[place]), kind)
             yield from (((*kinds, kind), value) for kinds, value in self._folded(made))
 
-    def _together(self, values: Sequence[Numbers], kind: str | int) -> Numbers:
+    def _together(self, values: Sequence[Any], kind: str | int) -> Any:
         if isinstance(kind, int):
-            return Numbers.concat(values, kind)
+            return (
+                Numbers.concat(values, kind)
+                if isinstance(values[0], Numbers)
+                else np.concatenate(values, kind)
+            )
         found = values[0]
         for each in values[1:]:
             found = found + each if kind == "sum" else select(found.above(each, self.draw), found, each)

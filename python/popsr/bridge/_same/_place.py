@@ -5,24 +5,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from popsr._fields import Numbers
 from popsr._program.location import short_place
 from popsr._text.frames import file_and_line, source_line
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
-from popsr.bridge._same._forms import ANY, Form, Grid, Known, axes_of, size_of
+from popsr.bridge._same._forms import ANY, Form, Grid, Known, axes_of, digest_of, size_of
 from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._regions import Integers, Lines, is_region
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
-from popsr.ops._kinds import ADDITIVE, REDUCTIONS
+from popsr.ops._kinds import ADDITIVE, MOVES, REDUCTIONS
 
 __all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of"]
 
 
 _MOST_BEFORE = 40
 """Ops before the place that are suspected."""
+_EXCHANGED = frozenset(
+    ["replicated_permute", "replicated_all_to_all", "replicated_all_gather", "replicated_broadcast"]
+)
+"""Ops whose results are parts of what other replicas have."""
 
 
 class Suspect(NamedTuple):
@@ -49,10 +54,17 @@ class Partial(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """Ops that may be wrong, the likeliest first, and operands whose sum may be missing."""
+    """What may be wrong.
+
+    Attributes:
+        ops: ops, the likeliest first.
+        partial: operands whose sum may be missing.
+        idle: ops whose result is their operand on one device, and is not here.
+    """
 
     ops: tuple[Suspect, ...]
     partial: tuple[Partial, ...]
+    idle: tuple[int, ...] = ()
 
 
 def place_of(
@@ -67,15 +79,11 @@ def place_of(
         inputs: global values before the step.
     """
     grid = Grid.of(axes_of(pair.many), draw)
-    known = Known([size for size in grid.sizes if size > 1])
-    for value in inputs.values():
-        known.add(value, None)
-    for seen in _seen(pair.one, given_of_one(pair, inputs), draw):
-        for rows in seen.made:
-            known.add(rows[0], seen.origin)
+    given = given_of_one(pair, inputs)
+    alone = Unrolled.of(pair.one.ir._core, _seen(pair.one, given, draw), given)
     given = given_of_many(pair, inputs)
     run = Unrolled.of(pair.many.ir._core, _seen(pair.many, given, draw), given)
-    search = _Search(run, grid, known)
+    search = _Search(run, grid, _Alone.of(alone, grid, inputs.values()))
     both = {each.path: each for each in pair.compared}
     ends = (tensor for path in paths if (tensor := _new_value(both[path].many)) is not None)
     values = [run.main[tensor] for tensor in ends]
@@ -95,10 +103,31 @@ def callers_of(step: Step, op: int) -> tuple[str, ...]:
     """
     core, callers = step.ir._core, step.callers.get(op, ())
     location = core.location_of(op)
-    if not callers or file_and_line(callers[0])[0] != file_and_line(location)[0]:
-        return callers
+    file = file_and_line(location)[0]
+    elsewhere = [*itertools.dropwhile(lambda each: file_and_line(each)[0] == file, callers)]
+    while elsewhere and _calls_all(step, elsewhere[-1]):
+        elsewhere.pop()
+    if elsewhere or not callers:
+        return tuple(elsewhere)
     calls = (step.callers.get(other) for other in range(core.num_ops) if core.location_of(other) == location)
     return callers if any(each not in (None, callers) for each in calls) else ()
+
+
+def _calls_all(step: Step, line: str) -> bool:
+    """True for a line that all ops were called from: that of the step itself."""
+    return all(
+        line in step.callers.get(op, ())
+        for op in range(step.ir._core.num_ops)
+        if file_and_line(step.ir._core.location_of(op))[1]
+    )
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    return a is b or (a.shape == b.shape and digest_of(a) == digest_of(b))
+
+
+def _is_zero(value: Any) -> bool:
+    return value.huge is None and not value.residues[-1].any()
 
 
 def _seen(step: Step, given: Mapping[int, list[Value]], draw: int) -> list[Seen]:
@@ -112,6 +141,40 @@ def _new_value(each: Argument | Result) -> int | None:
     return None if tensor is None else tensor._id
 
 
+class _Alone(NamedTuple):
+    """Values of one device.
+
+    Attributes:
+        run: the run that made them.
+        known: floats, by value.
+        integers: integers and truth values.
+        lines: all, by line.
+        idle: kind, line and number of ops whose result is their operand.
+    """
+
+    run: Unrolled
+    known: Known
+    integers: Integers
+    lines: Lines
+
+    @classmethod
+    def of(cls, run: Unrolled, grid: Grid, inputs: Iterable[Value]) -> _Alone:
+        """All values of a run."""
+        known = Known([size for size in grid.sizes if size > 1])
+        made = cls(run, known, Integers(), Lines())
+        for value in inputs:
+            known.add(value, None)
+            made.integers.add(value, None)
+        for event in run.events:
+            kind, line, _ = event.origin
+            for result in event.results:
+                value = run.rows[result][0]
+                known.add(value, event.origin)
+                made.integers.add(value, (kind, line))
+                made.lines.add(value, kind, line)
+        return made
+
+
 Found = tuple[int, str]
 """The number of an op that ran, and what is wrong there."""
 
@@ -119,17 +182,24 @@ Found = tuple[int, str]
 class _Search:
     """Values of a step with what they are of those of one device."""
 
-    def __init__(self, run: Unrolled, grid: Grid, known: Known) -> None:
+    def __init__(self, run: Unrolled, grid: Grid, alone: _Alone) -> None:
         """Without any form known."""
-        self._run, self._grid, self._known = run, grid, known
+        self._run, self._grid, self._alone = run, grid, alone
         self._forms: dict[int, Form | None] = {}
+        self._parts: dict[tuple[int, int], bool] = {}
 
     def _form(self, value: int) -> Form | None:
         if value not in self._forms:
-            self._forms[value] = self._grid.form(self._run.rows[value], self._known, self._origin(value))
+            origin, known = self._origin(value), self._alone.known
+            if not self._is_float(value):
+                origin = origin if origin in (None, ANY) else origin[:2]
+                found = self._grid.form(self._run.rows[value], self._alone.integers, origin)
+            else:
+                found = self._grid.form(self._run.rows[value], known, origin)
+            self._forms[value] = found
         return self._forms[value]
 
-    def _origin(self, value: int) -> object:
+    def _origin(self, value: int) -> Any:
         if value not in self._run.maker:
             return None
         origin = self._run.events[self._run.maker[value]].origin
@@ -240,17 +310,90 @@ class _Search:
         return self._form(value) if self._is_float(value) else None
 
     def _departures(self, ends: Iterable[int]) -> Iterator[int]:
-        seen, left = set[int](), [*ends]
+        """Ops that make ends differ, and whose operands fit: on one replica or another."""
+        seen, left = set[tuple[int, int]](), [(end, each) for end in ends for each in self._replicas]
+        found = set[int]()
         while left:
-            tensor = left.pop()
-            op = self._run.maker.get(tensor)
-            if op is None or op in seen or self._fits(tensor):
+            value, replica = left.pop()
+            event = self._run.maker.get(value)
+            if event is None or (value, replica) in seen or self._form(value) is not None:
                 continue
-            seen.add(op)
-            apart = [each for each in self._operands(op) if not self._fits(each)]
-            if not apart:
-                yield op
+            seen.add((value, replica))
+            apart = [each for each in self._taken(event, value, replica) if not self._fits_on(*each)]
+            if not apart and event not in found:
+                found.add(event)
+                yield event
             left += apart
+
+    @property
+    def _replicas(self) -> range:
+        return range(self._grid.places.size)
+
+    def _taken(self, event: int, value: int, replica: int) -> list[tuple[int, int]]:
+        """Operands of floats of an op, with the replicas that have them; one alone if it is the result."""
+        operands = [each for each in self._operands(event) if self._is_float(each)]
+        if self._kind(event).startswith("replicated_"):
+            return [(each, other) for each in operands for other in self._replicas]
+        made = self._run.rows[value][replica]
+        same = [each for each in operands if _is_equal(self._run.rows[each][replica], made)]
+        return [(each, replica) for each in (same[:1] or operands)]
+
+    def _fits_on(self, value: int, replica: int) -> bool:
+        """True for values that are known of one device, in any form, or of which a replica has a part."""
+        if self._form(value) is not None:
+            return True
+        key = value, replica
+        if key not in self._parts:
+            self._parts[key] = False  # of a value that is asked for while it is looked at
+            self._parts[key] = self._is_part(value, replica)
+        return self._parts[key]
+
+    def _is_part(self, value: int, replica: int) -> bool:
+        """True for what an op of one device of this line has, or what a moved part of it is."""
+        event, row = self._run.maker.get(value), self._run.rows[value][replica]
+        if event is None:
+            return False
+        if _is_zero(row):
+            return True
+        kind, line = self._kind(event), self._line(event)
+        operands = self._taken(event, value, replica)
+        if self._is_everywhere(value):
+            return False  # what all replicas have would be all of it
+        if kind in _EXCHANGED or kind in MOVES:
+            return all(itertools.starmap(self._fits_on, operands))
+        if kind == "slice" and operands and not self._is_everywhere(operands[0][0]):
+            return self._fits_on(*operands[0]) and is_region(row, self._run.rows[operands[0][0]][replica])
+        return self._alone.lines.holds(row, kind, line)
+
+    def _is_everywhere(self, value: int) -> bool:
+        rows = self._run.rows[value]
+        return all(_is_equal(rows[0], row) for row in rows[1:])
+
+    def _number_before(self, event: int) -> int:
+        """The op that made a wrong integer that an op takes, as a count or a mask; the op itself without any."""
+        found, seen = list[int](), set[int]()
+        left = [each for each in self._operands(event) if not self._is_float(each)]
+        while left:
+            value = left.pop()
+            maker = self._run.maker.get(value)
+            if maker is None or value in seen or self._is_known_integer(value):
+                continue
+            seen.add(value)
+            operands = self._operands(maker)
+            apart = [each for each in operands if not self._is_known_integer(each)]
+            if operands and not apart and self._alone.lines.has(self._kind(maker), self._line(maker)):
+                found.append(maker)
+            left += [each for each in apart if not self._is_float(each)]
+        return min(found, default=event)
+
+    def _is_known_integer(self, value: int) -> bool:
+        if self._form(value) is not None:
+            return True
+        event = self._run.maker.get(value)
+        if event is None or self._is_float(value) or self._is_everywhere(value):
+            return False
+        kind, line = self._kind(event), self._line(event)
+        return all(self._alone.lines.holds(row, kind, line) for row in self._run.rows[value])
 
     def _before(self, op: int) -> Found | None:
         """The place of an op, or of an operand whose form it does not take."""
@@ -260,7 +403,9 @@ class _Search:
             return self._of_sum(summed[0], self._line(op))
         if len({form.scale for form in forms.values()}) > 1 and self._kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
-        return op, "from values of one device another one"
+        number = self._number_before(op)
+        text = "another value than one device has, of operands that are its own"
+        return (op, text) if number == op else (number, "another number than one device has")
 
     def _of_form(self, tensor: int) -> Found | None:
         """The place at which a value became a multiple, or a part of a sum, of that of one device."""

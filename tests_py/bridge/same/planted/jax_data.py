@@ -190,7 +190,7 @@ def contrastive(bug: str = "") -> Program:
         first = lax.axis_index("data") * a.shape[0]
         if bug in ("own pairs alone", "labels from 0"):
             first = 0  # wrong: labels from 0
-        labels = first + jnp.arange(a.shape[0])
+        labels = first + jnp.arange(a.shape[0])  # wrong: labels from 0
         left = nll(a @ gather(b).T * jnp.exp(p["t"]), labels)  # wrong: own pairs alone, labels from 0
         return (left + nll(b @ gather(a).T * jnp.exp(p["t"]), labels)).mean()
 

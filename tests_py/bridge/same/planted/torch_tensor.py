@@ -158,7 +158,7 @@ def vocabulary(bug: str = "") -> TorchProgram:
     def embed(m: Any, x: Any) -> Any:
         part = m.table.shape[0]
         local = x - m.rank("model") * part
-        rows = m.table[local.clamp(0, part - 1)]
+        rows = m.table[local.clamp(0, part - 1)]  # wrong: rows of others not masked
         mine = (local >= 0) & (local < part)
         if bug == "rows of others not masked":
             return SumFrom.apply(rows, m.group("model"))  # wrong: rows of others not masked
@@ -172,7 +172,9 @@ def vocabulary(bug: str = "") -> TorchProgram:
         everything = torch.log(SumFrom.apply(exps, group) / count) + top  # wrong: mean of exponentials
         local = y - m.rank("model") * part
         mine = (local >= 0) & (local < part)
-        at = logits.gather(-1, local.clamp(0, part - 1)[..., None])[..., 0]
+        at = logits.gather(-1, local.clamp(0, part - 1)[..., None])[
+            ..., 0
+        ]  # wrong: targets of others not masked
         if bug != "targets of others not masked":
             at = torch.where(mine, at, 0.0)
         target = SumFrom.apply(at, group)  # wrong: targets of others not masked
@@ -261,7 +263,7 @@ def experts(bug: str = "") -> TorchProgram:
             loss + 0.3 * count * (share * mean).sum()
         )  # wrong: auxiliary loss of local shares, number of local experts
         loss.backward()
-        dist.all_reduce(m.router.grad, group=group)
+        dist.all_reduce(m.router.grad, group=group)  # wrong: sum of router gradients
         for p in m.parameters():
             if bug != "sum of router gradients" or p is not m.router:
                 p.grad /= n
