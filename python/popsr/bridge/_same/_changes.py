@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -206,13 +207,30 @@ class Changes:
         return ""
 
     def _factors(self, suspect: Suspect) -> Iterator[Tried]:
-        """All that a line makes, divided by how many times the value of one device it is."""
+        """All that a line makes, divided by how many times the value of one device it is.
+
+        Where a backward pass makes it, the line is the first one that takes its results: a user writes a factor there.
+        """
         factor = 1 / suspect.scale
-        for which, ops in self._scopes(suspect.op) if factor != 1 else ():
+        op = self._after_derivatives(suspect.op)
+        for which, ops in self._scopes(op) if factor != 1 else ():
             exits = self._sites.exits(ops)
-            yield self._changed(
-                suspect, exits, Change(factor=float(factor)), f"{factor} times what is made", which
-            )
+            change = Change(factor=float(factor))
+            yield self._changed(Suspect(op, factor), exits, change, f"{factor} times what is made", which)
+
+    def _after_derivatives(self, op: int) -> int:
+        """The first op outside of backward passes that results of an op lead to; itself without one."""
+        seen, left = {op}, [op] if op in self._derivatives else []
+        while left:
+            at = heapq.heappop(left)
+            if at not in self._derivatives:
+                return at
+            users = (user for t in self._core.op_outputs(at) for user in self._sites.users(t))
+            for user in users:
+                if user not in seen:
+                    seen.add(user)
+                    heapq.heappush(left, user)
+        return op
 
     def _insertions(self) -> Iterator[Tried]:
         """The sum of parts where it is missing."""

@@ -14,7 +14,7 @@ from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
 from popsr.bridge._same._forms import ANY, Form, Grid, Known, axes_of, digest_of, size_of
 from popsr.bridge._same._pair import Pair
-from popsr.bridge._same._regions import Integers, Lines, is_region
+from popsr.bridge._same._regions import Integers, Lines, Region, region_of
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
 from popsr.ops._kinds import ADDITIVE, MOVES, REDUCTIONS
@@ -28,6 +28,10 @@ _EXCHANGED = frozenset(
     ["replicated_permute", "replicated_all_to_all", "replicated_all_gather", "replicated_broadcast"]
 )
 """Ops whose results are parts of what other replicas have."""
+_ELEMENTWISE = frozenset(
+    "add sub mul div where exp maximum minimum negate tanh sqrt rsqrt square".split()  # noqa: SIM905
+)
+"""Ops whose result is at the place of their operand, where all have the shape of one."""
 
 
 class Suspect(NamedTuple):
@@ -196,8 +200,15 @@ class _Search:
                 found = self._grid.form(self._run.rows[value], self._alone.integers, origin)
             else:
                 found = self._grid.form(self._run.rows[value], known, origin)
+            if found is not None and "largest" in found.axes and not self._is_of_known(value):
+                found = None
             self._forms[value] = found
         return self._forms[value]
+
+    def _is_of_known(self, value: int) -> bool:
+        """True if all floats that a value is made of are known: the largest of others is so by chance."""
+        event = self._run.maker.get(value)
+        return event is None or all(self._fits(each) for each in self._operands(event))
 
     def _origin(self, value: int) -> Any:
         if value not in self._run.maker:
@@ -227,7 +238,8 @@ class _Search:
         It is one whose operands fit and whose result does not, or from which an end is a multiple of the value of one
         device.
         """
-        first = min(self._departures(ends), default=None)
+        apart = [*self._departures(ends)]
+        first = min([each for each in apart if not self._is_of_part(each)] or apart, default=None)
         found = [] if first is None else [self._before(first)]
         found += [self._of_form(end) for end in ends if (form := self._form(end)) and not form.is_whole]
         known = [each for each in found if each is not None and self._line(each[0])]
@@ -357,13 +369,36 @@ class _Search:
             return True
         kind, line = self._kind(event), self._line(event)
         operands = self._taken(event, value, replica)
+        if kind in _EXCHANGED or kind in MOVES or kind == "where" and len(operands) == 1:
+            return bool(operands) and all(itertools.starmap(self._fits_on, operands))
         if self._is_everywhere(value):
             return False  # what all replicas have would be all of it
-        if kind in _EXCHANGED or kind in MOVES:
-            return all(itertools.starmap(self._fits_on, operands))
         if kind == "slice" and operands and not self._is_everywhere(operands[0][0]):
-            return self._fits_on(*operands[0]) and is_region(row, self._run.rows[operands[0][0]][replica])
-        return self._alone.lines.holds(row, kind, line)
+            taken = self._run.rows[operands[0][0]][replica]
+            return self._fits_on(*operands[0]) and region_of(row, taken) is not None
+        if kind in _ELEMENTWISE:
+            found = (self._region(each, replica) for each, _ in operands)
+            kept = [self._alone.lines.has_at(row, each, kind, line) for each in found if each is not None]
+            if any(each is not None for each in kept):
+                return all(each is not False for each in kept)
+        return self._region(value, replica) is not None
+
+    def _is_of_part(self, event: int) -> bool:
+        """True for a sum or maximum of a part, as of the keys that a replica has: later ones may complete it."""
+        if self._kind(event) not in ("max", "min", "sum"):
+            return False
+        (value,) = self._operands(event)
+        found = (self._region(value, replica) for replica in self._replicas)
+        made = self._run.rows[value][0].shape
+        return any(each is not None and each.shape != made for each in found)
+
+    def _region(self, value: int, replica: int) -> Region | None:
+        """The part of a value of one device, made at this line, that a replica has."""
+        event = self._run.maker.get(value)
+        if event is None:
+            return None
+        row = self._run.rows[value][replica]
+        return self._alone.lines.region(row, self._kind(event), self._line(event))
 
     def _is_everywhere(self, value: int) -> bool:
         rows = self._run.rows[value]
@@ -392,8 +427,7 @@ class _Search:
         event = self._run.maker.get(value)
         if event is None or self._is_float(value) or self._is_everywhere(value):
             return False
-        kind, line = self._kind(event), self._line(event)
-        return all(self._alone.lines.holds(row, kind, line) for row in self._run.rows[value])
+        return all(self._region(value, replica) is not None for replica in self._replicas)
 
     def _before(self, op: int) -> Found | None:
         """The place of an op, or of an operand whose form it does not take."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from popsr._fields import Numbers
 from popsr.bridge._arguments import Array
 from popsr.bridge._same._forms import ANY, digest_of
 
-__all__ = ["Integers", "Lines", "is_region"]
+__all__ = ["Integers", "Lines", "Region", "region_of"]
 
 _MOST_ELEMENTS, _MOST_VALUES = 20_000, 64
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -24,7 +24,7 @@ class Lines:
     def __init__(self) -> None:
         """Without any value."""
         self._values: dict[tuple[str, str], list[Any]] = {}
-        self._found: dict[tuple[int, str, str], bool] = {}
+        self._found: dict[tuple[int, str, str], Region | None] = {}
 
     def add(self, value: Any, kind: str, line: str) -> None:
         """One more value."""
@@ -34,35 +34,57 @@ class Lines:
         """True if an op of that kind and line runs on one device."""
         return (kind, line) in self._values
 
-    def holds(self, row: Any, kind: str, line: str) -> bool:
-        """True if a value is a part of one that an op of that kind and line makes, with all axes in their order."""
+    def region(self, row: Any, kind: str, line: str) -> Region | None:
+        """The part that a value is of one that an op of that kind and line makes; None of other values."""
         key = id(row), kind, line  # rows live as long as the search
         if key not in self._found:
             values = self._values.get((kind, line), ())[:_MOST_VALUES]
-            self._found[key] = any(is_region(row, each) for each in values)
+            found = ((each.shape, region_of(row, each)) for each in values)
+            self._found[key] = next((Region(shape, part) for shape, part in found if part is not None), None)
         return self._found[key]
 
+    def has_at(self, row: Any, region: Region, kind: str, line: str) -> bool | None:
+        """True if an op of that kind and line makes a value at a region; None if it makes none of that shape."""
+        values = [each for each in self._values.get((kind, line), ()) if each.shape == region.shape]
+        mine, at = _codes(row), np.ix_(*region.indices)
+        alike = (np.array_equal(_codes(each)[at], mine) for each in values[:_MOST_VALUES])
+        return any(alike) if values else None
 
-def is_region(part: Any, whole: Any) -> bool:
-    """True if an array is another one with some of its rows, columns and so on, in their order.
+
+class Region(NamedTuple):
+    """Some of the rows, columns and so on of an array, in their order.
+
+    Attributes:
+        shape: of the array.
+        indices: along each of its axes.
+    """
+
+    shape: tuple[int, ...]
+    indices: tuple[Array, ...]
+
+
+def region_of(part: Any, whole: Any) -> tuple[Array, ...] | None:
+    """Indices along each axis at which an array stands in another one, ascending; None if it does not.
 
     Elements that are several times in it tell no place: they follow from their neighbours'.
     """
     shape = part.shape
     if len(shape) != len(whole.shape) or any(n > m for n, m in zip(shape, whole.shape, strict=True)):
-        return False
+        return None
     if not part.size or whole.size > _MOST_ELEMENTS:
-        return False
+        return None
     mine, its = _codes(part), _codes(whole)
     codes, firsts, counts = np.unique(its.reshape(-1), return_index=True, return_counts=True)
     at = np.minimum(np.searchsorted(codes, mine.reshape(-1)), len(codes) - 1)
     if (codes[at] != mine.reshape(-1)).any():
-        return False
+        return None
     told = (counts[at] == 1).reshape(shape)
     places = np.unravel_index(firsts[at].reshape(shape), whole.shape)
     indices = [_along(place, told, axis, whole.shape[axis]) for axis, place in enumerate(places)]
-    found = [each for each in indices if each is not None]
-    return len(found) == len(indices) and bool((its[np.ix_(*found)] == mine).all())
+    found = tuple(each for each in indices if each is not None)
+    if len(found) < len(indices) or (its[np.ix_(*found)] != mine).any():
+        return None
+    return found
 
 
 def _along(place: Array, told: Array, axis: int, size: int) -> Array | None:
