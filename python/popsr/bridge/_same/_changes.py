@@ -15,7 +15,7 @@ from popsr.bridge._advice._edited import Change, Insertion
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._same._forms import axes_of
-from popsr.bridge._same._place import Partial, Suspect, Suspects, callers_of
+from popsr.bridge._same._place import Partial, Suspect, Suspects, place_shown
 from popsr.bridge._suspicion import WORDS
 from popsr.ops._kinds import REDUCTIONS, SCALES
 from popsr.replicas import ReplicaGrouping
@@ -71,6 +71,7 @@ class Changes:
             self._idle(),
             self._of(every, self._counts),
             self._of([*first, *scaled], self._factors),
+            self._of(every, self._means_of_derivatives),
             self._of(every, self._numbers_of_derivatives),
         )
         seen = set[tuple[str, str]]()
@@ -99,7 +100,20 @@ class Changes:
         return str(self._core.location_of(op))
 
     def _reductions(self, suspect: Suspect) -> Iterator[Tried]:
-        """Another kind of reduction, none, or over other axes."""
+        """Another kind of reduction, none, or over other axes.
+
+        Backward passes of a framework have no means: these come later.
+        """
+        return (each for each in self._all_reductions(suspect) if not self._is_mean_of_derivatives(each))
+
+    def _means_of_derivatives(self, suspect: Suspect) -> Iterator[Tried]:
+        return filter(self._is_mean_of_derivatives, self._all_reductions(suspect))
+
+    def _is_mean_of_derivatives(self, tried: Tried) -> bool:
+        becomes = {change.attributes.get("op") for change in tried.changes.values()}
+        return "mean" in becomes and not self._is_own(tried)
+
+    def _all_reductions(self, suspect: Suspect) -> Iterator[Tried]:
         kind = self._core.op_kind(suspect.op)
         own = self._core.op_attributes(suspect.op) if kind in REDUCTIONS else {"op": None}
         reduction = str(own["op"])
@@ -240,8 +254,7 @@ class Changes:
         for (location, axes, scale), parts in by_line.items():
             maker = self._core.tensor(parts[0].tensor).producer
             made = location if maker is None else self._line(maker)
-            callers = callers_of(self._many, parts[0].op)
-            used = short_place(location) + (f", called at {short_place(callers[0])}" if callers else "")
+            used = place_shown(self._many, parts[0].op)
             where = f"used at {used}" if made == location else f"made at {short_place(made)}, before {used}"
             for kind, group in self._sums(axes, scale):
                 what = f"the {WORDS[kind]} over {self._over(group)} of what is {where}"
@@ -303,7 +316,7 @@ class _Sites:
         if not made or "float" not in self._core.tensor(made[0]).dtype:
             return False
         users = [user for tensor in made for user in self._users.get(tensor, ())]
-        return not users or any(user not in inside for user in users)
+        return not users or any(user not in inside or not self._core.op_outputs(user) for user in users)
 
 
 def _paired(ours: Any, mine: Sequence[int], theirs: Any, its: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -19,7 +20,7 @@ from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
 from popsr.ops._kinds import ADDITIVE, MOVES, REDUCTIONS
 
-__all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of"]
+__all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of", "place_shown"]
 
 
 _MOST_BEFORE = 40
@@ -87,7 +88,9 @@ def place_of(
     alone = Unrolled.of(pair.one.ir._core, _seen(pair.one, given, draw), given)
     given = given_of_many(pair, inputs)
     run = Unrolled.of(pair.many.ir._core, _seen(pair.many, given, draw), given)
-    search = _Search(run, grid, _Alone.of(alone, grid, inputs.values()))
+    search = _Search(
+        run, grid, _Alone.of(alone, grid, inputs.values()), functools.partial(place_shown, pair.many)
+    )
     both = {each.path: each for each in pair.compared}
     ends = (tensor for path in paths if (tensor := _new_value(both[path].many)) is not None)
     values = [run.main[tensor] for tensor in ends]
@@ -115,6 +118,13 @@ def callers_of(step: Step, op: int) -> tuple[str, ...]:
         return tuple(elsewhere)
     calls = (step.callers.get(other) for other in range(core.num_ops) if core.location_of(other) == location)
     return callers if any(each not in (None, callers) for each in calls) else ()
+
+
+def place_shown(step: Step, op: int) -> str:
+    """The line of an op, and the one that calls it where it says more."""
+    callers = callers_of(step, op)
+    called = f", called at {short_place(callers[0])}" if callers else ""
+    return f"{short_place(step.ir._core.location_of(op))}{called}"
 
 
 def _calls_all(step: Step, line: str) -> bool:
@@ -186,9 +196,9 @@ Found = tuple[int, str]
 class _Search:
     """Values of a step with what they are of those of one device."""
 
-    def __init__(self, run: Unrolled, grid: Grid, alone: _Alone) -> None:
+    def __init__(self, run: Unrolled, grid: Grid, alone: _Alone, shown: Callable[[int], str]) -> None:
         """Without any form known."""
-        self._run, self._grid, self._alone = run, grid, alone
+        self._run, self._grid, self._alone, self._shown = run, grid, alone, shown
         self._forms: dict[int, Form | None] = {}
         self._parts: dict[tuple[int, int], bool] = {}
 
@@ -369,7 +379,7 @@ class _Search:
             return True
         kind, line = self._kind(event), self._line(event)
         operands = self._taken(event, value, replica)
-        if kind in _EXCHANGED or kind in MOVES or kind == "where" and len(operands) == 1:
+        if kind in _EXCHANGED or kind in MOVES or (kind == "where" and len(operands) == 1):
             return bool(operands) and all(itertools.starmap(self._fits_on, operands))
         if self._is_everywhere(value):
             return False  # what all replicas have would be all of it
@@ -434,7 +444,7 @@ class _Search:
         forms = {each: form for each in self._operands(op) if (form := self._form_of(each)) is not None}
         summed = [tensor for tensor, form in forms.items() if "sum" in form.axes]
         if summed:
-            return self._of_sum(summed[0], self._line(op))
+            return self._of_sum(summed[0], self._shown(self._run.events[op].op))
         if len({form.scale for form in forms.values()}) > 1 and self._kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
         number = self._number_before(op)
@@ -451,7 +461,7 @@ class _Search:
         form = self._form(tensor)
         assert form is not None
         names = ", ".join(self._grid.summed(form))
-        before = f", before {short_place(used)}" if used else ""
+        before = f", before {used}" if used else ""
         multiple = "" if form.scale == 1 else f"{form.scale} times "
         op = self._first_of(tensor, lambda each: "sum" in each.axes)
         text = f"each replica has a part of {multiple}the value of one device: the sum over {names} is missing{before}"
