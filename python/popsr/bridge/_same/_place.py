@@ -16,9 +16,9 @@ from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
 from popsr.bridge._same._forms import ANY, Form, Grid, Known, axes_of, digest_of, size_of
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._regions import Integers, Lines, Region, region_of
-from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
+from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
-from popsr.ops._kinds import ADDITIVE, MOVES, REDUCTIONS
+from popsr.ops._kinds import ADDITIVE, MOVES, POINTWISE, REDUCTIONS
 
 __all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of", "place_shown"]
 
@@ -163,19 +163,21 @@ class _Alone(NamedTuple):
         known: floats, by value.
         integers: integers and truth values.
         lines: all, by line.
-        idle: kind, line and number of ops whose result is their operand.
+        events: numbers of ops by kind, line and number.
     """
 
     run: Unrolled
     known: Known
     integers: Integers
     lines: Lines
+    events: Mapping[Origin, int]
 
     @classmethod
     def of(cls, run: Unrolled, grid: Grid, inputs: Iterable[Value]) -> _Alone:
         """All values of a run."""
         known = Known([size for size in grid.sizes if size > 1])
-        made = cls(run, known, Integers(), Lines())
+        events = {event.origin: number for number, event in enumerate(run.events)}
+        made = cls(run, known, Integers(), Lines(), events)
         for value in inputs:
             known.add(value, None)
             made.integers.add(value, None)
@@ -187,6 +189,15 @@ class _Alone(NamedTuple):
                 made.integers.add(value, (kind, line))
                 made.lines.add(value, kind, line)
         return made
+
+    def is_idle(self, origin: Origin) -> bool:
+        """True for an op whose result is its operand, and for a collective that does not run."""
+        event = self.events.get(origin)
+        if event is None:
+            return origin[0].startswith("replicated_")
+        _, _, operands, results = self.run.events[event]
+        values = [self.run.rows[each][0] for each in (*operands[:1], *results) if each is not None]
+        return len(values) == 2 and _is_equal(*values)
 
 
 Found = tuple[int, str]
@@ -248,7 +259,7 @@ class _Search:
         It is one whose operands fit and whose result does not, or from which an end is a multiple of the value of one
         device.
         """
-        apart = [*self._departures(ends)]
+        apart = [*self._departures(ends, self._fits_on)]
         first = min([each for each in apart if not self._is_of_part(each)] or apart, default=None)
         found = [] if first is None else [self._before(first)]
         found += [self._of_form(end) for end in ends if (form := self._form(end)) and not form.is_whole]
@@ -269,9 +280,25 @@ class _Search:
             op = self._run.events[event].op
             ops.setdefault(op, Suspect(op, self._gain(event)))
         last = (number for number, event in enumerate(self._run.events) if {*event.operands} & {*ends})
-        taken = itertools.chain(self._departures(ends), last)
+        taken = itertools.chain(self._departures(ends, lambda value, _: self._fits(value)), last)
         partial = (each for event in taken for each in self._partial(event))
-        return Suspects(tuple(ops.values()), tuple(dict.fromkeys(partial)))
+        idle = dict.fromkeys(self._run.events[event].op for event in events if self._is_idle(event))
+        return Suspects(tuple(ops.values()), tuple(dict.fromkeys(partial)), tuple(idle))
+
+    def _is_idle(self, event: int) -> bool:
+        """True for an op that moves elements, and does nothing on one device."""
+        _, origin, operands, results = self._run.events[event]
+        if (
+            origin[0] in POINTWISE
+            or origin[0] in REDUCTIONS
+            or len(results) != 1
+            or operands[:1] in ((), (None,))
+        ):
+            return False
+        taken, made = (self._run.rows[each] for each in (operands[0], results[0]))  # type: ignore[index]
+        pairs = [*zip(taken, made, strict=True)]
+        moves = all(a.shape == b.shape for a, b in pairs) and not all(_is_equal(a, b) for a, b in pairs)
+        return moves and self._alone.is_idle(origin)
 
     def _apart(self, ends: Iterable[int]) -> set[int]:
         """Events that ends follow from and whose results are not what one device has."""
@@ -331,7 +358,7 @@ class _Search:
     def _form_of(self, value: int) -> Form | None:
         return self._form(value) if self._is_float(value) else None
 
-    def _departures(self, ends: Iterable[int]) -> Iterator[int]:
+    def _departures(self, ends: Iterable[int], fits: Callable[[int, int], bool]) -> Iterator[int]:
         """Ops that make ends differ, and whose operands fit: on one replica or another."""
         seen, left = set[tuple[int, int]](), [(end, each) for end in ends for each in self._replicas]
         found = set[int]()
@@ -341,7 +368,7 @@ class _Search:
             if event is None or (value, replica) in seen or self._form(value) is not None:
                 continue
             seen.add((value, replica))
-            apart = [each for each in self._taken(event, value, replica) if not self._fits_on(*each)]
+            apart = [each for each in self._taken(event, value, replica) if not fits(*each)]
             if not apart and event not in found:
                 found.add(event)
                 yield event
@@ -379,6 +406,12 @@ class _Search:
             return True
         kind, line = self._kind(event), self._line(event)
         operands = self._taken(event, value, replica)
+        if kind in _ELEMENTWISE:
+            found = (self._region(each, replica) for each, _ in operands)
+            parts = (each for each in found if each is not None and not each.is_whole)
+            kept = [self._alone.lines.has_at(row, each, kind, line) for each in parts]
+            if any(each is not None for each in kept):
+                return all(each is not False for each in kept)
         if kind in _EXCHANGED or kind in MOVES or (kind == "where" and len(operands) == 1):
             return bool(operands) and all(itertools.starmap(self._fits_on, operands))
         if self._is_everywhere(value):
@@ -386,11 +419,6 @@ class _Search:
         if kind == "slice" and operands and not self._is_everywhere(operands[0][0]):
             taken = self._run.rows[operands[0][0]][replica]
             return self._fits_on(*operands[0]) and region_of(row, taken) is not None
-        if kind in _ELEMENTWISE:
-            found = (self._region(each, replica) for each, _ in operands)
-            kept = [self._alone.lines.has_at(row, each, kind, line) for each in found if each is not None]
-            if any(each is not None for each in kept):
-                return all(each is not False for each in kept)
         return self._region(value, replica) is not None
 
     def _is_of_part(self, event: int) -> bool:
@@ -426,10 +454,18 @@ class _Search:
             seen.add(value)
             operands = self._operands(maker)
             apart = [each for each in operands if not self._is_known_integer(each)]
-            if operands and not apart and self._alone.lines.has(self._kind(maker), self._line(maker)):
+            if operands and not apart and self._is_comparable(maker):
                 found.append(maker)
             left += [each for each in apart if not self._is_float(each)]
         return min(found, default=event)
+
+    def _is_comparable(self, event: int) -> bool:
+        """True for an op that runs on one device as well, and takes no number of a replica's own."""
+        op, _, operands, _ = self._run.events[event]
+        taken = zip(self._run.core.op_inputs(op), operands, strict=True)
+        own = (t for t, value in taken if t is not None and value is None)
+        is_constant = all(self._run.core.tensor(t).kind == "constant" for t in own)
+        return is_constant and self._alone.lines.has(self._kind(event), self._line(event))
 
     def _is_known_integer(self, value: int) -> bool:
         if self._form(value) is not None:

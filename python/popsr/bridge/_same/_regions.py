@@ -62,6 +62,11 @@ class Region(NamedTuple):
     shape: tuple[int, ...]
     indices: tuple[Array, ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """True if it is the array itself."""
+        return all(len(each) == n for each, n in zip(self.indices, self.shape, strict=True))
+
 
 def region_of(part: Any, whole: Any) -> tuple[Array, ...] | None:
     """Indices along each axis at which an array stands in another one, ascending; None if it does not.

@@ -42,7 +42,7 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
     location = str(many.ir._core.location_of(tried.op))
     repair = Repair(location, source_line(location), tried.text)
     if place is None or short_place(location) not in str(place):
-        missing = f"{tried.text} is missing"
+        missing = f"missing: {tried.text}"
         text = missing if tried.insertions else "a change there makes all the same as on one device"
         place = Place(location, repair.source, text, callers_of(many, tried.op))
     return place, repair

@@ -148,7 +148,9 @@ def batch_norm(bug: str = "") -> TorchProgram:
         h = x @ m.w1
         mean = Mean.apply(h.mean(0))
         centre = h.mean(0) if bug == "variance about the local mean" else mean
-        var = Mean.apply(((h - centre) ** 2).mean(0))  # wrong: variance about the local mean
+        var = Mean.apply(
+            ((h - centre) ** 2).mean(0)
+        )  # wrong: variance about the local mean, local backward of statistics
         out = torch.tanh((h - mean) / torch.sqrt(var + 1e-5) * m.g) @ m.w2
         loss = functional.mse_loss(out, y)  # wrong: local backward of statistics
         loss.backward()

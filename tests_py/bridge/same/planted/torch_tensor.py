@@ -215,7 +215,9 @@ def context_parallel(bug: str = "") -> TorchProgram:
         k = rotary(heads(x, m.k), angles)  # wrong: rotary angles from 0
         k, v = Gather.apply(k, group, 2), Gather.apply(heads(x, m.v), group, 2)
         spread = (
-            (lambda t: t.repeat(1, m.size("seq"), 1, 1)[:, :4]) if bug == "heads repeated by ranks" else None
+            (lambda t: t.repeat(1, m.size("seq"), 1, 1)[:, :4])
+            if bug == "heads repeated by ranks"
+            else None  # wrong: heads repeated by ranks
         )
         if spread is not None and m.size("seq") > 1:
             k, v = spread(k), spread(v)  # wrong: heads repeated by ranks
