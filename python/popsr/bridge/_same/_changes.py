@@ -15,7 +15,8 @@ from popsr.bridge._advice._edited import Change, Insertion
 from popsr.bridge._arguments import Step
 from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._same._forms import axes_of
-from popsr.bridge._same._place import Partial, Suspect, Suspects, place_shown
+from popsr.bridge._same._place import place_shown
+from popsr.bridge._same._suspects import Partial, Suspect, Suspects
 from popsr.bridge._suspicion import WORDS
 from popsr.ops._kinds import REDUCTIONS, SCALES
 from popsr.replicas import ReplicaGrouping
