@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from popsr._exact import Unknown
 from popsr._fields import Numbers
 from popsr.bridge._same._exact import Value
 from popsr.bridge._same._forms import ANY, Form, Grid, Known, digest_of
@@ -24,7 +27,9 @@ _ELEMENTWISE = (POINTWISE | {"exp", "tanh"}) - MOVES
 
 
 def is_equal(a: Any, b: Any) -> bool:
-    """True for equal values."""
+    """True for equal values; of unknown ones that is not known."""
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return False
     return a is b or (a.shape == b.shape and digest_of(a) == digest_of(b))
 
 
@@ -62,6 +67,8 @@ class Alone(NamedTuple):
             kind, line, _ = event.origin
             for result in event.results:
                 value = run.rows[result][0]
+                if isinstance(value, Unknown):
+                    continue
                 known.add(value, event.origin)
                 made.integers.add(value, (kind, line))
                 made.lines.add(value, kind, line)
@@ -93,17 +100,22 @@ class Matched:
         self._parts: dict[tuple[int, int], bool] = {}
 
     def form(self, value: int) -> Form | None:
+        """The form in which replicas have a value of one device; None of other values and of unknown ones."""
         if value not in self._forms:
-            origin, known = self._origin(value), self.alone.known
-            if not self.is_float(value):
+            origin, rows = self._origin(value), self.run.rows[value]
+            found = None
+            if self.is_float(value):
+                found = self.grid.form(rows, self.alone.known, origin)
+                if found is not None and "largest" in found.axes and not self._is_of_known(value):
+                    found = None
+            elif self._is_integer(value):
                 origin = origin if origin in (None, ANY) else origin[:2]
-                found = self.grid.form(self.run.rows[value], self.alone.integers, origin)
-            else:
-                found = self.grid.form(self.run.rows[value], known, origin)
-            if found is not None and "largest" in found.axes and not self._is_of_known(value):
-                found = None
+                found = self.grid.form(rows, self.alone.integers, origin)
             self._forms[value] = found
         return self._forms[value]
+
+    def _is_integer(self, value: int) -> bool:
+        return all(isinstance(row, np.ndarray) for row in self.run.rows[value])
 
     def _is_of_known(self, value: int) -> bool:
         """True if all floats that a value is made of are known: the largest of others is so by chance."""
@@ -117,7 +129,8 @@ class Matched:
         return ANY if origin[0].startswith("replicated_") else origin
 
     def is_float(self, value: int) -> bool:
-        return isinstance(self.run.rows[value][0], Numbers)
+        """True for floats, as far as they are known."""
+        return all(isinstance(row, Numbers) for row in self.run.rows[value])
 
     def fits(self, value: int) -> bool:
         """True for values that are known of one device, in any form, and for integers."""
@@ -222,7 +235,7 @@ class Matched:
     def number_before(self, event: int) -> int:
         """The op that made a wrong integer that an op takes, as a count or a mask; the op itself without any."""
         found, seen = list[int](), set[int]()
-        left = [each for each in self.operands(event) if not self.is_float(each)]
+        left = [each for each in self.operands(event) if self._is_integer(each)]
         while left:
             value = left.pop()
             maker = self.run.maker.get(value)
@@ -233,7 +246,7 @@ class Matched:
             apart = [each for each in operands if not self._is_known_integer(each)]
             if operands and not apart and self._is_comparable(maker):
                 found.append(maker)
-            left += [each for each in apart if not self.is_float(each)]
+            left += filter(self._is_integer, apart)
         return min(found, default=event)
 
     def _is_comparable(self, event: int) -> bool:

@@ -92,6 +92,8 @@ class _Suspected:
         rows, (_, origin, operands, results) = self._values.run.rows, self._values.run.events[event]
         if origin[0] in POINTWISE | REDUCTIONS or not operands or operands[0] is None or len(results) != 1:
             return False
+        if not all(map(self._values.is_float, (operands[0], results[0]))):
+            return False
         pairs = [*zip(rows[operands[0]], rows[results[0]], strict=True)]
         moves = all(a.shape == b.shape for a, b in pairs) and not all(itertools.starmap(is_equal, pairs))
         return moves and self._values.alone.is_idle(origin)
