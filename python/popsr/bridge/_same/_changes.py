@@ -61,7 +61,8 @@ class Changes:
 
     def all(self) -> Iterator[Tried]:
         """Numbers that a user wrote, reductions, what does nothing on one device, then other numbers and factors."""
-        every, first = self._suspects.ops, self._suspects.ops[:1]
+        every = self._suspects.ops
+        first = [each for each in every if each.op == every[0].op]
         scaled = [each for each in every if each.scale != 1]
         ordered = itertools.chain(
             self._of(every, self._numbers),

@@ -79,13 +79,16 @@ class _Suspected:
         for event in order:
             op = self._values.run.events[event].op
             ops.setdefault(op, Suspect(op, self._gain(event)))
+        found = [*ops.values()]
+        if place is not None and (scale := self._scale(place)) not in (None, found[0].scale):
+            found.insert(1, Suspect(found[0].op, scale))
         last = (number for number, event in enumerate(self._values.run.events) if {*event.operands} & {*ends})
         taken = itertools.chain(
             self._values.departures(ends, lambda value, _: self._values.fits(value)), last
         )
         partial = (each for event in taken for each in self._partial(event))
         idle = dict.fromkeys(self._values.run.events[event].op for event in events if self._is_idle(event))
-        return Suspects(tuple(ops.values()), tuple(dict.fromkeys(partial)), tuple(idle))
+        return Suspects(tuple(found), tuple(dict.fromkeys(partial)), tuple(idle))
 
     def _is_idle(self, event: int) -> bool:
         """True for an op that moves elements, and does nothing on one device."""
@@ -138,14 +141,16 @@ class _Suspected:
 
     def _gain(self, event: int) -> Fraction:
         """The factor between a result and that of one device, beside the operands'."""
-        results = [
-            form for each in self._values.run.events[event].results if (form := self._values.form_of(each))
-        ]
-        if not results:
+        scale = self._scale(event)
+        if scale is None:
             return Fraction(1)
         scales = {form.scale for each in self._values.operands(event) if (form := self._values.form_of(each))}
-        scale = results[0].scale
         return Fraction(1) if scale in scales else scale / max(scales, key=size_of, default=Fraction(1))
+
+    def _scale(self, event: int) -> Fraction | None:
+        """How many times larger than of one device the result of an op is; None of another value."""
+        results = self._values.run.events[event].results
+        return next((form.scale for each in results if (form := self._values.form_of(each))), None)
 
     def _partial(self, event: int) -> Iterator[Partial]:
         """Operands of an op of which each replica has a part."""
