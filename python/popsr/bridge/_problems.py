@@ -84,7 +84,8 @@ def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> str:
 def _differ(value: ProvedValue, ending: str) -> str:
     """``differs over model {0,2}{1,3}``, where it should not; of other partitions both groups."""
     if value.held is not None:
-        return f"differ{ending}: declared {value.shown_declared}, proved {value.shown_proved}"
+        apart = value.shown_proved.removeprefix("differs ")
+        return f"differ{ending} {apart}, declared {value.shown_declared}"
     axes = value.axes
     proved, declared = (None if axes is None else axes.apart(each) for each in (value.proved, value.declared))
     if axes is None or proved is None or declared is None or not set(declared) < set(proved):

@@ -76,7 +76,7 @@ class ProvedValue:
         own = [block for block in partition.blocks if block[0] in self.held]
         groups = "".join("{" + ",".join(map(str, block)) + "}" for block in own)
         if len(own) > 1:
-            return f"{groups} differ"
+            return f"differs on replicas {groups}"
         return f"equal on replicas {groups}" if len(self.held) > 1 else f"on replica {self.held[0]}"
 
     @property

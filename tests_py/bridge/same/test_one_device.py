@@ -71,7 +71,7 @@ SPARED = {
 # The line that is named, and what is said of it. Code of a backward pass is at the call of its function.
 PLACES = {
     "sum of means": ("lines.of_gradients(g, ", "2 times the value of one device"),
-    "scaled by the heads of a replica": ("/ np.sqrt(WIDTH // heads)", "another one"),
+    "scaled by the heads of a replica": ("/ np.sqrt(WIDTH // heads)", "another result"),
     "no sum in the backward pass": ("(copy(a) if lines.copied else a)", "the sum over model is missing"),
     "sum in both passes": ("h = h + reduce(jax.nn.gelu(", "4 times the value of one device"),
     "mean of partial outputs": ("return lines.of_outputs(t, ", "1/2 times the value of one device"),

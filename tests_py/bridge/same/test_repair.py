@@ -112,6 +112,23 @@ def test_a_right_step_has_no_repair() -> None:
     assert same.place is None
 
 
+def test_the_place_moves_with_the_change() -> None:
+    """A loss by rows of a replica is seen where gradients are summed; the number that a user wrote is changed."""
+
+    def step(w: Any, x: Any) -> Any:
+        def loss_of(w: Any) -> Any:
+            return ((x @ w) ** 2).sum() / x.shape[0]
+
+        value, g = jax.value_and_grad(loss_of)(w)
+        return w - 0.1 * total(g), total(value)
+
+    same = beside(step, W, X, **DATA)
+    assert same.place is not None
+    assert same.place.source == "return ((x @ w) ** 2).sum() / x.shape[0]"
+    assert same.place.text == "a change there makes all the same as on one device"
+    assert str(same.repair) == f"8 for 2 at {at(same.place.source)}, as on one device"
+
+
 def test_one_device_with_a_number_of_its_own() -> None:
     """The constant of one device is tried: 8 rows for the 2 of a replica."""
 

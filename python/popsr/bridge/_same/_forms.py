@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,9 +45,12 @@ def top(value: Any) -> Any:
     return Numbers(value.residues[-1:], value.huge) if isinstance(value, Numbers) else value
 
 
-def digest_of(value: Numbers) -> bytes:
-    """Shape and last field of a value, by which values of a run are told apart."""
+def digest_of(value: Any) -> bytes:
+    """Shape and last field of a value, or its integers, by which values of a run are told apart."""
     made = hashlib.blake2b(repr(value.shape).encode(), digest_size=16)
+    if not isinstance(value, Numbers):
+        made.update(np.ascontiguousarray(value).astype(np.int64).tobytes())
+        return made.digest()
     made.update(np.ascontiguousarray(value.residues[-1]).tobytes())
     if value.huge is not None:
         made.update(np.ascontiguousarray(value.huge).tobytes())
@@ -122,6 +125,10 @@ def _groups(replicas: int, stride: int, size: int) -> Partition | None:
     return ReplicaGrouping.from_stride(replicas, stride, size).partition
 
 
+class _Scales(Protocol):
+    def scale(self, value: Any, origin: object, /) -> Fraction | None: ...
+
+
 @dataclass(frozen=True)
 class Grid:
     """Replicas along the axes of a mesh.
@@ -152,7 +159,7 @@ class Grid:
         """Names of the axes over which a value is a sum of what replicas have."""
         return tuple(name for name, kind in zip(self.names, form.axes, strict=True) if kind == "sum")
 
-    def form(self, rows: Sequence[Any], known: Known, origin: object) -> Form | None:
+    def form(self, rows: Sequence[Any], known: _Scales, origin: object) -> Form | None:
         """The form in which replicas have a value of one device; None if they have another value.
 
         Args:
@@ -187,15 +194,20 @@ class Grid:
             yield from (((*kinds, "equal"), value) for kinds, value in self._folded(first))
             return
         rank = grid.reshape(-1)[0].ndim
-        for kind in (*range(rank), "sum", "largest"):
+        is_float = isinstance(grid.reshape(-1)[0], Numbers)
+        for kind in (*range(rank), *(("sum", "largest") if is_float else ())):
             made = np.empty(grid.shape[:-1], object)
             for place in np.ndindex(*made.shape):
                 made[place] = self._together(list(grid[place]), kind)
             yield from (((*kinds, kind), value) for kinds, value in self._folded(made))
 
-    def _together(self, values: Sequence[Numbers], kind: str | int) -> Numbers:
+    def _together(self, values: Sequence[Any], kind: str | int) -> Any:
         if isinstance(kind, int):
-            return Numbers.concat(values, kind)
+            return (
+                Numbers.concat(values, kind)
+                if isinstance(values[0], Numbers)
+                else np.concatenate(values, kind)
+            )
         found = values[0]
         for each in values[1:]:
             found = found + each if kind == "sum" else select(found.above(each, self.draw), found, each)

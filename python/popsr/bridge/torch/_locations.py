@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
+from popsr._text.frames import file_and_line, library_path
 from popsr.bridge._places import Place, nearest_place
+from popsr.bridge._reading import callers_are_kept
 
 __all__ = [
     "Place",
+    "called_place",
     "current_place",
     "place_of_error",
     "place_of_frame",
@@ -43,10 +47,18 @@ def is_users(file: str) -> bool:
     if file.startswith("<") and not file.startswith("<ipython"):
         return False
     path = os.path.abspath(file)
-    ours = path.startswith(_POPSR) and not path.startswith(os.path.join(_POPSR, "demo"))
     return not (
-        ours or path == _CONTEXTS or path.endswith(_DEPRECATIONS) or path.startswith(_torch_folders())
+        _is_popsrs(file)
+        or path == _CONTEXTS
+        or path.endswith(_DEPRECATIONS)
+        or path.startswith(_torch_folders())
     )
+
+
+@functools.lru_cache(4096)
+def _is_popsrs(file: str) -> bool:
+    path = os.path.abspath(file)
+    return path.startswith(_POPSR) and not path.startswith(os.path.join(_POPSR, "demo"))
 
 
 def _is_framework(file: str) -> bool:
@@ -69,6 +81,17 @@ def current_place() -> Place | None:
     return place_of_frame(sys._getframe(1))
 
 
+def called_place() -> Place | None:
+    """The innermost line of the user that is running, with the lines of the step that it is called from."""
+    place = current_place()
+    if place is None:
+        return None
+    frames = itertools.dropwhile(lambda each: each != (place.file, place.line), _frames(sys._getframe(1)))
+    inside = itertools.takewhile(lambda each: not _is_popsrs(each[0]), frames)
+    lines = (f"{file}:{line}" for file, line in inside if is_users(file) and not library_path(file))
+    return place._replace(callers=tuple(line for line, _ in itertools.groupby(lines))[1:])
+
+
 def place_of_error(traceback: TracebackType | None) -> Place | None:
     """The innermost line of the user in the traceback of an error."""
     frames = []
@@ -82,7 +105,8 @@ def stack_trace(place: Place) -> str:
     """A place in the form of the stack traces that torch keeps with nodes of a graph."""
     inner = place.within.rpartition(":")
     within = f'  File "{_SITE}{inner[0]}", line {inner[2]}, in step\n' if place.within else ""
-    return f'  File "{place.file}", line {place.line}, in step\n{within}'
+    lines = (*(file_and_line(each) for each in reversed(place.callers)), (place.file, place.line))
+    return "".join(f'  File "{file}", line {line}, in step\n' for file, line in lines) + within
 
 
 def shown_place(place: Place | None) -> str:
@@ -92,5 +116,11 @@ def shown_place(place: Place | None) -> str:
 
 def place_of_node(node: Any) -> Place | None:
     """The innermost line of the user in the stack trace of a node; None without one."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return nearest_place(((file, int(line)) for file, line in reversed(frames)), _is_framework)
+    frames = [
+        (file, int(line)) for file, line in reversed(_FRAME.findall(node.meta.get("stack_trace") or ""))
+    ]
+    place = nearest_place(frames, _is_framework)
+    if place is None or not callers_are_kept():
+        return place
+    outer = frames[frames.index((place.file, place.line)) + 1 :]
+    return place._replace(callers=tuple(f"{file}:{line}" for file, line in outer))

@@ -7,7 +7,7 @@ import importlib
 import warnings
 from typing import Any
 
-from tests_py.bridge.same.planted.cases import at_right_line, matching
+from tests_py.bridge.same.planted.cases import at_own_line, at_right_line, matching
 
 
 def of_framework(name: str) -> tuple[Any, Any, Any]:
@@ -36,8 +36,8 @@ def main() -> None:
     ]
     counts = dict.fromkeys(
         (
-            "right", "alarms", "bugs", "found", "exactly", "at the line", "repaired", "repaired there", "unknown",
-            "called same",
+            "right", "alarms", "bugs", "found", "exactly", "at the line", "without its caller", "repaired",
+            "repaired there", "unknown", "called same",
         ),
         0,
     )  # fmt: skip
@@ -66,6 +66,7 @@ def main() -> None:
                 counts["found"] += bool(verdict.differing)
                 counts["exactly"] += verdict.differing == wrong
                 counts["at the line"] += here
+                counts["without its caller"] += at_own_line(right, bug, verdict.place)
                 counts["repaired"] += bool(verdict.repair)
                 counts["repaired there"] += at_right_line(right, bug, verdict.repair)
                 counts["called same"] += not verdict.differing and not verdict.unknown

@@ -211,9 +211,16 @@ class Said:
 
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
-    """True if a place names one of the bug's marked lines: its own, or the one before which a collective is missing."""
-    place, _, _ = place.partition(", called at")
+    """True if a place names one of the bug's marked lines.
+
+    A place is a line, the one that calls it if the function is shared, and one before which a collective is missing.
+    """
     return any(re.search(rf"{re.escape(file)}:{line}\b", place) for file, line in wrong_lines(right, bug))
+
+
+def at_own_line(right: Right, bug: Bug, place: str) -> bool:
+    """True if it does so without the line that calls."""
+    return at_right_line(right, bug, re.sub(r", called at [^ ]+:\d+", "", place))
 
 
 def ids(pairs: Iterable[tuple[Right, Bug]]) -> list[str]:

@@ -190,9 +190,9 @@ def contrastive(bug: str = "") -> Program:
         first = lax.axis_index("data") * a.shape[0]
         if bug in ("own pairs alone", "labels from 0"):
             first = 0  # wrong: labels from 0
-        labels = first + jnp.arange(a.shape[0])
+        labels = first + jnp.arange(a.shape[0])  # wrong: labels from 0
         left = nll(a @ gather(b).T * jnp.exp(p["t"]), labels)  # wrong: own pairs alone, labels from 0
-        return (left + nll(b @ gather(a).T * jnp.exp(p["t"]), labels)).mean()
+        return (left + nll(b @ gather(a).T * jnp.exp(p["t"]), labels)).mean()  # wrong: own pairs alone
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)

@@ -33,7 +33,9 @@ def convolution(bug: str = "") -> Program:
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
-        return sgd(p, jax.tree.map(lambda t: lax.psum(t, "data"), g)), lax.psum(loss, "data")
+        return sgd(p, jax.tree.map(lambda t: lax.psum(t, "data"), g)), lax.psum(
+            loss, "data"
+        )  # wrong: mean of the local rows
 
     args = (draw(1, kernel=(3, 3, 2, 3), out=(3, 2)), *draw(2, x=(4, 4, 4, 2), y=(4, 2)).values())
     return Program(step, args, {"data": 2}, (P(), DATA, DATA), (P(), P()))
@@ -268,10 +270,10 @@ def whitened(bug: str = "") -> Program:
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
         h = jnp.tanh(x @ p["w"])
-        second = h.T @ h / h.shape[0]
+        second = h.T @ h / h.shape[0]  # wrong: penalty of local statistics
         if bug != "penalty of local statistics":
             second = lax.pmean(second, "data")
-        penalty = ((second - jnp.eye(4)) ** 2).sum()
+        penalty = ((second - jnp.eye(4)) ** 2).sum()  # wrong: penalty of local statistics
         return ((h @ p["out"] - y) ** 2).mean() + 0.1 * penalty  # wrong: penalty of local statistics
 
     def step(p: Any, x: Any, y: Any) -> Any:
@@ -289,7 +291,9 @@ def branches(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(lambda p: ((x @ p - y) ** 2).mean())(p)
         g = lax.pmean(g, "data")
         square = (g**2).sum()
-        total = lax.psum(square, "data") if bug == "norm summed over ranks" else square
+        total = (
+            lax.psum(square, "data") if bug == "norm summed over ranks" else square
+        )  # wrong: norm summed over ranks
         g = lax.cond(
             total > 1e-6, lambda g: g / jnp.sqrt(total), lambda g: g, g
         )  # wrong: norm summed over ranks

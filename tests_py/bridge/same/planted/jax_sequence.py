@@ -188,7 +188,9 @@ def tied_vocabulary(bug: str = "") -> Program:
         h = sum_from(jnp.where(mine[..., None], p["table"][jnp.clip(local, 0, part - 1)], 0.0), "model")
         scale = np.sqrt(part if bug == "scaled by rows of a rank" else 8)
         h = copy_to(jnp.tanh(h @ p["w"]) / scale, "model")  # wrong: scaled by rows of a rank
-        logits = lax.all_gather(h @ p["table"].T, "model", axis=2, tiled=True)
+        logits = lax.all_gather(
+            h @ p["table"].T, "model", axis=2, tiled=True
+        )  # wrong: gathered logits count on each rank
         loss = nll(logits, y).mean()
         if bug == "gathered logits count on each rank":
             return loss  # wrong: gathered logits count on each rank
@@ -235,7 +237,9 @@ def halos(bug: str = "") -> Program:
 
     def step(p: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
-        return sgd(p, jax.tree.map(lambda t: lax.psum(t, "rows"), g)), lax.psum(loss, "rows")
+        return sgd(p, jax.tree.map(lambda t: lax.psum(t, "rows"), g)), lax.psum(
+            loss, "rows"
+        )  # wrong: mean of the local rows
 
     cut = P(None, "rows")
     args = (draw(11, w1=(3, 3, 4), w2=(3, 4, 2)), *draw(12, x=(2, 8, 3), y=(2, 8, 2)).values())

@@ -27,7 +27,7 @@ def sharded_moments(bug: str = "") -> Program:
     """Adam whose moments are cut (ZeRO 1): gradients are scattered, weights are updated in parts and gathered."""
 
     def scatter(g: Any) -> Any:
-        part = lax.psum_scatter(g, "data", tiled=True)
+        part = lax.psum_scatter(g, "data", tiled=True)  # wrong: gradients not divided
         if bug == "gradients not divided":
             return part  # wrong: gradients not divided
         return part / size_of("data")
@@ -42,7 +42,7 @@ def sharded_moments(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(mse)(p, x, y)
         g = {k: scatter(t) for k, t in g.items()}
         if bug == "clipped by the norm of a part":
-            length = jnp.sqrt(sum((t**2).sum() for t in g.values()))
+            length = jnp.sqrt(sum((t**2).sum() for t in g.values()))  # wrong: clipped by the norm of a part
             g = {k: t / (1 + length) for k, t in g.items()}  # wrong: clipped by the norm of a part
         else:
             length = jnp.sqrt(lax.psum(sum((t**2).sum() for t in g.values()), "data"))
@@ -84,14 +84,14 @@ def trust_ratios(bug: str = "") -> Program:
             change = moments[k] + 0.01 * kept
 
             def length(u: Any, over: Any = lax.psum) -> Any:
-                return jnp.sqrt(over((u**2).sum(), "data"))
+                return jnp.sqrt(over((u**2).sum(), "data"))  # wrong: norm of the change as a mean
 
             if bug == "ratio of a part":
-                ratio = jnp.sqrt((kept**2).sum() / (change**2).sum())
+                ratio = jnp.sqrt((kept**2).sum() / (change**2).sum())  # wrong: ratio of a part
             elif bug == "norm of the change as a mean":
-                ratio = length(kept) / length(change, lax.pmean)
+                ratio = length(kept) / length(change, lax.pmean)  # wrong: norm of the change as a mean
             elif bug == "norm of whole weights summed":
-                ratio = length(p[k]) / length(change)
+                ratio = length(p[k]) / length(change)  # wrong: norm of whole weights summed
             else:
                 ratio = length(kept) / length(change)
             kept = (
@@ -183,8 +183,8 @@ def factored_moments(bug: str = "") -> Program:
         change = g / jnp.sqrt(
             used[:, None] * c[None, :] / middle
         )  # wrong: mean of a rank's factor, rows of local columns
-        size = change.size if bug == "size of a part" else 32
-        spread = jnp.sqrt(lax.psum((change**2).sum(), "model") / size)
+        size = change.size if bug == "size of a part" else 32  # wrong: size of a part
+        spread = jnp.sqrt(lax.psum((change**2).sum(), "model") / size)  # wrong: size of a part
         p = p - 0.1 * change / (1 + spread)  # wrong: size of a part
         return p, r, c, lax.psum(loss, "model")
 

@@ -144,9 +144,11 @@ def capacity(bug: str = "") -> Program:
         hot = jax.nn.one_hot(picks, 4, dtype=jnp.int32)
         place = jnp.cumsum(hot, 0) * hot
         if bug == "places counted on each rank":
-            own = jax.nn.one_hot(picks.reshape(n, -1), 4, dtype=jnp.int32)
-            place = (jnp.cumsum(own, 1) * own).reshape(place.shape)
-        room = 1 if bug == "capacity of local rows" and n > 1 else 2
+            own = jax.nn.one_hot(
+                picks.reshape(n, -1), 4, dtype=jnp.int32
+            )  # wrong: places counted on each rank
+            place = (jnp.cumsum(own, 1) * own).reshape(place.shape)  # wrong: places counted on each rank
+        room = 1 if bug == "capacity of local rows" and n > 1 else 2  # wrong: capacity of local rows
         kept = (place > 0) & (place <= room)  # wrong: places counted on each rank, capacity of local rows
         local = p["up"].shape[0]
         mine = lax.dynamic_slice_in_dim(kept.astype(x.dtype), rank * local, local, 1)
@@ -218,7 +220,9 @@ def pipeline_by_data(bug: str = "") -> Program:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
         total = lax.psum if bug == "sum over data" else lax.pmean
         g = jax.tree.map(lambda t: total(t, "data"), g)  # wrong: sum over data
-        everywhere = lax.pmean(loss, ("data", "pipe")) if bug == "loss as a mean of stages" else None
+        everywhere = (
+            lax.pmean(loss, ("data", "pipe")) if bug == "loss as a mean of stages" else None
+        )  # wrong: loss as a mean of stages
         loss = (
             lax.pmean(lax.psum(loss, "pipe"), "data") if everywhere is None else everywhere
         )  # wrong: loss as a mean of stages

@@ -110,7 +110,7 @@ def clipping(bug: str = "") -> Program:
         return ((sum_from(h @ p["down"], "model") + p["c"] - y) ** 2).mean()
 
     def squares(g: Any) -> Any:
-        each = {k: (t**2).sum() for k, t in g.items()}
+        each = {k: (t**2).sum() for k, t in g.items()}  # wrong: norm of the local batch
         sharded, whole = each["up"] + each["b"] + each["down"], each["w0"] + each["c"]
         if bug == "replicated weights on each rank":
             return lax.psum(sharded + whole, "model")  # wrong: replicated weights on each rank

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from tests_py.bridge.same.planted.cases import Bug, Program, Right, ids, matching
+from tests_py.bridge.same.planted.cases import Bug, Program, Right, at_right_line, ids, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
 from tests_py.bridge.same.planted.said_jax import said
@@ -53,6 +53,46 @@ def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
     """The states differ that do in JAX."""
     program = pair[0].make(pair[1].name)
     assert verdicts(program, exact) == (truth(program, steps=1).wrong(), {})
+
+
+# What is said of the line, of each way in which a line is found: the place, and the change if one is right.
+SAID = {
+    ("schedule", "steps counted by ranks"): ("same operands", "1 for 2 at"),
+    ("capacity of experts", "capacity of local rows"): ("another integer", "2 for 1 at"),
+    ("capacity of experts", "places counted on each rank"): ("another integer", ""),
+    ("halos", "borders exchanged"): ("same operands", ""),
+    ("halos", "no borders"): ("same operands", ""),
+    ("ring attention", "mask of local positions"): ("same operands", ""),
+    ("pipeline", "labels one late"): (", called at jax_stages.py:", ""),
+    ("exchanged heads", "scaled by exchanged heads"): (", called at jax_more.py:", "0.7071 for 0.5 at"),
+    ("experts", "ranks against experts"): ("same operands", "nothing done at"),
+    ("sharded weights", "rotated parts"): ("same operands", "nothing done at"),
+    ("sharded weights", "divided by copies"): ("2 times the value", "1/2 times what is made at"),
+    ("experts", "auxiliary loss of local shares"): ("the sum over expert is missing, before", ""),
+    ("experts", "experts not divided"): ("a change there", "1/2 times what is made at"),
+    ("experts", "router loss on each rank"): ("a change there", "no sum over expert at"),
+    ("sharded weights", "gathered without the sum of gradients"): ("113, called at jax_shards.py:128", ""),
+    ("unequal labels", "largest count"): ("is missing, before", "the mean over data of what is made at"),
+    ("convolution", "mean of the local rows"): ("", "4 for 2 at"),
+}
+
+
+@pytest.mark.parametrize("pair", SAID, ids=": ".join)
+def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
+    name, bug = pair
+    right, wrong = next(each for each in BUGS if (each[0].name, each[1].name) == (name, bug))
+    verdict = said(right.make(bug), exact=True)
+    place, change = SAID[pair]
+    assert at_right_line(right, wrong, verdict.place), verdict.place
+    assert place in verdict.place
+    assert change in verdict.repair
+    assert bool(change) == bool(verdict.repair)
+
+
+@pytest.mark.slow
+def test_nine_of_ten_are_named_at_a_marked_line() -> None:
+    named = [at_right_line(*pair, said(pair[0].make(pair[1].name), exact=True).place) for pair in BUGS]
+    assert sum(named) >= 0.9 * len(named)
 
 
 def check_mutant(program: Program, mutation: Mutation, exact: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests_py.bridge.same.planted.cases import Bug, Kind, Right, ids, matching
+from tests_py.bridge.same.planted.cases import Bug, Kind, Right, at_right_line, ids, matching
 from tests_py.bridge.same.planted.said_torch import said
 from tests_py.bridge.same.planted.torch_layers import TorchProgram
 from tests_py.bridge.same.planted.torch_table import BUGS, STEPS
@@ -53,3 +53,39 @@ def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
     """The states differ that do in torch, by the table that torch's own runs agree with."""
     program = pair[0].make(pair[1].name)
     assert verdicts(program, exact) == (matching(pair[1].wrong, names_of(program)), {})
+
+
+# What is said of the line, of each way in which a line is found: the place, and the change if one is right.
+SAID = {
+    ("clipping", "over all ranks"): (
+        ", called at torch_tensor.py:",
+        "the sum over model instead of data and model",
+    ),
+    ("clipping", "largest shard"): (", called at torch_tensor.py:", "the sum over model of what is made at"),
+    ("checkpointed layers", "sum in both passes of a checkpoint"): (
+        ", called at torch_tensor.py:",
+        "no sum over model",
+    ),
+    ("sharded weights", "gradients not divided"): ("4 times", "1/4 times what is made at"),
+    ("accumulation", "scale times ranks"): ("", "8 for 16 at"),
+    ("tied vocabulary", "rows of others not masked"): ("same operands", ""),
+    ("context parallel", "mask of local positions"): (", called at torch_tensor.py:", ""),
+}
+
+
+@pytest.mark.parametrize("pair", SAID, ids=": ".join)
+def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
+    name, bug = pair
+    right, wrong = next(each for each in BUGS if (each[0].name, each[1].name) == (name, bug))
+    verdict = said(right.make(bug), exact=True)
+    place, change = SAID[pair]
+    assert at_right_line(right, wrong, verdict.place), verdict.place
+    assert place in verdict.place
+    assert change in verdict.repair
+    assert bool(change) == bool(verdict.repair)
+
+
+@pytest.mark.slow
+def test_nine_of_ten_are_named_at_a_marked_line() -> None:
+    named = [at_right_line(*pair, said(pair[0].make(pair[1].name), exact=True).place) for pair in BUGS]
+    assert sum(named) >= 0.9 * len(named)

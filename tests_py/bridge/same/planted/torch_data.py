@@ -50,10 +50,10 @@ def data_parallel(bug: str = "") -> TorchProgram:
             for p in m.parameters():
                 p.grad /= 1 + p.grad.norm()  # wrong: clipped before the mean
         for p in m.parameters():
-            dist.all_reduce(p.grad, dist.ReduceOp.SUM)
+            dist.all_reduce(p.grad, dist.ReduceOp.SUM)  # wrong: sum of means
             if bug != "sum of means":
-                p.grad /= dist.get_world_size()
-        optimizer.step()  # wrong: sum of means
+                p.grad /= dist.get_world_size()  # wrong: sum over the local batch
+        optimizer.step()  # wrong: sum of means, rate times ranks
         if bug == "loss of rank 0":
             loss = loss.detach().clone()
             dist.broadcast(loss, 0)  # wrong: loss of rank 0
@@ -148,7 +148,9 @@ def batch_norm(bug: str = "") -> TorchProgram:
         h = x @ m.w1
         mean = Mean.apply(h.mean(0))
         centre = h.mean(0) if bug == "variance about the local mean" else mean
-        var = Mean.apply(((h - centre) ** 2).mean(0))  # wrong: variance about the local mean
+        var = Mean.apply(
+            ((h - centre) ** 2).mean(0)
+        )  # wrong: variance about the local mean, local backward of statistics
         out = torch.tanh((h - mean) / torch.sqrt(var + 1e-5) * m.g) @ m.w2
         loss = functional.mse_loss(out, y)  # wrong: local backward of statistics
         loss.backward()
@@ -201,7 +203,7 @@ def teacher(bug: str = "") -> TorchProgram:
         with torch.no_grad():
             for p in m.parameters():
                 if bug == "decay before the sum":
-                    p.grad = p.grad / n + 0.1 * p
+                    p.grad = p.grad / n + 0.1 * p  # wrong: decay before the sum
                     dist.all_reduce(p.grad)  # wrong: decay before the sum
                 else:
                     dist.all_reduce(p.grad)
@@ -231,10 +233,14 @@ def sharded_moments(bug: str = "") -> TorchProgram:
         with torch.no_grad():
             parts = {}
             for name, p in m.named_parameters():
-                whole = total(p.grad, None)
-                parts[name] = own(whole if bug == "gradients not divided" else whole / n, None, 0)
+                whole = total(p.grad, None)  # wrong: gradients not divided
+                parts[name] = own(
+                    whole if bug == "gradients not divided" else whole / n, None, 0
+                )  # wrong: gradients not divided
             square = torch.stack([(t**2).sum() for t in parts.values()]).sum()
-            length = (square if bug == "clipped by the norm of a part" else total(square, None)).sqrt()
+            length = (
+                square if bug == "clipped by the norm of a part" else total(square, None)
+            ).sqrt()  # wrong: clipped by the norm of a part
             for name, p in m.named_parameters():
                 change = parts[name] / (
                     1 + length

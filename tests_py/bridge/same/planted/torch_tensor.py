@@ -158,7 +158,7 @@ def vocabulary(bug: str = "") -> TorchProgram:
     def embed(m: Any, x: Any) -> Any:
         part = m.table.shape[0]
         local = x - m.rank("model") * part
-        rows = m.table[local.clamp(0, part - 1)]
+        rows = m.table[local.clamp(0, part - 1)]  # wrong: rows of others not masked
         mine = (local >= 0) & (local < part)
         if bug == "rows of others not masked":
             return SumFrom.apply(rows, m.group("model"))  # wrong: rows of others not masked
@@ -172,7 +172,9 @@ def vocabulary(bug: str = "") -> TorchProgram:
         everything = torch.log(SumFrom.apply(exps, group) / count) + top  # wrong: mean of exponentials
         local = y - m.rank("model") * part
         mine = (local >= 0) & (local < part)
-        at = logits.gather(-1, local.clamp(0, part - 1)[..., None])[..., 0]
+        at = logits.gather(-1, local.clamp(0, part - 1)[..., None])[
+            ..., 0
+        ]  # wrong: targets of others not masked
         if bug != "targets of others not masked":
             at = torch.where(mine, at, 0.0)
         target = SumFrom.apply(at, group)  # wrong: targets of others not masked
@@ -213,7 +215,9 @@ def context_parallel(bug: str = "") -> TorchProgram:
         k = rotary(heads(x, m.k), angles)  # wrong: rotary angles from 0
         k, v = Gather.apply(k, group, 2), Gather.apply(heads(x, m.v), group, 2)
         spread = (
-            (lambda t: t.repeat(1, m.size("seq"), 1, 1)[:, :4]) if bug == "heads repeated by ranks" else None
+            (lambda t: t.repeat(1, m.size("seq"), 1, 1)[:, :4])
+            if bug == "heads repeated by ranks"
+            else None  # wrong: heads repeated by ranks
         )
         if spread is not None and m.size("seq") > 1:
             k, v = spread(k), spread(v)  # wrong: heads repeated by ranks
@@ -261,7 +265,7 @@ def experts(bug: str = "") -> TorchProgram:
             loss + 0.3 * count * (share * mean).sum()
         )  # wrong: auxiliary loss of local shares, number of local experts
         loss.backward()
-        dist.all_reduce(m.router.grad, group=group)
+        dist.all_reduce(m.router.grad, group=group)  # wrong: sum of router gradients
         for p in m.parameters():
             if bug != "sum of router gradients" or p is not m.router:
                 p.grad /= n

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge.torch._locations import Place, current_place, shown_place, stack_trace
+from popsr.bridge.torch._locations import Place, called_place, current_place, shown_place, stack_trace
 from popsr.bridge.torch._modules import current_module, noted_module
 from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._tracing.asynchronous import Pending
@@ -175,7 +175,7 @@ def _mode_class() -> Any:
             node = running_node()
             if node is not None:
                 return self._places.get(node._sequence_nr()) or (current_place(), "")
-            here = current_place(), current_module()
+            here = called_place(), current_module()
             if here[0] is not None:
                 self._places.setdefault(sequence_number() - 1, here)
             return here
