@@ -30,12 +30,15 @@ __all__ = ["Seen", "built"]
 
 @dataclass
 class Seen:
-    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
+    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank.
+
+    Results are named with the ranks that return them, None if all do.
+    """
 
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
-    results: list[str]
+    results: dict[str, tuple[int, ...] | None]
     data: list[list[Any]]
     drawn: list[Drawn | None]
     axes: ReplicaAxes | None
@@ -62,7 +65,7 @@ def built(
         states: list[str] = []
         labels: dict[Hashable, list[Hashable]] = {}
         data = zip(*seen.data, strict=True)
-        owned = {leaf.path: leaf for leaf in seen.leaves[0]}
+        owned = {leaf.name or leaf.path: leaf for leaf in reversed(seen.leaves[0])}
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
@@ -78,9 +81,9 @@ def built(
             kinds = [{each[rank] for rank in holders} for each in (mine, owners)]
             grouping_of_own = _own_grouping(mine, leaf)
             apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
-            placement = Placement(
-                places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
-            )
+            said = places.of(leaf.path)
+            whole = whole_of(each) if placed else None
+            placement = Placement(said.cut, whole, leaf.owner, start_of(leaf, owned), leaf.name, said.name)
             inputs.append(
                 _argument(
                     builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
@@ -174,7 +177,13 @@ def _argument(
         grouping = declared or shared
         rows = values.of_groups(grouping)
         return builder.data(
-            leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
+            leaf.path,
+            tuple(leaf.local.shape),
+            kind,
+            grouping,
+            example=rows,
+            placement=placement,
+            held=leaf.held,
         )
     grouping = declared or own
     if leaf.held is not None:

@@ -38,7 +38,8 @@ class Leaf:
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
         origin: of a number equal where ranks share it in all steps.
-        held: ranks that hold it; None if all do.
+        held: ranks that hold it, or that read it of data; None if all do.
+        name: the path that its ranks call it by, where others call another tensor so.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Leaf:
     trained: bool = False
     origin: Hashable = None
     held: tuple[int, ...] | None = None
+    name: str = ""
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""
