@@ -67,7 +67,7 @@ class Whole:
 
 
 def held_groups(grouping: ReplicaGrouping, held: Sequence[int] | None) -> list[tuple[int, ...]]:
-    """The replicas of each group that hold something, all of them if ``held`` is None; without groups that have none."""
+    """The replicas of each group that hold something, all if ``held`` is None; without groups that have none."""
     own = (tuple(each for each in members if held is None or each in held) for members in grouping.groups)
     return [members for members in own if members]
 

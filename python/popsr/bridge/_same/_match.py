@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ def matched(many: Sequence[Argument], one: Sequence[Argument]) -> list[Match]:
         ShapeError: a value of another shape.
         UnknownError: it is not known what replicas hold.
     """
-    matching = _Matching(one)
+    matching = _Matching(one, _in_place(many, one))
     for each in many:
         if not _is_owned(each):
             matching.add(Share.of(each))
@@ -61,6 +61,13 @@ def _is_owned(each: Argument) -> bool:
     return each.placement.owner not in ("", each.placement.name or each.path)
 
 
+def _in_place(many: Sequence[Argument], one: Sequence[Argument]) -> dict[str, str]:
+    """Names of data of the reference by those of the step: as many arguments, which are called otherwise."""
+    ours, theirs = ([each.path for each in step if each.role == "data"] for step in (many, one))
+    is_renamed = len(ours) == len(theirs) and not {*ours} & {*theirs}
+    return dict(zip(ours, theirs, strict=True)) if is_renamed else {}
+
+
 def _is_constant(share: Share) -> bool:
     rows = share.rows
     return rows is not None and all((row == row.flat[0]).all() for row in rows if row.size)
@@ -71,10 +78,12 @@ class _Matching:
 
     Args:
         one: values of the reference.
+        data: names of its data by those of the step, where they have others.
     """
 
-    def __init__(self, one: Sequence[Argument]) -> None:
+    def __init__(self, one: Sequence[Argument], data: Mapping[str, str]) -> None:
         """Without any match."""
+        self._data = data
         self.found: list[Match] = []
         self._theirs = {each.path: each for each in one}
         self._order = [each.path for each in one if each.role == "state" and not _is_owned(each)]
@@ -86,7 +95,7 @@ class _Matching:
         """Match a value by its name or its initial values, or leave it for ``settle``."""
         argument = share.argument
         if argument.placement.like or argument.role != "state":
-            self._require(share, argument.placement.like or share.name)
+            self._require(share, argument.placement.like or self._data.get(share.name, share.name))
             return
         self._own.append(share)
         if _is_constant(share):

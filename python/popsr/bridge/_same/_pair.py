@@ -158,7 +158,7 @@ def sources_of(pair: Pair) -> dict[str, list[Both]]:
 
 
 def held_rows(both: Both) -> list[tuple[int, Array]]:
-    """The arrays that the step was read with, of groups that hold them, with the first replica of each; none of shapes."""
+    """The arrays of groups that the step was read with, beside the first replica of each; none of a shape alone."""
     share = Share.of(both.many, both.replicas) if isinstance(both.many, Argument) else None
     rows = None if share is None else share.rows
     if share is None or rows is None:
