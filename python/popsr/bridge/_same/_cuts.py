@@ -151,11 +151,13 @@ class Places:
     def _as_owner(self, many: Share, one: Argument) -> list[Part] | None:
         """Places of the parameter that a state of the optimiser belongs to."""
         owner = many.argument.placement.owner
-        for share, whole in self._known if owner not in ("", many.name) else ():
-            is_owner = owner == share.name and {*many.replicas} <= {*share.replicas}
-            if is_owner and (share.shape, whole.shape) == (many.shape, one.shape):
-                return [whole.part(replica) for replica in many.replicas]
-        return None
+        if owner in ("", many.name):
+            return None
+        found: dict[int, Part] = {}
+        for share, whole in self._known:
+            if owner == share.name and (share.shape, whole.shape) == (many.shape, one.shape):
+                found |= {replica: whole.part(replica) for replica in share.replicas}
+        return [found[replica] for replica in many.replicas] if {*many.replicas} <= {*found} else None
 
     def _as_neighbours(self, many: Share, one: Argument) -> list[Part] | None:
         """Places of the states of the same module that are cut into as many parts, where these agree."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr._text.nearest import nearest
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Whole
+from popsr.bridge._arguments import Argument, Array, Whole
 from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._cuts import Places, Share, positions_held
 from popsr.errors import AttributeValueError, ShapeError, UnknownNameError
@@ -100,11 +100,11 @@ class _Matching:
         self._own.append(share)
         if _is_constant(share):
             self._left.append(share)
-        elif not self._try(share, share.name):
+        elif not self._try(share, share.name) and not self._by_value(share):
             self._left += [part for part in share.apart() if not self._by_value(part)]
 
     def settle(self) -> None:
-        """Match what was left: beside neighbours that have other names in the reference, else by name."""
+        """Match what was left: beside neighbours, that may have other names in the reference, else by name."""
         count = -1
         while self._left and count < len(self.found):
             count, before, self._left = len(self.found), self._left, []
@@ -124,6 +124,11 @@ class _Matching:
             names.setdefault(name, []).append(replica)
         for name, replicas in names.items():
             self._require(Share.of(share.argument, replicas) if len(names) > 1 else share, name)
+
+    @property
+    def _is_renamed(self) -> bool:
+        """True if a state has another name in the reference."""
+        return any(match.share.name != match.one.path for match in self.found if match.one.role == "state")
 
     def _on(self, replica: int) -> Iterator[Match]:
         return (match for match in self.found if replica in match.share.replicas)
@@ -149,42 +154,47 @@ class _Matching:
         rows = share.rows
         if rows is None:
             return False
-        (row,) = rows
         states = [each for path in self._order if (each := self._theirs[path]).example is not None]
         alike = [each for each in states if each.dtype == share.argument.dtype]
-        found = [each for each in alike if each.shape == row.shape and _bits(each) == row.tobytes()]
+        found = [
+            each for each in alike if all(each.shape == row.shape and _has_bits(each, row) for row in rows)
+        ]
         if not found:
-            larger = (each for each in alike if each.example is not None and each.example.size > row.size)
+            larger = (each for each in alike if each.example is not None and each.example.size > rows[0].size)
             found = [each for each in larger if places_by_value(rows, np.asarray(each.example)) is not None]
         return len(found) == 1 and self._try(share, found[0].path)
 
     def _beside(self, share: Share) -> list[Share]:
         """Match a value by its neighbours, each replica's for itself; returns what is left."""
-        names: dict[str, list[int]] = {}
-        for replica in share.replicas:
+        names: dict[str | None, list[int]] = {} if self._is_renamed else {share.name: [*share.replicas]}
+        for replica in share.replicas if self._is_renamed else ():
             names.setdefault(self._expected(share, replica), []).append(replica)
+        if None in names:
+            return [share]
         left = []
         for name, replicas in names.items():
             part = share if len(names) == 1 else Share.of(share.argument, replicas)
-            if not self._try(part, name):
+            if name is None or not self._try(part, name):
                 left.append(part)
         return left
 
-    def _expected(self, share: Share, replica: int) -> str:
-        """The path of the reference that a value has beside its neighbours on a replica; its own without."""
+    def _expected(self, share: Share, replica: int) -> str | None:
+        """The path of the reference that a value has beside its neighbours on a replica; None without neighbours."""
         here = [each for each in self._own if replica in each.replicas]
         at = next(i for i, each in enumerate(here) if each.argument is share.argument)
         its = {id(match.share.argument): match.one.path for match in self._on(replica)}
         for step in (-1, 1):
             near = here[at + step] if 0 <= at + step < len(here) else None
             path = None if near is None else its.get(id(near.argument))
-            if near is None or path is None or path == near.name:
+            if near is None or path is None:
                 continue
+            if path == near.name:
+                return share.name
             place = self._order.index(path) - step
             name = self._order[place] if 0 <= place < len(self._order) else ""
             if name.rpartition(".")[2] == share.name.rpartition(".")[2]:
                 return name
-        return share.name
+        return None
 
     def _require(self, share: Share, name: str) -> None:
         """Match a value with the one of a name.
@@ -213,9 +223,8 @@ class _Matching:
         )
 
 
-def _bits(each: Argument) -> bytes:
-    assert each.example is not None
-    return each.example.tobytes()
+def _has_bits(each: Argument, row: Array) -> bool:
+    return each.example is not None and each.example.tobytes() == row.tobytes()
 
 
 def _check_all(many: Sequence[Argument], one: Sequence[Argument], found: Sequence[Match]) -> None:

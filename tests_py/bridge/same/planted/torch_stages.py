@@ -26,6 +26,7 @@ from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom, TorchProg
 __all__ = ["STEPS"]
 
 WIDTH, PARTS, ROWS = 3, 2, 8
+messages: Any = dist
 DATA_CUTS: Any = {0: (0, "data"), 1: (0, "data")}
 
 
@@ -175,7 +176,7 @@ def one_by_one(bug: str = "") -> TorchProgram:
             h = a
             if not m.is_first:
                 h = torch.empty_like(a)
-                dist.irecv(h, m.before).wait()
+                messages.irecv(h, m.before).wait()
                 h.requires_grad_()
             out = m(h)
             if m.is_last:
@@ -183,13 +184,13 @@ def one_by_one(bug: str = "") -> TorchProgram:
                 loss.backward()
                 whole += loss.detach()
             else:
-                sent = dist.isend(out.detach(), m.after)
+                sent = messages.isend(out.detach(), m.after)
                 g = torch.empty_like(out)
-                dist.irecv(g, m.after).wait()
+                messages.irecv(g, m.after).wait()
                 sent.wait()
                 out.backward(g)
             if not m.is_first:
-                dist.isend(h.grad, m.before).wait()
+                messages.isend(h.grad, m.before).wait()
         for p in m.parameters():
             dist.all_reduce(p.grad, group=m.group("data"))
             count = m.copies
