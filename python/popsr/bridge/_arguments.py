@@ -182,6 +182,8 @@ class Result:
         sharded: True for a part of an array that is cut over replicas.
         whole: the array that the replicas have parts of, where the importer knows it.
         held: replicas that return it; None if all do.
+        cut: as the user says that replicas return parts; None where nothing is said.
+        parts: replicas that return the same part, where the user may say so.
     """
 
     path: str
@@ -191,6 +193,8 @@ class Result:
     sharded: bool = False
     whole: Whole | None = field(default=None, repr=False)
     held: tuple[int, ...] | None = None
+    cut: Cut | None = field(default=None, repr=False)
+    parts: ReplicaGrouping | None = field(default=None, repr=False)
     _join: Rows | None = field(default=None, repr=False)
 
     @property

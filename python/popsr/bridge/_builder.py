@@ -26,7 +26,7 @@ from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import PLACEMENT, Argument, Array, Placement, Result, Rows, Whole
+from popsr.bridge._arguments import PLACEMENT, Argument, Array, Cut, Placement, Result, Rows, Whole
 from popsr.bridge._opaque import opaque
 from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
@@ -257,6 +257,8 @@ class StepBuilder:
         sharded: bool = False,
         whole: Whole | None = None,
         held: tuple[int, ...] | None = None,
+        cut: Cut | None = None,
+        parts: ReplicaGrouping | None = None,
     ) -> None:
         """Return a tensor.
 
@@ -268,6 +270,8 @@ class StepBuilder:
             sharded: each replica returns a part of an array that is cut over replicas.
             whole: the array that replicas return parts of.
             held: replicas that return it; others have values that nobody reads. None: all.
+            cut: as the user says that replicas return parts.
+            parts: replicas that return the same part, where the user may say so.
         """
         path = self._path(path)
         self._tensor(path, t)
@@ -281,7 +285,7 @@ class StepBuilder:
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        self._results[path] = Result(path, t, stream, declared, sharded, whole, held, join)
+        self._results[path] = Result(path, t, stream, declared, sharded, whole, held, cut, parts, join)
 
     # Lines
 

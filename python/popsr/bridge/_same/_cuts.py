@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Array, Cut, Part, Whole, held_groups
+from popsr.bridge._arguments import Argument, Array, Cut, Part, Placement, Result, Whole, held_groups
 from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._parts import key_of, part_of, positions_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 
-__all__ = ["Places", "Share", "positions_held"]
+__all__ = ["Places", "Share", "declared", "positions_held"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,24 @@ class Share:
         """A value on some replicas; on all that hold it without."""
         held = argument.held if replicas is None else replicas
         return cls(argument, tuple(held_groups(argument.grouping, held)))
+
+    @classmethod
+    def of_result(cls, result: Result, held: Sequence[int]) -> Share:
+        """A result, which groups return parts of as the user says."""
+        assert result.parts is not None
+        placement = Placement(cut=result.cut)
+        return cls.of(
+            Argument(
+                result.path,
+                "data",
+                result.shape,
+                result.dtype,
+                result.parts,
+                None,
+                placement=placement,
+                held=(*held,),
+            )
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -135,7 +153,7 @@ class Places:
         placement = many.argument.placement
         found = placement.whole
         if found is None and placement.cut is not None:
-            found = _declared(many, one, placement.cut)
+            found = declared(many, one.shape, placement.cut)
         if found is None and many.shape == one.shape and len(many.groups) == 1:
             found = Whole(one.shape, lambda _: ())
         if found is None:
@@ -225,32 +243,34 @@ def _in_order(many: Share, one: Argument) -> list[Part] | None:
     return many.of_replicas([_along(one.shape, dim, _block(i, many.shape[dim])) for i in range(count)])
 
 
-def _declared(many: Share, one: Argument, cut: Cut) -> Whole:
-    """The place that the user says."""
+def declared(many: Share, shape: tuple[int, ...], cut: Cut) -> Whole:
+    """The place in an array of this shape that the user says."""
     where = f"prove: cuts of {shown(many.argument.path)}"
     if isinstance(cut, int):
-        return many.whole(one.shape, _along_declared(many, one, cut, where))
-    return many.whole(one.shape, [_moved(many, one, cut, replica, where) for replica in many.replicas])
+        return many.whole(shape, _along_declared(many, shape, cut, where))
+    return many.whole(shape, [_moved(many, shape, cut, replica, where) for replica in many.replicas])
 
 
-def _along_declared(many: Share, one: Argument, dim: int, where: str) -> list[Part]:
-    rank, groups = len(one.shape), len(many.groups)
+def _along_declared(many: Share, shape: tuple[int, ...], dim: int, where: str) -> list[Part]:
+    rank, groups = len(shape), len(many.groups)
     fits = len(many.shape) == rank and -rank <= dim < rank
     if fits:
         dim %= rank
         whole = [n * groups if i == dim else n for i, n in enumerate(many.shape)]
-    if not fits or tuple(whole) != one.shape:
+    if not fits or tuple(whole) != shape:
         raise AttributeValueError(
-            f"{where} do not fit, got dimension {dim} for parts {list(many.shape)} of {list(one.shape)} in {groups} "
+            f"{where} do not fit, got dimension {dim} for parts {list(many.shape)} of {list(shape)} in {groups} "
             "groups of replicas, expected a dimension with one part for each group (groups=), or a function"
         )
-    return many.of_replicas([_along(one.shape, dim, _block(i, many.shape[dim])) for i in range(groups)])
+    return many.of_replicas([_along(shape, dim, _block(i, many.shape[dim])) for i in range(groups)])
 
 
-def _moved(many: Share, one: Argument, cut: Callable[[Array, int], object], replica: int, where: str) -> Part:
+def _moved(
+    many: Share, shape: tuple[int, ...], cut: Callable[[Array, int], object], replica: int, where: str
+) -> Part:
     """The place that a function of the array and the replica takes."""
-    size = int(np.prod(one.shape, dtype=np.int64))
-    found = np.asarray(cut(np.arange(1, size + 1).reshape(one.shape), replica))
+    size = int(np.prod(shape, dtype=np.int64))
+    found = np.asarray(cut(np.arange(1, size + 1).reshape(shape), replica))
     if found.shape != many.shape:
         raise ShapeError(
             f"{where}: another shape on replica {replica}, got {list(found.shape)}, expected {list(many.shape)}"

@@ -14,7 +14,7 @@ from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._cuts import Places, Share, positions_held
 from popsr.errors import AttributeValueError, ShapeError, UnknownNameError
 
-__all__ = ["Match", "UnknownError", "matched"]
+__all__ = ["Match", "UnknownError", "matched", "require_all"]
 
 
 class UnknownError(Exception):
@@ -233,7 +233,7 @@ def _check_all(many: Sequence[Argument], one: Sequence[Argument], found: Sequenc
     Raises:
         UnknownNameError: there is no state or data for it.
         AttributeValueError: ``cuts`` of the user leave something out.
-        UnknownError: something else is left out.
+        UnknownError: other places do.
     """
     for each in one:
         own = [match for match in found if match.one is each]
@@ -243,13 +243,23 @@ def _check_all(many: Sequence[Argument], one: Sequence[Argument], found: Sequenc
                 f"prove: the step has no {each.role} of that path, got {shown(each.path)}, expected "
                 f"{close or 'one of ' + shown([other.path for other in many])}"
             )
-        if np.logical_or.reduce([positions_held(match.share, match.whole) for match in own]).all():
-            continue
-        argument = own[0].share.argument
-        parts = f"parts {list(argument.shape)} of {list(each.shape)} on {len(own[0].share.replicas)} replicas"
-        if argument.placement.cut is not None:
-            raise AttributeValueError(
-                f"prove: cuts of {shown(argument.path)} leave something out, got {parts}, expected all elements on "
-                "some replica"
-            )
-        raise UnknownError(f"replicas hold a part alone of {each.role} {shown(each.path)} of like: {parts}")
+        require_all(each.path, each.shape, [(match.share, match.whole) for match in own])
+
+
+def require_all(path: str, shape: tuple[int, ...], own: Sequence[tuple[Share, Whole]]) -> None:
+    """Refuse places that leave something of an array of the reference out.
+
+    Raises:
+        AttributeValueError: the user says them.
+        UnknownError: others.
+    """
+    if np.logical_or.reduce([positions_held(share, whole) for share, whole in own]).all():
+        return
+    share = own[0][0]
+    parts = f"parts {list(share.shape)} of {list(shape)} on {len(share.replicas)} replicas"
+    if share.argument.placement.cut is not None:
+        raise AttributeValueError(
+            f"prove: cuts of {shown(share.argument.path)} leave something out, got {parts}, expected all elements on "
+            "some replica"
+        )
+    raise UnknownError(f"replicas hold a part alone of {shown(path)} of like: {parts}")

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Array, Result, Step, Whole
-from popsr.bridge._same._cuts import Share
-from popsr.bridge._same._match import Match, UnknownError, matched
+from popsr.bridge._same._cuts import Share, declared
+from popsr.bridge._same._match import Match, UnknownError, matched, require_all
 from popsr.bridge._same._parts import put
 from popsr.errors import ReplicaError
 
@@ -114,7 +115,7 @@ def pair_of(many: Step, one: Step) -> Pair:
         elif whole is None:
             shape = result.shape if result.whole is None else result.whole.shape
             unmatched[result.path] = (
-                f"{result.path} is {list(shape)} where one device returns {list(found.shape)}"
+                f"{result.path} is {list(shape)} where one device returns {list(found.shape)}{_advice(result)}"
             )
         else:
             results.append(Both(result.path, "result", result, found, whole, held))
@@ -137,6 +138,11 @@ def _argument(match: Match, is_alone: bool) -> Both:
 def _whole_of(many: Result, one: Result, held: tuple[int, ...]) -> Whole | None:
     """The place of replicas' results in the reference's: as declared, all of it, or parts along the first axis."""
     shape, part = one.shape, many.shape
+    if many.cut is not None:
+        share = Share.of_result(many, held)
+        said = declared(share, shape, many.cut)
+        require_all(many.path, shape, [(share, said)])
+        return share.filled(said)
     if many.whole is not None:
         return many.whole if many.whole.shape == shape else None
     if part == shape:
@@ -145,6 +151,13 @@ def _whole_of(many: Result, one: Result, held: tuple[int, ...]) -> Whole | None:
         rows = {replica: slice(i * part[0], (i + 1) * part[0]) for i, replica in enumerate(held)}
         return Whole(shape, lambda replica: (rows.get(replica, rows[held[0]]),))
     return None
+
+
+def _advice(result: Result) -> str:
+    """How to say which parts replicas return, where the importer takes it."""
+    if result.parts is None:
+        return ""
+    return f": cuts={{{shown(result.path)}: a dimension, or a function of the whole and the replica}}"
 
 
 def sources_of(pair: Pair) -> dict[str, list[Both]]:

@@ -172,10 +172,10 @@ def start_of(leaf: Leaf, leaves: Mapping[str, Leaf]) -> Start:
     return "kept" if leaf.path.startswith("optimizer.") and counts else "drawn"
 
 
-def whole_of(leaves: Sequence[Leaf]) -> Whole | None:
+def whole_of(layouts: Sequence[Any]) -> Whole | None:
     """The tensor of which ranks hold parts by their placements; None of placements that it does not follow."""
-    first = leaves[0].layout
-    places = [_place(leaf.layout) for leaf in leaves]
+    first = layouts[0]
+    places = [_place(layout) for layout in layouts]
     known = [place for place in places if place is not None]
     if len(known) < len(places):
         return None

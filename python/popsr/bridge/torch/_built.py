@@ -32,13 +32,14 @@ __all__ = ["Seen", "built"]
 class Seen:
     """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank.
 
-    Results are named with the ranks that return them, None if all do.
+    Results are named with the ranks that return them, None if all do; layouts are those of DTensors on each rank.
     """
 
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
     results: dict[str, tuple[int, ...] | None]
+    layouts: list[dict[str, Any]]
     data: list[list[Any]]
     drawn: list[Drawn | None]
     axes: ReplicaAxes | None
@@ -82,7 +83,7 @@ def built(
             grouping_of_own = _own_grouping(mine, leaf)
             apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
             said = places.of(leaf.path)
-            whole = whole_of(each) if placed else None
+            whole = whole_of([other.layout for other in each]) if placed else None
             placement = Placement(said.cut, whole, leaf.owner, start_of(leaf, owned), leaf.name, said.name)
             inputs.append(
                 _argument(
@@ -105,11 +106,23 @@ def built(
             if new is not old:
                 builder.update(path, new)
         count = len(states) + len(seen.results)
-        add_results(builder, seen.results, made[len(states) : count])
+        add_results(builder, _returned(seen, patterns, places, world), made[len(states) : count])
         seeds.finish()
         found = builder.finish()
     _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
     return found, undeclared
+
+
+def _returned(seen: Seen, patterns: Groups, places: Cuts, world: int) -> dict[str, dict[str, Any]]:
+    """What is known of each result beside one device: who returns it, and which parts."""
+    each = grouping_of_values(range(world))
+    found: dict[str, dict[str, Any]] = {}
+    for path, held in seen.results.items():
+        layouts = [of_rank[path] for of_rank in seen.layouts if path in of_rank]
+        whole = whole_of(layouts) if len(layouts) == world else None
+        parts = patterns.of(path) or each
+        found[path] = {"held": held, "cut": places.of(path).cut, "parts": parts, "whole": whole}
+    return found
 
 
 def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:

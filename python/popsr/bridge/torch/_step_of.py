@@ -174,11 +174,11 @@ class RandomSeeds:
 
 
 def add_results(
-    builder: StepBuilder, returned: Mapping[str, tuple[int, ...] | None], values: Sequence[Any]
+    builder: StepBuilder, returned: Mapping[str, Mapping[str, Any]], values: Sequence[Any]
 ) -> None:
-    """Return the tensors of a step, by path with the ranks that return them."""
-    for (path, held), value in zip(returned.items(), values, strict=True):
+    """Return the tensors of a step, by path with what is known of them beside one device."""
+    for (path, known), value in zip(returned.items(), values, strict=True):
         if isinstance(value, Scalar):
             value = value.tensor
         if isinstance(value, Tensor):
-            builder.result(path, ops.identity(value) if isinstance(value, Variable) else value, held=held)
+            builder.result(path, ops.identity(value) if isinstance(value, Variable) else value, **known)

@@ -124,7 +124,7 @@ def trace_step(
         shared = _shared(seen, patterns, world)
         builder.hint(None if shared is None else shared.hint)
         made, apart = built(seen, grouping, patterns, places, builder, world)
-        places.require_used([each.path for each in made.arguments])
+        places.require_used([*(each.path for each in made.arguments), *(each.path for each in made.results)])
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, shared, reader)
 
@@ -199,6 +199,7 @@ def _trace_ranks(
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
+    layouts: dict[int, dict[str, Any]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     losses: set[Loss] = set()
     beside = Beside()
@@ -222,7 +223,7 @@ def _trace_ranks(
             for way in ways:
                 resolve_writes(way, inputs, others)
             found = recorded[rank] = join(ways, call.labels(), where)
-            leaves[rank], results = call.leaves, found.results
+            leaves[rank], results, layouts[rank] = call.leaves, found.results, call.layouts
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
             splitting[rank] = splitting_ranks(call.model)
         # Ranks before this one lack what it writes or sets beside the model.
@@ -250,6 +251,7 @@ def _trace_ranks(
         of_ranks[0],
         held,
         dict(zip(results, returned, strict=True)),
+        [layouts[rank] for rank in numbers],
         data,
         drawn,
         axes,
