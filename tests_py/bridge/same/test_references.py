@@ -183,7 +183,7 @@ REFUSED = [
         "other states",
         from_jax(lambda v, x: v + x.sum(), W + 1, X),
         errors.UnknownNameError,
-        "like has no state of that path, got 'w', expected one of \\['v'\\], or cuts=",
+        "like has no state of that path, got 'w', expected one of \\['v'\\]",
     ),
     (
         "other shapes",

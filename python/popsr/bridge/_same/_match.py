@@ -209,9 +209,12 @@ class _Matching:
         many, one = share.argument, self._theirs.get(name)
         if one is None:
             known = [path for path, each in self._theirs.items() if each.role == many.role]
+            rest = sum(each.name not in self._theirs for each in self._left) - 1
+            more = f" and {rest} more" if rest > 0 else ""
+            said = f", or cuts={{{shown(many.path)}: its path there}}" if many.placement.owner else ""
             raise UnknownNameError(
-                f"prove: like has no {many.role} of that path, got {shown(name)}, expected "
-                f"{nearest(name, known) or 'one of ' + shown(known)}, or cuts={{{shown(many.path)}: its path there}}"
+                f"prove: like has no {many.role} of that path, got {shown(name)}{more}, expected "
+                f"{nearest(name, known) or 'one of ' + shown(known)}{said}"
             )
         if many.role != one.role:
             raise AttributeValueError(

@@ -18,9 +18,11 @@ from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
 from popsr.ops._kinds import ADDITIVE, REDUCTIONS
 
-__all__ = ["Partial", "Suspect", "Suspects", "callers_of", "place_of"]
+__all__ = ["ANOTHER", "Partial", "Suspect", "Suspects", "callers_of", "place_of"]
 
 
+ANOTHER = "from values of one device another one"
+"""Text of a place at which an op makes another value."""
 _MOST_BEFORE = 40
 """Ops before the place that are suspected."""
 
@@ -260,7 +262,7 @@ class _Search:
             return self._of_sum(summed[0], self._line(op))
         if len({form.scale for form in forms.values()}) > 1 and self._kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
-        return op, "from values of one device another one"
+        return op, ANOTHER
 
     def _of_form(self, tensor: int) -> Found | None:
         """The place at which a value became a multiple, or a part of a sum, of that of one device."""

@@ -17,7 +17,7 @@ from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
 from popsr.bridge._same._forms import axes_of
 from popsr.bridge._same._pair import UnknownError, pair_of
-from popsr.bridge._same._place import Partial, Suspect, Suspects, callers_of, place_of
+from popsr.bridge._same._place import ANOTHER, Partial, Suspect, Suspects, callers_of, place_of
 from popsr.bridge._same._values import Place, Repair, SameValue
 from popsr.bridge._suspicion import WORDS
 from popsr.errors import Error
@@ -55,9 +55,16 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
     paths = [each.path for each in values if each.verdict == "differs"]
     place, suspects = place_of(exactly.pair, paths, *exactly.witness)
     repair = _repaired(exactly, suspects)
+    if repair is None and place is not None and place.text == ANOTHER and _has_stages(exactly.pair.many):
+        return None, None
     if place is not None and repair is not None and short_place(repair.location) not in str(place):
         place = Place(repair.location, repair.source, place.text)
     return place, repair
+
+
+def _has_stages(step: Step) -> bool:
+    """True if stages run different ops: replicas have values of the ops of other stages that nobody reads."""
+    return any(each.held is not None for each in step.arguments)
 
 
 def _repaired(exactly: Exactly, suspects: Suspects) -> Repair | None:
