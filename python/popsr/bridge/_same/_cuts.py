@@ -111,7 +111,7 @@ class Share:
         return [rows[self.argument.grouping.assignment[members[0]]] for members in self.groups]
 
     def of_replicas(self, of_groups: Sequence[Any]) -> list[Any]:
-        """What groups have as what their replicas have, in order."""
+        """The values of groups, one for each of their replicas, in order."""
         own = {each: part for members, part in zip(self.groups, of_groups, strict=True) for each in members}
         return [own[replica] for replica in self.replicas]
 

@@ -154,7 +154,7 @@ def _whole_of(many: Result, one: Result, held: tuple[int, ...]) -> Whole | None:
 
 
 def _advice(result: Result) -> str:
-    """How to say which parts replicas return, where the importer takes it."""
+    """Advice to say which parts replicas return, where the importer takes it."""
     if result.parts is None:
         return ""
     return f": cuts={{{shown(result.path)}: a dimension, or a function of the whole and the replica}}"

@@ -22,7 +22,7 @@ __all__ = ["Cuts", "Parts", "Said", "check_alone", "joined", "start_of", "whole_
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the user says of a tensor beside one device.
+    """Path and place of a tensor on one device, as the user says them.
 
     Attributes:
         cut: how ranks have parts of it; None where nothing is said.
@@ -68,7 +68,7 @@ class Cuts:
         return Said(cut, name)
 
     def of(self, path: str) -> Said:
-        """What is said for a path."""
+        """Path and place on one device that are said for a path."""
         return self._patterns.of(path) or _NOTHING
 
     def require_used(self, paths: Sequence[str]) -> None:

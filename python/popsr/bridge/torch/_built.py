@@ -114,7 +114,7 @@ def built(
 
 
 def _returned(seen: Seen, patterns: Groups, places: Cuts, world: int) -> dict[str, dict[str, Any]]:
-    """What is known of each result beside one device: who returns it, and which parts."""
+    """Ranks that return each result, and the parts of one device's that these are."""
     each = grouping_of_values(range(world))
     found: dict[str, dict[str, Any]] = {}
     for path, held in seen.results.items():

@@ -1,4 +1,4 @@
-"""What a user says of paths by patterns, as of ``fnmatch``."""
+"""Values that a user declares for patterns of paths, as of ``fnmatch``."""
 
 from __future__ import annotations
 
