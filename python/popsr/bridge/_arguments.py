@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -34,6 +34,7 @@ __all__ = [
     "Start",
     "Step",
     "Whole",
+    "held_groups",
 ]
 
 Array = NDArray[Any]
@@ -65,6 +66,12 @@ class Whole:
     part: Callable[[int], Part] = field(repr=False)
 
 
+def held_groups(grouping: ReplicaGrouping, held: Sequence[int] | None) -> list[tuple[int, ...]]:
+    """The replicas of each group that hold something, all if ``held`` is None; without groups that have none."""
+    own = (tuple(each for each in members if held is None or each in held) for members in grouping.groups)
+    return [members for members in own if members]
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Parts of an array of one device as the replicas of a step hold them.
@@ -74,12 +81,16 @@ class Placement:
         whole: the array that replicas have parts of, where the importer knows it.
         owner: path of the state that it belongs to, which is cut alike; empty without one.
         start: what a comparison with one device begins with.
+        name: path as the replicas that hold it call it, where others call another state so; else empty.
+        like: path on one device as the user says it; else empty.
     """
 
     cut: Cut | None = None
     whole: Whole | None = None
     owner: str = ""
     start: Start = "drawn"
+    name: str = ""
+    like: str = ""
 
 
 PLACEMENT = Placement()
@@ -120,7 +131,7 @@ class Argument:
         undeclared: True for a state whose groups are of nothing but initial values that differ.
         sharded: True for a part of an array that is cut over replicas.
         placement: how replicas hold parts of an array of one device.
-        held: replicas that hold the state; None if all do.
+        held: replicas that hold the state, or that read the data; None if all do.
     """
 
     path: str
@@ -170,6 +181,9 @@ class Result:
         grouping: which replicas are declared to return equal values; None when nothing is declared.
         sharded: True for a part of an array that is cut over replicas.
         whole: the array that the replicas have parts of, where the importer knows it.
+        held: replicas that return it; None if all do.
+        cut: as the user says that replicas return parts; None where nothing is said.
+        parts: replicas that return the same part, where the user may say so.
     """
 
     path: str
@@ -178,6 +192,9 @@ class Result:
     grouping: ReplicaGrouping | None = None
     sharded: bool = False
     whole: Whole | None = field(default=None, repr=False)
+    held: tuple[int, ...] | None = None
+    cut: Cut | None = field(default=None, repr=False)
+    parts: ReplicaGrouping | None = field(default=None, repr=False)
     _join: Rows | None = field(default=None, repr=False)
 
     @property

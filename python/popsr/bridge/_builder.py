@@ -26,7 +26,7 @@ from popsr._program.transaction import keep_attribute
 from popsr._text.frames import file_and_line
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import PLACEMENT, Argument, Array, Placement, Result, Rows, Whole
+from popsr.bridge._arguments import PLACEMENT, Argument, Array, Cut, Placement, Result, Rows, Whole
 from popsr.bridge._opaque import opaque
 from popsr.bridge._places import Place, at_place
 from popsr.bridge._step import BridgedStep
@@ -175,6 +175,7 @@ class StepBuilder:
         feed: Rows | None = None,
         sharded: bool = False,
         placement: Placement = PLACEMENT,
+        held: tuple[int, ...] | None = None,
     ) -> Tensor:
         """Data that are new in each run.
 
@@ -187,6 +188,7 @@ class StepBuilder:
             feed: makes rows of what the user gives: ``(num_groups, *shape)``, or ``shape`` where there is one group.
             sharded: the data are a part of an array that is cut over replicas.
             placement: how replicas hold parts of an array of one device.
+            held: replicas that read the data. None: all.
         """
         path = self._path(path)
         grouping = self._own(path, grouping)
@@ -209,6 +211,7 @@ class StepBuilder:
             stream,
             sharded=sharded,
             placement=placement,
+            held=held,
             _feed=feed,
         )
         if example is not None:
@@ -253,6 +256,9 @@ class StepBuilder:
         join: Rows | None = None,
         sharded: bool = False,
         whole: Whole | None = None,
+        held: tuple[int, ...] | None = None,
+        cut: Cut | None = None,
+        parts: ReplicaGrouping | None = None,
     ) -> None:
         """Return a tensor.
 
@@ -263,6 +269,9 @@ class StepBuilder:
             join: makes what the user expects of ``(replicas, *shape)``. Default: these rows.
             sharded: each replica returns a part of an array that is cut over replicas.
             whole: the array that replicas return parts of.
+            held: replicas that return it; others have values that nobody reads. None: all.
+            cut: as the user says that replicas return parts.
+            parts: replicas that return the same part, where the user may say so.
         """
         path = self._path(path)
         self._tensor(path, t)
@@ -276,7 +285,7 @@ class StepBuilder:
         with self._at(t):
             stream = d2h_stream(t.shape, t.dtype, path)
             ops.host_store(stream, t)
-        self._results[path] = Result(path, t, stream, declared, sharded, whole, join)
+        self._results[path] = Result(path, t, stream, declared, sharded, whole, held, cut, parts, join)
 
     # Lines
 

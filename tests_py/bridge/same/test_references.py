@@ -181,9 +181,9 @@ REFUSED = [
     ),
     (
         "other states",
-        from_jax(lambda v, x: v + x.sum(), W, X),
+        from_jax(lambda v, x: v + x.sum(), W + 1, X),
         errors.UnknownNameError,
-        "the step has no state of that path, got 'v'",
+        "like has no state of that path, got 'w', expected one of \\['v'\\]",
     ),
     (
         "other shapes",

@@ -116,7 +116,7 @@ def test_parts_that_are_not_found() -> None:
 
 BAD_CUTS = {
     "nothing of that path": ({"qvk.*": 0}, errors.UnknownNameError, "cuts of nothing, got 'qvk.*'"),
-    "no place": ({"x": "rows"}, errors.ArgumentTypeError, "cuts of 'x' say no place, got 'rows'"),
+    "no place": ({"x": 1.5}, errors.ArgumentTypeError, "cuts of 'x' say no place, got 1.5"),
     "no mapping": (3, errors.ArgumentTypeError, "cuts is not a mapping, got 3"),
     "another dimension": ({"qkv.weight": 1}, errors.AttributeValueError, "cuts of 'qkv.weight' do not fit"),
     "a part twice": (

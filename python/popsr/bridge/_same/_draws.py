@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from popsr.bridge._arguments import Argument, Array
-from popsr.bridge._same._pair import Both, Pair, UnknownError, whole_example
+from popsr.bridge._same._pair import Both, Pair, UnknownError, held_rows, whole_example
 
 __all__ = ["constant_integers", "equal_integers", "is_float", "kept", "moved", "numbers"]
 
@@ -49,7 +49,7 @@ def equal_integers(pair: Pair) -> list[str]:
         many = each.many
         is_cut = each.role == "data" and not is_float(each) and many.shape != each.one.shape
         if is_cut and isinstance(many, Argument) and many.example is not None:
-            rows = many.example.reshape(-1, *many.shape)
+            rows = [row for _, row in held_rows(each)]
             if len(rows) > 1 and all(row.tobytes() == rows[0].tobytes() for row in rows):
                 found.append(each.path)
     return found
@@ -58,7 +58,7 @@ def equal_integers(pair: Pair) -> list[str]:
 def numbers(both: Both, draw: int, step: int) -> Array:
     """Random floats of the size of the user's; of odd draws positive where the user's are, as of second moments."""
     shape = both.whole.shape
-    rng = _generator(both.path, draw, step)
+    rng = _generator(both.key, draw, step)
     example = whole_example(both)
     scale = 0.0 if example is None or not example.size else float(np.std(example.astype(np.float64)))
     if not (np.isfinite(scale) and scale > 0):

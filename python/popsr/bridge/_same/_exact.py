@@ -15,7 +15,7 @@ from popsr._fields import TOP, Numbers, same
 from popsr._program.location import short_place
 from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._draws import is_float, kept
-from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError
+from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError, sources_of
 from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import UnsupportedError
@@ -120,18 +120,19 @@ class Exactly:
             for each in self._found.values():
                 each.add(step, value_of(many, each.both.many), value_of(one, each.both.one)[0])
             for each in self._means.values():
-                each.add(step, _means(value_of(many, each.both.many)), value_of(one, each.both.one)[0])
+                rows = _means(each.both, value_of(many, each.both.many))
+                each.add(step, rows, value_of(one, each.both.one)[0])
             if self.witness is None and any(each.differs for each in self._outcomes):
                 self.witness = draw, inputs
             carried = {
-                each.path: value_of(one, each.one)[0] for each in self.pair.states if not is_float(each)
+                each.key: value_of(one, each.one)[0] for each in self.pair.states if not is_float(each)
             }
 
 
 def inputs_of(pair: Pair, draw: int, step: int, low: int) -> dict[str, Value]:
     """Random global values of states and data before a step, of the fields from ``low`` on."""
     return {
-        each.path: Numbers.draw(each.whole.shape, f"{each.path} {step}", draw, low)
+        each.key: Numbers.draw(each.whole.shape, f"{each.key} {step}", draw, low)
         if is_float(each)
         else kept(each)
         for each in pair.arguments
@@ -140,14 +141,16 @@ def inputs_of(pair: Pair, draw: int, step: int, low: int) -> dict[str, Value]:
 
 def given_of_one(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
     """Values by number of the tensor that holds them, for a program of one replica."""
-    return {_tensor(each.one): [inputs[each.path]] for each in pair.arguments}
+    return {_tensor(each.one): [inputs[each.key]] for each in pair.arguments}
 
 
 def given_of_many(pair: Pair, inputs: Mapping[str, Value]) -> dict[int, list[Value]]:
     """Values of replicas, cut as they hold them: equal parts are one object."""
+    replicas = pair.many.ir.replication_factor
+    parts = {each.path: parts_of(each, inputs[each.key], replicas) for each in pair.arguments}
     return {
-        _tensor(each.many): parts_of(each, inputs[each.path], pair.many.ir.replication_factor)
-        for each in pair.arguments
+        _tensor(sources[0].many): [parts[each.path][replica] for replica, each in enumerate(sources)]
+        for sources in sources_of(pair).values()
     }
 
 
@@ -216,7 +219,8 @@ class _Found:
         parts = parts_of(self.both, one, len(rows))
         known: dict[tuple[int, int], tuple[int, bool]] = {}
         verdict: Verdict = "same"
-        for replica, (mine, its) in enumerate(zip(rows, parts, strict=True)):
+        for replica in self.both.replicas:
+            mine, its = rows[replica], parts[replica]
             if unknown := first_unknown(mine, its):
                 self.reason = _advised(unknown.reason)
                 verdict = "unknown" if verdict == "same" else verdict
@@ -252,10 +256,10 @@ class _Found:
         return SameValue(self.both.path, role, "same", self.form, (), draws)
 
 
-def _means(rows: list[Value]) -> list[Value]:
-    """The mean over replicas, on each."""
-    total = functools.reduce(lambda a, b: a + b, rows)
-    return [total / total.constant(float(len(rows)))] * len(rows)
+def _means(both: Both, rows: list[Value]) -> list[Value]:
+    """The mean over the replicas that hold a value, on each."""
+    total = functools.reduce(lambda a, b: a + b, [rows[replica] for replica in both.replicas])
+    return [total / total.constant(float(len(both.replicas)))] * len(rows)
 
 
 def _apart(mine: Value, its: Value) -> tuple[int, bool]:
@@ -281,7 +285,7 @@ def agrees(pair: Pair, one: ExactRun, draw: int, inputs: Mapping[str, Value]) ->
 
 
 def _agrees(both: Both, rows: list[Value], whole: Value) -> bool:
-    return _is_same(both, rows, whole) or (both.may_be_mean and _is_same(both, _means(rows), whole))
+    return _is_same(both, rows, whole) or (both.may_be_mean and _is_same(both, _means(both, rows), whole))
 
 
 def _is_same(both: Both, rows: list[Value], whole: Value) -> bool:

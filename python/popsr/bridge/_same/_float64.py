@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from popsr.bridge._arguments import Argument, Array, Step
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
-from popsr.bridge._same._pair import STEPS, Both, Pair, groups_of
+from popsr.bridge._same._pair import STEPS, Both, Pair, sources_of
 from popsr.bridge._same._parts import part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.errors import ReplicaWarning
@@ -55,13 +55,13 @@ def _compared(pair: Pair) -> list[SameValue]:
             replicas, reference = many.step(pair, inputs, cut=True), one.step(pair, inputs)
             nearby = one.step(pair, inputs | near)
             for path, each in found.items():
-                start = inputs[path] if each.both.role == "state" else None
+                start = inputs[each.both.key] if each.both.role == "state" else None
                 rows = replicas[path]
                 seen[path][0].add(each.both, rows, reference[path][0], nearby[path][0], start)
                 if path in means:
-                    rows = np.broadcast_to(rows.mean(0), rows.shape)
+                    rows = np.broadcast_to(rows[[*each.both.replicas]].mean(0), rows.shape)
                     seen[path][1].add(each.both, rows, reference[path][0], nearby[path][0], start)
-            carried = {each.path: reference[each.path][0] for each in pair.states if not is_float(each)}
+            carried = {each.key: reference[each.path][0] for each in pair.states if not is_float(each)}
         for path, each in found.items():
             each.add(seen[path][0])
         for path, each in means.items():
@@ -71,7 +71,7 @@ def _compared(pair: Pair) -> list[SameValue]:
 
 def _drawn(pair: Pair, draw: int, step: int) -> dict[str, Array]:
     """Global values of states and data before a step."""
-    return {each.path: numbers(each, draw, step) if is_float(each) else kept(each) for each in pair.arguments}
+    return {each.key: numbers(each, draw, step) if is_float(each) else kept(each) for each in pair.arguments}
 
 
 class _Runs:
@@ -84,7 +84,10 @@ class _Runs:
     def step(self, pair: Pair, values: Values, *, cut: bool = False) -> dict[str, Array]:
         """The rows of all replicas by path after a step; ``cut``: what it is given is cut as replicas hold it."""
         step, session = self._step, self._session
-        rows = {each.path: _rows(each, values[each.path], cut) for each in pair.arguments}
+        if cut:
+            rows = {path: _rows(sources, values) for path, sources in sources_of(pair).items()}
+        else:
+            rows = {each.key: values[each.key] for each in pair.arguments}
         given = [each for each in step.arguments if each.path in rows]
         session._set_rows({_variable(each): rows[each.path] for each in given if each.role == "state"})
         data = {each.source: rows[each.path] for each in given if each.role == "data"}
@@ -96,11 +99,9 @@ class _Runs:
         made |= {
             each.path: session.get_tensor_data(_variable(each)) for each in step.states if each.path in rows
         }
-        return {each.path: self._of_replicas(each, made[each.path], cut) for each in pair.compared}
-
-    def _of_replicas(self, both: Both, value: Array, cut: bool) -> Array:
-        each = both.many if cut else both.one
-        return np.asarray(value).reshape(self._step.ir.replication_factor, *each.shape)
+        found = {each.path: each.many if cut else each.one for each in pair.compared}
+        count = step.ir.replication_factor
+        return {path: np.asarray(made[each.path]).reshape(count, *each.shape) for path, each in found.items()}
 
 
 def _variable(state: Argument) -> Variable:
@@ -108,12 +109,15 @@ def _variable(state: Argument) -> Variable:
     return state.source
 
 
-def _rows(both: Both, whole: Array, cut: bool) -> Array:
-    """Rows for the groups of replicas that a value is given to."""
-    if not cut:
-        return whole
-    assert isinstance(both.many, Argument)
-    rows = [part_of(whole, both.whole.part(replica)) for replica in groups_of(both.many)]
+def _rows(sources: Sequence[Both], values: Values) -> Array:
+    """Rows for the groups of replicas that a value is given to, each of a replica that holds it."""
+    many = sources[0].many
+    assert isinstance(many, Argument)
+    firsts = (
+        next((each for each in members if each in sources[each].replicas), members[0])
+        for members in many.grouping.groups
+    )
+    rows = [part_of(values[sources[each].key], sources[each].whole.part(each)) for each in firsts]
     return np.stack(rows) if len(rows) > 1 else rows[0]
 
 
@@ -133,24 +137,25 @@ class _Draw:
         if self.verdict == "differs":
             return
         self.steps += 1
-        here = [part_of(one, both.whole.part(replica)) for replica in range(len(rows))]
+        here = {r: part_of(one, both.whole.part(r)) for r in both.replicas}
         if one.dtype.kind != "f":
-            apart = {r for r, (mine, its) in enumerate(zip(rows, here, strict=True)) if (mine != its).any()}
+            apart = {r for r, its in here.items() if (rows[r] != its).any()}
             self._note(apart, None if apart else 0.0, "in integers" if apart else "")
             return
         if not np.isfinite(nearby).all() or not np.isfinite(one).all():
             self._unknown("infinite or undefined values of one device")
             return
-        lost = {r for r, mine in enumerate(rows) if not np.isfinite(mine).all()}
+        lost = {r for r in here if not np.isfinite(rows[r]).all()}
         if lost:
             self._note(lost, None, "infinite or undefined values")
             return
         size = _largest(one)
         update = size if start is None else _largest(one - start)
         bound = _ROUNDING * max(_largest(nearby - one), np.finfo(np.float64).eps * size)
-        gaps = [_largest(mine - its) for mine, its in zip(rows, here, strict=True)]
-        apart = {r for r, gap in enumerate(gaps) if gap > bound}
-        part = max(gaps) / update if update > 0 else float("inf") if max(gaps) > 0 else 0.0
+        gaps = {r: _largest(rows[r] - its) for r, its in here.items()}
+        apart = {r for r, gap in gaps.items() if gap > bound}
+        most = max(gaps.values())
+        part = most / update if update > 0 else float("inf") if most > 0 else 0.0
         if apart:
             what = "of the update" if start is not None else "of the result"
             self._note(
@@ -158,7 +163,7 @@ class _Draw:
                 part,
                 f"by {part:.2g} {what}" if np.isfinite(part) else "where one device changes nothing",
             )
-        elif max(gaps) > 0 and bound > _COARSE * update:
+        elif most > 0 and bound > _COARSE * update:
             self._unknown(
                 f"rounding alone may change it by {bound / update if update else bound:.1g} of the update"
             )

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import collections
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from popsr._text.nearest import nearest
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Array, Result, Step, Whole
-from popsr.bridge._same._cuts import Cuts
+from popsr.bridge._same._cuts import Share, declared
+from popsr.bridge._same._match import Match, UnknownError, matched, require_all
 from popsr.bridge._same._parts import put
-from popsr.errors import AttributeValueError, ReplicaError, ShapeError, UnknownNameError
+from popsr.errors import ReplicaError
 
-__all__ = ["STEPS", "Both", "Pair", "UnknownError", "groups_of", "pair_of", "whole_example"]
+__all__ = ["STEPS", "Both", "Pair", "UnknownError", "held_rows", "pair_of", "sources_of", "whole_example"]
 
 
 STEPS = 2
 """Steps on each draw: of the second, counts are one more."""
-
-
-class UnknownError(Exception):
-    """Two steps cannot be compared; the text says why. Never seen by users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,7 @@ class Both:
         many: the value of the step.
         one: the value of the reference.
         whole: what of the reference's value each replica has.
+        replicas: those that hold it; others have values that nobody reads.
     """
 
     path: str
@@ -43,6 +41,12 @@ class Both:
     many: Argument | Result
     one: Argument | Result
     whole: Whole
+    replicas: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """The path of the reference's value, which several values of the step may share."""
+        return self.one.path
 
     @property
     def may_be_mean(self) -> bool:
@@ -96,38 +100,25 @@ def pair_of(many: Step, one: Step) -> Pair:
             f"prove: like is a step of several replicas, got {one.ir.replication_factor}, expected a step for one "
             "device"
         )
-    own = next((each.path for each in many.arguments if each.held is not None), None)
-    if own is not None:
-        raise UnknownError(
-            f"only some replicas hold {shown(own)}: pipelines are not compared with one device yet"
-        )
-    ours, theirs = (
-        {each.path: each for each in step.arguments if _is_compared(each)} for step in (many, one)
-    )
-    for here, there, whose in ((theirs, ours, "the step"), (ours, theirs, "like")):
-        for path, each in here.items():
-            if path not in there:
-                close = nearest(path, there)
-                raise UnknownNameError(
-                    f"prove: {whose} has no {each.role} of that path, got {shown(path)}, expected "
-                    f"{close or 'one of ' + shown(list(there))}"
-                )
-    cuts = Cuts(many.ir.replication_factor)
-    arguments = tuple(_argument(each, theirs[path], cuts) for path, each in ours.items())
+    ours, theirs = ([each for each in step.arguments if _is_compared(each)] for step in (many, one))
+    matches = matched(ours, theirs)
+    counts = collections.Counter(match.share.argument.path for match in matches)
+    arguments = tuple(_argument(match, counts[match.share.argument.path] == 1) for match in matches)
     results, unmatched = [], {}
     returned = {each.path: each for each in one.results}
     for result in many.results:
         found = returned.get(result.path)
-        whole = None if found is None else _whole_of(result, found, many.ir.replication_factor)
+        held = (*range(many.ir.replication_factor),) if result.held is None else result.held
+        whole = None if found is None else _whole_of(result, found, held)
         if found is None:
             unmatched[result.path] = f"the reference returns no {result.path}"
         elif whole is None:
             shape = result.shape if result.whole is None else result.whole.shape
             unmatched[result.path] = (
-                f"{result.path} is {list(shape)} where one device returns {list(found.shape)}"
+                f"{result.path} is {list(shape)} where one device returns {list(found.shape)}{_advice(result)}"
             )
         else:
-            results.append(Both(result.path, "result", result, found, whole))
+            results.append(Both(result.path, "result", result, found, whole, held))
     return Pair(many, one, arguments, tuple(results), unmatched)
 
 
@@ -135,51 +126,69 @@ def _is_compared(argument: Argument) -> bool:
     return argument.role != "constant" and argument.placement.start != "own"
 
 
-def _argument(many: Argument, one: Argument, cuts: Cuts) -> Both:
-    if many.role != one.role:
-        raise AttributeValueError(
-            f"prove: {shown(many.path)} is {many.role} of the step, got {one.role} of like, expected the same"
-        )
-    whole = cuts.whole_of(many, one)
-    if whole is None:
-        raise UnknownError(
-            f"it is not known which parts of {many.role} {shown(many.path)} replicas have, {list(many.shape)} of "
-            f"{list(one.shape)}: cuts={{{shown(many.path)}: a dimension, or a function of the whole and the replica}}"
-        )
-    if whole.shape != one.shape:
-        raise ShapeError(
-            f"prove: {many.role} {shown(many.path)} has another shape in like, got {list(one.shape)}, expected "
-            f"{list(whole.shape)}"
-        )
+def _argument(match: Match, is_alone: bool) -> Both:
+    """A state or data; one that is several values of the reference on some replicas each is named with these."""
+    many, replicas = match.share.argument, match.share.replicas
+    own = f"replica{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"
+    path = many.path if is_alone else f"{many.path} ({own})"
     assert many.role != "constant"
-    return Both(many.path, many.role, many, one, whole)
+    return Both(path, many.role, many, match.one, match.whole, replicas)
 
 
-def _whole_of(many: Result, one: Result, replicas: int) -> Whole | None:
+def _whole_of(many: Result, one: Result, held: tuple[int, ...]) -> Whole | None:
     """The place of replicas' results in the reference's: as declared, all of it, or parts along the first axis."""
     shape, part = one.shape, many.shape
+    if many.cut is not None:
+        share = Share.of_result(many, held)
+        said = declared(share, shape, many.cut)
+        require_all(many.path, shape, [(share, said)])
+        return share.filled(said)
     if many.whole is not None:
         return many.whole if many.whole.shape == shape else None
     if part == shape:
         return Whole(shape, lambda _: ())
-    if part and shape == (replicas * part[0], *part[1:]):
-        return Whole(shape, lambda r: (slice(r * part[0], (r + 1) * part[0]),))
+    if part and shape == (len(held) * part[0], *part[1:]):
+        rows = {replica: slice(i * part[0], (i + 1) * part[0]) for i, replica in enumerate(held)}
+        return Whole(shape, lambda replica: (rows.get(replica, rows[held[0]]),))
     return None
 
 
-def groups_of(argument: Argument) -> Iterator[int]:
-    """The first replica of each group that is given equal values."""
-    return (members[0] for members in argument.grouping.groups)
+def _advice(result: Result) -> str:
+    """Advice to say which parts replicas return, where the importer takes it."""
+    if result.parts is None:
+        return ""
+    return f": cuts={{{shown(result.path)}: a dimension, or a function of the whole and the replica}}"
+
+
+def sources_of(pair: Pair) -> dict[str, list[Both]]:
+    """For each argument of the step what each replica has; others have what the first one has."""
+    found: dict[str, list[Both]] = {}
+    for each in pair.arguments:
+        sources = found.setdefault(each.many.path, [each] * pair.many.ir.replication_factor)
+        for replica in each.replicas:
+            sources[replica] = each
+    return found
+
+
+def held_rows(both: Both) -> list[tuple[int, Array]]:
+    """The arrays of groups that the step was read with, beside the first replica of each; none of a shape alone."""
+    share = Share.of(both.many, both.replicas) if isinstance(both.many, Argument) else None
+    rows = None if share is None else share.rows
+    if share is None or rows is None:
+        return []
+    return [(members[0], row) for members, row in zip(share.groups, rows, strict=True)]
 
 
 def whole_example(both: Both) -> Array | None:
-    """The array that the step was read with; None of a shape alone."""
-    many = both.many
-    assert isinstance(many, Argument)
-    if many.example is None:
+    """The array that the step was read with; None of a shape alone. What others hold is the reference's."""
+    rows = held_rows(both)
+    if not rows:
         return None
-    rows = many.example.reshape(-1, *many.shape)
-    whole = np.zeros(both.whole.shape, rows.dtype)
-    for row, replica in zip(rows, groups_of(many), strict=True):
+    example = both.one.example if isinstance(both.one, Argument) else None
+    fits = example is not None and example.shape == both.whole.shape
+    whole = np.zeros(both.whole.shape, rows[0][1].dtype)
+    if fits and example is not None:
+        whole[...] = example
+    for replica, row in rows:
         put(whole, both.whole.part(replica), row)
     return whole

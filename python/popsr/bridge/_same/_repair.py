@@ -12,7 +12,7 @@ from popsr.bridge._advice._edited import can_copy, edited
 from popsr.bridge._same._changes import Changes, Tried
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
 from popsr.bridge._same._pair import UnknownError, pair_of
-from popsr.bridge._same._place import callers_of, place_of
+from popsr.bridge._same._place import ANOTHER, callers_of, place_of
 from popsr.bridge._same._suspects import Suspects
 from popsr.bridge._same._values import Place, Repair, SameValue
 from popsr.errors import Error
@@ -37,9 +37,10 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
     paths = [each.path for each in values if each.verdict == "differs"]
     place, suspects = place_of(exactly.pair, paths, *exactly.witness)
     tried = _repaired(exactly, suspects)
-    if tried is None:
-        return place, None
     many = exactly.pair.many
+    if tried is None:
+        is_told = place is not None and not (place.text == ANOTHER and _has_stages(many))
+        return place if is_told else None, None
     location = str(many.ir._core.location_of(tried.op))
     repair = Repair(location, source_line(location), tried.text)
     if place is None or short_place(location) not in str(place):
@@ -47,6 +48,11 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
         text = missing if tried.insertions else "a change there makes all the same as on one device"
         place = Place(location, repair.source, text, callers_of(many, tried.op))
     return place, repair
+
+
+def _has_stages(step: Step) -> bool:
+    """True if stages run different ops: replicas have values of the ops of other stages that nobody reads."""
+    return any(each.held is not None for each in step.arguments)
 
 
 def _repaired(exactly: Exactly, suspects: Suspects) -> Tried | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,29 @@ from popsr._host.arguments import read_mapping, read_text
 from popsr._text.nearest import nearest
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Array, Cut, Start, Whole
+from popsr.bridge.torch._patterns import Patterns
 from popsr.bridge.torch._ranks.job import is_running
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._wrappers.recipes import is_wrapped
 from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
-from popsr.replicas import ReplicaGrouping
 
-__all__ = ["Cuts", "Parts", "check_alone", "joined", "start_of", "whole_of"]
+__all__ = ["Cuts", "Parts", "Said", "check_alone", "joined", "start_of", "whole_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Path and place of a tensor on one device, as the user says them.
+
+    Attributes:
+        cut: how ranks have parts of it; None where nothing is said.
+        name: its path on one device; empty where nothing is said.
+    """
+
+    cut: Cut | None = None
+    name: str = ""
+
+
+_NOTHING = Said()
 
 
 class Cuts:
@@ -32,22 +47,29 @@ class Cuts:
     def __init__(self, declared: Mapping[str, Any] | None, where: str) -> None:
         """The patterns in their order; the first that fits counts."""
         self._where = where
-        self._patterns: dict[str, Cut] = {}
-        for pattern, cut in read_mapping(where, "cuts", declared).items():
-            name = read_text(f"{where}: a pattern of cuts", pattern)
-            if not callable(cut) and (isinstance(cut, bool) or not isinstance(cut, int)):
-                raise ArgumentTypeError(
-                    f"{where}: cuts of {shown(name)} say no place, got {shown(cut)}, expected a dimension, or a "
-                    "function of the whole tensor and the rank that gives the rank's part"
-                )
-            self._patterns[name] = functools.partial(_moved, cut) if callable(cut) else cut
+        pairs = [
+            (read_text(f"{where}: a pattern of cuts", pattern), cut)
+            for pattern, cut in read_mapping(where, "cuts", declared).items()
+        ]
+        self._patterns = Patterns((pattern, self._said(pattern, cut)) for pattern, cut in pairs)
 
-    def of(self, path: str) -> Cut | None:
-        """The place that is said for a path."""
-        for pattern, cut in self._patterns.items():
-            if path == pattern or fnmatch.fnmatchcase(path, pattern):
-                return cut
-        return None
+    def _said(self, pattern: str, value: Any) -> Said:
+        """A path on one device, a place, or both."""
+        named = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+        name, cut = value if named else (value, None) if isinstance(value, str) else ("", value)
+        if callable(cut):
+            return Said(functools.partial(_moved, cut), name)
+        if isinstance(cut, bool) or not isinstance(cut, int | None) or (cut is None and not name):
+            raise ArgumentTypeError(
+                f"{self._where}: cuts of {shown(pattern)} say no place, got {shown(cut)}, expected a dimension, a "
+                "function of the whole tensor and the rank that gives the rank's part, or the tensor's path on one "
+                "device, alone or in a pair with one of these"
+            )
+        return Said(cut, name)
+
+    def of(self, path: str) -> Said:
+        """Path and place on one device that are said for a path."""
+        return self._patterns.of(path) or _NOTHING
 
     def require_used(self, paths: Sequence[str]) -> None:
         """Refuse patterns that fit nothing.
@@ -55,12 +77,11 @@ class Cuts:
         Raises:
             UnknownNameError: there is one.
         """
-        for pattern in self._patterns:
-            if pattern not in paths and not fnmatch.filter(paths, pattern):
-                raise UnknownNameError(
-                    f"{self._where}: cuts of nothing, got {shown(pattern)}, expected "
-                    f"{nearest(pattern, paths) or 'one of ' + shown(list(paths))}"
-                )
+        for pattern in self._patterns.unused(paths):
+            raise UnknownNameError(
+                f"{self._where}: cuts of nothing, got {shown(pattern)}, expected "
+                f"{nearest(pattern, paths) or 'one of ' + shown(list(paths))}"
+            )
 
 
 def _moved(cut: Callable[[Any, int], Any], whole: Array, rank: int) -> Any:
@@ -96,13 +117,13 @@ class Parts:
 
     Attributes:
         path: its name.
-        grouping: ranks that share it.
+        groups: ranks that share it, of those that read it.
         cut: how the user says that ranks have parts of it.
         rows: what each rank is given.
     """
 
     path: str
-    grouping: ReplicaGrouping
+    groups: Sequence[tuple[int, ...]]
     cut: Cut | None
     rows: Sequence[Any]
 
@@ -123,38 +144,38 @@ def joined(batch: Sequence[Any], parts: Sequence[Parts]) -> tuple[Any, ...]:
     flat, spec = trees.tree_flatten(tuple(batch))
     places = [i for i, value in enumerate(flat) if isinstance(value, torch.Tensor)]
     for i, part in zip(places, parts, strict=False):
-        value, shares = flat[i], part.grouping.num_groups == 1
-        if not shares and value.shape == part.rows[0].shape and not hasattr(value, "placements"):
-            flat[i] = _concatenated(part, value.ndim)
+        rows = [part.rows[members[0]] for members in part.groups]
+        if flat[i].shape == rows[0].shape and not hasattr(flat[i], "placements"):
+            flat[i] = rows[0] if len(rows) == 1 else _concatenated(part, rows)
     made: tuple[Any, ...] = trees.tree_unflatten(flat, spec)
     return made
 
 
-def _concatenated(part: Parts, rank: int) -> Any:
+def _concatenated(part: Parts, rows: list[Any]) -> Any:
     import torch
 
-    if not rank:
+    dims = rows[0].ndim
+    if not dims:
         raise UnsupportedError(
-            f"trace_step: {shown(part.path)} is one number on each rank, got {part.grouping.num_groups} of them, "
-            f"expected one that all share: equal=[{shown(part.path)}]"
+            f"trace_step: {shown(part.path)} is one number on each rank, got {len(rows)} of them, expected one that "
+            f"all share: equal=[{shown(part.path)}]"
         )
-    rows = [part.rows[members[0]] for members in part.grouping.groups]
-    return torch.cat(rows, part.cut % rank if isinstance(part.cut, int) else 0)
+    return torch.cat(rows, part.cut % dims if isinstance(part.cut, int) else 0)
 
 
 def start_of(leaf: Leaf, leaves: Mapping[str, Leaf]) -> Start:
     """Counts and other numbers that an optimiser keeps for each parameter stay as they are."""
     owner = leaves.get(leaf.owner)
-    if owner is None or owner.path == leaf.path or leaf.local.numel() != 1:
+    if owner is None or leaf.owner == (leaf.name or leaf.path) or leaf.local.numel() != 1:
         return "drawn"
     counts = leaf.path.endswith(".step") or leaf.local.shape != owner.local.shape
     return "kept" if leaf.path.startswith("optimizer.") and counts else "drawn"
 
 
-def whole_of(leaves: Sequence[Leaf]) -> Whole | None:
+def whole_of(layouts: Sequence[Any]) -> Whole | None:
     """The tensor of which ranks hold parts by their placements; None of placements that it does not follow."""
-    first = leaves[0].layout
-    places = [_place(leaf.layout) for leaf in leaves]
+    first = layouts[0]
+    places = [_place(layout) for layout in layouts]
     known = [place for place in places if place is not None]
     if len(known) < len(places):
         return None

@@ -30,12 +30,16 @@ __all__ = ["Seen", "built"]
 
 @dataclass
 class Seen:
-    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank."""
+    """The result of tracing: one graph, the tensors on each rank that was traced, and the batch of every rank.
+
+    Results are named with the ranks that return them, None if all do; layouts are those of DTensors on each rank.
+    """
 
     merged: Merged
     first: Recorded
     leaves: list[list[Leaf]]
-    results: list[str]
+    results: dict[str, tuple[int, ...] | None]
+    layouts: list[dict[str, Any]]
     data: list[list[Any]]
     drawn: list[Drawn | None]
     axes: ReplicaAxes | None
@@ -62,7 +66,7 @@ def built(
         states: list[str] = []
         labels: dict[Hashable, list[Hashable]] = {}
         data = zip(*seen.data, strict=True)
-        owned = {leaf.path: leaf for leaf in seen.leaves[0]}
+        owned = {leaf.name or leaf.path: leaf for leaf in reversed(seen.leaves[0])}
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
@@ -78,9 +82,9 @@ def built(
             kinds = [{each[rank] for rank in holders} for each in (mine, owners)]
             grouping_of_own = _own_grouping(mine, leaf)
             apart = grouping_of_own is None or (not placed and len(kinds[0]) > len(kinds[1]))
-            placement = Placement(
-                places.of(leaf.path), whole_of(each) if placed else None, leaf.owner, start_of(leaf, owned)
-            )
+            said = places.of(leaf.path)
+            whole = whole_of([other.layout for other in each]) if placed else None
+            placement = Placement(said.cut, whole, leaf.owner, start_of(leaf, owned), leaf.name, said.name)
             inputs.append(
                 _argument(
                     builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
@@ -102,11 +106,23 @@ def built(
             if new is not old:
                 builder.update(path, new)
         count = len(states) + len(seen.results)
-        add_results(builder, seen.results, made[len(states) : count])
+        add_results(builder, _returned(seen, patterns, places, world), made[len(states) : count])
         seeds.finish()
         found = builder.finish()
     _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
     return found, undeclared
+
+
+def _returned(seen: Seen, patterns: Groups, places: Cuts, world: int) -> dict[str, dict[str, Any]]:
+    """Ranks that return each result, and the parts of one device's that these are."""
+    each = grouping_of_values(range(world))
+    found: dict[str, dict[str, Any]] = {}
+    for path, held in seen.results.items():
+        layouts = [of_rank[path] for of_rank in seen.layouts if path in of_rank]
+        whole = whole_of(layouts) if len(layouts) == world else None
+        parts = patterns.of(path) or each
+        found[path] = {"held": held, "cut": places.of(path).cut, "parts": parts, "whole": whole}
+    return found
 
 
 def _check_common(step: BridgedStep, truths: Mapping[str, Any]) -> None:
@@ -174,7 +190,13 @@ def _argument(
         grouping = declared or shared
         rows = values.of_groups(grouping)
         return builder.data(
-            leaf.path, tuple(leaf.local.shape), kind, grouping, example=rows, placement=placement
+            leaf.path,
+            tuple(leaf.local.shape),
+            kind,
+            grouping,
+            example=rows,
+            placement=placement,
+            held=leaf.held,
         )
     grouping = declared or own
     if leaf.held is not None:

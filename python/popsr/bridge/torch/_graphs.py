@@ -89,7 +89,7 @@ def from_export(
                 builder.update(spec.target, value)
             elif spec.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT"):
                 results.append(value)
-        add_results(builder, [f"result[{i}]" for i in range(len(results))], results)
+        add_results(builder, {f"result[{i}]": {} for i in range(len(results))}, results)
         seeds.finish()
         return builder.finish()
 
@@ -203,7 +203,7 @@ def from_fx(
         for name, number in new.items():
             builder.update(name, made[number])
         results = made[: traced.meta["returned"]]
-        add_results(builder, [f"result[{i}]" for i in range(len(results))], results)
+        add_results(builder, {f"result[{i}]": {} for i in range(len(results))}, results)
         seeds.finish()
         return builder.finish()
 

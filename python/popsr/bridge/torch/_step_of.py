@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from popsr._host.arguments import read_items, read_mapping, read_text
 from popsr._text.shown import shown
 from popsr.bridge._builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
+from popsr.bridge.torch._patterns import Patterns
 from popsr.bridge.torch._ranks.job import (
     grouping_of_labels,
     grouping_of_ranks,
@@ -31,7 +31,7 @@ RANDOM_SEED = "random seed"
 """Path of the state that random ops draw from."""
 
 
-class Groups:
+class Groups(Patterns[ReplicaGrouping]):
     """The replicas that are given equal values, by patterns of paths.
 
     Args:
@@ -47,22 +47,16 @@ class Groups:
         """The patterns in their order; the first that fits counts."""
         given = read_mapping(where, "groups", declared)
         shared = [equal] if isinstance(equal, str) else read_items(where, "equal", equal, kind="patterns")
-        self._patterns = [
-            (read_text(f"{where}: a pattern of groups", pattern), grouping_of_ranks(value, world, where))
-            for pattern, value in given.items()
-        ]
         everyone = grouping_of_labels([0] * world)
-        self._patterns += [
-            (read_text(f"{where}: a pattern of equal", pattern), everyone) for pattern in shared
-        ]
-
-    def of(self, *paths: str) -> ReplicaGrouping | None:
-        """The grouping that is declared for one of some paths; None without."""
-        for path in paths:
-            for pattern, grouping in self._patterns:
-                if path == pattern or fnmatch.fnmatchcase(path, pattern):
-                    return grouping
-        return None
+        super().__init__(
+            [
+                *(
+                    (read_text(f"{where}: a pattern of groups", each), grouping_of_ranks(value, world, where))
+                    for each, value in given.items()
+                ),
+                *((read_text(f"{where}: a pattern of equal", each), everyone) for each in shared),
+            ]
+        )
 
 
 class Values:
@@ -179,10 +173,12 @@ class RandomSeeds:
             self._builder.update(path, ops.create_random_seed(state, zero))
 
 
-def add_results(builder: StepBuilder, paths: Sequence[str], values: Sequence[Any]) -> None:
-    """Return the tensors of a step."""
-    for path, value in zip(paths, values, strict=True):
+def add_results(
+    builder: StepBuilder, returned: Mapping[str, Mapping[str, Any]], values: Sequence[Any]
+) -> None:
+    """Return the tensors of a step, by path with what is known of them beside one device."""
+    for (path, known), value in zip(returned.items(), values, strict=True):
         if isinstance(value, Scalar):
             value = value.tensor
         if isinstance(value, Tensor):
-            builder.result(path, ops.identity(value) if isinstance(value, Variable) else value)
+            builder.result(path, ops.identity(value) if isinstance(value, Variable) else value, **known)

@@ -14,7 +14,7 @@ from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Loss, Reading
+from popsr.bridge._arguments import Loss, Reading, held_groups
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
@@ -124,7 +124,7 @@ def trace_step(
         shared = _shared(seen, patterns, world)
         builder.hint(None if shared is None else shared.hint)
         made, apart = built(seen, grouping, patterns, places, builder, world)
-        places.require_used([each.path for each in made.arguments])
+        places.require_used([*(each.path for each in made.arguments), *(each.path for each in made.results)])
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, shared, reader)
 
@@ -158,10 +158,15 @@ def _whole_batch(
     """The batch of one device, as a function of its rank."""
     each = grouping_of_values(range(world))
     rows = seen.data if len(seen.data) == world else seen.data * world
-    data = [leaf.path for leaf in seen.leaves[0] if leaf.role == "data"]
+    data = [leaf for leaf in seen.leaves[0] if leaf.role == "data"]
     parts = [
-        Parts(path, patterns.of(path) or each, places.of(path), [of_rank[i] for of_rank in rows])
-        for i, path in enumerate(data)
+        Parts(
+            leaf.path,
+            held_groups(patterns.of(leaf.path) or each, leaf.held),
+            places.of(leaf.path).cut,
+            [of_rank[i] for of_rank in rows],
+        )
+        for i, leaf in enumerate(data)
     ]
     return lambda rank: joined(batch[0](rank) if _is_function(batch) else batch, parts)
 
@@ -194,6 +199,7 @@ def _trace_ranks(
         construction.learn(numbers, world)
     recorded: dict[int, Recorded] = {}
     leaves: dict[int, list[Leaf]] = {}
+    layouts: dict[int, dict[str, Any]] = {}
     splitting: dict[int, dict[str, tuple[int, ...]]] = {}
     losses: set[Loss] = set()
     beside = Beside()
@@ -217,20 +223,21 @@ def _trace_ranks(
             for way in ways:
                 resolve_writes(way, inputs, others)
             found = recorded[rank] = join(ways, call.labels(), where)
-            leaves[rank], results = call.leaves, found.results
+            leaves[rank], results, layouts[rank] = call.leaves, found.results, call.layouts
             axes = axes_of(meshes, (leaf.layout[0] for leaf in call.leaves if leaf.layout is not None), world)
             splitting[rank] = splitting_ranks(call.model)
         # Ranks before this one lack what it writes or sets beside the model.
         if call.beside().adds_to(beside):
             waiting = sorted({*waiting, *recorded} - {rank}, reverse=True)
     of_ranks, held, stages = [recorded[rank] for rank in numbers], [leaves[rank] for rank in numbers], None
+    returned: list[tuple[int, ...] | None] = [None] * len(results)
     if have_messages(of_ranks):
         if len(numbers) < world:
             raise UnsupportedError(
                 f'{where}: messages between two ranks, got a trace of rank 0 alone, expected ranks="all" and no '
                 "process group of the caller: each rank is traced"
             )
-        of_ranks, held, stages = united(of_ranks, held, where)
+        of_ranks, held, stages, returned = united(of_ranks, held, where)
         results = of_ranks[0].results
     _compare_leaves(held, where)
     merged = merge(of_ranks, where, stages)
@@ -243,7 +250,8 @@ def _trace_ranks(
         merged,
         of_ranks[0],
         held,
-        results,
+        dict(zip(results, returned, strict=True)),
+        [layouts[rank] for rank in numbers],
         data,
         drawn,
         axes,

@@ -41,13 +41,15 @@ def said(program: TorchProgram, exact: bool) -> Said:
     optimizer: Any = program.optimizer
     if optimizer is no_optimizer:
         step, optimizer = functools.partial(_without_optimizer, step), None
+    reference = "one device" if program.reference is None else program.reference
     proof = popsr.prove(
         step,
         program.make,
         optimizer,
         batch_of(program),
         replicas=world,
-        like="one device",
+        like=reference,
+        equal=program.equal,
         exact=exact,
     )
     seconds = time.process_time() - start

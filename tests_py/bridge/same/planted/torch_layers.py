@@ -46,6 +46,9 @@ class TorchProgram:
         batch: global arrays.
         mesh: sizes by axis; all are 1 for one device.
         cuts: how weights, and the batch by position, are cut; whole if they are missing.
+        reference: the step for one device; None: the step itself.
+        found_as: names of the step and of its bug in the table, by which processes find it; others run in threads.
+        equal: names of data that all ranks share.
     """
 
     step: Callable[..., Any]
@@ -54,6 +57,9 @@ class TorchProgram:
     batch: tuple[Any, ...]
     mesh: Mapping[str, int]
     cuts: Mapping[str | int, Cut]
+    reference: Any = None
+    found_as: tuple[str, str] | None = None
+    equal: tuple[str, ...] = ()
 
 
 def sgd(model: nn.Module) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from tests_py.bridge.same.planted.cases import Truth, part_of
 from tests_py.bridge.same.planted.torch_layers import Cut, TorchProgram
+from tests_py.bridge.torch import gloo
 from tests_py.bridge.torch.ranks import run_ranks
 
 __all__ = ["names_of", "truth"]
@@ -41,22 +43,34 @@ def values(model: Any, optimizer: Any) -> Values:
     return {name: t.detach().numpy().copy() for name, t in found.items()}
 
 
+def work(program: TorchProgram, rank: int, world: int, steps: int) -> list[Values]:
+    """Values of a rank before the first step and after each; the only rank runs the reference."""
+    arrays = enumerate(program.batch)
+    cut = program.cuts if world > 1 else {}
+    batch = [torch.from_numpy(part(program, a, cut.get(i), rank).copy()) for i, a in arrays]
+    model = program.make()
+    optimizer = program.optimizer(model)
+    found = [values(model, optimizer)]
+    step = program.step if world > 1 or program.reference is None else program.reference
+    for _ in range(steps):
+        loss = step(model, optimizer, *batch)
+        own = {} if loss is None else {"loss": loss.detach().numpy().copy()}
+        found.append(values(model, optimizer) | own)
+    return found
+
+
+def work_of(name: str, bug: str, world: int, steps: int) -> list[Values]:
+    """Values of this rank, of a step in the table."""
+    table = importlib.import_module("tests_py.bridge.same.planted.torch_table")
+    right = next(each for each in table.STEPS if each.name == name)
+    return work(right.make(bug), torch.distributed.get_rank(), world, steps)
+
+
 def run(program: TorchProgram, world: int, steps: int) -> list[list[Values]]:
     """Values of each rank before the first step and after each."""
-
-    def work(rank: int) -> list[Values]:
-        arrays = enumerate(program.batch)
-        cut = program.cuts if world > 1 else {}
-        batch = [torch.from_numpy(part(program, a, cut.get(i), rank).copy()) for i, a in arrays]
-        model = program.make()
-        optimizer = program.optimizer(model)
-        found = [values(model, optimizer)]
-        for _ in range(steps):
-            loss = program.step(model, optimizer, *batch)
-            found.append(values(model, optimizer) | {"loss": loss.detach().numpy().copy()})
-        return found
-
-    return run_ranks(world, work)
+    if program.found_as is not None:
+        return gloo.run(world, work_of, *program.found_as, world, steps)
+    return run_ranks(world, lambda rank: work(program, rank, world, steps))
 
 
 def names_of(program: TorchProgram) -> list[str]:
@@ -78,6 +92,8 @@ def truth(program: TorchProgram, steps: int = 2) -> Truth:
             cut = program.cuts.get(name.removeprefix("optimizer.").split(".")[0])
             first: dict[int, Any] = {}
             for rank, found in enumerate(many):
+                if name not in found[step]:
+                    continue
                 mine: Any = found[step][name]
                 place = coordinates(program, rank)[cut[1]] if cut else 0
                 in_step &= np.array_equal(mine, first.setdefault(place, mine), equal_nan=True)

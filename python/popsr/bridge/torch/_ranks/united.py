@@ -7,21 +7,19 @@ import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from popsr.bridge.torch._ranks.same import meta_key
+from popsr.bridge.torch._ranks.same import communicates, meta_key
 from popsr.bridge.torch._ranks.stages import Stages, communicating, stages_of
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.draws import of_stage
 from popsr.bridge.torch._tracing.messages import is_received, is_sent
 
-__all__ = ["united"]
+__all__ = ["United", "united"]
 
 _ROLES = ("state", "data", "number")
 
 
-def united(
-    recorded: Sequence[Recorded], leaves: Sequence[Sequence[Leaf]], where: str
-) -> tuple[list[Recorded], list[list[Leaf]], Stages]:
+def united(recorded: Sequence[Recorded], leaves: Sequence[Sequence[Leaf]], where: str) -> United:
     """Ranks with the inputs and results of all, and their stages.
 
     A rank gets an input of zeros for a tensor that it lacks, which it returns as it is, and zeros for a result.
@@ -39,7 +37,8 @@ def united(
     )
     keys = sorted(dict.fromkeys(key for own in of_ranks for key in own), key=lambda key: key.role)
     named = collections.Counter(key.path for key in keys)
-    first = [_first(key, of_ranks, is_unique=named[key.path] == 1) for key in keys]
+    used = [_used(each, [*own]) for each, own in zip(recorded, of_ranks, strict=True)]
+    first = [_first(key, of_ranks, used, is_unique=named[key.path] == 1) for key in keys]
     rows = [[_of_rank(own.get(key), leaf) for key, leaf in zip(keys, first, strict=True)] for own in of_ranks]
     kinds = [_result_kinds(each) for each in recorded]
     results = list(dict.fromkeys(key for own in kinds for key in own))
@@ -56,7 +55,24 @@ def united(
         module, points = made[own]
         stages.points[rank] = points
         found.append(dataclasses.replace(each, functional=module, results=names))
-    return found, rows, stages
+    returned = [_held([rank for rank, own in enumerate(kinds) if key in own], len(kinds)) for key in results]
+    return United(found, rows, stages, returned)
+
+
+class United(NamedTuple):
+    """Ranks with the inputs and results of all.
+
+    Attributes:
+        recorded: what each rank would have recorded with these.
+        leaves: the tensors of each rank.
+        stages: their stages.
+        returned: for each result the ranks that return it; None if all do.
+    """
+
+    recorded: list[Recorded]
+    leaves: list[list[Leaf]]
+    stages: Stages
+    returned: list[tuple[int, ...] | None]
 
 
 class _Key(NamedTuple):
@@ -79,19 +95,44 @@ def _leaf_key(leaf: Leaf) -> _Key:
     return _Key(_ROLES.index(leaf.role), leaf.path, str(leaf.local.dtype), tuple(leaf.local.shape))
 
 
-def _first(key: _Key, of_ranks: Sequence[Mapping[_Key, Leaf]], *, is_unique: bool) -> Leaf:
-    """A tensor as the first rank has it that holds it, with the ranks that do, by which it is named if it must be."""
-    holders = tuple(rank for rank, own in enumerate(of_ranks) if key in own)
+def _used(recorded: Recorded, held: Sequence[_Key]) -> set[_Key]:
+    """Inputs that what a rank returns, sends or reduces follows from."""
+    nodes = list(recorded.functional.graph.nodes)
+    live: set[Any] = set()
+    for node in reversed(nodes):
+        if node in live or node.op == "output" or communicates(node):
+            live.update((node, *node.all_input_nodes))
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    return {key for key, node in zip(held, inputs, strict=True) if node in live}
+
+
+def _held(holders: Sequence[int], count: int) -> tuple[int, ...] | None:
+    """Some ranks; None of all of them."""
+    return None if len(holders) == count else (*holders,)
+
+
+def _first(
+    key: _Key, of_ranks: Sequence[Mapping[_Key, Leaf]], used: Sequence[set[_Key]], *, is_unique: bool
+) -> Leaf:
+    """A tensor as the first rank has it that holds it, with the ranks that do, by which it is named if it must be.
+
+    Data are held by the ranks that read them, as each stage may be given the whole batch.
+    """
+    having = [rank for rank, own in enumerate(of_ranks) if key in own]
+    reading = [rank for rank, own in enumerate(used) if key in own]
     return dataclasses.replace(
-        of_ranks[holders[0]][key],
-        path=key.path if is_unique else f"{key.path} ({_ranks(holders)})",
-        held=None if len(holders) == len(of_ranks) else holders,
+        of_ranks[having[0]][key],
+        path=key.path if is_unique else f"{key.path} ({_ranks(having)})",
+        held=_held(reading if reading and key.role else having, len(of_ranks)),
+        name="" if is_unique else key.path,
     )
 
 
 def _of_rank(own: Leaf | None, first: Leaf) -> Leaf:
     """A tensor as a rank has it; as the first where the rank does not hold it."""
-    return first if own is None else dataclasses.replace(own, path=first.path, held=first.held)
+    return (
+        first if own is None else dataclasses.replace(own, path=first.path, held=first.held, name=first.name)
+    )
 
 
 def _ranks(ranks: Sequence[int]) -> str:

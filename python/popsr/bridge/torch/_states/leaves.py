@@ -38,7 +38,8 @@ class Leaf:
         layout: of a DTensor its mesh, placements, shape and strides; else None.
         trained: True for parameters with gradients.
         origin: of a number equal where ranks share it in all steps.
-        held: ranks that hold it; None if all do.
+        held: ranks that hold it, or that read it of data; None if all do.
+        name: the path that its ranks call it by, where others call another tensor so.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Leaf:
     trained: bool = False
     origin: Hashable = None
     held: tuple[int, ...] | None = None
+    name: str = ""
 
     def rebuilt(self, local: Any) -> Any:
         """The object that the step works with, around a traced local tensor."""
@@ -80,10 +82,13 @@ class Leaf:
 
 
 def _leaf(path: str, role: str, owner: str, t: Any, trained: bool = False) -> Leaf:
-    if not hasattr(t, "placements"):
-        return Leaf(path, role, owner, t.detach(), None, trained)
-    layout = (t.device_mesh, tuple(t.placements), t.shape, t.stride())
-    return Leaf(path, role, owner, t.detach().to_local(), layout, trained)
+    layout = layout_of(t)
+    return Leaf(path, role, owner, t.detach() if layout is None else t.detach().to_local(), layout, trained)
+
+
+def layout_of(t: Any) -> Any:
+    """Mesh, placements, shape and strides of a DTensor; None of other tensors."""
+    return (t.device_mesh, tuple(t.placements), t.shape, t.stride()) if hasattr(t, "placements") else None
 
 
 def path_of(name: str) -> str:
@@ -152,6 +157,7 @@ class StepCall:
         self.step, self._optimizer, self._where = step, optimizer, where
         self.model = model
         self.results: list[str] = []
+        self.layouts: dict[str, Any] = {}
         self.gradients: list[str] = []
         self.absent: list[str] = []
         self.keeps_gradients = False
@@ -356,6 +362,11 @@ class StepCall:
         found, _ = trees.tree_flatten_with_path(made)
         kept = [(path, value) for path, value in found if _is_traced(value)]
         self.results = [f"result{trees.keystr(path)}" for path, _ in kept]
+        self.layouts = {
+            name: layout
+            for name, (_, value) in zip(self.results, kept, strict=True)
+            if (layout := layout_of(value)) is not None
+        }
         return [*new, *(local_of(value) for _, value in kept)]
 
     @contextlib.contextmanager
