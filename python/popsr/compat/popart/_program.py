@@ -153,12 +153,13 @@ class Program:
     def _add_states(self, optimizer: Optimizer, weights: Mapping[str, Weight]) -> None:
         for name in self._trained:
             weight, groups = self.variables[name], weights[name].settings
-            for prefix, (shape, kind) in states_of(optimizer, name, weight.dtype).items():
-                extents = weight.shape if shape is None else shape
+            for prefix, state in states_of(optimizer, name, weight.dtype).items():
+                extents = weight.shape if state.shape is None else state.shape
                 rows = groups.shapeOnHost(extents, self._replicas)
                 given = self.variables.get(prefix + name)  # of a model that a training session saved
                 if given is None:
-                    given = _variable(prefix + name, np.zeros(rows, kind.as_numpy()), groups)
+                    first = np.full(rows, state.initial, state.dtype.as_numpy())
+                    given = _variable(prefix + name, first, groups)
                 self.states[prefix + name] = given
         for name, number in optimizer.numbers().items():
             self.scalars[name] = variable(np.float32(number), dtypes.float32, name)
