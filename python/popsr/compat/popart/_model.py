@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from popsr.errors import (
     ArgumentTypeError,
     CheckpointError,
     ReplicaError,
+    UnsupportedError,
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
@@ -115,10 +117,12 @@ def read_graph(
     replicas: int,
     shapes: Mapping[str, TensorInfo],
     training: bool,
+    apart: Iterable[str] = (),
 ) -> tuple[OnnxModel, dict[str, Array]]:
     """The graph of the tensors that are asked for, and of effects.
 
-    Weights are inputs of it, except integers whose values ops need when the model is read.
+    Weights are inputs of it, except integers whose values ops need when the model is read. Results of nodes that are
+    ``apart`` are tensors of their own, also where an op returns its operand or a constant.
 
     Returns:
         The model that was read, and the values that ops needed, by name.
@@ -131,6 +135,7 @@ def read_graph(
     _as_inputs(model, weights, replicas, shapes)
     _choose_outputs(where, model, list(outputs))
     _rename(model, training)
+    _copy_results(model, set(apart))
     constants: dict[str, Array] = {}
     while True:
         try:
@@ -219,27 +224,81 @@ def _graphs(node: Any) -> Iterator[Any]:
         yield from each.graphs
 
 
+def _copy_results(model: Any, names: set[str]) -> None:
+    """Put a copy between nodes and what reads these results of theirs."""
+    make, nodes = require_onnx("Session").helper.make_node, []
+    for node in model.graph.node:
+        own = [name for name in node.output if name in names]
+        for i, name in enumerate(node.output):
+            if name in names:
+                node.output[i] = f"{name}/result"
+        nodes += [node, *(make("Nop", [f"{name}/result"], [name], domain=DOMAIN) for name in own)]
+    if len(nodes) > len(model.graph.node):
+        copies = type(model.graph)(node=nodes)
+        model.graph.ClearField("node")
+        model.graph.MergeFrom(copies)
+
+
 def _rename(model: Any, training: bool) -> None:
     """Let rules of ai.graphcore read nodes whose meaning depends on the session.
 
     Random numbers, and dropout in training, read a seed, which the session feeds; BatchNormalization of versions before
-    14 is in training mode where it has several results.
+    14 is in training mode where it has several results. A reduction over an empty list of axes reduces none.
     """
-    onnx, seeds, renamed = require_onnx("Session"), 0, 0
+    onnx, numbers = require_onnx("Session"), itertools.count()
     version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 14)
     norms, dropouts = ("BatchNormalization",) * (version < 14), ("Dropout",) * (training and version < 12)
-    todo = [model.graph]
-    while todo:
-        for node in todo.pop().node:
-            todo += _graphs(node)
-            if node.domain in ("", "ai.onnx") and node.op_type in (*norms, *dropouts, *_RANDOM):
-                node.domain, renamed = DOMAIN, renamed + 1
+
+    def rename(graph: Any, seed: str) -> bool:
+        """Rename in a graph whose nodes find a seed under this name; True if one reads it."""
+        used = False
+        for node in graph.node:
+            if node.domain in ("", "ai.onnx"):
+                _reduce_none(onnx, node)
+                if node.op_type in (*norms, *dropouts, *_RANDOM):
+                    node.domain = DOMAIN
             is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
             if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):
-                node.input.append(SEED)
-                node.attribute.append(onnx.helper.make_attribute("number", seeds))
-                seeds += 1
-    if seeds:
+                node.input.append(seed)
+                node.attribute.append(onnx.helper.make_attribute("number", _number(node, next(numbers))))
+                used = True
+            for inner in _graphs(node):
+                passes = node.op_type in ("Loop", "Scan")
+                if rename(inner, f"{seed}/{inner.name}" if passes else seed):
+                    used = True
+                    if passes:
+                        _seed_passes(onnx, node, inner, seed)
+        return used
+
+    if rename(model.graph, SEED):
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-    if renamed and all(each.domain != DOMAIN for each in model.opset_import):
+    if all(each.domain != DOMAIN for each in model.opset_import):
         model.opset_import.add(domain=DOMAIN, version=1)
+
+
+def _number(node: Any, count: int) -> int:
+    """The number of a node's draws: equal for nodes of one kind whose attribute ``seed`` is equal."""
+    given = next((each.f for each in node.attribute if each.name == "seed"), None)
+    return count if given is None else int(~np.float32(given).view(np.uint32))
+
+
+def _seed_passes(onnx: Any, node: Any, body: Any, seed: str) -> None:
+    """Give each pass of a loop a seed of its own.
+
+    Raises:
+        UnsupportedError: a Scan, whose passes have no number.
+    """
+    if node.op_type == "Scan":
+        raise UnsupportedError(
+            f"Session: random numbers in a scan, got {shown(node.output[0])}, expected them in a loop or before it"
+        )
+    made = onnx.helper.make_node(
+        "PassSeed", [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=DOMAIN
+    )
+    body.node.insert(0, made)
+
+
+def _reduce_none(onnx: Any, node: Any) -> None:
+    axes = [each for each in node.attribute if each.name == "axes"]
+    if node.op_type.startswith("Reduce") and axes and not axes[0].ints:
+        node.attribute.append(onnx.helper.make_attribute("noop_with_empty_axes", 1))

@@ -82,9 +82,10 @@ class Program:
         self._states_anchored = [name for name in forward if name.startswith(states)]
         outputs = [name for name in forward if name not in self._states_anchored]
         outputs += [] if training is None else [training.loss]
-        outputs += [name[len(GRADIENT) :] for name in anchors if name.startswith(GRADIENT)]
+        apart = [name[len(GRADIENT) :] for name in anchors if name.startswith(GRADIENT)]
+        wanted = dict.fromkeys([*outputs, *apart])
         self.model, self.constants = read_graph(
-            where, proto, weights, dict.fromkeys(outputs), self._replicas, shapes, training is not None
+            where, proto, weights, wanted, self._replicas, shapes, training is not None, apart
         )
         self.ir: Ir = self.model.ir
         self.ir.num_host_transfers = self._batches * self._micro

@@ -218,7 +218,9 @@ class _Session:
             self._source.reset(self._session, modelProtoOrFilename, ignore)
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Set the seed of dropout in a model's training. Programs decide their seed when a session is made.
+        """Begin again with the random numbers of a seed: of dropout, random ops, stochastic rounding, synthetic data.
+
+        Programs decide their seed when a session is made.
 
         Raises:
             UnsupportedError: a session of a program.
@@ -227,7 +229,9 @@ class _Session:
             raise UnsupportedError(
                 f"setRandomSeed: got {shown(seedValue)}, expected ir.options.seed to be set before the session is made"
             )
-        self._source.seed = read_int("setRandomSeed: seedValue", seedValue, 0, 2**64 - 1)
+        seed = read_int("setRandomSeed: seedValue", seedValue, 0, 2**64 - 1)
+        self._session = self._source.reseeded(self._session, seed)
+        self._session.step = 0
 
     def getRandomSeed(self) -> int:
         """The seed."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
-from popsr._options.enums import ReductionType
+from popsr._options.enums import ReductionType, SyntheticDataMode
 from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.types import TensorInfo
 from popsr._session.devices import DeviceInfo
@@ -98,7 +98,7 @@ class ModelSource:
         for row in options._set_rows():
             if row.name not in _READ_HERE:
                 setattr(self.program.ir.options, row.key, options._values[row.key])
-        self.seed, self._steps = options.seed, 0
+        self.seed = options.seed
         self.step = StepArrays(self.program, flow, self._proto.graph.input)
 
     def run(self, session: Session, stepio: PyStepIO | PyStepIOCallback) -> None:
@@ -106,18 +106,33 @@ class ModelSource:
         fed = bool(session.expected_inputs())
         rows = self.step.rows(stepio) if fed else {}
         if fed and SEED in self.program.inputs:
-            rows[SEED] = self._random_bits()
+            rows[SEED] = self._random_bits(session.step)
         results = session.run(
             {self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False
         )
-        self._steps += 1
         self.step.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
 
-    def _random_bits(self) -> Array:
+    def _random_bits(self, step: int) -> Array:
         batches, micro, replicas = self.program.counts
         shape = batches * micro, replicas, 2
-        bits = np.random.default_rng([self.seed, self._steps]).integers(0, 2**32, shape, np.uint32)
+        bits = np.random.default_rng([self.seed, step]).integers(0, 2**32, shape, np.uint32)
         return bits.reshape(*(extent for extent in shape[:2] if extent > 1), 2)
+
+    def reseeded(self, session: Session, seed: int) -> Session:
+        """The session whose random numbers are of another seed: another one where not only inputs depend on it."""
+        before, self.seed = self.seed, seed
+        options = self.program.ir.options
+        if seed == before or not (
+            options.enable_stochastic_rounding or options.syntheticDataMode is not SyntheticDataMode.Off
+        ):
+            return session
+        made = Session(self.program.ir, seed=seed)
+        rows = {v: session._current_rows(v).copy() for v in session._variables}
+        if session.is_attached:
+            session.__exit__(None, None, None)
+            made.__enter__()
+        made._restore(rows, session.step)
+        return made
 
     # Weights
 

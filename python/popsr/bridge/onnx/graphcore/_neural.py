@@ -159,6 +159,12 @@ def _own_seed(node: Node, seed: Tensor) -> Tensor:
     return ops.create_random_seed(seed, node.constant(node.integer("number"), dtypes.uint32))
 
 
+@_graphcore("PassSeed")
+def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
+    """Of a pass of a loop, from the loop's."""
+    return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
+
+
 @_graphcore("Dropout")
 def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
     """Of ONNX, in a training session."""
