@@ -90,7 +90,11 @@ def test_return_types_count_micro_batches(batches: int, micro: int, replicas: in
         program = Linear(np.ones(2, np.float32))
         art = Art(kind, period) if kind == "EveryN" else Art(kind)
         session = program.session(
-            popart.ConstSGD(0.0), anchors={program.product: art}, batches=batches, micro=micro, replicas=replicas
+            popart.ConstSGD(0.0),
+            anchors={program.product: art},
+            batches=batches,
+            micro=micro,
+            replicas=replicas,
         )
         wanted = _anchored(kind, period, batches, micro, values)
         shape = tuple(n for n in wanted.shape[:-1] if n > 1)

@@ -71,8 +71,7 @@ def test_the_same_seed_begins_again(name: str) -> None:
 
 
 def _linear(program: Linear, options: Any) -> Any:
-    session = program.session(popart.ConstSGD(0.1), options=options)
-    return session
+    return program.session(popart.ConstSGD(0.1), options=options)
 
 
 @pytest.mark.parametrize("what", ["stochastic rounding", "synthetic data"])

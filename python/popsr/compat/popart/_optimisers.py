@@ -296,8 +296,8 @@ class Adam(Optimizer):
 class Adaptive(Optimizer):
     """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0.
 
-    Parameters: see ``Optimizer``. With ``rmsprop_tf_variant``, for RMSProp with or without centring, as in TensorFlow: the
-    average of squares begins at 1, eps is added under the root, and the momentum is of steps times their rate.
+    Parameters: see ``Optimizer``. With ``rmsprop_tf_variant``, for RMSProp with or without centring, as in TensorFlow:
+    the average of squares begins at 1, eps is added under the root, and the momentum is of steps times their rate.
     """
 
     _defaults: ClassVar[dict[str, float]] = {
