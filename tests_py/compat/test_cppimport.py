@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import popsr
-from popsr.compat import _device_libraries, install, uninstall
+from popsr.compat import _device_libraries, install, rotary_ops, uninstall
 from popsr.compat.popart import load_library
 from popsr.errors import (
     ArgumentTypeError,
@@ -235,6 +235,7 @@ def test_refused(name: str, tmp_path: Path, cppimport: ModuleType) -> None:
 def test_operators_are_objects_of_the_class_that_made_them(tmp_path: Path, cppimport: ModuleType) -> None:
     _write(tmp_path, "rot.cpp", BINDING.replace("TurnPairs", "RotaryPosEmbed"))
     module = importlib.import_module("rot")
+    rotary_ops(module.RotaryPosEmbed.which.domain, "neighbours")
     with popsr.Ir().main_graph as graph:
         x, table = popsr.variable([[[[1.0, 2.0]]]], name="x"), popsr.variable([[1.0]], name="table")
         inputs = {0: x.id, 1: table.id, 2: table.id}

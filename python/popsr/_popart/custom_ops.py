@@ -43,7 +43,7 @@ _MAX_TENSORS = 4096
 _entries: dict[OperatorIdentifier, Callable[..., Any]] = {}
 
 PUBLISHED = "popsr.compat._published_ops"
-"""Module of popsr's own entries: ``ENTRIES``, functions by name and version, whatever the domain."""
+"""Module of operators that models publish: ``HINTS``, what to add by their names."""
 
 
 # The registry
@@ -54,7 +54,7 @@ def custom_op(domain: str, name: str, version: int = 1) -> Callable[[Function], 
 
     A program that makes the operator gets a graph of the function's ops, and their gradients. The function is called
     with the operator's inputs, as tensors of that graph, and then its attributes, by position or name as the program
-    gives them; it returns the outputs. An entry goes before one that popsr has for an operator of that name.
+    gives them; it returns the outputs.
 
     Args:
         domain: domain of the operator.
@@ -97,12 +97,8 @@ def _is_same(before: Callable[..., Any], function: Callable[..., Any]) -> bool:
 
 
 def entry_of(identifier: OperatorIdentifier) -> Callable[..., Any] | None:
-    """The function of an operator, the program's own before popsr's; None when there is none."""
-    published = importlib.import_module(PUBLISHED).ENTRIES
-    found: Callable[..., Any] | None = _entries.get(
-        identifier, published.get((identifier.type, identifier.version))
-    )
-    return found
+    """The function that is registered for an operator; None when there is none."""
+    return _entries.get(identifier)
 
 
 def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameError:
@@ -110,9 +106,11 @@ def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameErr
     close = nearest(str(identifier), map(str, _entries))
     parameters = ", ".join(f"x{i}" for i in range(min(num_inputs, 4))) + (", ..." if num_inputs > 4 else "")
     name = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", identifier.type)).lower()
+    known = importlib.import_module(PUBLISHED).HINTS.get(identifier.type)
+    hint = "" if known is None else known.format(domain=shown(identifier.domain)) + "; or "
     error = UnknownNameError(
         f"custom_op: operator {shown(str(identifier))} has no function{f', but {close} has' if close else ''}; "
-        f"add before it is made: @popsr.compat.custom_op({shown(identifier.domain)}, {shown(identifier.type)}, "
+        f"{hint}add before it is made: @popsr.compat.custom_op({shown(identifier.domain)}, {shown(identifier.type)}, "
         f"{identifier.version}); def {name}({parameters}): # and its attributes; return # tensors, by popsr.ops"
     )
     error.add_note(f"at {describe_location()}")
