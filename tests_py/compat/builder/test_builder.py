@@ -252,12 +252,6 @@ def _started() -> tuple[Any, str]:
     return builder, builder.addInputTensor("FLOAT", [2, 3], "x")
 
 
-def _of_two_versions() -> None:
-    builder, x = _started()
-    builder.aiOnnxOpset9.neg([x])
-    builder.aiOnnxOpset11.neg([x])
-
-
 B, X = _started()
 Y = B.aiOnnx.leakyrelu([X])
 BAD: dict[str, Callable[[], Any]] = {
@@ -265,7 +259,6 @@ BAD: dict[str, Callable[[], Any]] = {
     "aiOnnxOpset10: unknown op, got 'einsum'": lambda: B.aiOnnx.einsum([X]),
     "aiGraphcore: unknown op, got 'l1los', expected 'l1loss'": lambda: B.aiGraphcore.l1los([X]),
     "'Builder' object has no attribute 'aiOnnxOpset12'": lambda: B.aiOnnxOpset12,
-    "aiOnnxOpset11.neg: ops of two versions of ONNX, got 11, expected 9": _of_two_versions,
     "aiOnnxOpset10.neg: no such tensor, got 'y'": lambda: B.aiOnnx.neg(["y"]),
     "aiOnnxOpset10.neg: wrong number of inputs, got 2, expected 1": lambda: B.aiOnnx.neg([X, X]),
     "aiOnnxOpset10.neg: args is not a sequence of ids, got 'x'": lambda: B.aiOnnx.neg(X),

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from popsr import tensorlocation
 from popsr._options import enums
 from popsr._options.enums import *
 from popsr._options.settings import (
@@ -13,6 +12,7 @@ from popsr._options.settings import (
     ExperimentalSettings,
     NumIOTiles,
     ReplicatedCollectivesSettings,
+    TensorLocation,
     TensorLocationSettings,
 )
 from popsr._popart import data_flow, types
@@ -36,7 +36,7 @@ from popsr.io import PyWeightsIO
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode
 from popsr.session import Session
-from popsr.tensorlocation import *
+from popsr.tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorStorage, TileSet
 
 __all__ = [
     "AccumulateOuterFragmentSettings",
@@ -45,6 +45,7 @@ __all__ = [
     "Builder",
     "CommGroup",
     "CommGroupType",
+    "ExecutionContext",
     "ExecutionPhaseSettings",
     "ExperimentalSettings",
     "Graph",
@@ -54,9 +55,13 @@ __all__ = [
     "PyWeightsIO",
     "ReplicaGrouping",
     "ReplicatedCollectivesSettings",
+    "ReplicatedTensorSharding",
     "Session",
     "SessionOptions",
+    "TensorLocation",
     "TensorLocationSettings",
+    "TensorStorage",
+    "TileSet",
     "VariableRetrievalMode",
     "load_library",
     *_errors.__all__,
@@ -68,7 +73,6 @@ __all__ = [
     *data_flow.__all__,
     *devices.__all__,
     *enums.__all__,
-    *tensorlocation.__all__,
     *types.__all__,
 ]
 

@@ -29,7 +29,7 @@ from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
 from popsr.compat.popart._settings import STREAM_MODE, InputSettings
 from popsr.compat.popart._signatures import Signature, debug_name
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
+from popsr.errors import ArgumentTypeError, DTypeError, Error, UnknownNameError
 from popsr.io._onnx_format import ONNX_TYPES, entries_of, metadata, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
 from popsr.replicas import VariableSettings
@@ -147,18 +147,19 @@ class Builder(NodeAttributes):
     ) -> Any:
         """Add the node of a call of an op's method; its only id, or all."""
         inputs, outputs, attributes, name = signature.bind(args, named)
-        root = self._root
-        if domain == "" and root._opset not in (None, version):
-            raise AttributeValueError(
-                f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as before"
-            )
+        if domain == "":
+            domain, version = self._of_version(signature.op_type, version)
         node = self._onnx.helper.make_node(signature.op_type, [], [], domain=domain)
         node.attribute.extend(attributes)
         made = self._append(signature.where, node, inputs, outputs, name)
-        if domain == "":
-            root._opset = version
         self._import(domain, version)
         return made[0] if len(made) == 1 and signature.outputs == (1, 1) else made
+
+    def _of_version(self, op_type: str, version: int) -> tuple[str, int]:
+        """Domain and version of an op of ONNX: of the model's version, or one that no tool misreads as that."""
+        opset = self._root._opset or version
+        since = (_since(self._onnx, op_type, each) for each in (opset, version))
+        return ("", opset) if next(since) == next(since) else (f"{_model.OF_VERSION}{version}", 1)
 
     def _append(self, where: str, node: Any, inputs: Iterable[Any], outputs: int, name: str) -> list[str]:
         for id_ in inputs:
@@ -187,6 +188,8 @@ class Builder(NodeAttributes):
 
     def _import(self, domain: str, version: int) -> None:
         model = self._root._model
+        if domain == "":
+            self._root._opset = self._root._opset or version
         if all(each.domain != domain for each in model.opset_import):
             model.opset_import.add(domain=domain, version=version)
 
@@ -477,6 +480,13 @@ class Builder(NodeAttributes):
                 todo += _model.reads(node)
         graph.node.extend(kept[place] for place in sorted(kept))
         return model
+
+
+def _since(onnx: Any, op_type: str, version: int) -> int | None:
+    """The version of ONNX that an op is from, in a version of ONNX."""
+    if not onnx.defs.has(op_type, version, ""):
+        return None
+    return int(onnx.defs.get_schema(op_type, version, "").since_version)
 
 
 def _taken(given: list[Any], kind: type) -> Any:

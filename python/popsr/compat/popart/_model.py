@@ -13,6 +13,7 @@ from popsr._host.arguments import is_a, read_path, require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
+from popsr.bridge.onnx._places import OPSET, opset_of
 from popsr.compat.popart._graphcore_ops import DOMAIN
 from popsr.errors import (
     ArgumentTypeError,
@@ -22,15 +23,17 @@ from popsr.errors import (
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
-from popsr.io._onnx_format import entries_of, require_onnx
+from popsr.io._onnx_format import entries_of, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
 
-__all__ = ["SEED", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
+__all__ = ["OF_VERSION", "SEED", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
 
 Array = np.ndarray[Any, Any]
 SEED = "__seed"
 """Input of models with dropout: random bits for each micro batch and replica."""
+OF_VERSION = "popart.opset"
+"""Beginning of the domains of ops that are of another version of ONNX than the model, so that no tool misreads them."""
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _EFFECTS = ("CopyVarUpdate", "PrintTensor", "Abort")
 
@@ -247,15 +250,18 @@ def _rename(model: Any, training: bool) -> None:
     """
     onnx, numbers = require_onnx("Session"), itertools.count()
     version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 14)
-    norms, dropouts = ("BatchNormalization",) * (version < 14), ("Dropout",) * (training and version < 12)
+    since = {"BatchNormalization": 14, "Dropout": 12 if training else 0, **dict.fromkeys(_RANDOM, 99)}
 
     def rename(graph: Any, seed: str) -> bool:
         """Rename in a graph whose nodes find a seed under this name; True if one reads it."""
         used = False
         for node in graph.node:
+            if node.domain.startswith(OF_VERSION):
+                set_entries(node, {OPSET: node.domain.removeprefix(OF_VERSION)})
+                node.domain = ""
             if node.domain in ("", "ai.onnx"):
                 _reduce_none(onnx, node)
-                if node.op_type in (*norms, *dropouts, *_RANDOM):
+                if (opset_of(node, version) or version) < since.get(node.op_type, 0):
                     node.domain = DOMAIN
             is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
             if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):
