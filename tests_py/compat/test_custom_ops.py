@@ -343,10 +343,10 @@ def test_operators_of_one_name_are_not_taken_for_one_another() -> None:
 
 
 def test_a_program_has_its_own_function() -> None:
-    custom_op("custom.ops", "RotaryPosEmbed", 1)(lambda x, _sin, _cos, _rotary_dim: x + x)
+    custom_op("its.own", "RotaryPosEmbed", 1)(lambda x, _sin, _cos, _rotary_dim: x + x)
     with popsr.Ir().main_graph as g:
         x = popsr.variable(1.0, name="x")
-        identifier = _ir.OperatorIdentifier("custom.ops", "RotaryPosEmbed", 1)
+        identifier = _ir.OperatorIdentifier("its.own", "RotaryPosEmbed", 1)
         op = unchecked(g)._pb_graph.createConnectedOp_R({0: x.id, 1: x.id, 2: x.id}, {0: "y"}, identifier, 4)
     assert [each.kind for each in op.getCalledGraphs()[0]._graph.ops] == ["add"]
 

@@ -171,11 +171,12 @@ class TensorLocation(Settings):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """A location; errors as of ``Settings``."""
-        if len(args) == 2 and isinstance(args[1], ReplicatedTensorSharding):
-            args, kwargs = args[:1], {"replicatedTensorSharding": args[1], **kwargs}
+        given = list(args)
+        if len(given) == 2 and isinstance(given[1], ReplicatedTensorSharding):
+            kwargs["replicatedTensorSharding"] = given.pop()
         if "replicated_tensor_sharding" in kwargs:  # popsr's spelling
             kwargs["replicatedTensorSharding"] = kwargs.pop("replicated_tensor_sharding")
-        super().__init__(*args, **kwargs)
+        super().__init__(*given, **kwargs)
 
     @classmethod
     def read(cls, where: str, value: Any) -> Settings:

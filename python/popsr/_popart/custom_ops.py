@@ -35,7 +35,17 @@ from popsr.graph import Graph
 from popsr.ops.control import _emit_call
 from popsr.tensor import Tensor
 
-__all__ = ["PendingOp", "create", "create_connected", "create_pending", "custom_op", "entry_of"]
+__all__ = [
+    "PendingOp",
+    "any_entry",
+    "bound",
+    "create",
+    "create_connected",
+    "create_pending",
+    "custom_op",
+    "entry_of",
+    "lines_of",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -101,17 +111,29 @@ def entry_of(identifier: OperatorIdentifier) -> Callable[..., Any] | None:
     return _entries.get(identifier)
 
 
-def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameError:
-    """The error about an operator that nobody registered, with the lines to add."""
-    close = nearest(str(identifier), map(str, _entries))
+def any_entry() -> bool:
+    """True if a function is registered for some operator."""
+    return bool(_entries)
+
+
+def lines_of(identifier: OperatorIdentifier, num_inputs: int) -> str:
+    """The lines that register a function for an operator."""
     parameters = ", ".join(f"x{i}" for i in range(min(num_inputs, 4))) + (", ..." if num_inputs > 4 else "")
     name = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", identifier.type)).lower()
     known = importlib.import_module(PUBLISHED).HINTS.get(identifier.type)
     hint = "" if known is None else known.format(domain=shown(identifier.domain)) + "; or "
-    error = UnknownNameError(
-        f"custom_op: operator {shown(str(identifier))} has no function{f', but {close} has' if close else ''}; "
+    return (
         f"{hint}add before it is made: @popsr.compat.custom_op({shown(identifier.domain)}, {shown(identifier.type)}, "
         f"{identifier.version}); def {name}({parameters}): # and its attributes; return # tensors, by popsr.ops"
+    )
+
+
+def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameError:
+    """The error about an operator that nobody registered, with the lines to add."""
+    close = nearest(str(identifier), map(str, _entries))
+    error = UnknownNameError(
+        f"custom_op: operator {shown(str(identifier))} has no function{f', but {close} has' if close else ''}; "
+        f"{lines_of(identifier, num_inputs)}"
     )
     error.add_note(f"at {describe_location()}")
     return error
@@ -158,7 +180,7 @@ def create(
     settings = (OpSettings, OperatorIdentifier)
     attributes = [each for each in args if not isinstance(each, settings)]
     named = {name: each for name, each in kwargs.items() if not isinstance(each, settings)}
-    build = _bound(where, function, tensors, attributes, named)
+    build = bound(where, function, tensors, attributes, named)
     return run(_create, graph, identifier, build, (*tensors, *attributes), named, names)
 
 
@@ -203,7 +225,7 @@ def _id(where: str, what: str, value: Any) -> str:
     return read_text(f"{where}: id of {what}", value)
 
 
-def _bound(
+def bound(
     where: str,
     function: Callable[..., Any],
     tensors: list[Tensor],

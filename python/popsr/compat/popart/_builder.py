@@ -11,6 +11,7 @@ import numpy as np
 
 from popsr._host.arguments import (
     is_a,
+    read_a,
     read_choice,
     read_int,
     read_items,
@@ -23,7 +24,8 @@ from popsr._host.files import file_errors
 from popsr._lazy import LazyModule
 from popsr._popart.types import DataType, TensorInfo
 from popsr._text.shown import shown
-from popsr.bridge.onnx._places import domain_of
+from popsr.bridge.onnx._places import OPSET, domain_of
+from popsr.compat.popart._external import require_new, write_data
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
 from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
@@ -82,7 +84,7 @@ class Builder(NodeAttributes):
         self._names: set[str] = set()
         self._next: dict[str, int] = {}
         self._prefix = ""
-        self._captured: list[str] = []
+        self._order: list[str] = []  # inputs, and tensors of the graph around
         if modelProtoOrFilename is not None:
             self._go_on_from(_model.parse_model("Builder", modelProtoOrFilename)[0])
         given = read_mapping("Builder", "opsets", opsets)
@@ -121,6 +123,15 @@ class Builder(NodeAttributes):
 
     aiGraphcoreOpset1 = aiGraphcore
 
+    def reshape_const(
+        self, aiOnnx: OnnxOps, args: Iterable[str], shape: Sequence[int], debugContext: str = ""
+    ) -> str:
+        """A reshape to a shape that is known: ``builder.reshape_const(builder.aiOnnx, [x], [2, 3])``."""
+        where = "reshape_const"
+        extents = [read_int(f"{where}: shape", each, -1) for each in read_items(where, "shape", shape)]
+        wanted = read_a(f"{where}: aiOnnx", aiOnnx, OnnxOps).constant(np.array(extents, np.int64))
+        return str(aiOnnx.reshape([*read_items(where, "args", args, kind="ids"), wanted], debugContext))
+
     def customOp(
         self,
         opName: str,
@@ -131,7 +142,7 @@ class Builder(NodeAttributes):
         numOutputs: int = 1,
         name: str = "",
     ) -> list[str]:
-        """A node of another domain; sessions refuse it unless the model has a function of that name."""
+        """A node of an operator, whose function ``popsr.compat.custom_op`` registers before a session is made."""
         node = self._onnx.helper.make_node(
             read_text("customOp: opName", opName), [], [], domain=read_text("customOp: domain", domain)
         )
@@ -139,7 +150,9 @@ class Builder(NodeAttributes):
             node.attribute.append(attribute_of("customOp", read_text("customOp: attributes", key), value))
         ids = read_items("customOp", "inputs", inputs, kind="ids")
         many = read_int("customOp: numOutputs", numOutputs, 1)
-        self._import(domain, read_int("customOp: opVersion", opVersion, 1))
+        version = read_int("customOp: opVersion", opVersion, 1)
+        if self._import(domain, version) != version:
+            self._mark(node, OPSET, version)
         return self._append("customOp", node, ids, many, debug_name("customOp", name))
 
     def _add(
@@ -186,12 +199,16 @@ class Builder(NodeAttributes):
     def _forget(self) -> None:
         self._known.update(dict.fromkeys(self._nodes))
 
-    def _import(self, domain: str, version: int) -> None:
+    def _import(self, domain: str, version: int) -> int:
+        """The version of a domain: this one if the model has none yet."""
         model = self._root._model
         if domain == "":
             self._root._opset = self._root._opset or version
-        if all(each.domain != domain for each in model.opset_import):
-            model.opset_import.add(domain=domain, version=version)
+        for each in model.opset_import:
+            if each.domain == domain:
+                return int(each.version)
+        model.opset_import.add(domain=domain, version=version)
+        return version
 
     # Inputs, initializers, outputs
 
@@ -222,6 +239,7 @@ class Builder(NodeAttributes):
         if settings.mode is not None:
             made.metadata_props.add(key=STREAM_MODE, value=settings.mode.name)
         self._graph.input.append(made)
+        self._order.append(id_)
         self._known[id_] = info
         return id_
 
@@ -229,6 +247,7 @@ class Builder(NodeAttributes):
         """An input whose type and shape a session finds in its ``inputShapeInfo``, or a graph takes from its caller."""
         id_ = self._unique(debug_name("addUntypedInputTensor", debugContext) or "input")
         self._graph.input.add(name=id_)
+        self._order.append(id_)
         self._known[id_] = None
         return id_
 
@@ -242,7 +261,7 @@ class Builder(NodeAttributes):
                 f"addInputTensorFromParentGraph: no such tensor, got {shown(tensorId)}, expected an id of the builder "
                 "that made this one"
             )
-        self._captured.append(tensorId)
+        self._order.append(tensorId)
         return tensorId
 
     def addInitializedInputTensor(self, initVal: Any, *settings: Any, **named: Any) -> str:
@@ -304,6 +323,21 @@ class Builder(NodeAttributes):
         self._describe_outputs(graph)
         return graph
 
+    def _called_with(self, count: int) -> Any:
+        """The graph of a call with so many inputs: its own, or these and the tensors of the graph around it."""
+        parent, order = self._parent, dict.fromkeys(self._order)
+        if parent is None or not self._captured() or count != len(order):
+            return self
+        made, own = _Graph(self._subgraph()), {each.name: each for each in self._graph.input}
+        made.graph.ClearField("input")
+        made.graph.input.extend(own[name] if name in own else parent._described(name) for name in order)
+        return made
+
+    def _captured(self) -> list[str]:
+        """Ids of the tensors of the graph around it that it reads."""
+        own = {each.name for each in self._graph.input}
+        return [name for name in dict.fromkeys(self._order) if name not in own]
+
     def _knows(self, name: Any) -> bool:
         return name in self._known or (self._parent is not None and self._parent._knows(name))
 
@@ -358,7 +392,7 @@ class Builder(NodeAttributes):
         model = self._onnx.ModelProto()
         model.CopyFrom(self._root._model)
         model.graph.CopyFrom(self._graph)
-        for name in dict.fromkeys(self._captured):
+        for name in self._captured():
             assert self._parent is not None
             model.graph.input.append(self._parent._described(name))
         self._add_default_opset(model)
@@ -393,14 +427,17 @@ class Builder(NodeAttributes):
         by_name = self._initializers
         wanted = [read_text(f"{where}: ids", each) for each in read_items(where, "ids", ids, kind="ids")]
         require_known(f"{where}: not an initializer", wanted, by_name)
-        with file_errors(where, "write", path), path.open("wb") as file:
-            for id_ in wanted:
-                each = by_name[id_]
-                place = {"location": path.name, "offset": str(file.tell()), "length": str(len(each.raw_data))}
-                file.write(each.raw_data)
-                each.ClearField("raw_data")
-                each.data_location = self._onnx.TensorProto.EXTERNAL
-                each.external_data.extend(metadata(self._onnx, place))
+        require_new(where, [by_name[id_] for id_ in wanted])
+        arrays = (self._onnx.numpy_helper.to_array(by_name[id_]) for id_ in wanted)
+        with file_errors(where, "write", path):
+            places = write_data(path, arrays)
+        for each, place in zip((by_name[id_] for id_ in wanted), places, strict=True):
+            empty = self._onnx.TensorProto(
+                name=each.name, dims=each.dims, data_type=each.data_type, metadata_props=each.metadata_props
+            )
+            each.CopyFrom(empty)
+            each.data_location = self._onnx.TensorProto.EXTERNAL
+            each.external_data.extend(metadata(self._onnx, place))
 
     def getInputTensorIds(self) -> list[str]:
         """Ids of the inputs, and of the initializers."""
@@ -480,6 +517,17 @@ class Builder(NodeAttributes):
                 todo += _model.reads(node)
         graph.node.extend(kept[place] for place in sorted(kept))
         return model
+
+
+class _Graph:
+    """A graph as an attribute."""
+
+    def __init__(self, graph: Any) -> None:
+        """``graph``: its message."""
+        self.graph = graph
+
+    def _subgraph(self) -> Any:
+        return self.graph
 
 
 def _since(onnx: Any, op_type: str, version: int) -> int | None:

@@ -61,7 +61,7 @@ class SGDAccumulatorAndMomentum(Choices):
     Separate = 1
 
 
-_WITHOUT_EFFECT = ("accumulatorAndMomentum", "accum_type", "scaled_optimizer_state")
+_WITHOUT_EFFECT = ("accumulatorAndMomentum", "accum_type", "accumType", "accl1Type", "scaled_optimizer_state")
 
 
 class OptimizerValue(NamedTuple):
@@ -236,10 +236,14 @@ class SGD(Optimizer):
     accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined
     accum_type: Any = DataType.UNDEFINED
     accl1_type: Any = DataType.UNDEFINED
+    accumType: Any = DataType.UNDEFINED  # SGD's own spelling of both
+    accl1Type: Any = DataType.UNDEFINED
 
     def __post_init__(self) -> None:
         """Read the parameters."""
         super().__post_init__()
+        if self.accl1Type is not DataType.UNDEFINED:
+            self.accl1_type = self.accl1Type
         given: Any = self.values.get("nesterov", False) if self.values else False
         self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
 

@@ -138,7 +138,7 @@ class _Session:
         Raises:
             ArgumentTypeError: not a PyStepIO.
             UnknownNameError: arrays of other inputs or anchors than the session's.
-            SessionError: before ``prepareDevice``, or before the first ``weightsFromHost`` of a model.
+            SessionError: before ``prepareDevice``, or before the first ``weightsFromHost`` of a model that trains.
             Error: as ``popsr.Session.run_with_outputs``.
         """
         values = list(args)
@@ -152,7 +152,7 @@ class _Session:
             )
         self._require_prepared("run")
         if self._source is not None:
-            if not self._is_filled:
+            if not self._is_filled and self._source.optimizer is not None and self._source.program.variables:
                 raise SessionError(
                     "run: no weights on the device, got a new session, expected session.weightsFromHost()"
                 )

@@ -18,7 +18,7 @@ from popsr._session.devices import DeviceInfo
 from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import together
 from popsr._text.shown import shown
-from popsr.compat.popart._model import SEED, parse_model, weights_of
+from popsr.compat.popart._model import SEED, initializer_of, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._program import Program, Training
 from popsr.compat.popart._settings import InputShapeInfo
@@ -32,7 +32,7 @@ from popsr.errors import (
 )
 from popsr.io import load_onnx
 from popsr.io._new_file import NewFile
-from popsr.io._onnx_format import entries_of, require_onnx, set_entries
+from popsr.io._onnx_format import entries_of, set_entries
 from popsr.io._reset import reset_host_weights
 from popsr.io._settings import program_text, settings_text
 from popsr.options import Options
@@ -150,7 +150,7 @@ class ModelSource:
             self._save("modelToHost", session, path)
 
     def _save(self, where: str, session: Session, path: Any) -> None:
-        onnx, target = require_onnx(where), read_path(where, path)
+        target = read_path(where, path)
         model = type(self._proto)()
         model.CopyFrom(self._proto)
         by_name = {each.name: each for each in model.graph.initializer}
@@ -161,7 +161,7 @@ class ModelSource:
                 set_entries(made, settings_text(v))
             settings = entries_of(made)
             rows = np.asarray(session._current_rows(v)).reshape(v.shape_on_host)
-            made.CopyFrom(onnx.numpy_helper.from_array(rows, name))
+            made.CopyFrom(initializer_of(name, rows))
             set_entries(made, settings)
         set_entries(model, program_text(None, session.step))
         with one_writer(session._ranks, where, target, session.step) as is_writer:
