@@ -153,6 +153,8 @@ class dtype:  # noqa: N801 - PopXL's spelling
     def as_dtype(cls, type_value: Any) -> dtype:
         """The type that a name, a Python, NumPy or torch type, or an object with a ``dtype`` stands for.
 
+        Python's ``float`` is float32, as in PopXL, and its ``int`` NumPy's int64.
+
         Raises:
             ValueError: it stands for no type of popsr.
         """
@@ -161,6 +163,8 @@ class dtype:  # noqa: N801 - PopXL's spelling
             value = _own_dtype(value)
         if isinstance(value, dtype):
             return value
+        if value is builtins.float:
+            return cls._named["float32"]
         if isinstance(value, str):
             return cls.from_name(value)
         if _is_of_torch(value):
@@ -273,6 +277,16 @@ complex128 = dtype._make("complex128")
 half = float16
 float = float32
 double = float64
+
+# PopXL's tables, which programs read: by NumPy's type, and by the text of torch's.
+_NP_TO_POPXL: dict[np.dtype[Any], dtype] = {each.as_numpy(): each for each in dtype._named.values()}
+_PT_TO_POPXL: dict[str, dtype] = {
+    f"torch.{name}": dtype._named[name]
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64"),
+        *("complex64", "complex128"),
+    )
+}
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)

@@ -97,6 +97,18 @@ class Options(OptionAttributes):
     def _table(cls) -> Table:
         return _options_table()
 
+    def enableExplicitIR(self, enable: bool) -> None:  # noqa: N802
+        """Set the options that PopART's programs set together for an explicit IR; none has an effect here."""
+        enable = read_bool("enableExplicitIR: enable", enable)
+        for name in ("aliasZeroCopy", "enableExplicitMainLoops", "explicitRecomputation", "useHostCopyOps"):
+            setattr(self, name, enable)
+
+    def getGlobalReplicationFactor(self) -> int:  # noqa: N802
+        """The number of replicas of all processes."""
+        if self.enableDistributedReplicatedGraphs:
+            return int(self.globalReplicationFactor)
+        return int(self.replicatedGraphCount) if self.enableReplicatedGraphs else 1
+
     def _bind(self, ir: _Replicated) -> None:
         """Be the options of a program, and answer with its replication."""
         object.__setattr__(self, "_ir", ir)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import popsr
-from popsr.compat import _device_libraries, install, uninstall
+from popsr._popart import custom_ops
+from popsr.compat import _device_libraries, custom_op, install, rotary_ops, uninstall
 from popsr.compat.popart import load_library
 from popsr.errors import (
     ArgumentTypeError,
@@ -235,6 +236,7 @@ def test_refused(name: str, tmp_path: Path, cppimport: ModuleType) -> None:
 def test_operators_are_objects_of_the_class_that_made_them(tmp_path: Path, cppimport: ModuleType) -> None:
     _write(tmp_path, "rot.cpp", BINDING.replace("TurnPairs", "RotaryPosEmbed"))
     module = importlib.import_module("rot")
+    rotary_ops(module.RotaryPosEmbed.which.domain, "neighbours")
     with popsr.Ir().main_graph as graph:
         x, table = popsr.variable([[[[1.0, 2.0]]]], name="x"), popsr.variable([[1.0]], name="table")
         inputs = {0: x.id, 1: table.id, 2: table.id}
@@ -287,9 +289,8 @@ LOADERS = [ctypes.CDLL, ctypes.cdll.LoadLibrary, ctypes.PyDLL]
 def test_programs_go_on_where_a_library_needs_the_sdk(
     name: str, load: Any, libraries: Path, cppimport: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "popsr"):
-        library = load(str(libraries / name))
-    assert len(caplog.messages) == 1
+    library = load(str(libraries / name))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert repr(library).startswith("<DeviceLibrary")
     for use in (lambda: library.printf, lambda: library["printf"]):
         with pytest.raises(AttributeAccessError, match="needs the SDK and is not loaded, got 'printf'"):
@@ -301,9 +302,53 @@ def test_programs_go_on_where_a_library_needs_the_sdk(
 
 
 @pytest.mark.parametrize("name", ["other.so", "broken.so", "gone.so", "libpopart.so"])
-def test_other_libraries_fail_as_ever(name: str, libraries: Path, cppimport: ModuleType) -> None:
-    with pytest.raises(OSError, match=r"\.so"):
+def test_other_libraries_fail_as_ever(
+    name: str, libraries: Path, cppimport: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_ops, "_entries", {})
+    with pytest.raises(OSError, match=r"\.so") as caught:
         ctypes.CDLL(str(libraries / name))
+    hints = getattr(caught.value, "__notes__", [])
+    assert len(hints) == (not (libraries / name).exists())
+    assert all("popsr.compat.custom_op" in hint for hint in hints)
+
+
+def test_a_library_that_was_never_compiled_is_passed_over(
+    libraries: Path, cppimport: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once a function for an operator is registered, by its path; bare names are the system's."""
+    custom_op("never.compiled", "Cube", 1)(lambda x: x * x * x)
+    assert isinstance(ctypes.cdll.LoadLibrary(str(libraries / "gone.so")), _device_libraries.DeviceLibrary)
+    assert "gone.so' is not loaded" in caplog.messages[0]
+    for name in ("gone.so", str(libraries / "gone.dll"), str(libraries / "broken.so")):
+        with pytest.raises(OSError, match=r"gone|broken"):
+            ctypes.CDLL(name)
+
+
+MACROS: dict[str, str] = {
+    "macro": '#define DOMAIN "my.ops"\nconst popart::OperatorIdentifier kCube{DOMAIN, "Cube", 1};',
+    "macros": '#define D "my.ops"\n#define NAME "Cube"\n#define V 1\nauto id = popart::OperatorIdentifier(D, NAME, V);',
+    "constants": 'constexpr char kD[] = "my.ops";\nstatic const std::string kN{"Cube"};\n'
+    "const unsigned kV = 1;\nconst popart::OperatorIdentifier kCube = {kD, kN, kV};",
+    "a macro within a text": '#define ops "other"\n#define D "my.ops"\n'
+    'const popart::OperatorIdentifier c{D, "Cube", 1};',
+}
+
+
+@pytest.mark.parametrize("name", MACROS)
+def test_names_of_operators_that_are_macros(name: str, tmp_path: Path, cppimport: ModuleType) -> None:
+    text = f"// cppimport\n#include <popart/op.hpp>\n{MACROS[name]}\n"
+    text += 'PYBIND11_MODULE(m, m) { py::class_<CubeOp, popart::Op>(m, "CubeOp"); }\n'
+    module = unchecked(cppimport).imp_from_filepath(_write(tmp_path, "macro.cpp", text))
+    assert str(module.CubeOp.which) == "my.ops.Cube:1"
+
+
+def test_a_macro_of_two_meanings_says_nothing(tmp_path: Path, cppimport: ModuleType) -> None:
+    text = '// cppimport\n#include <popart/op.hpp>\n#ifdef A\n#define D "a"\n#else\n#define D "b"\n#endif\n'
+    text += 'const popart::OperatorIdentifier c{D, "Cube", 1};\n'
+    text += 'PYBIND11_MODULE(m, m) { py::class_<CubeOp, popart::Op>(m, "CubeOp"); }\n'
+    module = unchecked(cppimport).imp_from_filepath(_write(tmp_path, "two.cpp", text))
+    assert module.CubeOp.which is None
 
 
 def test_libraries_that_can_be_loaded_are(libraries: Path, cppimport: ModuleType) -> None:

@@ -24,8 +24,8 @@ CLASSES = {
     f"{space.__name__}.{name}": getattr(space, name)
     for space in NAMESPACES
     for name in space.__all__
-    if inspect.isclass(getattr(space, name))
-}
+    if inspect.isclass(getattr(space, name)) and (space, name) != (_ir.op, "AllReduceOp")
+}  # AllReduceOp is at both places
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,6 +44,17 @@ def test_each_class_is_of_registered_ops() -> None:
         assert cls.kinds <= set(KINDS), path
     paths = [path for path, cls in CLASSES.items() if path.endswith(f".{cls.__name__}")]
     assert len(paths) == len(set(CLASSES.values()))  # each class is at one place under its own name
+
+
+def test_further_places_and_names() -> None:
+    assert _ir.op.AllReduceOp is _ir.op.collectives.AllReduceOp
+    assert _ir.op.BatchNormOp is _ir.op.BatchNormInferenceOp
+    assert _ir.op.IsInf is _ir.op.IsInfOp
+    assert _ir.op.IsNaN is _ir.op.IsNaNOp
+    assert _ir.op.SqueezeOp.kinds == {"squeeze"}
+    names = [name for name in _ir.op.__all__ if name.startswith("Dynamic")]
+    assert names == _ir.op.dynamic.__all__
+    assert all(getattr(_ir.op.dynamic, name) is getattr(_ir.op, name) for name in names)
 
 
 def test_a_name_stands_at_one_place() -> None:

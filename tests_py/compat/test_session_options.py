@@ -72,6 +72,46 @@ def test_settings(name: str) -> None:
         cls(values[0], **{rows[0].name: values[0]})
 
 
+def test_locations_in_the_ways_that_programs_write_them() -> None:
+    """Storage, then tile sets, then sharding and its domain; or storage and sharding, as popsr's own."""
+    off, on = popart.TensorStorage.OffChip, popart.ReplicatedTensorSharding.On
+    compute, io = popart.TileSet.Compute, popart.TileSet.IO
+    pairs = popart.CommGroup(popart.CommGroupType.Consecutive, 2)
+    full = popart.TensorLocation(off, io, compute, on, pairs)
+    assert (full.storage, full.loadTileSet, full.storageTileSet) == (off, io, compute)
+    assert (full.replicatedTensorSharding, full.shardingDomain) == (on, pairs)
+    assert popart.TensorLocation(off, on) == popsr.TensorLocation(off, on)
+    assert popart.TensorLocation(off, compute, compute) == popart.TensorLocation(storage=off)
+    assert popart.TensorLocation(replicated_tensor_sharding=on).replicatedTensorSharding is on
+    settings = popart.TensorLocationSettings(off)
+    assert settings.location == popart.TensorLocation(off)
+    assert popart.TensorLocationSettings(full, 0, 4).minElementsForReplicatedTensorSharding == 4
+    opts = popart.SessionOptions()
+    opts.weightTensorLocationSettings = settings
+    opts.weightTensorLocationSettings.location.replicatedTensorSharding = on
+    opts.tensorLocationSettingsOverride = {"w": full}
+    with pytest.raises(errors.ArgumentTypeError, match="TensorLocation: loadTileSet is not a member"):
+        popart.TensorLocation(off, off)
+
+
+def test_methods_of_options() -> None:
+    opts = popart.SessionOptions()
+    assert opts.getGlobalReplicationFactor() == 1
+    opts.enableExplicitIR(True)
+    assert opts.useHostCopyOps
+    assert opts.enableExplicitMainLoops
+    assert opts.explicitRecomputation
+    assert opts.aliasZeroCopy
+    opts.enableExplicitIR(False)
+    assert not opts.useHostCopyOps
+    opts.enableReplicatedGraphs, opts.replicatedGraphCount = True, 4
+    assert opts.getGlobalReplicationFactor() == 4
+    opts.enableDistributedReplicatedGraphs, opts.globalReplicationFactor = True, 8
+    assert opts.getGlobalReplicationFactor() == 8
+    with pytest.raises(errors.ArgumentTypeError, match="enableExplicitIR: enable"):
+        opts.enableExplicitIR(1)  # type: ignore[arg-type]
+
+
 def test_a_published_program() -> None:
     ir = popsr.Ir(2)
     opts = ir._pb_ir.getSessionOptions()

@@ -95,7 +95,11 @@ def test_dtype_and_spec() -> None:
     assert popsr.half is popsr.float16
     assert popsr.dtype.as_dtype("bfloat16") is popsr.bfloat16
     assert popsr.dtype.as_dtype(np.int8) is popsr.int8
-    assert popsr.dtype.as_dtype(float) is popsr.float64
+    assert popsr.dtype.as_dtype(float) is popsr.float32  # as in PopXL
+    assert popsr.dtype.as_dtype(np.float64) is popsr.float64
+    assert popsr.dtypes._NP_TO_POPXL[np.dtype(np.float16)] is popsr.float16
+    assert popsr.dtypes._PT_TO_POPXL["torch.bfloat16"] is popsr.bfloat16
+    assert all(popsr.dtype.as_dtype(key) is value for key, value in popsr.dtypes._NP_TO_POPXL.items())
     assert popsr.bfloat16.is_floating_point
     assert not popsr.uint8.is_signed
     with pytest.raises(TypeError):

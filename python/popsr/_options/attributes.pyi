@@ -104,6 +104,7 @@ class OptionAttributes(Record):
     enableInplaceAmbiguityChecking: bool
     enableLoadAndOffloadRNGState: bool
     enableMergeExchange: bool
+    enableNonStableSoftmax: bool
     enableOutlining: bool
     enableOutliningCopyCostPruning: bool
     enablePipelining: bool

@@ -10,6 +10,7 @@ from popsr._options.kinds import CLASSES, constants
 from popsr._options.record import Record, Table
 from popsr._options.table import ALIASES, OPTIONS, OWN, SETTINGS
 from popsr.errors import ArgumentTypeError
+from popsr.tensorlocation import ReplicatedTensorSharding, TensorStorage
 from popsr.tensorlocation import TensorLocation as Location
 
 __all__ = [
@@ -158,17 +159,34 @@ class ReplicatedCollectivesSettings(Settings):
 
 
 class TensorLocation(Settings):
-    """Location of tensors in options, which can be changed; equal to a ``popsr.TensorLocation`` of that content."""
+    """Location of tensors in options, which can be changed; equal to a ``popsr.TensorLocation`` of that content.
+
+    Args:
+        *args: storage, tile sets to load with and to store in, sharding, and the replicas that share it; or storage and
+            sharding alone.
+        **kwargs: values of attributes by name.
+    """
 
     __slots__ = ()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """A location; errors as of ``Settings``."""
+        given = list(args)
+        if len(given) == 2 and isinstance(given[1], ReplicatedTensorSharding):
+            kwargs["replicatedTensorSharding"] = given.pop()
+        if "replicated_tensor_sharding" in kwargs:  # popsr's spelling
+            kwargs["replicatedTensorSharding"] = kwargs.pop("replicated_tensor_sharding")
+        super().__init__(*given, **kwargs)
+
     @classmethod
     def read(cls, where: str, value: Any) -> Settings:
-        """``value``, or a ``popsr.TensorLocation``, as location.
+        """``value``, a ``popsr.TensorLocation`` or a storage, as location.
 
         Raises:
             ArgumentTypeError: it is something else.
         """
+        if isinstance(value, TensorStorage):
+            return cls(value)
         if isinstance(value, Location):
             return cls(storage=value.storage, replicatedTensorSharding=value.replicated_tensor_sharding)
         return read_a(where, value, cls)

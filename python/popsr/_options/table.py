@@ -158,6 +158,7 @@ OPTIONS: tuple[Row, ...] = (
         _NUMERICS,
         ("partialsTypeMatMuls", "partials", ""),
         ("enableStableNorm", "bool", False),
+        ("enableNonStableSoftmax", "bool", False),
         ("groupNormStridedChannelGrouping", "bool", False),
         ("enableFullyConnectedPass", "bool", True),
     ),

@@ -35,7 +35,17 @@ from popsr.graph import Graph
 from popsr.ops.control import _emit_call
 from popsr.tensor import Tensor
 
-__all__ = ["PendingOp", "create", "create_connected", "create_pending", "custom_op", "entry_of"]
+__all__ = [
+    "PendingOp",
+    "any_entry",
+    "bound",
+    "create",
+    "create_connected",
+    "create_pending",
+    "custom_op",
+    "entry_of",
+    "lines_of",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,7 +53,7 @@ _MAX_TENSORS = 4096
 _entries: dict[OperatorIdentifier, Callable[..., Any]] = {}
 
 PUBLISHED = "popsr.compat._published_ops"
-"""Module of popsr's own entries: ``ENTRIES``, functions by name and version, whatever the domain."""
+"""Module of operators that models publish: ``HINTS``, what to add by their names."""
 
 
 # The registry
@@ -54,7 +64,7 @@ def custom_op(domain: str, name: str, version: int = 1) -> Callable[[Function], 
 
     A program that makes the operator gets a graph of the function's ops, and their gradients. The function is called
     with the operator's inputs, as tensors of that graph, and then its attributes, by position or name as the program
-    gives them; it returns the outputs. An entry goes before one that popsr has for an operator of that name.
+    gives them; it returns the outputs.
 
     Args:
         domain: domain of the operator.
@@ -97,23 +107,33 @@ def _is_same(before: Callable[..., Any], function: Callable[..., Any]) -> bool:
 
 
 def entry_of(identifier: OperatorIdentifier) -> Callable[..., Any] | None:
-    """The function of an operator, the program's own before popsr's; None when there is none."""
-    published = importlib.import_module(PUBLISHED).ENTRIES
-    found: Callable[..., Any] | None = _entries.get(
-        identifier, published.get((identifier.type, identifier.version))
+    """The function that is registered for an operator; None when there is none."""
+    return _entries.get(identifier)
+
+
+def any_entry() -> bool:
+    """True if a function is registered for some operator."""
+    return bool(_entries)
+
+
+def lines_of(identifier: OperatorIdentifier, num_inputs: int) -> str:
+    """The lines that register a function for an operator."""
+    parameters = ", ".join(f"x{i}" for i in range(min(num_inputs, 4))) + (", ..." if num_inputs > 4 else "")
+    name = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", identifier.type)).lower()
+    known = importlib.import_module(PUBLISHED).HINTS.get(identifier.type)
+    hint = "" if known is None else known.format(domain=shown(identifier.domain)) + "; or "
+    return (
+        f"{hint}add before it is made: @popsr.compat.custom_op({shown(identifier.domain)}, {shown(identifier.type)}, "
+        f"{identifier.version}); def {name}({parameters}): # and its attributes; return # tensors, by popsr.ops"
     )
-    return found
 
 
 def _no_entry(identifier: OperatorIdentifier, num_inputs: int) -> UnknownNameError:
     """The error about an operator that nobody registered, with the lines to add."""
     close = nearest(str(identifier), map(str, _entries))
-    parameters = ", ".join(f"x{i}" for i in range(min(num_inputs, 4))) + (", ..." if num_inputs > 4 else "")
-    name = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", identifier.type)).lower()
     error = UnknownNameError(
         f"custom_op: operator {shown(str(identifier))} has no function{f', but {close} has' if close else ''}; "
-        f"add before it is made: @popsr.compat.custom_op({shown(identifier.domain)}, {shown(identifier.type)}, "
-        f"{identifier.version}); def {name}({parameters}): # and its attributes; return # tensors, by popsr.ops"
+        f"{lines_of(identifier, num_inputs)}"
     )
     error.add_note(f"at {describe_location()}")
     return error
@@ -160,7 +180,7 @@ def create(
     settings = (OpSettings, OperatorIdentifier)
     attributes = [each for each in args if not isinstance(each, settings)]
     named = {name: each for name, each in kwargs.items() if not isinstance(each, settings)}
-    build = _bound(where, function, tensors, attributes, named)
+    build = bound(where, function, tensors, attributes, named)
     return run(_create, graph, identifier, build, (*tensors, *attributes), named, names)
 
 
@@ -205,7 +225,7 @@ def _id(where: str, what: str, value: Any) -> str:
     return read_text(f"{where}: id of {what}", value)
 
 
-def _bound(
+def bound(
     where: str,
     function: Callable[..., Any],
     tensors: list[Tensor],

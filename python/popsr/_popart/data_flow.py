@@ -186,15 +186,6 @@ class Patterns:
         name = read_text("isPatternEnabled: pattern", pattern)
         return self._switches.get(name, self._level in (PatternsLevel.Default, PatternsLevel.All))
 
-    @property
-    def InPlace(self) -> bool:  # noqa: N802
-        """The pattern of ops that write into their inputs."""
-        return self.isPatternEnabled("InPlace")
-
-    @InPlace.setter
-    def InPlace(self, value: bool) -> None:  # noqa: N802
-        self.enablePattern("InPlace", value)
-
     def enableRuntimeAsserts(self, value: bool) -> Patterns:  # noqa: N802
         """Accepted: mandatory patterns are not missed."""
         read_bool("enableRuntimeAsserts: value", value)
@@ -202,3 +193,24 @@ class Patterns:
 
     def __repr__(self) -> str:
         return f"Patterns({self._level.name}, {self._switches})"
+
+
+def _switch(name: str) -> property:
+    def read(self: Patterns) -> bool:
+        return self.isPatternEnabled(name)
+
+    def write(self: Patterns, value: bool) -> None:
+        self.enablePattern(name, value)
+
+    return property(read, write, doc=f"True if the pattern {name} is on.")
+
+
+_NAMES = (
+    "Atan2Arg0GradOp Atan2Arg1GradOp CosGradOp CoshOp DivArg0GradOp DivArg1GradOp ExpGradOp Expm1GradOp "
+    "GemmDecomposition InPlace InitAccumulate Log1pGradOp LogGradOp MatMulLhsGradOp MatMulOp MatMulRhsGradOp "
+    "MulArgGradOp NegativeOneScale NlllWithSoftMaxGradDirect OpToIdentity PadSum PostNRepl PowArg0GradOp "
+    "PowArg1GradOp PreUniRepl ReciprocalGradOp SinGradOp SoftMaxGradDirect SplitGather SqrtGradOp "
+    "SubtractArg1GradOp TanToSinOverCos UpdateInplacePrioritiesForIpu"
+)
+for _name in _NAMES.split():
+    setattr(Patterns, _name, _switch(_name))

@@ -121,6 +121,11 @@ class DebugContext(PopartObject):
         """A context."""
         self._name = read_text("DebugContext: name", name)
 
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._name
+
     def get_path_name(self) -> str:
         """The name."""
         return self._name

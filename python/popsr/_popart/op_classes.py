@@ -75,6 +75,9 @@ _STEMS: Mapping[str, str] = {
 # PopART's operator type, where it is not the stem of the class.
 _TYPES: Mapping[str, str] = {"Subtract": "Sub", "Negate": "Neg"}
 
+# Further names of classes, by the op's.
+_ALSO: Mapping[str, str] = {"batch_norm_inference": "BatchNormOp", "isinf": "IsInf", "isnan": "IsNaN"}
+
 _EXCHANGE = ("host_", "remote_", "multi_exchange")
 _COLLECTIVES = ("replicated_", "multi_replicated_", "all_reduce", "replica_sharded_")
 
@@ -146,7 +149,7 @@ def names_of(kind: str) -> tuple[str, ...]:
     """Names of the class of an op, the usual one first."""
     stem = _stems()[kind]
     if not kind.endswith("_"):
-        return (f"{stem}Op",)
+        return (f"{stem}Op", *([_ALSO[kind]] if kind in _ALSO else []))
     base = stem.removesuffix("Inplace").removesuffix("Lhs")
     in_place = (f"{base}{side}InplaceOp" for side in ("", "Lhs", "Rhs"))
     return tuple(dict.fromkeys([f"{stem}Op", *in_place]))
@@ -180,11 +183,13 @@ def classes(namespace: str) -> dict[str, OpClass]:
     """Classes below ``_ir.op`` by all their names.
 
     Args:
-        namespace: "exchange", "collectives" or nothing.
+        namespace: "exchange", "collectives", "dynamic" or nothing; dynamic ops are in both of the last two, reductions
+            over IPUs in the last too.
     """
     found: dict[str, OpClass] = {}
     for kind in sorted(_stems()):
-        if namespace_of(kind) == namespace:
+        also = ("dynamic",) * kind.startswith("dynamic_") + ("",) * (kind == "all_reduce")
+        if namespace in (namespace_of(kind), *also):
             for name in names_of(kind):
                 found.setdefault(name, class_of(kind))
     return found

@@ -1,7 +1,8 @@
 """Shared objects that hold a program's operators for the device: nothing of them can run here.
 
-After ``popsr.compat.install`` ``ctypes`` goes on where such a library cannot be loaded because it needs libraries of
-the SDK; all other errors stay what they are.
+After ``popsr.compat.install`` ``ctypes`` goes on, with a warning in the log, where such a library cannot be loaded
+because it needs libraries of the SDK, or because it was never compiled and a function for an operator is registered;
+all other errors stay what they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from typing import Any
 
 from popsr._host.arguments import read_path
+from popsr._popart.custom_ops import any_entry
 from popsr._text.frames import absolute_path
 from popsr._text.shown import shown
 from popsr.errors import AttributeAccessError, FileError
@@ -84,7 +86,7 @@ def load_library(path: str | os.PathLike[str]) -> None:
             f"load_library: {shown(file)} is not a shared object, got {shown(start)} at its start, expected ELF",
             errno.ENOEXEC,
         )
-    _logger.info("load_library: %s is not loaded; operators are functions of popsr here", shown(file))
+    _logger.warning("load_library: %s is not loaded; operators are functions of popsr here", shown(file))
 
 
 def _error(text: str, number: int | None) -> FileError:
@@ -99,12 +101,24 @@ def _init(self: ctypes.CDLL, *args: Any, **kwargs: Any) -> None:
         _load(self, *args, **kwargs)
     except OSError as error:
         name = args[0] if args else kwargs.get("name")
-        if not _is_for_device(name, str(error)):
+        is_missing = _is_missing_file(name)
+        if not _is_for_device(name, str(error)) and not (is_missing and any_entry()):
+            if is_missing:
+                error.add_note(
+                    "popsr: operators in C++ are functions of popsr ops here; a library that was never compiled is "
+                    "passed over once popsr.compat.custom_op registered one"
+                )
             raise
-        _logger.info("ctypes: %s is not loaded, as only the device could use it: %s", shown(name), error)
+        _logger.warning("ctypes: %s is not loaded, as only the device could use it: %s", shown(name), error)
         self._name = str(name)
         self._handle = 0
         self.__class__ = DeviceLibrary
+
+
+def _is_missing_file(name: Any) -> bool:
+    """True for the path, not the bare name, of a shared object where nothing is."""
+    text = os.fspath(name) if isinstance(name, (str, os.PathLike)) else ""
+    return isinstance(text, str) and os.sep in text and text.endswith(".so") and not os.path.exists(text)
 
 
 def _is_for_device(name: Any, text: str) -> bool:

@@ -1,50 +1,60 @@
-"""popsr's functions for operators in C++ that were published with models."""
+"""Operators in C++ that were published with models, under one name for different computations: a program says which."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 from popsr import ops
+from popsr._host.arguments import read_choice
+from popsr._lazy import LazyModule
+from popsr._popart.custom_ops import custom_op
 from popsr._program.transaction import transactional
-from popsr.addons.ops import rotary_pos_embed as rotary
 from popsr.tensor import Tensor
 
-__all__ = ["ENTRIES"]
+if TYPE_CHECKING:
+    from popsr.addons import ops as addons
+else:
+    addons = LazyModule("popsr.addons.ops")
+
+__all__ = ["HINTS", "rotary_ops"]
+
+HINTS: Mapping[str, str] = dict.fromkeys(
+    ("RotaryPosEmbed", "RotaryPosEmbedGrad"),
+    "say what it turns by popsr.compat.rotary_ops({domain}, 'neighbours'), features 2 * i and 2 * i + 1, or "
+    "'halves', features i and i + rotary_dim / 2",
+)
+"""By the name of an operator, what to add for it."""
 
 
-@transactional
-def rotary_pos_embed(x: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
-    """Rotary position embedding.
+def rotary_ops(domain: str, pairs: Literal["neighbours", "halves"], version: int = 1) -> None:
+    """Register the operators ``RotaryPosEmbed`` and ``RotaryPosEmbedGrad`` of a domain.
+
+    They take floats ``[batch, sequence, heads, features]``, sines and cosines ``[sequence, rotary_dim / 2]`` or with a
+    batch axis, and ``rotary_dim``, how many features are turned. The second turns a gradient back.
 
     Args:
-        x: floats ``[batch, sequence, heads, features]``.
-        sin: sines ``[sequence, rotary_dim / 2]``, or with a batch axis.
-        cos: cosines, likewise.
-        rotary_dim: how many features are turned.
-    Returns:
-        Tensor of the shape and dtype of ``x``.
+        domain: domain of the operators.
+        pairs: which features are turned together: see ``popsr.addons.ops.rotary_pos_embed``. Models publish operators
+            of both kinds under these names, and generate other tokens with the wrong one.
+        version: their version.
+    Raises:
+        AttributeValueError: another word for ``pairs``, or an empty domain.
+        StateError: another function is registered for one of them.
     """
-    return rotary(x, sin, cos, rotary_dim)
+    word = read_choice("rotary_ops", "pairs", pairs, ("neighbours", "halves"))
 
+    @transactional
+    def rotary_pos_embed(x: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
+        return addons.rotary_pos_embed(x, sin, cos, rotary_dim, pairs=word)
 
-@transactional
-def rotary_pos_embed_grad(dy: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
-    """Gradient of ``rotary_pos_embed``: turned back by the same angles.
+    @transactional
+    def rotary_pos_embed_grad(dy: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
+        return addons.rotary_pos_embed(dy, ops.negate(sin), cos, rotary_dim, pairs=word)
 
-    Args:
-        dy: gradient of its result.
-        sin: sines, as there.
-        cos: cosines, as there.
-        rotary_dim: how many features were turned.
-    Returns:
-        Gradient of its ``x``.
-    """
-    return rotary(dy, ops.negate(sin), cos, rotary_dim)
-
-
-# Functions by name and version of the operator; models put theirs into domains of their own.
-ENTRIES: Mapping[tuple[str, int], Callable[..., Any]] = {
-    ("RotaryPosEmbed", 1): rotary_pos_embed,
-    ("RotaryPosEmbedGrad", 1): rotary_pos_embed_grad,
-}
+    for function, name in (
+        (rotary_pos_embed, "RotaryPosEmbed"),
+        (rotary_pos_embed_grad, "RotaryPosEmbedGrad"),
+    ):
+        function.__qualname__ = f"rotary_ops.{name}.{word}"  # one that is registered again is the same
+        custom_op(domain, name, version)(function)

@@ -12,6 +12,8 @@ from typing import Any
 from popsr._host.arguments import read_int, read_ints
 from popsr._lazy import names_only
 from popsr._program.emit import emit
+from popsr._program.transaction import transactional
+from popsr.ops.shape import reshape
 from popsr.tensor import Tensor
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
@@ -51,6 +53,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
     )
 
 
+@transactional
 def dynamic_update(
     t: Tensor,
     index: Tensor,
@@ -64,7 +67,7 @@ def dynamic_update(
     Args:
         t: the operand.
         index: integers of any shape: one offset an axis, in C order.
-        t_update: what replaces the range: its shape, the dtype of ``t``.
+        t_update: what replaces the range: its shape, of which leading extents of 1 may be missing; the dtype of ``t``.
         axes: the axes.
         sizes: how many positions of each.
         no_overlap: accepted for PopXL programs; has no effect.
@@ -87,13 +90,14 @@ def dynamic_update(
     """
     return emit(
         "dynamic_update",
-        {"t": t, "index": index, "t_update": t_update},
+        {"t": t, "index": index, "t_update": _with_leading(t_update, t)},
         axes=read_ints("dynamic_update", "axes", axes),
         sizes=read_ints("dynamic_update", "sizes", sizes),
         no_overlap=no_overlap,
     )
 
 
+@transactional
 def dynamic_update_(
     t: Tensor,
     index: Tensor,
@@ -107,7 +111,7 @@ def dynamic_update_(
     Args:
         t: what is modified.
         index: integers of any shape: one offset an axis, in C order.
-        t_update: what replaces the range: its shape, the dtype of ``t``.
+        t_update: what replaces the range: its shape, of which leading extents of 1 may be missing; the dtype of ``t``.
         axes: the axes.
         sizes: how many positions of each.
         no_overlap: accepted for PopXL programs; has no effect.
@@ -131,11 +135,18 @@ def dynamic_update_(
     """
     return emit(
         "dynamic_update_",
-        {"t": t, "index": index, "t_update": t_update},
+        {"t": t, "index": index, "t_update": _with_leading(t_update, t)},
         axes=read_ints("dynamic_update_", "axes", axes),
         sizes=read_ints("dynamic_update_", "sizes", sizes),
         no_overlap=no_overlap,
     )
+
+
+def _with_leading(update: Any, t: Any) -> Any:
+    """An update with as many axes as what it updates."""
+    if not isinstance(update, Tensor) or not isinstance(t, Tensor) or update.rank >= t.rank:
+        return update
+    return reshape(update, ((1,) * (t.rank - update.rank) + update.shape))
 
 
 def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:

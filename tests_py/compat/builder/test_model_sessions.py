@@ -24,7 +24,10 @@ def _data(seed: int = 0) -> Any:
 
 ANCHORS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "All": (Art("All"), lambda full: full),
-    "EveryN": (Art("EveryN", 2), lambda full: full[1::2]),
+    "EveryN": (
+        Art("EveryN", 2),
+        lambda full: full.reshape(12, *full.shape[2:])[1::2].reshape(2, 3, *full.shape[2:]),
+    ),
     "Final": (Art("Final"), lambda full: full[-1, -1]),
     "Sum": (Art("Sum"), lambda full: full.sum((0, 1))),
 }
@@ -61,6 +64,42 @@ def test_anchors_by_return_type(name: str) -> None:
     assert anchors.keys() == expected.keys()
     for id_, value in expected.items():
         np.testing.assert_array_equal(anchors[id_], chosen(value), err_msg=id_)
+
+
+def _anchored(kind: str, period: int, batches: int, micro: int, values: Any) -> Any:
+    """Anchors of micro batches one after another, as the specification says, with all leading extents."""
+    passed = [values[batch, part] for batch in range(batches) for part in range(micro)]
+    if kind == "Final":
+        return passed[-1]
+    if kind == "Sum":
+        total = np.zeros_like(passed[0])
+        for each in passed:
+            total = total + each
+        return total
+    kept = [each for count, each in enumerate(passed, 1) if kind == "All" or count % period == 0]
+    return np.reshape(kept, (batches // period, micro, *passed[0].shape))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("micro", [1, 2, 3])
+@pytest.mark.parametrize("batches", [1, 2, 4])
+def test_return_types_count_micro_batches(batches: int, micro: int, replicas: int) -> None:
+    kinds = [("All", 1), ("Final", 1), ("Sum", 1), *(("EveryN", n) for n in (1, 2, 4) if batches % n == 0)]
+    values = np.random.default_rng(micro).integers(-9, 9, (batches, micro, replicas, 2)).astype(np.float32)
+    for kind, period in kinds:
+        program = Linear(np.ones(2, np.float32))
+        art = Art(kind, period) if kind == "EveryN" else Art(kind)
+        session = program.session(
+            popart.ConstSGD(0.0),
+            anchors={program.product: art},
+            batches=batches,
+            micro=micro,
+            replicas=replicas,
+        )
+        wanted = _anchored(kind, period, batches, micro, values)
+        shape = tuple(n for n in wanted.shape[:-1] if n > 1)
+        anchors = program.step(session, values)
+        np.testing.assert_array_equal(anchors[program.product], wanted.reshape(*shape, 2), err_msg=kind)
 
 
 @pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 1), (1, 3, 1), (1, 1, 2), (2, 1, 2)])

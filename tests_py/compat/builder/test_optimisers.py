@@ -77,11 +77,11 @@ def _adam(mode: popart.AdamMode, decay_mode: popart.WeightDecayMode) -> Case:
     return Case(lambda: popart.Adam(values, mode, decay_mode), rule)
 
 
-def _adaptive(mode: popart.AdaptiveMode, momentum: float) -> Case:
+def _adaptive(mode: popart.AdaptiveMode, momentum: float, tf: bool = False) -> Case:
     rate, decay, alpha, eps = 0.1, 0.02, 0.9, 1e-2
 
     def rule(w: Array, g: Array, s: State) -> Array:
-        square = s.get("a", 0)
+        square = s.get("a", float(tf))
         s["a"] = (
             square + g * g if mode == popart.AdaptiveMode.AdaGrad else alpha * square + (1 - alpha) * g * g
         )
@@ -93,7 +93,7 @@ def _adaptive(mode: popart.AdaptiveMode, momentum: float) -> Case:
             if mode == popart.AdaptiveMode.CenteredRMSProp:
                 s["m"] = alpha * s.get("m", 0) + (1 - alpha) * g
                 root = root - s["m"] ** 2
-            x = g / (np.sqrt(root) + eps)
+            x = g / np.sqrt(root + eps) if tf else g / (np.sqrt(root) + eps)
         x = s["v"] = momentum * s.get("v", 0) + x
         return w - rate * (x + decay * w)
 
@@ -104,7 +104,7 @@ def _adaptive(mode: popart.AdaptiveMode, momentum: float) -> Case:
         "defaultMomentum": (momentum, True),
         "defaultEps": (eps, True),
     }
-    return Case(lambda: popart.Adaptive(values, mode), rule)
+    return Case(lambda: popart.Adaptive(values, mode, rmsprop_tf_variant=tf), rule)
 
 
 CASES: dict[str, Case] = {
@@ -112,10 +112,14 @@ CASES: dict[str, Case] = {
     "sgd decay": _sgd(0.1, 0.05, 0.0, 0.0, False),
     "sgd momentum": _sgd(0.1, 0.05, 0.9, 0.3, False),
     "sgd nesterov": _sgd(0.1, 0.05, 0.9, 0.0, True),
+    "sgd nesterov dampening": _sgd(0.1, 0.05, 0.9, 0.3, True),
     **{f"adam {mode.name}": _adam(mode, popart.WeightDecayMode.Decay) for mode in popart.AdamMode},
     "adam l2": _adam(popart.AdamMode.Adam, popart.WeightDecayMode.L2Regularization),
     **{f"adaptive {mode.name}": _adaptive(mode, 0.0) for mode in popart.AdaptiveMode},
     "adaptive momentum": _adaptive(popart.AdaptiveMode.RMSProp, 0.8),
+    "adaptive tf": _adaptive(popart.AdaptiveMode.RMSProp, 0.0, True),
+    "adaptive tf momentum": _adaptive(popart.AdaptiveMode.RMSProp, 0.8, True),
+    "adaptive tf centred": _adaptive(popart.AdaptiveMode.CenteredRMSProp, 0.8, True),
 }
 
 
@@ -134,6 +138,73 @@ def test_weights_follow_the_formula(name: str, mean: bool) -> None:
         program.step(session, x)
         wanted = case.rule(wanted, x.astype(np.float64).sum((0, 1)) / (4 if mean else 1), state)
     np.testing.assert_allclose(program.weight(session), wanted, rtol=2e-5, atol=2e-5)
+
+
+FIRST_STATES: dict[str, tuple[popart.Optimizer, dict[str, float]]] = {
+    "sgd": (popart.SGD({"defaultMomentum": (0.5, True)}), {"Accl___": 0}),
+    "adam": (popart.Adam({}), {"Accl1___": 0, "Accl2___": 0, "Step___": 0}),
+    "adam without bias": (popart.Adam({}, popart.AdamMode.AdamNoBias), {"Accl1___": 0, "Accl2___": 0}),
+    "adamax": (popart.Adam({}, popart.AdamMode.AdaMax), {"Accl1___": 0, "Accl2___": 0, "Step___": 0}),
+    "lamb": (popart.Adam({}, popart.AdamMode.Lamb), {"Accl1___": 0, "Accl2___": 0, "Step___": 0}),
+    "lamb without bias": (popart.Adam({}, popart.AdamMode.LambNoBias), {"Accl1___": 0, "Accl2___": 0}),
+    "adagrad": (popart.Adaptive({}, popart.AdaptiveMode.AdaGrad), {"Accl1___": 0}),
+    "rmsprop": (popart.Adaptive({}), {"Accl1___": 0}),
+    "rmsprop momentum": (popart.Adaptive({"defaultMomentum": 0.5}), {"Accl1___": 0, "Accl3___": 0}),
+    "rmsprop tf": (popart.Adaptive({}, rmsprop_tf_variant=True), {"Accl1___": 1}),
+    "centred": (
+        popart.Adaptive({"defaultMomentum": 0.5}, popart.AdaptiveMode.CenteredRMSProp),
+        {"Accl1___": 0, "Accl2___": 0, "Accl3___": 0},
+    ),
+    "centred tf": (
+        popart.Adaptive(
+            {"defaultMomentum": 0.5}, popart.AdaptiveMode.CenteredRMSProp, rmsprop_tf_variant=True
+        ),
+        {"Accl1___": 1, "Accl2___": 0, "Accl3___": 0},
+    ),
+    "adadelta": (popart.Adaptive({}, popart.AdaptiveMode.AdaDelta), {"Accl1___": 0, "Accl2___": 0}),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_STATES)
+def test_states_before_the_first_step(name: str) -> None:
+    optimizer, wanted = FIRST_STATES[name]
+    program = Linear(np.ones(2, np.float32))
+    session = program.session(optimizer)
+    found = {each.removesuffix("w") for each in session.getTensorIds() if each.endswith("___w")}
+    assert found == wanted.keys()
+    for prefix, value in wanted.items():
+        assert set(program.weight(session, prefix + "w").tolist()) == {value}
+
+
+def test_rmsprop_of_tensorflow() -> None:
+    """Rates are inside the momentum: the first rate stays in later steps."""
+    program, w = Linear(np.array([1.0, -2.0], np.float32)), np.array([1.0, -2.0])
+    x, square, moved = np.array([1.0, 0.5]), np.ones(2), np.zeros(2)
+
+    def made(momentum: float, rate: float) -> popart.Adaptive:
+        values = {"defaultLearningRate": (rate, False), "defaultMomentum": (momentum, True)}
+        values |= {"defaultAlpha": (0.9, True), "defaultEps": (1e-3, True)}
+        return popart.Adaptive(values, popart.AdaptiveMode.RMSProp, rmsprop_tf_variant=True)
+
+    session = program.session(made(0.0, 0.1))
+    for _ in range(3):
+        program.step(session, x.astype(np.float32))
+    np.testing.assert_allclose(program.weight(session), [0.7001, -2.1619], atol=5e-5)
+    session = program.session(made(0.8, 0.1))
+    for rate in (0.1, 0.01, 0.3):
+        session.updateOptimizerFromHost(made(0.8, rate))
+        program.step(session, x.astype(np.float32))
+        square = 0.9 * square + 0.1 * x * x
+        moved = 0.8 * moved + rate * x / np.sqrt(square + 1e-3)
+        w = w - moved
+    np.testing.assert_allclose(program.weight(session), w, rtol=1e-6)
+
+
+def test_nesterov_without_momentum() -> None:
+    program = Linear(np.zeros(2, np.float32))
+    session = program.session(popart.SGD({"defaultDampening": 0.5, "nesterov": True}))
+    program.step(session, np.ones(2, np.float32))
+    np.testing.assert_allclose(program.weight(session), [-0.1, -0.1], rtol=1e-6)
 
 
 def test_values_that_may_change() -> None:
@@ -224,6 +295,9 @@ BAD: dict[str, Callable[[], Any]] = {
     "Adam: mode is not": lambda: popart.Adam({}, "Adam"),  # type: ignore[arg-type]
     "SGD: values is not a mapping": lambda: popart.SGD(3),  # type: ignore[arg-type]
     "SGD: unknown value, got 'rate'": lambda: popart.SGD({}).insertSpecific("w", {"rate": 1}),
+    "Adaptive: rmsprop_tf_variant with another mode, got AdaGrad": lambda: popart.Adaptive(
+        {}, popart.AdaptiveMode.AdaGrad, rmsprop_tf_variant=True
+    ),
     "ClipNormSettings: maxNorm": lambda: popart.ClipNormSettings.clipAllWeights(-1),
 }
 

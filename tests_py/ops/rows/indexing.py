@@ -368,7 +368,7 @@ def _updated(t: Array, index: Array, update: Array, axes: Any, sizes: Any, no_ov
 def _boxes(*, updates: bool) -> tuple[Case, ...]:
     def case(shape: tuple[int, ...], axes: list[int], sizes: list[int], label: str, **options: Any) -> Case:
         kind, scalar = options.pop("kind", "uint32"), options.pop("scalar", False)
-        part = list(shape)
+        missing, part = options.pop("missing", 0), list(shape)
         for axis, size in zip(axes, sizes, strict=True):
             part[axis] = size
 
@@ -377,7 +377,7 @@ def _boxes(*, updates: bool) -> tuple[Case, ...]:
             at = rng.integers(0, ends) if axes else np.empty(0)
             return [np.asarray(at[0] if scalar else at).astype(name)]
 
-        draws: list[Any] = [normal(shape), (index, kind), *[normal(tuple(part))] * updates]
+        draws: list[Any] = [normal(shape), (index, kind), *[normal(tuple(part[missing:]))] * updates]
         attrs = {"axes": axes, "sizes": sizes, "no_overlap": True}
         oracle = _updated if updates else _sliced
         return Case(
@@ -392,6 +392,7 @@ def _boxes(*, updates: bool) -> tuple[Case, ...]:
         case((3, 4), [1], [0], "nothing", smooth=False),
         case((7,), [0], [3], "scalar", scalar=True),
         case((2, 3), [], [], "no-axes"),
+        case((5, 1, 3), [0], [1], "leading-ones", missing=2),
         *(case((9, 2), [0], [4], f"by-{kind}", kind=kind, dtypes=_ONE, smooth=False) for kind in INTS),
     )
 

@@ -1,13 +1,13 @@
-"""Rotary position embedding: neighbouring features are turned by angles that grow with the position."""
+"""Rotary position embedding: pairs of features are turned by angles that grow with the position."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_dtype, read_int, read_number, require_memory
+from popsr._host.arguments import read_choice, read_dtype, read_int, read_number, require_memory
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
 from popsr._program.operands import read_floats
@@ -18,6 +18,7 @@ from popsr.tensor import Constant, Tensor, constant
 __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
 
 Array = np.ndarray[Any, Any]
+Pairs = Literal["neighbours", "halves"]
 
 
 @in_default_environment
@@ -80,8 +81,10 @@ def trig_table_constants(
 
 
 @transactional
-def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None) -> Tensor:
-    """Turn each pair of features ``(2 * i, 2 * i + 1)`` by the angle of its position.
+def rotary_pos_embed(
+    t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None, *, pairs: Pairs = "neighbours"
+) -> Tensor:
+    """Turn each pair of features by the angle of its position.
 
     Args:
         t: floats ``[batch, sequence, heads, features]``; without heads ``[batch, sequence, features]``, without batch
@@ -90,11 +93,14 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
             rotary_dim / 2]`` or ``[batch, sequence, rotary_dim / 2]``.
         cos: cosines of the angles, likewise.
         rotary_dim: how many features are turned, from the first on; the others stay as they are. Default: all.
+        pairs: "neighbours": features ``2 * i`` and ``2 * i + 1``, as in GPT-J. "halves": features ``i`` and
+            ``i + rotary_dim / 2``, as in GPT-NeoX and LLaMA of Hugging Face. Weights are made for one of them.
     Returns:
         Tensor of the shape and dtype of ``t``. Differentiable.
     Raises:
         TypeError: an operand is not a tensor of floats, or their dtypes differ.
-        ValueError: shapes do not fit, a tensor is of another graph, or ``rotary_dim`` is odd or too large.
+        ValueError: shapes do not fit, a tensor is of another graph, ``rotary_dim`` is odd or too large, or ``pairs`` is
+            another word.
     """
     where = "rotary_pos_embed"
     if read_floats(where, "t", t).rank < 2:
@@ -109,10 +115,15 @@ def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None
     lead = t.shape[:-1]
     kept = [] if turned == features else [ops.slice(t, turned, features, 1, -1)]
     head = ops.slice(t, 0, turned, 1, -1) if kept else t
-    pairs = ops.reshape(head, (*lead, turned // 2, 2))
-    x, y = (ops.reshape(each, (*lead, turned // 2)) for each in ops.split(pairs, 2, -1))
+    half = turned // 2
+    if read_choice(where, "pairs", pairs, ("neighbours", "halves")) == "halves":
+        axis, grid, single = -2, (2, half), (1, half)
+    else:
+        axis, grid, single = -1, (half, 2), (half, 1)
+    split = ops.split(ops.reshape(head, (*lead, *grid)), 2, axis)
+    x, y = (ops.reshape(each, (*lead, half)) for each in split)
     both = [x * cos - y * sin, y * cos + x * sin]
-    stacked = ops.concat([ops.reshape(each, (*lead, turned // 2, 1)) for each in both], -1)
+    stacked = ops.concat([ops.reshape(each, (*lead, *single)) for each in both], axis)
     return ops.concat([ops.reshape(stacked, (*lead, turned)), *kept], -1)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "reshaped_extents",
     "shape_slice",
     "slices_of",
+    "squeezed_axes",
 ]
 
 MAX_FOLDED = 1 << 18
@@ -147,7 +148,9 @@ def slices_of(
 def _slice(node: Node, data: Array, *operands: Array | None) -> Array:
     if node.opset < 10:
         begins, ends = node.ints("starts"), node.ints("ends")
-        return _cut(data, begins, ends, node.ints("axes", tuple(range(len(begins)))), (1,) * len(begins))
+        return _cut(
+            data, begins, ends, node.ints("axes", ()) or tuple(range(len(begins))), (1,) * len(begins)
+        )
     given = [None if each is None else tuple(int(n) for n in each) for each in (*operands, None, None)[:4]]
     starts, stops, axes, steps = given
     if starts is None or stops is None:
@@ -174,8 +177,13 @@ def axes_operand(node: Node, axes: Array | None) -> tuple[int, ...] | None:
     return node.ints("axes") if node.has("axes") else None
 
 
+def squeezed_axes(node: Node, axes: Array | None) -> tuple[int, ...] | None:
+    """Axes of Squeeze; None is all of extent 1: onnxruntime and ONNX's reference read an empty attribute so."""
+    return axes_operand(node, axes) or (None if axes is None else ())
+
+
 def _squeeze(node: Node, data: Array, axes: Array | None = None) -> Array:
-    return np.squeeze(data, axes_operand(node, axes))
+    return np.squeeze(data, squeezed_axes(node, axes))
 
 
 def _unsqueeze(node: Node, data: Array, axes: Array | None = None) -> Array:
@@ -252,7 +260,7 @@ def _split(node: Node, data: Array, sizes: Array | None = None) -> list[Array]:
 
 
 def _transpose(node: Node, data: Array) -> Array:
-    return data.transpose(node.ints("perm", tuple(range(data.ndim))[::-1]))
+    return data.transpose(node.ints("perm", ()) or tuple(range(data.ndim))[::-1])
 
 
 def _flatten(node: Node, data: Array) -> Array:

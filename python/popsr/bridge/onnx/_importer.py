@@ -13,7 +13,7 @@ from popsr._program.gaps import Gap, merged_gaps
 from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
-from popsr.bridge.onnx._places import Depth, domain_of, named, place_of
+from popsr.bridge.onnx._places import Depth, domain_of, named, opset_of, place_of
 from popsr.bridge.onnx._rules import (
     RULES,
     FunctionBodyError,
@@ -199,7 +199,7 @@ class Importer(Values):
         attributes = self._given(proto)
         if function is not None and (domain, op_type) not in RULES:
             return self._call(function, operands, attributes, proto.output)
-        opset = self._opsets.get(domain)
+        opset = opset_of(proto, self._opsets.get(domain))
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
         found = find_rule(domain, op_type, opset)

@@ -7,7 +7,7 @@ from typing import Any
 from popsr._text.shown import shown
 from popsr.errors import GraphError
 
-__all__ = ["MAX_DEPTH", "Depth", "domain_of", "name_of", "named", "place_of"]
+__all__ = ["MAX_DEPTH", "OPSET", "Depth", "domain_of", "name_of", "named", "opset_of", "place_of"]
 
 MAX_DEPTH = 32
 """Graphs and functions inside each other."""
@@ -40,6 +40,15 @@ class Depth:
 def domain_of(proto: Any) -> str:
     """The domain of a node or an import; that of ONNX's own ops has two names."""
     return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+OPSET = "__opset"
+"""Key of the version of ONNX of a node, which sessions of ``popart`` set where it is not the model's."""
+
+
+def opset_of(proto: Any, opset: int | None) -> int | None:
+    """The version of a node, in a model that has this one for its domain."""
+    return next((int(each.value) for each in proto.metadata_props if each.key == OPSET), opset)
 
 
 def place_of(proto: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 __all__ = [
     "MODEL_DOMAIN",
+    "OTHERS",
     "RULES",
     "FunctionBodyError",
     "NotSupportedError",
@@ -60,6 +61,9 @@ class Rule:
     module: str
 
 
+OTHERS: list[Callable[[str, str, int], Rule | None]] = []
+"""Functions that find rules of ops that the table does not have, by domain, op type and version."""
+
 RULES: dict[tuple[str, str], list[Rule]] = {}
 """By domain and op type, the latest opset first. A node without a rule is replaced by its function body, if any."""
 
@@ -104,4 +108,4 @@ def find_rule(domain: str, op_type: str, opset: int) -> Rule | None:
             return row
     if rows:
         raise NotSupportedError(f"of opset {opset}, expected {rows[-1].since} or later")
-    return None
+    return next((found for find in OTHERS if (found := find(domain, op_type, opset)) is not None), None)

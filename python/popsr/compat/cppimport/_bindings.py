@@ -29,6 +29,12 @@ _IDENTIFIER = re.compile(
     r"\bOperatorIdentifier\b\s*&?\s*\w*\s*=?\s*(?:popart\s*::\s*)?(?:OperatorIdentifier\s*)?[({]\s*"
     r'"([^"\n]*)"\s*,\s*"([^"\n]*)"\s*,\s*(\d+)'
 )
+_LITERAL = r'("[^"\n]*"|\d+)'
+_MACRO = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+{_LITERAL}[ \t]*$", re.MULTILINE)
+_CONSTANT = re.compile(
+    rf"\bconst(?:expr)?\b[^;=(){{}}]*?\b(\w+)\s*(?:\[\s*\]\s*)?(?:=\s*|\{{\s*){_LITERAL}\s*\}}?\s*;"
+)
+_WORD = re.compile(r'"(?:\\.|[^"\\\n])*"|\b[A-Za-z_]\w*\b')
 _CLASS = re.compile(r'\bclass_\s*<\s*([\w:]+)([^;"]*?)>\s*(?:\w+\s*)?\(\s*\w+\s*,\s*"(\w+)"')
 _FUNCTION = re.compile(r'\bm\s*\.\s*def\s*\(\s*"(\w+)"')
 
@@ -119,7 +125,7 @@ def read_binding(file: str) -> Binding | None:
     text = _read(file)
     if "PYBIND11_MODULE" not in text or "popart" not in text:
         return None
-    everything = "\n".join(_read(each) for each in _files(file, text))
+    everything = _with_literals("\n".join(_read(each) for each in _files(file, text)))
     found = [OperatorIdentifier(domain, name, int(v)) for domain, name, v in _IDENTIFIER.findall(everything)]
     identifiers = list(dict.fromkeys(found))
     bound = [
@@ -128,6 +134,15 @@ def read_binding(file: str) -> Binding | None:
     classes = {name: _which((name, cpp), identifiers, len(bound)) for name, cpp in bound}
     names = [name for name in _FUNCTION.findall(text) if name.startswith("create")]
     return Binding(file, classes, {name: _which((name,), identifiers, len(names)) for name in names})
+
+
+def _with_literals(text: str) -> str:
+    """The text with literals in place of macros and constants that stand for one; those of two meanings stay."""
+    found: dict[str, set[str]] = {}
+    for name, literal in (*_MACRO.findall(text), *_CONSTANT.findall(text)):
+        found.setdefault(name, set()).add(literal)
+    known = {name: next(iter(literals)) for name, literals in found.items() if len(literals) == 1}
+    return _WORD.sub(lambda match: known.get(match[0], match[0]), text)
 
 
 def _which(

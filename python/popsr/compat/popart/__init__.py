@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from popsr import tensorlocation
 from popsr._options import enums
 from popsr._options.enums import *
 from popsr._options.settings import (
@@ -13,16 +12,18 @@ from popsr._options.settings import (
     ExperimentalSettings,
     NumIOTiles,
     ReplicatedCollectivesSettings,
+    TensorLocation,
     TensorLocationSettings,
 )
 from popsr._popart import data_flow, types
 from popsr._popart.data_flow import *
+from popsr._popart.identifiers import DebugContext, OperatorIdentifier
 from popsr._popart.types import *
 from popsr._session import devices
 from popsr._session.devices import *
 from popsr._text.suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library
-from popsr.compat.popart import _errors, _logging, _names, _optimisers, _sessions, _settings
+from popsr.compat.popart import _errors, _logging, _names, _optimisers, _sessions, _settings, _supported
 from popsr.compat.popart._builder import Builder
 from popsr.compat.popart._errors import *
 from popsr.compat.popart._logging import *
@@ -31,12 +32,14 @@ from popsr.compat.popart._optimisers import *
 from popsr.compat.popart._sessions import *
 from popsr.compat.popart._settings import *
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
+from popsr.compat.popart._supported import *
+from popsr.compat.popart._transformer import GraphTransformer
 from popsr.graph import Graph
 from popsr.io import PyWeightsIO
 from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode
 from popsr.session import Session
-from popsr.tensorlocation import *
+from popsr.tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorStorage, TileSet
 
 __all__ = [
     "AccumulateOuterFragmentSettings",
@@ -45,18 +48,26 @@ __all__ = [
     "Builder",
     "CommGroup",
     "CommGroupType",
+    "DebugContext",
+    "ExecutionContext",
     "ExecutionPhaseSettings",
     "ExperimentalSettings",
     "Graph",
+    "GraphTransformer",
     "NumIOTiles",
+    "OperatorIdentifier",
     "PyStepIO",
     "PyStepIOCallback",
     "PyWeightsIO",
     "ReplicaGrouping",
     "ReplicatedCollectivesSettings",
+    "ReplicatedTensorSharding",
     "Session",
     "SessionOptions",
+    "TensorLocation",
     "TensorLocationSettings",
+    "TensorStorage",
+    "TileSet",
     "VariableRetrievalMode",
     "load_library",
     *_errors.__all__,
@@ -65,10 +76,10 @@ __all__ = [
     *_optimisers.__all__,
     *_sessions.__all__,
     *_settings.__all__,
+    *_supported.__all__,
     *data_flow.__all__,
     *devices.__all__,
     *enums.__all__,
-    *tensorlocation.__all__,
     *types.__all__,
 ]
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from popsr._host.arguments import (
     is_a,
+    read_a,
     read_choice,
     read_int,
     read_items,
@@ -21,17 +22,19 @@ from popsr._host.arguments import (
 )
 from popsr._host.files import file_errors
 from popsr._lazy import LazyModule
-from popsr._popart.types import DataType, TensorInfo
+from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
-from popsr.bridge.onnx._places import domain_of
+from popsr.bridge.onnx._places import OPSET, domain_of
+from popsr.compat.popart._described import Described, code_of, info_of, since_of
+from popsr.compat.popart._external import require_new, write_data
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
-from popsr.compat.popart._node_attributes import NodeAttributes, attribute_of
+from popsr.compat.popart._node_attributes import attribute_of
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
 from popsr.compat.popart._settings import STREAM_MODE, InputSettings
 from popsr.compat.popart._signatures import Signature, debug_name
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Error, UnknownNameError
-from popsr.io._onnx_format import ONNX_TYPES, entries_of, metadata, require_onnx, set_entries
-from popsr.io._settings import factor_of, settings_from, settings_text_of, write_factor
+from popsr.errors import ArgumentTypeError, UnknownNameError
+from popsr.io._onnx_format import entries_of, metadata, require_onnx, set_entries
+from popsr.io._settings import settings_from, settings_text_of, write_factor
 from popsr.replicas import VariableSettings
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ __all__ = ["Builder", "info_of"]
 _IR_VERSION = 10  # the first with metadata of nodes and tensors
 
 
-class Builder(NodeAttributes):
+class Builder(Described):
     """Records ops as nodes of a model of ONNX, which ``getModelProto`` returns and sessions run.
 
     Ops of ONNX are methods of ``aiOnnx`` and ``aiOnnxOpset6`` to ``aiOnnxOpset11``, PopART's own methods of
@@ -82,7 +85,7 @@ class Builder(NodeAttributes):
         self._names: set[str] = set()
         self._next: dict[str, int] = {}
         self._prefix = ""
-        self._captured: list[str] = []
+        self._order: list[str] = []  # inputs, and tensors of the graph around
         if modelProtoOrFilename is not None:
             self._go_on_from(_model.parse_model("Builder", modelProtoOrFilename)[0])
         given = read_mapping("Builder", "opsets", opsets)
@@ -121,6 +124,15 @@ class Builder(NodeAttributes):
 
     aiGraphcoreOpset1 = aiGraphcore
 
+    def reshape_const(
+        self, aiOnnx: OnnxOps, args: Iterable[str], shape: Sequence[int], debugContext: str = ""
+    ) -> str:
+        """A reshape to a shape that is known: ``builder.reshape_const(builder.aiOnnx, [x], [2, 3])``."""
+        where = "reshape_const"
+        extents = [read_int(f"{where}: shape", each, -1) for each in read_items(where, "shape", shape)]
+        wanted = read_a(f"{where}: aiOnnx", aiOnnx, OnnxOps).constant(np.array(extents, np.int64))
+        return str(aiOnnx.reshape([*read_items(where, "args", args, kind="ids"), wanted], debugContext))
+
     def customOp(
         self,
         opName: str,
@@ -131,7 +143,7 @@ class Builder(NodeAttributes):
         numOutputs: int = 1,
         name: str = "",
     ) -> list[str]:
-        """A node of another domain; sessions refuse it unless the model has a function of that name."""
+        """A node of an operator, whose function ``popsr.compat.custom_op`` registers before a session is made."""
         node = self._onnx.helper.make_node(
             read_text("customOp: opName", opName), [], [], domain=read_text("customOp: domain", domain)
         )
@@ -139,7 +151,9 @@ class Builder(NodeAttributes):
             node.attribute.append(attribute_of("customOp", read_text("customOp: attributes", key), value))
         ids = read_items("customOp", "inputs", inputs, kind="ids")
         many = read_int("customOp: numOutputs", numOutputs, 1)
-        self._import(domain, read_int("customOp: opVersion", opVersion, 1))
+        version = read_int("customOp: opVersion", opVersion, 1)
+        if self._import(domain, version) != version:
+            self._mark(node, OPSET, version)
         return self._append("customOp", node, ids, many, debug_name("customOp", name))
 
     def _add(
@@ -147,18 +161,19 @@ class Builder(NodeAttributes):
     ) -> Any:
         """Add the node of a call of an op's method; its only id, or all."""
         inputs, outputs, attributes, name = signature.bind(args, named)
-        root = self._root
-        if domain == "" and root._opset not in (None, version):
-            raise AttributeValueError(
-                f"{signature.where}: ops of two versions of ONNX, got {version}, expected {root._opset} as before"
-            )
+        if domain == "":
+            domain, version = self._of_version(signature.op_type, version)
         node = self._onnx.helper.make_node(signature.op_type, [], [], domain=domain)
         node.attribute.extend(attributes)
         made = self._append(signature.where, node, inputs, outputs, name)
-        if domain == "":
-            root._opset = version
         self._import(domain, version)
         return made[0] if len(made) == 1 and signature.outputs == (1, 1) else made
+
+    def _of_version(self, op_type: str, version: int) -> tuple[str, int]:
+        """Domain and version of an op of ONNX: of the model's version, or one that no tool misreads as that."""
+        opset = self._root._opset or version
+        since = (since_of(self._onnx, op_type, each) for each in (opset, version))
+        return ("", opset) if next(since) == next(since) else (f"{_model.OF_VERSION}{version}", 1)
 
     def _append(self, where: str, node: Any, inputs: Iterable[Any], outputs: int, name: str) -> list[str]:
         for id_ in inputs:
@@ -185,10 +200,16 @@ class Builder(NodeAttributes):
     def _forget(self) -> None:
         self._known.update(dict.fromkeys(self._nodes))
 
-    def _import(self, domain: str, version: int) -> None:
+    def _import(self, domain: str, version: int) -> int:
+        """The version of a domain: this one if the model has none yet."""
         model = self._root._model
-        if all(each.domain != domain for each in model.opset_import):
-            model.opset_import.add(domain=domain, version=version)
+        if domain == "":
+            self._root._opset = self._root._opset or version
+        for each in model.opset_import:
+            if each.domain == domain:
+                return int(each.version)
+        model.opset_import.add(domain=domain, version=version)
+        return version
 
     # Inputs, initializers, outputs
 
@@ -215,10 +236,11 @@ class Builder(NodeAttributes):
         if len(given) > 1:
             raise ArgumentTypeError(f"{where}: too many arguments, got {shown(given)}, expected a name alone")
         id_ = self._unique(debug_name(where, given[0] if given else "") or "input")
-        made = self._onnx.helper.make_tensor_value_info(id_, _code(where, info.dataType()), info.shape())
+        made = self._onnx.helper.make_tensor_value_info(id_, code_of(where, info.dataType()), info.shape())
         if settings.mode is not None:
             made.metadata_props.add(key=STREAM_MODE, value=settings.mode.name)
         self._graph.input.append(made)
+        self._order.append(id_)
         self._known[id_] = info
         return id_
 
@@ -226,6 +248,7 @@ class Builder(NodeAttributes):
         """An input whose type and shape a session finds in its ``inputShapeInfo``, or a graph takes from its caller."""
         id_ = self._unique(debug_name("addUntypedInputTensor", debugContext) or "input")
         self._graph.input.add(name=id_)
+        self._order.append(id_)
         self._known[id_] = None
         return id_
 
@@ -239,7 +262,7 @@ class Builder(NodeAttributes):
                 f"addInputTensorFromParentGraph: no such tensor, got {shown(tensorId)}, expected an id of the builder "
                 "that made this one"
             )
-        self._captured.append(tensorId)
+        self._order.append(tensorId)
         return tensorId
 
     def addInitializedInputTensor(self, initVal: Any, *settings: Any, **named: Any) -> str:
@@ -264,7 +287,7 @@ class Builder(NodeAttributes):
         value = np.ascontiguousarray(initVal).reshape(np.shape(initVal))
         id_ = self._unique(debug_name(where, given[0] if given else "") or "init_input")
         info = TensorInfo(value.dtype, value.shape)
-        made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=_code(where, info.dataType()))
+        made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=code_of(where, info.dataType()))
         made.raw_data = value.tobytes()
         if groups is not None:
             set_entries(made, settings_text_of(groups))
@@ -291,21 +314,24 @@ class Builder(NodeAttributes):
 
     _createSubgraphBuilder = createSubgraphBuilder
 
-    @property
-    def _root(self) -> Builder:
-        return self if self._parent is None else self._parent._root
-
     def _subgraph(self) -> Any:
         graph = self._onnx.GraphProto()
         graph.CopyFrom(self._graph)
         self._describe_outputs(graph)
         return graph
 
+    def _called_with(self, count: int) -> Any:
+        """The graph of a call with so many inputs: its own, or these and the tensors of the graph around it."""
+        parent, order = self._parent, dict.fromkeys(self._order)
+        if parent is None or not self._captured() or count != len(order):
+            return self
+        made, own = _Graph(self._subgraph()), {each.name: each for each in self._graph.input}
+        made.graph.ClearField("input")
+        made.graph.input.extend(own[name] if name in own else parent._described(name) for name in order)
+        return made
+
     def _knows(self, name: Any) -> bool:
         return name in self._known or (self._parent is not None and self._parent._knows(name))
-
-    def _require(self, where: str, name: Any) -> None:
-        require_known(f"{where}: no such tensor", [read_text(f"{where}: id", name)], self._known)
 
     def _unique(self, name: str) -> str:
         """The name, or with the first number that makes it new; names are never free again."""
@@ -350,34 +376,6 @@ class Builder(NodeAttributes):
         self._describe_outputs(model.graph)
         return bytes(model.SerializeToString())
 
-    def _complete(self) -> Any:
-        """A model of this graph alone, with inputs for tensors of the graphs around it."""
-        model = self._onnx.ModelProto()
-        model.CopyFrom(self._root._model)
-        model.graph.CopyFrom(self._graph)
-        for name in dict.fromkeys(self._captured):
-            assert self._parent is not None
-            model.graph.input.append(self._parent._described(name))
-        self._add_default_opset(model)
-        return model
-
-    def _add_default_opset(self, model: Any) -> None:
-        if all(each.domain for each in model.opset_import):
-            model.opset_import.add(domain="", version=self._root._opset or DEFAULT_OPSET)
-
-    def _described(self, name: str) -> Any:
-        """Name, element type and shape of a tensor as ONNX has them."""
-        if name not in self._known and self._parent is not None:
-            return self._parent._described(name)
-        info = self._info("Builder", name)
-        return self._onnx.helper.make_tensor_value_info(name, _code("Builder", info.dataType()), info.shape())
-
-    def _describe_outputs(self, graph: Any) -> None:
-        """Element types and shapes of outputs, which ONNX asks for, where they are known."""
-        for each in graph.output:
-            with contextlib.suppress(Error):
-                each.CopyFrom(self._described(each.name))
-
     def saveModelProto(self, filename: str | os.PathLike[str]) -> None:
         """Write the model to a file."""
         path = read_path("saveModelProto", filename)
@@ -390,14 +388,17 @@ class Builder(NodeAttributes):
         by_name = self._initializers
         wanted = [read_text(f"{where}: ids", each) for each in read_items(where, "ids", ids, kind="ids")]
         require_known(f"{where}: not an initializer", wanted, by_name)
-        with file_errors(where, "write", path), path.open("wb") as file:
-            for id_ in wanted:
-                each = by_name[id_]
-                place = {"location": path.name, "offset": str(file.tell()), "length": str(len(each.raw_data))}
-                file.write(each.raw_data)
-                each.ClearField("raw_data")
-                each.data_location = self._onnx.TensorProto.EXTERNAL
-                each.external_data.extend(metadata(self._onnx, place))
+        require_new(where, [by_name[id_] for id_ in wanted])
+        arrays = (self._onnx.numpy_helper.to_array(by_name[id_]) for id_ in wanted)
+        with file_errors(where, "write", path):
+            places = write_data(path, arrays)
+        for each, place in zip((by_name[id_] for id_ in wanted), places, strict=True):
+            empty = self._onnx.TensorProto(
+                name=each.name, dims=each.dims, data_type=each.data_type, metadata_props=each.metadata_props
+            )
+            each.CopyFrom(empty)
+            each.data_location = self._onnx.TensorProto.EXTERNAL
+            each.external_data.extend(metadata(self._onnx, place))
 
     def getInputTensorIds(self) -> list[str]:
         """Ids of the inputs, and of the initializers."""
@@ -420,90 +421,18 @@ class Builder(NodeAttributes):
         self._require("isInitializer", id)
         return id in self._initializers
 
-    def getTensorShape(self, id: str) -> list[int]:
-        """Shape of a tensor; initializers have their dimension of groups until ``embedReplicationFactor``."""
-        return self._info("getTensorShape", id).shape()
 
-    def getTensorDtypeString(self, id: str) -> str:
-        """Element type of a tensor, as "float32"."""
-        return self._info("getTensorDtypeString", id).data_type_lcase()
+class _Graph:
+    """A graph as an attribute."""
 
-    def _info(self, where: str, id_: str) -> TensorInfo:
-        """Element type and shape of a tensor: on a replica where the number of replicas is known."""
-        self._require(where, id_)
-        if self._known[id_] is None:
-            for name, found in self._describe(where, id_).items():
-                if self._known.get(name, found) is None:
-                    self._known[name] = found
-        info, replicas = self._known[id_], factor_of(entries_of(self._model))
-        assert info is not None
-        if replicas is None or id_ not in self._initializers:
-            return info
-        settings = settings_from(entries_of(self._initializers[id_]))
-        return TensorInfo(info.dataType(), settings.shapeOnReplica(info.shape(), replicas, id_))
+    def __init__(self, graph: Any) -> None:
+        """``graph``: its message."""
+        self.graph = graph
 
-    def _describe(self, where: str, id_: str) -> dict[str, TensorInfo]:
-        """Types and shapes of the tensors that one depends on.
-
-        The whole graph is read where a part is not enough: where an op needs values that the part does not have.
-        """
-        if self._parent is None:
-            with contextlib.suppress(Error):
-                return _model.describe(where, self._part(id_), id_)
-        return _model.describe(where, self._complete(), id_)
-
-    def _part(self, id_: str) -> Any:
-        """A model of the nodes that a tensor depends on, from floats whose shapes are known."""
-        model = self._onnx.ModelProto(metadata_props=self._model.metadata_props)
-        model.ir_version, model.graph.name = self._model.ir_version, self._graph.name
-        model.opset_import.extend(self._model.opset_import)
-        model.functions.extend(self._model.functions)
-        self._add_default_opset(model)
-        graph, seen, kept, todo = model.graph, set[str](), dict[int, Any](), [id_]
-        while todo:
-            name = todo.pop()
-            if name in seen or name not in self._known:  # of a graph inside
-                continue
-            seen.add(name)
-            info, node = self._known[name], self._nodes.get(name)
-            if name in self._initializers:
-                graph.initializer.append(self._initializers[name])
-            elif info is not None and (node is None or info.dataType().dtype.is_floating_point):
-                graph.input.append(self._described(name))
-            elif node is None:
-                graph.input.add(name=name)
-            else:
-                kept[self._places[name]] = node
-                todo += _model.reads(node)
-        graph.node.extend(kept[place] for place in sorted(kept))
-        return model
+    def _subgraph(self) -> Any:
+        return self.graph
 
 
 def _taken(given: list[Any], kind: type) -> Any:
     """The first argument if it is of this kind; it is taken from the list."""
     return given.pop(0) if given and is_a(given[0], kind) else None
-
-
-def info_of(proto: Any) -> TensorInfo | None:
-    """Element type and shape of an initializer, or of an input that has them."""
-    if hasattr(proto, "dims"):
-        return TensorInfo(_name(proto.data_type), list(proto.dims))
-    tensor = proto.type.tensor_type
-    if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
-        return None
-    return TensorInfo(_name(tensor.elem_type), [dim.dim_value for dim in tensor.shape.dim])
-
-
-def _name(code: int) -> str:
-    return str(require_onnx("Builder").TensorProto.DataType.Name(code))
-
-
-def _code(where: str, kind: DataType) -> int:
-    """ONNX's number of an element type."""
-    names = {"FLOAT8_143": "FLOAT8E4M3FNUZ", "FLOAT8_152": "FLOAT8E5M2FNUZ"}
-    name = names.get(kind.name, kind.name)
-    if name not in ONNX_TYPES:
-        raise DTypeError(
-            f"{where}: ONNX has no tensors of this type, got {kind.name}, expected one of numbers or BOOL"
-        )
-    return int(require_onnx(where).TensorProto.DataType.Value(name))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from popsr._host.arguments import read_items
+import numpy as np
+
+from popsr._host.arguments import is_a, read_items
 from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ ctcloss               Ctc                   4    1    w:reduction=Mean i:blank=0
 depthtospace          DepthToSpace          1    1    i:blocksize s:mode=DCR
 detach                Detach                1    1    -
 dynamicadd            DynamicAdd            3    1    I:axes I:sizes i:noOverlap=0
-dynamicslice          DynamicSlice          2    1    I:axes I:sizes i:noOverlap=0
+dynamicslice          DynamicSlice          2-3  1    I:axes I:sizes i:noOverlap=0
 dynamicupdate         DynamicUpdate         3    1    I:axes I:sizes i:noOverlap=0
 dynamiczero           DynamicZero           2    1    I:axes I:sizes
 expm1                 Expm1                 1    1    -
@@ -95,6 +97,23 @@ class GraphcoreOps(Ops):
     def __init__(self, builder: Builder) -> None:
         """The methods of a builder."""
         super().__init__(builder, "aiGraphcore", DOMAIN, 1, signatures())
+
+    def init(self, *args: Any, **named: Any) -> str:
+        """A new tensor: ``(shape, data_type, init_type, batch_axis, debugContext)``, the last two optional."""
+        if len(args) > 3 and not is_a(args[3], (int, np.integer)):
+            args = (*args[:3], None, *args[3:])
+        return str(self._add("init", args, named))
+
+    def call(self, args: Any, num_outputs: int, callee: Any, debugContext: Any = "") -> list[str]:
+        """The results of a graph of ``createSubgraphBuilder``, of values of its inputs.
+
+        Tensors of the graph around it, which it has by ``addInputTensorFromParentGraph``, are among the inputs, in the
+        order in which they were added, or are left out, all of them.
+        """
+        ids = read_items("aiGraphcore.call", "args", args, kind="ids")
+        if is_a(callee, type(self._builder)):
+            callee = callee._called_with(len(ids))
+        return list(self._add("call", (ids, num_outputs, callee, debugContext), {}))
 
     def multiconv(self, args: Any, *attributes: Any, **named: Any) -> list[str]:
         """Several convolutions: a list of inputs for each of them, then the attributes; a list of ids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,23 +13,40 @@ from popsr._host.arguments import is_a, read_path, require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
+from popsr.bridge.onnx._places import OPSET, opset_of
+from popsr.bridge.onnx._rules import RULES
+from popsr.compat.popart._custom import hints
+from popsr.compat.popart._external import is_elsewhere, read_elsewhere
 from popsr.compat.popart._graphcore_ops import DOMAIN
 from popsr.errors import (
     ArgumentTypeError,
     CheckpointError,
     ReplicaError,
+    UnsupportedError,
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
-from popsr.io._onnx_format import entries_of, require_onnx
+from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
 
-__all__ = ["SEED", "Weight", "describe", "parse_model", "read_graph", "reads", "weights_of"]
+__all__ = [
+    "OF_VERSION",
+    "SEED",
+    "Weight",
+    "describe",
+    "graphs_of",
+    "parse_model",
+    "read_graph",
+    "reads",
+    "weights_of",
+]
 
 Array = np.ndarray[Any, Any]
 SEED = "__seed"
 """Input of models with dropout: random bits for each micro batch and replica."""
+OF_VERSION = "popart.opset"
+"""Beginning of the domains of ops that are of another version of ONNX than the model, so that no tool misreads them."""
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _EFFECTS = ("CopyVarUpdate", "PrintTensor", "Abort")
 
@@ -69,6 +87,8 @@ def parse_model(where: str, model: Any) -> tuple[Any, dict[str, Array]]:
         raise CheckpointError(
             f"{where}: fnModel is not a model of ONNX, got {len(model)} bytes, expected a model"
         )
+    if not arrays:
+        arrays.update(read_elsewhere(where, proto))
     for each in proto.graph.initializer:
         if each.name not in arrays:
             arrays[each.name] = _array(where, onnx, each)
@@ -77,16 +97,22 @@ def parse_model(where: str, model: Any) -> tuple[Any, dict[str, Array]]:
 
 def _array(where: str, onnx: Any, initializer: Any) -> Array:
     name = initializer.name
-    if initializer.data_location == onnx.TensorProto.EXTERNAL:
-        raise CheckpointError(
-            f"{where}: data of {shown(name)} in another file, got bytes, expected the model's file name"
-        )
     try:
         return np.asarray(onnx.numpy_helper.to_array(initializer))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
             f"{where}: initializer contradicts itself, got {shown(name)}: {error!s:.100}"
         ) from None
+
+
+def initializer_of(name: str, rows: Array) -> Any:
+    """An initializer; float32 is in ``float_data``, where programs look for it, unless NaNs would change their bits."""
+    onnx = require_onnx("modelToHost")
+    if rows.dtype != np.float32 or np.isnan(rows).any():
+        return onnx.numpy_helper.from_array(rows, name)
+    made = onnx.TensorProto(name=name, dims=rows.shape, data_type=onnx.TensorProto.FLOAT)
+    made.float_data.extend(rows.reshape(-1))
+    return made
 
 
 def weights_of(where: str, proto: Any, arrays: Mapping[str, Array], replicas: int) -> dict[str, Weight]:
@@ -115,10 +141,12 @@ def read_graph(
     replicas: int,
     shapes: Mapping[str, TensorInfo],
     training: bool,
+    apart: Iterable[str] = (),
 ) -> tuple[OnnxModel, dict[str, Array]]:
     """The graph of the tensors that are asked for, and of effects.
 
-    Weights are inputs of it, except integers whose values ops need when the model is read.
+    Weights are inputs of it, except integers whose values ops need when the model is read. Results of nodes that are
+    ``apart`` are tensors of their own, also where an op returns its operand or a constant.
 
     Returns:
         The model that was read, and the values that ops needed, by name.
@@ -131,6 +159,7 @@ def read_graph(
     _as_inputs(model, weights, replicas, shapes)
     _choose_outputs(where, model, list(outputs))
     _rename(model, training)
+    _copy_results(model, set(apart))
     constants: dict[str, Array] = {}
     while True:
         try:
@@ -138,8 +167,21 @@ def read_graph(
         except UnsupportedOpsError as error:
             needed = {name for name in getattr(error, "needed", ()) if name in weights} - constants.keys()
             if not needed:
+                for hint in hints(model):
+                    error.add_note(hint)
                 raise
             constants.update((name, weights[name].rows) for name in needed)
+
+
+def can_read(domain: str, op_type: str, version: int) -> bool:
+    """True if sessions have a rule for an op, or ONNX gives it as a function of others."""
+    if (domain, op_type) in RULES or (DOMAIN, op_type) in RULES:
+        return True
+    defs = require_onnx("Session").defs
+    if not defs.has(op_type, version, domain):
+        return False
+    schema = defs.get_schema(op_type, version, domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
@@ -149,10 +191,17 @@ def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
         Error: as ``read_graph``, or the tensor is a sequence.
     """
     onnx, replicas = require_onnx(where), factor_of(entries_of(proto))
-    weights = {}
+    weights, kinds = {}, onnx.TensorProto.DataType
     for each in proto.graph.initializer:
+        kind = ONNX_TYPES[kinds.Name(each.data_type)]
+        if is_elsewhere(each) and kind.kind not in "iu":  # the value is not needed
+            rows = np.broadcast_to(np.zeros((), kind), tuple(each.dims))
+        else:
+            rows = (
+                read_elsewhere(where, proto)[each.name] if is_elsewhere(each) else _array(where, onnx, each)
+            )
         settings = VariableSettings() if replicas is None else settings_from(entries_of(each))
-        weights[each.name] = Weight(each.name, _array(where, onnx, each), settings)
+        weights[each.name] = Weight(each.name, rows, settings)
     model = read_graph(where, proto, weights, [name], replicas or 1, {}, False)[0]
     return {n: TensorInfo(t.dtype, t.shape) for n, t in {**model.tensors, **model.outputs}.items()}
 
@@ -206,40 +255,103 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
 def reads(node: Any) -> list[str]:
     """Names that a node reads, also in graphs of its own."""
     names = [name for name in node.input if name]
-    for graph in _graphs(node):
+    for graph in graphs_of(node):
         names += [name for inner in graph.node for name in reads(inner)]
         names += [each.name for each in graph.output]
     return names
 
 
-def _graphs(node: Any) -> Iterator[Any]:
+def graphs_of(node: Any) -> Iterator[Any]:
+    """Graphs of a node's attributes."""
     for each in node.attribute:
         if each.HasField("g"):
             yield each.g
         yield from each.graphs
 
 
+def _copy_results(model: Any, names: set[str]) -> None:
+    """Put a copy between nodes and what reads these results of theirs."""
+    make, nodes = require_onnx("Session").helper.make_node, []
+    for node in model.graph.node:
+        own = [name for name in node.output if name in names]
+        for i, name in enumerate(node.output):
+            if name in names:
+                node.output[i] = f"{name}/result"
+        nodes += [node, *(make("Nop", [f"{name}/result"], [name], domain=DOMAIN) for name in own)]
+    if len(nodes) > len(model.graph.node):
+        copies = type(model.graph)(node=nodes)
+        model.graph.ClearField("node")
+        model.graph.MergeFrom(copies)
+
+
 def _rename(model: Any, training: bool) -> None:
     """Let rules of ai.graphcore read nodes whose meaning depends on the session.
 
     Random numbers, and dropout in training, read a seed, which the session feeds; BatchNormalization of versions before
-    14 is in training mode where it has several results.
+    14 is in training mode where it has several results. Places of extremes are int32. A reduction over an empty list of
+    axes reduces none.
     """
-    onnx, seeds, renamed = require_onnx("Session"), 0, 0
+    onnx, numbers = require_onnx("Session"), itertools.count()
     version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 14)
-    norms, dropouts = ("BatchNormalization",) * (version < 14), ("Dropout",) * (training and version < 12)
-    todo = [model.graph]
-    while todo:
-        for node in todo.pop().node:
-            todo += _graphs(node)
-            if node.domain in ("", "ai.onnx") and node.op_type in (*norms, *dropouts, *_RANDOM):
-                node.domain, renamed = DOMAIN, renamed + 1
+    since = {
+        "BatchNormalization": 14,
+        "Dropout": 12 if training else 0,
+        **dict.fromkeys((*_RANDOM, "ArgMax", "ArgMin"), 99),
+    }
+
+    def rename(graph: Any, seed: str) -> bool:
+        """Rename in a graph whose nodes find a seed under this name; True if one reads it."""
+        used = False
+        for node in graph.node:
+            if node.domain.startswith(OF_VERSION):
+                set_entries(node, {OPSET: node.domain.removeprefix(OF_VERSION)})
+                node.domain = ""
+            if node.domain in ("", "ai.onnx"):
+                _reduce_none(onnx, node)
+                if (opset_of(node, version) or version) < since.get(node.op_type, 0):
+                    node.domain = DOMAIN
             is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
             if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):
-                node.input.append(SEED)
-                node.attribute.append(onnx.helper.make_attribute("number", seeds))
-                seeds += 1
-    if seeds:
+                node.input.append(seed)
+                node.attribute.append(onnx.helper.make_attribute("number", _number(node, next(numbers))))
+                used = True
+            for inner in graphs_of(node):
+                passes = node.op_type in ("Loop", "Scan")
+                if rename(inner, f"{seed}/{inner.name}" if passes else seed):
+                    used = True
+                    if passes:
+                        _seed_passes(onnx, node, inner, seed)
+        return used
+
+    if rename(model.graph, SEED):
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-    if renamed and all(each.domain != DOMAIN for each in model.opset_import):
+    if all(each.domain != DOMAIN for each in model.opset_import):
         model.opset_import.add(domain=DOMAIN, version=1)
+
+
+def _number(node: Any, count: int) -> int:
+    """The number of a node's draws: equal for nodes of one kind whose attribute ``seed`` is equal."""
+    given = next((each.f for each in node.attribute if each.name == "seed"), None)
+    return count if given is None else int(~np.float32(given).view(np.uint32))
+
+
+def _seed_passes(onnx: Any, node: Any, body: Any, seed: str) -> None:
+    """Give each pass of a loop a seed of its own.
+
+    Raises:
+        UnsupportedError: a Scan, whose passes have no number.
+    """
+    if node.op_type == "Scan":
+        raise UnsupportedError(
+            f"Session: random numbers in a scan, got {shown(node.output[0])}, expected them in a loop or before it"
+        )
+    made = onnx.helper.make_node(
+        "PassSeed", [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=DOMAIN
+    )
+    body.node.insert(0, made)
+
+
+def _reduce_none(onnx: Any, node: Any) -> None:
+    axes = [each for each in node.attribute if each.name == "axes"]
+    if node.op_type.startswith("Reduce") and axes and not axes[0].ints:
+        node.attribute.append(onnx.helper.make_attribute("noop_with_empty_axes", 1))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from popsr._core import __version__
+from popsr._host.arguments import read_path, read_text
 from popsr._host.choices import Choices
 
 __all__ = [
@@ -13,6 +16,9 @@ __all__ = [
     "RecomputeType",
     "ScatterReduction",
     "TensorRemapType",
+    "VersionNumber",
+    "closePoplarDebugInfo",
+    "initializePoplarDebugInfo",
     "reservedAccl1Prefix",
     "reservedAccl2Prefix",
     "reservedAccl3Prefix",
@@ -22,6 +28,7 @@ __all__ = [
     "reservedLossScalingPrefix",
     "reservedStepPrefix",
     "reservedUpdatedVarPrefix",
+    "versionNumber",
     "versionString",
 ]
 
@@ -93,6 +100,31 @@ reservedStepPrefix = _prefix("Step___", "the counts of steps")
 reservedLossScalingPrefix = _prefix("lossScaling___", "the scale of the loss")
 
 
+class VersionNumber(NamedTuple):
+    """A version."""
+
+    major: int
+    minor: int
+    point: int
+
+
+def versionNumber() -> VersionNumber:
+    """PopART's version."""
+    return VersionNumber(3, 4, 0)
+
+
 def versionString() -> str:
     """PopART's version, and popsr's."""
-    return f"3.4.0 (popsr {__version__})"
+    return f"{'.'.join(map(str, versionNumber()))} (popsr {__version__})"
+
+
+def initializePoplarDebugInfo(fileName: str | os.PathLike[str], format: str = "cbor") -> bool:
+    """Accepted: no file is written, as there is no device whose events it would name. Returns False."""
+    read_path("initializePoplarDebugInfo", fileName)
+    read_text("initializePoplarDebugInfo: format", format)
+    return False
+
+
+def closePoplarDebugInfo() -> bool:
+    """Accepted, as ``initializePoplarDebugInfo``. Returns False."""
+    return False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from popsr._host.arguments import read_choice
+from popsr._host.arguments import read_bool, read_choice
 from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
+from popsr.errors import UnsupportedError
 from popsr.io._onnx_format import require_onnx
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ __all__ = ["DEFAULT_OPSET", "OPSETS", "OnnxOps", "signatures"]
 OPSETS = tuple(range(6, 12))
 DEFAULT_OPSET = 10
 _KEYWORDS = ("and", "or", "not", "xor", "if")  # of C++: their methods begin with logical_
-_LEFT_OUT = ("consumed_inputs", "is_test")
+_LEFT_OUT = ("consumed_inputs", "is_test", "sparse_value")
 _DTYPES = {("Cast", "to"), ("EyeLike", "dtype"), ("Multinomial", "dtype")} | {
     (f"Random{kind}", "dtype") for kind in ("Normal", "NormalLike", "Uniform", "UniformLike")
 }
@@ -34,6 +35,22 @@ class OnnxOps(Ops):
     def __init__(self, builder: Builder, version: int) -> None:
         """The methods of a builder."""
         super().__init__(builder, f"aiOnnxOpset{version}", "", version, signatures(version))
+
+    def constant(self, value: Any, *rest: Any, **named: Any) -> str:
+        """A known array: ``(value, is_value_sparse=False, debugContext="")``, the last two optional.
+
+        Raises:
+            UnsupportedError: a sparse value.
+        """
+        given = list(rest)
+        is_sparse = (
+            given.pop(0) if given and isinstance(given[0], bool) else named.pop("is_value_sparse", False)
+        )
+        if read_bool(f"{self._where}.constant: is_value_sparse", is_sparse):
+            raise UnsupportedError(
+                f"{self._where}.constant: a sparse value, got is_value_sparse=True, expected a dense array"
+            )
+        return str(self._add("constant", (value, *given), named))
 
 
 @functools.cache

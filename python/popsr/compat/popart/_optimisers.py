@@ -61,7 +61,7 @@ class SGDAccumulatorAndMomentum(Choices):
     Separate = 1
 
 
-_WITHOUT_EFFECT = ("accumulatorAndMomentum", "accum_type", "scaled_optimizer_state")
+_WITHOUT_EFFECT = ("accumulatorAndMomentum", "accum_type", "accumType", "accl1Type", "scaled_optimizer_state")
 
 
 class OptimizerValue(NamedTuple):
@@ -236,10 +236,14 @@ class SGD(Optimizer):
     accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined
     accum_type: Any = DataType.UNDEFINED
     accl1_type: Any = DataType.UNDEFINED
+    accumType: Any = DataType.UNDEFINED  # SGD's own spelling of both
+    accl1Type: Any = DataType.UNDEFINED
 
     def __post_init__(self) -> None:
         """Read the parameters."""
         super().__post_init__()
+        if self.accl1Type is not DataType.UNDEFINED:
+            self.accl1_type = self.accl1Type
         given: Any = self.values.get("nesterov", False) if self.values else False
         self.nesterov = read_bool("SGD: nesterov", given[0] if is_a(given, (tuple, list)) else given)
 
@@ -296,7 +300,8 @@ class Adam(Optimizer):
 class Adaptive(Optimizer):
     """AdaGrad, RMSProp with or without centring, and AdaDelta, with momentum where it is not 0.
 
-    Parameters: see ``Optimizer``; with ``rmsprop_tf_variant`` eps is added under the root.
+    Parameters: see ``Optimizer``. With ``rmsprop_tf_variant``, for RMSProp with or without centring, as in TensorFlow:
+    the average of squares begins at 1, eps is added under the root, and the momentum is of steps times their rate.
     """
 
     _defaults: ClassVar[dict[str, float]] = {
@@ -316,6 +321,16 @@ class Adaptive(Optimizer):
     accl3_type: Any = DataType.FLOAT
     rmsprop_tf_variant: bool = False
     clip_norm_settings: Sequence[ClipNormSettings] = ()
+
+    def __post_init__(self) -> None:
+        """Read the parameters."""
+        super().__post_init__()
+        kinds = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
+        if self.rmsprop_tf_variant and self.mode not in kinds:
+            raise AttributeValueError(
+                f"Adaptive: rmsprop_tf_variant with another mode, got {self.mode.name}, expected RMSProp or "
+                "CenteredRMSProp"
+            )
 
 
 def _value(what: str, value: Any) -> OptimizerValue:

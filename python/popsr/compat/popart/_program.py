@@ -82,9 +82,10 @@ class Program:
         self._states_anchored = [name for name in forward if name.startswith(states)]
         outputs = [name for name in forward if name not in self._states_anchored]
         outputs += [] if training is None else [training.loss]
-        outputs += [name[len(GRADIENT) :] for name in anchors if name.startswith(GRADIENT)]
+        apart = [name[len(GRADIENT) :] for name in anchors if name.startswith(GRADIENT)]
+        wanted = dict.fromkeys([*outputs, *apart])
         self.model, self.constants = read_graph(
-            where, proto, weights, dict.fromkeys(outputs), self._replicas, shapes, training is not None
+            where, proto, weights, wanted, self._replicas, shapes, training is not None, apart
         )
         self.ir: Ir = self.model.ir
         self.ir.num_host_transfers = self._batches * self._micro
@@ -153,12 +154,13 @@ class Program:
     def _add_states(self, optimizer: Optimizer, weights: Mapping[str, Weight]) -> None:
         for name in self._trained:
             weight, groups = self.variables[name], weights[name].settings
-            for prefix, (shape, kind) in states_of(optimizer, name, weight.dtype).items():
-                extents = weight.shape if shape is None else shape
+            for prefix, state in states_of(optimizer, name, weight.dtype).items():
+                extents = weight.shape if state.shape is None else state.shape
                 rows = groups.shapeOnHost(extents, self._replicas)
                 given = self.variables.get(prefix + name)  # of a model that a training session saved
                 if given is None:
-                    given = _variable(prefix + name, np.zeros(rows, kind.as_numpy()), groups)
+                    first = np.full(rows, state.initial, state.dtype.as_numpy())
+                    given = _variable(prefix + name, first, groups)
                 self.states[prefix + name] = given
         for name, number in optimizer.numbers().items():
             self.scalars[name] = variable(np.float32(number), dtypes.float32, name)

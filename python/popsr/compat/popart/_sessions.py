@@ -138,7 +138,7 @@ class _Session:
         Raises:
             ArgumentTypeError: not a PyStepIO.
             UnknownNameError: arrays of other inputs or anchors than the session's.
-            SessionError: before ``prepareDevice``, or before the first ``weightsFromHost`` of a model.
+            SessionError: before ``prepareDevice``, or before the first ``weightsFromHost`` of a model that trains.
             Error: as ``popsr.Session.run_with_outputs``.
         """
         values = list(args)
@@ -152,7 +152,7 @@ class _Session:
             )
         self._require_prepared("run")
         if self._source is not None:
-            if not self._is_filled:
+            if not self._is_filled and self._source.optimizer is not None and self._source.program.variables:
                 raise SessionError(
                     "run: no weights on the device, got a new session, expected session.weightsFromHost()"
                 )
@@ -218,7 +218,9 @@ class _Session:
             self._source.reset(self._session, modelProtoOrFilename, ignore)
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Set the seed of dropout in a model's training. Programs decide their seed when a session is made.
+        """Begin again with the random numbers of a seed: of dropout, random ops, stochastic rounding, synthetic data.
+
+        Programs decide their seed when a session is made.
 
         Raises:
             UnsupportedError: a session of a program.
@@ -227,7 +229,9 @@ class _Session:
             raise UnsupportedError(
                 f"setRandomSeed: got {shown(seedValue)}, expected ir.options.seed to be set before the session is made"
             )
-        self._source.seed = read_int("setRandomSeed: seedValue", seedValue, 0, 2**64 - 1)
+        seed = read_int("setRandomSeed: seedValue", seedValue, 0, 2**64 - 1)
+        self._session = self._source.reseeded(self._session, seed)
+        self._session.step = 0
 
     def getRandomSeed(self) -> int:
         """The seed."""

@@ -71,7 +71,17 @@ class InputSettings:
 
 
 class VariableSettings(replicas.VariableSettings):
-    """popsr's settings, with the queries that PopART has beside them."""
+    """popsr's settings, with the queries that PopART has beside them.
+
+    Args:
+        *args: as of ``popsr.VariableSettings``: a CommGroup, or stride and size of groups; then a retrieval mode.
+        **kwargs: the same by popsr's names or by PopART's, ``commGroup``, ``groupSize`` and ``retrievalMode``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Settings; errors as of ``popsr.VariableSettings``."""
+        names = {"commGroup": "comm_group", "groupSize": "size", "retrievalMode": "retrieval_mode"}
+        super().__init__(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     def isUsingCommGroup(self) -> bool:
         """True unless the groups were given by stride and size."""

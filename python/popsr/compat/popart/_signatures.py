@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from popsr._host.arguments import integer_of, read_int, read_items, read_number, read_text
+from popsr._host.arguments import integer_of, is_a, read_int, read_items, read_number, read_text
 from popsr._popart.types import read_data_type
 from popsr._text.shown import shown
 from popsr._text.suggestions import unknown_name
@@ -111,9 +111,17 @@ class Signature:
             if each.default is REQUIRED:
                 self._require(given, each.name)
             value = given.get(each.name, each.default)
-            if value is not None:
+            if value is not None and not self._left_out(each, value):
                 made.append(encode(f"{self.where}: {each.name}", each, value))
         return inputs, outputs, made, name
+
+    def _left_out(self, attribute: Attribute, value: Any) -> bool:
+        """True for an empty list of what need not be given, except axes of reductions, which are then none."""
+        is_list = attribute.kind in ("INTS", "FLOATS", "STRINGS", "LISTS")
+        reduces = attribute.name == "axes" and self.op_type.startswith("Reduce")
+        if not is_list or reduces or attribute.default is REQUIRED:
+            return False
+        return is_a(value, (list, tuple, np.ndarray)) and not len(value)
 
     def _arguments(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.parameters

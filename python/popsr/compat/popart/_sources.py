@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
-from popsr._options.enums import ReductionType
+from popsr._options.enums import ReductionType, SyntheticDataMode
 from popsr._popart.data_flow import DataFlow, Patterns
 from popsr._popart.types import TensorInfo
 from popsr._session.devices import DeviceInfo
 from popsr._session.rank_rows import one_writer
 from popsr._session.ranks import together
 from popsr._text.shown import shown
-from popsr.compat.popart._model import SEED, parse_model, weights_of
+from popsr.compat.popart._model import SEED, initializer_of, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._program import Program, Training
 from popsr.compat.popart._settings import InputShapeInfo
@@ -32,7 +32,7 @@ from popsr.errors import (
 )
 from popsr.io import load_onnx
 from popsr.io._new_file import NewFile
-from popsr.io._onnx_format import entries_of, require_onnx, set_entries
+from popsr.io._onnx_format import entries_of, set_entries
 from popsr.io._reset import reset_host_weights
 from popsr.io._settings import program_text, settings_text
 from popsr.options import Options
@@ -98,7 +98,7 @@ class ModelSource:
         for row in options._set_rows():
             if row.name not in _READ_HERE:
                 setattr(self.program.ir.options, row.key, options._values[row.key])
-        self.seed, self._steps = options.seed, 0
+        self.seed = options.seed
         self.step = StepArrays(self.program, flow, self._proto.graph.input)
 
     def run(self, session: Session, stepio: PyStepIO | PyStepIOCallback) -> None:
@@ -106,18 +106,33 @@ class ModelSource:
         fed = bool(session.expected_inputs())
         rows = self.step.rows(stepio) if fed else {}
         if fed and SEED in self.program.inputs:
-            rows[SEED] = self._random_bits()
+            rows[SEED] = self._random_bits(session.step)
         results = session.run(
             {self.program.inputs[name]: data for name, data in rows.items()}, downcast_inputs=False
         )
-        self._steps += 1
         self.step.put(stepio, {name: results[stream] for name, stream in self.program.outputs.items()})
 
-    def _random_bits(self) -> Array:
+    def _random_bits(self, step: int) -> Array:
         batches, micro, replicas = self.program.counts
         shape = batches * micro, replicas, 2
-        bits = np.random.default_rng([self.seed, self._steps]).integers(0, 2**32, shape, np.uint32)
+        bits = np.random.default_rng([self.seed, step]).integers(0, 2**32, shape, np.uint32)
         return bits.reshape(*(extent for extent in shape[:2] if extent > 1), 2)
+
+    def reseeded(self, session: Session, seed: int) -> Session:
+        """The session whose random numbers are of another seed: another one where not only inputs depend on it."""
+        before, self.seed = self.seed, seed
+        options = self.program.ir.options
+        if seed == before or not (
+            options.enable_stochastic_rounding or options.syntheticDataMode is not SyntheticDataMode.Off
+        ):
+            return session
+        made = Session(self.program.ir, seed=seed)
+        rows = {v: session._current_rows(v).copy() for v in session._variables}
+        if session.is_attached:
+            session.__exit__(None, None, None)
+            made.__enter__()
+        made._restore(rows, session.step)
+        return made
 
     # Weights
 
@@ -135,7 +150,7 @@ class ModelSource:
             self._save("modelToHost", session, path)
 
     def _save(self, where: str, session: Session, path: Any) -> None:
-        onnx, target = require_onnx(where), read_path(where, path)
+        target = read_path(where, path)
         model = type(self._proto)()
         model.CopyFrom(self._proto)
         by_name = {each.name: each for each in model.graph.initializer}
@@ -146,7 +161,7 @@ class ModelSource:
                 set_entries(made, settings_text(v))
             settings = entries_of(made)
             rows = np.asarray(session._current_rows(v)).reshape(v.shape_on_host)
-            made.CopyFrom(onnx.numpy_helper.from_array(rows, name))
+            made.CopyFrom(initializer_of(name, rows))
             set_entries(made, settings)
         set_entries(model, program_text(None, session.step))
         with one_writer(session._ranks, where, target, session.step) as is_writer:

@@ -200,8 +200,8 @@ class StepArrays:
             return np.asarray(whole[-1, -1])
         if kind.id() is AnchorReturnTypeId.Sum:
             return np.asarray(functools.reduce(np.add, whole.reshape(-1, *whole.shape[2:])))
-        period = kind.rp() or 1
-        return np.asarray(whole[period - 1 :: period])
+        period = kind.rp() or 1  # counts micro batches
+        return np.asarray(whole.reshape(-1, *whole.shape[2:])[period - 1 :: period])
 
 
 def _described(streams: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,27 +22,43 @@ from popsr.compat.popart._optimisers import (
 from popsr.ops import var_updates
 from popsr.tensor import Tensor, constant
 
-__all__ = ["states_of", "update"]
+__all__ = ["State", "states_of", "update"]
 
-States = dict[str, tuple[tuple[int, ...] | None, dtypes.dtype]]
-"""Shape, or None for the weight's, and dtype of each state by the prefix of its id."""
+
+class State(NamedTuple):
+    """A tensor that an optimiser keeps for a weight.
+
+    Attributes:
+        dtype: its dtype.
+        initial: the value of all its elements before the first step.
+        shape: its shape; None for the weight's.
+    """
+
+    dtype: dtypes.dtype
+    initial: float = 0.0
+    shape: tuple[int, ...] | None = None
+
+
+States = dict[str, State]
+"""States by the prefix of their ids."""
 
 
 def states_of(optimizer: Optimizer, id: str, kind: dtypes.dtype) -> States:
     """The states that an optimiser keeps for a weight."""
 
-    def like(given: DataType) -> tuple[None, dtypes.dtype]:
-        return None, kind if given is DataType.UNDEFINED else given.dtype
+    def like(given: DataType, initial: float = 0.0) -> State:
+        return State(kind if given is DataType.UNDEFINED else given.dtype, initial)
 
     if isinstance(optimizer, SGD):
         return {"Accl___": like(optimizer.accl1_type)} if _has(optimizer, "momentum", id) else {}
     assert isinstance(optimizer, (Adam, Adaptive))
-    states: States = {"Accl1___": like(optimizer.accl1_type)}
+    first = float(isinstance(optimizer, Adaptive) and optimizer.rmsprop_tf_variant)  # TensorFlow begins at 1
+    states: States = {"Accl1___": like(optimizer.accl1_type, first)}
     if isinstance(optimizer, Adam) or optimizer.mode in (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta):
         states["Accl2___"] = like(optimizer.accl2_type)
     if isinstance(optimizer, Adam):
         if optimizer.mode not in (AdamMode.AdamNoBias, AdamMode.LambNoBias):
-            states["Step___"] = ((1,), dtypes.float32)
+            states["Step___"] = State(dtypes.float32, shape=(1,))
     elif _has(optimizer, "momentum", id):
         states["Accl3___"] = like(optimizer.accl3_type)
     return states
@@ -84,9 +100,9 @@ def _sgd(o: SGD, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], va
     step = g * (1.0 - value("dampening")) if _has(o, "dampening", id) else g
     if "Accl___" in states:
         step = _moved(states["Accl___"], step, value)
-        if o.nesterov:
-            step = g + value("momentum") * step
-    _step(w, wide, step, value)
+    if o.nesterov:  # without momentum the gradient as it is
+        step = g + value("momentum") * step if "Accl___" in states else g
+    _write(w, wide - value("learningRate") * step)
 
 
 def _adam(o: Adam, id: str, w: Tensor, g: Tensor, states: Mapping[str, Tensor], value: Any) -> None:
@@ -134,11 +150,16 @@ def _adaptive(o: Adaptive, id: str, w: Tensor, g: Tensor, states: Mapping[str, T
             var_updates.accumulate_moving_average_(mean, g, alpha)
             seen = seen - ops.square(ops.cast(mean, g.dtype))
         step = g / (ops.sqrt(seen + eps) if o.rmsprop_tf_variant else ops.sqrt(seen) + eps)
-    if "Accl3___" in states:
+    decays, rate = o.weight_decay_mode is WeightDecayMode.Decay, value("learningRate")
+    if "Accl3___" not in states:
+        step = rate * (_decayed(o, id, step, wide, value) if decays else step)
+    elif o.rmsprop_tf_variant:  # the momentum is of steps that have their rate
+        step = _moved(states["Accl3___"], rate * step, value)
+        step = step + rate * value("weightDecay") * wide if decays and _has(o, "weightDecay", id) else step
+    else:
         step = _moved(states["Accl3___"], step, value)
-    if o.weight_decay_mode is WeightDecayMode.Decay:
-        step = _decayed(o, id, step, wide, value)
-    _step(w, wide, step, value)
+        step = rate * (_decayed(o, id, step, wide, value) if decays else step)
+    _write(w, wide - step)
 
 
 def _moved(kept: Tensor, step: Tensor, value: Any) -> Tensor:
@@ -152,9 +173,9 @@ def _decayed(o: Optimizer, id: str, g: Tensor, wide: Tensor, value: Any) -> Tens
     return g + value("weightDecay") * wide if _has(o, "weightDecay", id) else g
 
 
-def _step(w: Tensor, wide: Tensor, step: Tensor, value: Any) -> None:
+def _write(w: Tensor, new: Tensor) -> None:
     """The new weight is rounded once."""
-    var_updates.copy_var_update_(w, ops.cast(wide - value("learningRate") * step, w.dtype))
+    var_updates.copy_var_update_(w, ops.cast(new, w.dtype))
 
 
 def _has(o: Optimizer, name: str, id: str) -> bool:

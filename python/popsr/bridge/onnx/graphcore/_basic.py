@@ -164,8 +164,18 @@ def _slices(node: Node) -> tuple[list[int], list[int], bool]:
 
 
 @_graphcore("DynamicSlice")
-def _dynamic_slice(node: Node, t: Tensor, index: Tensor) -> Tensor:
-    return ops.dynamic_slice(t, index, *_slices(node))
+def _dynamic_slice(node: Node, t: Tensor, index: Tensor, into: Tensor | None = None) -> Tensor:
+    """The slice, which a device would write into the third operand."""
+    made = ops.dynamic_slice(t, index, *_slices(node))
+    if into is not None and (into.shape, into.dtype) != (made.shape, made.dtype):
+        raise ValueError(f"a slice of {list(made.shape)} into {list(into.shape)}")
+    return made
+
+
+@_graphcore("ArgMax", "ArgMin")
+def _arg_extreme(node: Node, t: Tensor) -> Tensor:
+    """Of ONNX: programs of a Builder have places as int32."""
+    return cast(reuse(node.proto.op_type, 11, node, t), dtypes.int32)
 
 
 @_graphcore("DynamicUpdate")

@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._text.shown import shown
-from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of
+from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of, squeezed_axes
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
@@ -96,7 +96,7 @@ def _axes(node: Node, axes: Value) -> tuple[int, ...] | None:
 @rule("Squeeze", kind="raw")
 def _squeeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     t = node.tensor(value)
-    given = _axes(node, axes)
+    given = squeezed_axes(node, None if axes is None else node.known(axes, "axes"))
     cut = (
         {i for i, extent in enumerate(t.shape) if extent == 1}
         if given is None
@@ -141,7 +141,7 @@ def _tile(node: Node, value: Value, repeats: Value) -> Tensor:
 
 @rule("Transpose")
 def _transpose(node: Node, t: Tensor) -> Tensor:
-    return moved(t, node.ints("perm", tuple(range(t.rank))[::-1]))
+    return moved(t, node.ints("perm", ()) or tuple(range(t.rank))[::-1])
 
 
 @rule("Concat")
@@ -203,7 +203,7 @@ def _slice(
 @rule("Slice", since=1)
 def _slice_1(node: Node, t: Tensor) -> Tensor:
     starts = node.ints("starts")
-    axes = node.ints("axes", tuple(range(len(starts))))
+    axes = node.ints("axes", ()) or tuple(range(len(starts)))
     return cut(t, starts, node.ints("ends"), axes, (1,) * len(starts))
 
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from popsr._popart.op_classes import classes
 from popsr._text.suggestions import unknown_attribute
-from popsr.compat.popart._internal.ir.op import collectives, exchange
+from popsr.compat.popart._internal.ir.op import collectives, dynamic, exchange
 
-__all__ = [*classes(""), "collectives", "exchange"]
+__all__ = [*classes(""), "collectives", "dynamic", "exchange"]
 
 globals().update(classes(""))
 

@@ -1,0 +1,77 @@
+"""The ops of a Builder that sessions have, as PopART's queries list them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from popsr._host.arguments import read_bool
+from popsr._lazy import LazyModule
+from popsr._popart.identifiers import OperatorIdentifier
+from popsr.compat.popart import _graphcore_ops, _onnx_ops
+from popsr.compat.popart._signatures import Signature
+from popsr.io._onnx_format import require_onnx
+
+if TYPE_CHECKING:
+    from popsr.compat.popart import _model
+else:  # onnx is read when it is needed
+    _model = LazyModule("popsr.compat.popart._model")
+
+__all__ = [
+    "OpDefinition",
+    "getSupportedOperations",
+    "getSupportedOperationsDefinition",
+    "getUnsupportedOperations",
+]
+
+
+class OpDefinition(NamedTuple):
+    """Description of an op.
+
+    Attributes:
+        inputs: least and greatest number of inputs.
+        outputs: least and greatest number of outputs.
+        attributes: names of its attributes.
+    """
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    attributes: tuple[str, ...]
+
+
+def _operations() -> dict[OperatorIdentifier, Signature]:
+    """All ops of a Builder, each with the version that it is from."""
+    defs = require_onnx("getSupportedOperations").defs
+    found = {}
+    for version in _onnx_ops.OPSETS:
+        for each in _onnx_ops.signatures(version).values():
+            since = int(defs.get_schema(each.op_type, version, "").since_version)
+            found[OperatorIdentifier("ai.onnx", each.op_type, since)] = each
+    for each in _graphcore_ops.signatures().values():
+        found[OperatorIdentifier(_graphcore_ops.DOMAIN, each.op_type, 1)] = each
+    return found
+
+
+def _is_there(each: OperatorIdentifier) -> bool:
+    return _model.can_read("" if each.domain == "ai.onnx" else each.domain, each.type, each.version)
+
+
+def getSupportedOperations(includePrivate: bool = False) -> list[OperatorIdentifier]:
+    """Identifiers of the ops that sessions have; none is private."""
+    read_bool("getSupportedOperations: includePrivate", includePrivate)
+    return [each for each in _operations() if _is_there(each)]
+
+
+def getUnsupportedOperations(opsets: Any = None) -> list[OperatorIdentifier]:
+    """Identifiers of the ops that a Builder records and sessions refuse."""
+    del opsets
+    return [each for each in _operations() if not _is_there(each)]
+
+
+def getSupportedOperationsDefinition(includePrivate: bool = False) -> dict[OperatorIdentifier, OpDefinition]:
+    """Descriptions of the ops that sessions have."""
+    read_bool("getSupportedOperationsDefinition: includePrivate", includePrivate)
+    return {
+        key: OpDefinition(each.inputs, each.outputs, tuple(a.name for a in each.attributes))
+        for key, each in _operations().items()
+        if _is_there(key)
+    }
