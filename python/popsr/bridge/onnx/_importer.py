@@ -38,15 +38,23 @@ from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
-__all__ = ["MAX_NODES", "NONE", "Importer"]
+__all__ = ["MAX_NODES", "NONE", "Importer", "too_many_nodes"]
 
-MAX_NODES = 1 << 16
 _MAX_FOLDED_BYTES = 1 << 27
+MAX_NODES = 1 << 16
 """Nodes that are read beside 16 for each node of the graph; those of functions and loops are counted each time."""
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 NONE = Missing()
 """The result of each node that cannot be read."""
+
+
+def too_many_nodes(where: str) -> GraphError:
+    """The error of a model that is much larger than its message."""
+    return GraphError(
+        f"{where}: functions and loops of too many nodes, got more than {MAX_NODES} beside 16 for each node of the "
+        "graph, expected at most so many"
+    )
 
 
 class Importer(Values):
@@ -59,7 +67,7 @@ class Importer(Values):
         where: the call of the user, for messages.
         opsets: version of each domain.
         functions: the model's own functions by domain, name and overload.
-        unroll: read each pass of a loop in place, so that gradients go through it.
+        unroll: passes of a loop up to which each is read in place, so that gradients go through it; None: any number.
         groups: the replicas that share a weight, by its name.
     """
 
@@ -72,7 +80,7 @@ class Importer(Values):
         opsets: Mapping[str, int],
         functions: Mapping[Any, Any],
         *,
-        unroll: bool = False,
+        unroll: int | None = 0,
         groups: Mapping[str, ReplicaGrouping],
     ) -> None:
         """Without any node read."""
@@ -80,6 +88,7 @@ class Importer(Values):
         self._onnx, self._where, self.unroll = onnx, where, unroll
         self._opsets, self._functions = dict(opsets), functions
         self._attributes: Mapping[str, Any] = {}
+        self.learned: Mapping[str, Weight] = {}
         self._left = MAX_NODES
         self._folded_bytes = 0
         self._stack: list[Any] = []
@@ -131,10 +140,7 @@ class Importer(Values):
         for position, proto in enumerate(nodes, 1):
             self._left -= 1
             if self._left < 0:
-                raise GraphError(
-                    f"{self._where}: functions and loops of too many nodes, got more than {MAX_NODES} beside 16 for "
-                    "each node of the graph, expected at most so many"
-                )
+                raise too_many_nodes(self._where)
             self._node(proto, position, values)
         try:
             return [values[name] if name else None for name in outputs]
@@ -206,6 +212,8 @@ class Importer(Values):
         node = Node(proto, position, opset, self, values, attributes)
         if found is None:
             return self._expanded(node, domain, operands)
+        if op_type == "Constant" and not self._stack and proto.output[0] in self.learned:
+            return [self.learned[proto.output[0]]]
         if domain == "" and (fold := FOLDS.get(op_type)) is not None:
             known = self._folded(fold, node, operands)
             if known is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
@@ -35,6 +35,7 @@ class OnnxModel(Summarised):
         variables: variables of the main graph by the name of their initializer.
         weights: inputs of the graph that variables are passed to, by the name of their initializer.
         initial: initial values of the variables, by the name of their initializer.
+        fixed: initializers of floats that are constants, because they are no weights or so that was asked, by name.
         tensors: tensors of the graph by ONNX's name; values that are known when the model is read are not among them.
         input_streams: streams of the main graph that inputs are loaded from.
         output_streams: streams of the main graph that outputs are stored to.
@@ -48,10 +49,12 @@ class OnnxModel(Summarised):
     variables: dict[str, Variable]
     weights: dict[str, Tensor]
     initial: dict[str, Array]
+    fixed: dict[str, Array]
     tensors: dict[str, Tensor]
     input_streams: dict[str, HostToDeviceStream]
     output_streams: dict[str, DeviceToHostStream]
     _session: Session | None
+    _for_training: Callable[[int | None], OnnxModel]
 
     def __init__(self) -> None:
         raise ArgumentTypeError("OnnxModel: cannot be constructed, expected popsr.bridge.onnx.load")
@@ -65,6 +68,7 @@ class OnnxModel(Summarised):
         inputs: Mapping[str, Tensor],
         outputs: Mapping[str, Tensor],
         weights: Sequence[tuple[Weight, Variable]],
+        fixed: Mapping[str, Array],
         tensors: Mapping[str, Tensor],
     ) -> OnnxModel:
         """A model without streams."""
@@ -74,6 +78,7 @@ class OnnxModel(Summarised):
         self.variables = {each.name: made for each, made in weights}
         self.weights = {each.name: each.tensor for each, _ in weights if each.tensor is not None}
         self.initial = {each.name: each.array for each, _ in weights}
+        self.fixed = dict(fixed)
         self.input_streams, self.output_streams, self._session = {}, {}, None
         return self
 
@@ -140,4 +145,9 @@ class OnnxModel(Summarised):
         rows: list[tuple[object, ...]] = []
         for role, tensors in (("input", self.inputs), ("variable", self.weights), ("output", self.outputs)):
             rows += [(name, role, t.dtype.name, list(t.shape)) for name, t in tensors.items()]
+            if role == "variable":
+                rows += [
+                    (name, "constant", array.dtype.name, list(array.shape))
+                    for name, array in self.fixed.items()
+                ]
         return Summary(repr(self), ("name", "role", "dtype", "shape"), rows, len(rows))

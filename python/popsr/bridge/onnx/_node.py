@@ -48,9 +48,9 @@ Value = Any
 
 
 class Reader(Protocol):
-    """The importer as rules see it; ``unroll``: each pass of a loop is read in place."""
+    """The importer as rules see it; ``unroll``: passes of a loop up to which each is read in place, None: all."""
 
-    unroll: bool
+    unroll: int | None
 
     def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
         """A constant of the current graph."""
