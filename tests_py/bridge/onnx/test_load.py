@@ -231,7 +231,9 @@ def test_proofs_have_the_names_of_onnx(mean: bool) -> None:
 
 def test_a_message_is_proved() -> None:
     proto = MODELS["mlp"]().proto
-    assert popsr.prove(proto, replicas=2, shapes={"N": 4}).ok
+    proof = popsr.prove(proto, replicas=2, shapes={"N": 4})
+    assert proof.ok
+    assert repr(proof) == "Proof[no state is written: 4 states on 2 replicas, none drifts]"
     assert prove(proto, replicas=2, shapes={"N": 4}).ok
 
 

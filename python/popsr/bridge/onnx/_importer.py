@@ -16,6 +16,7 @@ from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._places import Depth, domain_of, named, place_of
 from popsr.bridge.onnx._rules import (
     RULES,
+    BehindGapError,
     FunctionBodyError,
     NotSupportedError,
     Rule,
@@ -112,10 +113,20 @@ class Importer(Values):
             return self._body(graph.node, [each.name for each in graph.output], values)
 
     def make_graph(
-        self, name: str, values: Sequence[Value], body: Callable[[list[Value]], Sequence[Value]]
+        self,
+        name: str,
+        values: Sequence[Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+        *,
+        once: bool = False,
     ) -> tuple[Graph, list[Tensor]]:
         """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
 
+        Args:
+            name: its name.
+            values: the values.
+            body: the function.
+            once: its inputs have these values alone, as those of a branch.
         Returns:
             The graph, and the tensors to call it with.
         """
@@ -124,6 +135,8 @@ class Importer(Values):
         graph = self._ir.create_empty_graph(name)
         with graph:
             inner = {t: graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)}
+            if once:
+                self._outer.update((inner[t]._id, t._id) for t in tensors)
             seen: set[Tensor] = set()
             for value in body([inner[v] if isinstance(v, Tensor) else v for v in values]):
                 out = self.tensor(value)
@@ -177,6 +190,8 @@ class Importer(Values):
             self.needed.extend(error.inputs)
             given = f": give values of {', '.join(map(repr, error.inputs))}" if error.inputs else ""
             return self._gap(proto, position, f"{op_type} ({error}{given})")
+        except BehindGapError:
+            return [NONE] * len(proto.output)
         except NotSupportedError as error:
             text = str(error)
             return self._gap(proto, position, f"{op_type} ({text})" if text else op_type)
@@ -336,10 +351,15 @@ class Importer(Values):
     # Gaps
 
     def _behind_a_gap(self, proto: Any, position: int) -> list[Value]:
-        """A node whose operands are missing: of its op no more is asked than whether there is one."""
+        """A node whose operands are missing: no more is asked than whether its op is there, and those inside it."""
         domain, op_type = domain_of(proto), proto.op_type
-        if (domain, op_type, getattr(proto, "overload", "")) in self._functions:
+        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
+        if function is not None and (domain, op_type) not in RULES:
+            self._look_inside(function, {domain_of(each): each.version for each in function.opset_import})
             return [NONE] * len(proto.output)
+        for each in proto.attribute:
+            for graph in (*((each.g,) if each.HasField("g") else ()), *each.graphs):
+                self._look_inside(graph, {})
         opset = self._opsets.get(domain)
         if opset is None:
             return self._gap(
@@ -347,9 +367,27 @@ class Importer(Values):
                 position,
                 f"{op_type} (of the domain {domain or 'ai.onnx'}, which the model does not import)",
             )
-        if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
-            return self._gap(proto, position, f"{op_type} (of the domain {domain})" if domain else op_type)
+        try:
+            if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
+                return self._gap(
+                    proto, position, f"{op_type} (of the domain {domain})" if domain else op_type
+                )
+        except NotSupportedError as error:
+            return self._gap(proto, position, f"{op_type} ({error})")
         return [NONE] * len(proto.output)
+
+    def _look_inside(self, part: Any, opsets: Mapping[str, int]) -> None:
+        """Name what is missing in a graph or function whose operands are."""
+        before = self._opsets
+        with self._inside("graph"):
+            self._opsets = {**before, **opsets}
+            for position, proto in enumerate(part.node, 1):
+                self._left -= 1
+                if self._left < 0:
+                    raise too_many_nodes(self._where)
+                with location(place_of(proto), position):
+                    self._behind_a_gap(proto, position)
+        self._opsets = before
 
     def _has_body(self, domain: str, op_type: str, opset: int) -> bool:
         """True for an op that ONNX gives as a function of others."""

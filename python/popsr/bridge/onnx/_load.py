@@ -109,19 +109,17 @@ def load(
     where = "bridge.onnx.load"
     onnx = require_onnx(where)
     own = read_flag(f"{where}: streams", streams)
-    passes = read_flag(f"{where}: unroll", not own if unroll is None else unroll)
-    most = 0 if not passes else MAX_TRAINED if unroll is None else None
+    passes = MAX_TRAINED if unroll is None else None if read_flag(f"{where}: unroll", unroll) else 0
 
-    def read(replicas: int, most: int | None, streams: bool) -> OnnxModel:
+    def read(replicas: int, streams: bool) -> OnnxModel:
+        most = 0 if unroll is None and streams else passes
         reading = _Reading(
             onnx, where, replicas, shapes, values, weights, trainable, external_data, most, groups
         )
         return reading.read(model, streams)
 
-    made = read(replicas, most, own)
-    made._for_training = lambda count: read(
-        made.ir.replication_factor if count is None else count, MAX_TRAINED if most == 0 else most, False
-    )
+    made = read(replicas, own)
+    made._for_training = lambda count: read(made.ir.replication_factor if count is None else count, False)
     return made
 
 

@@ -65,7 +65,12 @@ class Reader(Protocol):
         """The results of a graph of a node, read in place."""
 
     def make_graph(
-        self, name: str, values: Sequence[Value], body: Callable[[list[Value]], Sequence[Value]]
+        self,
+        name: str,
+        values: Sequence[Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+        *,
+        once: bool = False,
     ) -> tuple[Any, list[Tensor]]:
         """A graph of a function of values, and the tensors to call it with."""
 

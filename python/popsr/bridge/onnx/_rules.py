@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "MODEL_DOMAIN",
     "RULES",
+    "BehindGapError",
     "FunctionBodyError",
     "NotSupportedError",
     "Rule",
@@ -24,6 +25,10 @@ MODEL_DOMAIN = ""
 
 class NotSupportedError(Exception):
     """A node has a rule, but not for these attributes, dtypes or shapes; the text says which. Never seen by users."""
+
+
+class BehindGapError(NotSupportedError):
+    """A node whose operand is the result of one that cannot be read, which is named already. Never seen by users."""
 
 
 class ValueNeededError(NotSupportedError):

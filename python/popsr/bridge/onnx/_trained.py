@@ -53,7 +53,7 @@ CARRIES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Exp", "Neg", "Sigmoid", "Softmax", "Softplus", "Tanh"), (0,)),
     **dict.fromkeys(("Div", "Sub"), (0,)),
 }
-"""Operands of constants that a result is made of, by op type: a weight that is transposed or normalised is still one."""
+"""Operands of constants that a result is made of, by op type: a transposed or normalised weight is still one."""
 
 Made = frozenset[str] | str
 """A constant: the floats that it is made of. Of activations, what they are: ``_DATA``, ``_SCALE`` or ``_WHOLE``."""
