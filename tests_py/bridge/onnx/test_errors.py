@@ -180,10 +180,15 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
         "contradicts itself, got 'w'",
     ),
     "a negative dimension": (changed(initializer(dims=[-2])), CheckpointError, "contradicts itself, got 'w'"),
-    "4 bits": (
-        changed(initializer(data_type=TensorProto.INT4)),
+    "floats of another 8 bits": (
+        changed(initializer(data_type=TensorProto.FLOAT8E5M2FNUZ)),
         UnsupportedOpsError,
-        "initializer (element type int4) at w:1",
+        "initializer (element type float8e5m2fnuz) at w:1",
+    ),
+    "4 bits that contradict themselves": (
+        changed(initializer(data_type=TensorProto.INT4, raw_data=b"123")),
+        CheckpointError,
+        "contradicts itself, got 'w'",
     ),
     "data elsewhere": (
         changed(initializer(data_location=1)),

@@ -12,6 +12,7 @@ from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.gaps import Gap, merged_gaps
 from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
+from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._places import Depth, domain_of, named, place_of
 from popsr.bridge.onnx._rules import (
@@ -23,7 +24,7 @@ from popsr.bridge.onnx._rules import (
     ValueNeededError,
     find_rule,
 )
-from popsr.bridge.onnx._types import array_of, code_of
+from popsr.bridge.onnx._types import code_of
 from popsr.bridge.onnx._values import Values
 from popsr.context import location
 from popsr.errors import (
@@ -108,7 +109,7 @@ class Importer(Values):
         values = dict(scope)
         values.update(zip((each.name for each in graph.input), inputs, strict=True))
         for each in graph.initializer:
-            values[each.name] = array_of(each)
+            values[each.name] = value_of(each)
         with self._inside("graph"):
             return self._body(graph.node, [each.name for each in graph.output], values)
 
@@ -130,6 +131,7 @@ class Importer(Values):
         Returns:
             The graph, and the tensors to call it with.
         """
+        without_narrow(values)
         values = [self.tensor(value) if isinstance(value, Weight) else value for value in values]
         tensors = list(dict.fromkeys(value for value in values if isinstance(value, Tensor)))
         graph = self._ir.create_empty_graph(name)
@@ -223,12 +225,22 @@ class Importer(Values):
         opset = self._opsets.get(domain)
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
-        found = find_rule(domain, op_type, opset)
         node = Node(proto, position, opset, self, values, attributes)
+        if domain == "":
+            results = narrow_results(node, operands, lambda plain: self._by_rule(node, domain, plain))
+            if results is not None:
+                return results
+        else:
+            without_narrow(operands)
+        return self._by_rule(node, domain, operands)
+
+    def _by_rule(self, node: Node, domain: str, operands: list[Value]) -> list[Value]:
+        op_type = node.proto.op_type
+        found = find_rule(domain, op_type, node.opset)
         if found is None:
             return self._expanded(node, domain, operands)
-        if op_type == "Constant" and not self._stack and proto.output[0] in self.learned:
-            return [self.learned[proto.output[0]]]
+        if op_type == "Constant" and not self._stack and node.proto.output[0] in self.learned:
+            return [self.learned[node.proto.output[0]]]
         if domain == "" and (fold := FOLDS.get(op_type)) is not None:
             known = self._folded(fold, node, operands)
             if known is not None:
@@ -343,6 +355,8 @@ class Importer(Values):
             return self._onnx.TypeProto()
         if isinstance(value, Sequenced):
             raise NotSupportedError("of a sequence")
+        if isinstance(value, Narrow):
+            return self._onnx.helper.make_tensor_type_proto(value.kind.code, value.shape)
         if isinstance(value, Weight):
             value = value.array
         kind = value.dtype if isinstance(value, Tensor) else dtypes.dtype.as_dtype(value.dtype)
@@ -392,7 +406,7 @@ class Importer(Values):
     def _has_body(self, domain: str, op_type: str, opset: int) -> bool:
         """True for an op that ONNX gives as a function of others."""
         schemas = self._onnx.defs
-        if not schemas.has(op_type, opset, domain):
+        if not isinstance(op_type, str) or not schemas.has(op_type, opset, domain):  # bytes, if damaged
             return False
         schema = schemas.get_schema(op_type, opset, domain)
         return bool(schema.has_function or schema.has_context_dependent_function)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their 
 from popsr.bridge.onnx._fields import count_fields
 from popsr.bridge.onnx._importer import MAX_NODES, NONE, Importer, too_many_nodes
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind, value_of
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._places import domain_of
 from popsr.bridge.onnx._rules import NotSupportedError
@@ -157,6 +158,7 @@ class _Reading:
         for name, grouping in self._groups.items():
             read_a(f"{where}: groups of {shown(name)}", grouping, ReplicaGrouping)
         self._gaps: list[Gap] = []
+        self._narrow: dict[str, Narrow] = {}
 
     def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
@@ -170,7 +172,7 @@ class _Reading:
             names = self._known_names(proto, arrays)
             trained = self._trained(proto, functions, arrays)
             require_known(f"{self._where}: groups of what is no weight", self._groups, trained)
-            env: dict[str, Value] = {**arrays, **trained}
+            env: dict[str, Value] = {**arrays, **trained, **self._narrow}
             importer.learned = {name: made for name, made in trained.items() if name not in arrays}
             for name in importer.learned:
                 del env[name]
@@ -189,7 +191,7 @@ class _Reading:
     def _proto(self, model: Any) -> tuple[Any, dict[str, Array], str]:
         """The model, its initializers and its name."""
         if isinstance(model, self._onnx.ModelProto):
-            return model, self._arrays(model), model.graph.name or "model"
+            return model, self._arrays(model, ()), model.graph.name or "model"
         if not isinstance(model, (str, os.PathLike)):
             raise ArgumentTypeError(
                 f"{self._where}: model is not a model, got {shown(model)}, expected a path or a ModelProto"
@@ -198,7 +200,8 @@ class _Reading:
         with OpenFile(self._where, path) as file:
             count_fields(self._onnx, file)
         arrays = self._stored(path)
-        return self._parsed(path), arrays, path.stem
+        proto = self._parsed(path)
+        return proto, {**arrays, **self._arrays(proto, arrays)}, path.stem
 
     def _stored(self, path: Path) -> dict[str, Array]:
         """The initializers of a file, whose structure is checked before memory is taken for data."""
@@ -206,7 +209,8 @@ class _Reading:
             for each in stored.tensors.values():
                 if each.location is not None and not self._external:
                     raise self._elsewhere(each.name)
-            return dict(Checkpoint(stored).items())
+            wide = {name: name for name, each in stored.tensors.items() if not is_narrow(each.type_name)}
+            return dict(Checkpoint(stored, wide).items())
 
     def _parsed(self, path: Path) -> Any:
         with OpenFile(self._where, path) as file:
@@ -222,9 +226,12 @@ class _Reading:
             "external_data=True and a path, or a model that holds its data"
         )
 
-    def _arrays(self, proto: Any) -> dict[str, Array]:
+    def _arrays(self, proto: Any, known: Container[str]) -> dict[str, Array]:
+        """Initializers that the message holds, but those that are known."""
         arrays = {}
         for position, each in enumerate(proto.graph.initializer, 1):
+            if each.name in known:
+                continue
             if each.data_location == self._onnx.TensorProto.EXTERNAL:
                 raise self._elsewhere(each.name)
             if each.name in arrays:
@@ -232,7 +239,10 @@ class _Reading:
                     f"{self._where}: two initializers of one name, got {shown(each.name)}, expected one of each"
                 )
             try:
-                arrays[each.name] = array_of(each)
+                made = value_of(each)
+                arrays[each.name] = made.value if isinstance(made, Narrow) else made
+                if isinstance(made, Narrow):
+                    self._narrow[each.name] = made
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"initializer ({error})", f"{each.name}:{position}"))
             except (ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -308,12 +318,17 @@ class _Reading:
             made = graph_input(shape, kind, each.name)
             importer.inputs[made] = each.name
             env[each.name] = inputs[each.name] = made
+            if (narrow := narrow_kind(each.type.tensor_type.elem_type)) is not None:
+                env[each.name] = Narrow(made, narrow)
         return inputs
 
-    def _value(self, each: Any) -> Array:
+    def _value(self, each: Any) -> Array | Narrow:
         """The fixed value of an input, in the input's type."""
-        value = self._values[each.name]
+        value = as_carried(self._values[each.name])
         if each.type.HasField("tensor_type"):
+            narrow = narrow_kind(each.type.tensor_type.elem_type)
+            if narrow is not None and value.dtype == narrow.dtype.as_numpy():
+                return Narrow(value, narrow)
             try:
                 kind = dtype_of(each.type.tensor_type.elem_type).as_numpy()
             except NotSupportedError:
@@ -344,7 +359,8 @@ class _Reading:
             raise ShapeError(
                 f"{self._where}: input {shown(each.name)} has a wrong shape, got {list(shape)}, expected 0 or more"
             )
-        return shape, dtype_of(tensor.elem_type)
+        narrow = narrow_kind(tensor.elem_type)
+        return shape, dtype_of(tensor.elem_type) if narrow is None else narrow.dtype
 
     def _extent(self, name: str, axis: int, dim: Any) -> int:
         if dim.HasField("dim_value"):
@@ -376,7 +392,8 @@ class _Reading:
                     f"{self._where}: two outputs of one name, got {shown(each.name)}, expected different names"
                 )
             try:
-                outputs[each.name] = importer.output(value, list(outputs.values()))
+                carried = value.value if isinstance(value, Narrow) else value
+                outputs[each.name] = importer.output(carried, list(outputs.values()))
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"output ({error})", f"{each.name}:{len(outputs) + 1}"))
         self._refuse(importer)
