@@ -403,7 +403,7 @@ class Importer(Values):
                     self._behind_a_gap(proto, position)
         self._opsets = before
 
-    def _has_body(self, domain: str, op_type: str, opset: int) -> bool:
+    def _has_body(self, domain: str, op_type: str | bytes, opset: int) -> bool:
         """True for an op that ONNX gives as a function of others."""
         schemas = self._onnx.defs
         if not isinstance(op_type, str) or not schemas.has(op_type, opset, domain):  # bytes, if damaged

@@ -40,6 +40,13 @@ WEIGHTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("ai.graphcore", "GroupNormalization"): (1, 2),
     ("ai.graphcore", "GroupedGather"): (0,),
     ("ai.graphcore", "LSTM"): (1, 2),
+    ("com.microsoft", "BiasGelu"): (1,),
+    ("com.microsoft", "DynamicQuantizeMatMul"): (4,),
+    ("com.microsoft", "FastGelu"): (1,),
+    ("com.microsoft", "FusedMatMul"): (0, 1),
+    ("com.microsoft", "MatMulIntegerToFloat"): (6,),
+    ("com.microsoft", "QAttention"): (2,),
+    ("com.microsoft", "SkipLayerNormalization"): (2, 3, 4),
 }
 """Operands that are weights, by domain and op type."""
 

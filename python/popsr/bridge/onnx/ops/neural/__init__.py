@@ -5,6 +5,7 @@ from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their ru
     _attention,
     _convolutions,
     _einsum,
+    _microsoft,
     _neural,
     _quantise,
     _recurrent,
