@@ -24,6 +24,7 @@ TITLES = {
     "samples": "samples of images",
     "recurrent": "recurrent layers",
     "quantise": "quantised numbers",
+    "classic": "`ai.onnx.ml`",
     "microsoft": "`com.microsoft`, of onnxruntime",
     "attention": "attention",
     "einsum": "Einstein sums",
