@@ -24,6 +24,8 @@ TITLES = {
     "samples": "samples of images",
     "recurrent": "recurrent layers",
     "quantise": "quantised numbers",
+    "casts": "bits",
+    "random": "random numbers",
     "classic": "`ai.onnx.ml`",
     "microsoft": "`com.microsoft`, of onnxruntime",
     "attention": "attention",

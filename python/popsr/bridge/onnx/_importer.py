@@ -92,7 +92,7 @@ class Importer(Values):
         self._attributes: Mapping[str, Any] = {}
         self.learned: Mapping[str, Weight] = {}
         self._left = MAX_NODES
-        self._folded_bytes = 0
+        self._folded_bytes = self._random = 0
         self._stack: list[Any] = []
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
@@ -101,6 +101,11 @@ class Importer(Values):
         """The results of the model's graph, for values of its inputs and initializers."""
         self._left = MAX_NODES + 16 * len(proto.node)
         return self._body(proto.node, [each.name for each in proto.output], values)
+
+    def count_random(self) -> int:
+        """The number of nodes with random numbers so far, each time a node is read."""
+        self._random += 1
+        return self._random
 
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
         """The results of a graph of a node, read in place."""

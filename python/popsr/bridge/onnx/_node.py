@@ -61,6 +61,9 @@ class Reader(Protocol):
     def known(self, value: Value, what: str) -> Array:
         """The elements of a value when the model is read."""
 
+    def count_random(self) -> int:
+        """The number of nodes with random numbers so far."""
+
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
         """The results of a graph of a node, read in place."""
 

@@ -9,6 +9,7 @@ from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their ru
     _microsoft,
     _neural,
     _quantise,
+    _random,
     _recurrent,
     _resize,
     _samples,
