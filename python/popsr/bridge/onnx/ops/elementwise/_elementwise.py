@@ -230,7 +230,7 @@ def _prelu(node: Node, t: Tensor, slope: Tensor) -> Tensor:
 def _prelu_1(node: Node, t: Tensor, slope: Tensor) -> Tensor:
     """One slope, or one of each channel."""
     shape = (slope.nelms, *(1,) * (t.rank - 2)) if slope.nelms > 1 else ()
-    return _prelu(node, t, ops.reshape(slope, shape))
+    return _negative(node, t, ops.mul(t, ops.reshape(slope, shape)))
 
 
 @rule("Elu")

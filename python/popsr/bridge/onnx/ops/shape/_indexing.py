@@ -278,4 +278,4 @@ def _shares(corners: Array, box: int, others: list[int]) -> Array:
     areas = [(each[..., 1, :] - each[..., 0, :]).prod(-1) for each in (a, b)]
     covered = areas[0] + areas[1] - common
     regular = (common > 0) & (areas[0] > 0) & (areas[1] > 0)
-    return np.divide(common, covered, out=np.zeros_like(common), where=regular & (covered > 0))
+    return np.asarray(np.divide(common, covered, out=np.zeros_like(common), where=regular & (covered > 0)))
