@@ -517,6 +517,35 @@ CASES = {
         "6:8 sdk no module tensorflow.python.ipu: a module of the SDK that popsr does not stand in for",
         "7:8 not installed no module no_such_q: not installed here",
     ),
+    "libraries and operators of C++": _program(
+        """
+        import ctypes, os, popart, poprt
+        ctypes.cdll.LoadLibrary("build/custom_ops.so")
+        popart.load_library("other.so")
+        builder = popart.Builder()
+        builder.customOp(opName="Cube", opVersion=1, domain="my.ops", inputs=[], attributes={})
+        builder.customOp(f(), 1, "my.ops", [], {})
+        try:
+            ctypes.CDLL("./guarded.so")
+        except OSError:
+            pass
+        ctypes.CDLL("libm.so.6"), ctypes.CDLL(os.path.join("build", "x.so"))
+        """,
+        "1:28 sdk no module poprt: a module of the SDK that popsr does not stand in for",
+        "2:25 library no library build/custom_ops.so: never compiled, and popsr compiles no C++: run --with gives its "
+        "operators",
+        "3:21 library no library other.so: never compiled, and popsr compiles no C++: run --with gives its operators",
+        "5:25 operator operator Cube of my.ops: needs a function of popsr.compat.custom_op, as of run --with",
+    ),
+    "an operator with a function": _program(
+        """
+        import popart
+        from popsr.compat import custom_op
+        @custom_op("my.ops", "Cube", 1)
+        def cube(x): return x * x * x
+        popart.Builder().customOp("Cube", 1, "my.ops", [], {})
+        """
+    ),
     "removed names": _program(
         """
         import collections, inspect, numpy as np

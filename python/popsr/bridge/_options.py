@@ -91,9 +91,10 @@ class ModelOptions(_AllSteps, total=False):
     shapes: Mapping[str, int | Iterable[int]] | None
     values: Mapping[str, Any] | None
     weights: Literal["variables", "constants"]
+    trainable: Iterable[str] | None
     external_data: bool
     streams: bool
-    unroll: bool
+    unroll: bool | None
     groups: Mapping[str, ReplicaGrouping] | None
 
 

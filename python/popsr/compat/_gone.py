@@ -31,7 +31,7 @@ _OF_SDK = {
     for names in (
         "poptorch poptorch_core poptorch_geometric poptorch_experimental_addons",
         "poplar poplin popnn popops poprand popsparse poputil popef model_runtime",
-        "popart_core popxl_core poprithms",
+        "popart_core popxl_core poprithms poprt",
         "gcipuinfo gcprofile libpvti pva pvti",
         "ipu_tensorflow_addons ipu_utils poplar_executor",
     )

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 from popsr._text.nearest import nearest
-from popsr.compat import _gone, _probes, _values
+from popsr.compat import _gone, _native, _probes, _values
 from popsr.compat._dataclass_fields import unhashable_defaults
 from popsr.compat._project import OwnModule, Project
 from popsr.compat._scopes import Scope, Walker, text_of
@@ -29,8 +29,8 @@ class Finding:
         path: the file.
         line: from 1.
         column: in characters, from 1.
-        kind: "name", "module", "parameter", "option", "value", "removed", "sdk" or "syntax"; of notes "dataclass" or
-            "not installed".
+        kind: "name", "module", "parameter", "option", "value", "removed", "sdk", "library" or "syntax"; of notes
+            "dataclass", "operator" or "not installed".
         text: what it is.
         suggestion: the nearest names that exist, or what to write now; empty without one.
         note: True if it does not keep the program from running.
@@ -117,6 +117,7 @@ class _Reader(Walker):
         self._index = project.index
         self._stems = {each.path.stem for each in project.modules.values()}
         self._stored = stored
+        self._registers = any(b"custom_op(" in each.source for each in project.modules.values())
         self._annotations_wait = sys.version_info >= (3, 14) or any(
             isinstance(each, ast.ImportFrom)
             and each.module == "__future__"
@@ -275,11 +276,20 @@ class _Reader(Walker):
         refused = _probes.refused_argument(function, node)
         if refused is not None:
             self._report(refused[0], "value", f"refused value: {refused[1]}", error="ValueError")
+        self._read_native(function, node)
         if isinstance(function, Foreign) and function.path == "importlib.import_module" and node.args:
             self._read_module(node.args[0], text_of(node.args[0]) or "sys")
         if isinstance(node.func, ast.Name) and self.scope.home(node.func.id) is None:
             self._read_builtin(node.func.id, node.args)
         self.generic_visit(node)
+
+    def _read_native(self, function: Value, node: ast.Call) -> None:
+        """Libraries and operators of C++."""
+        found = _native.missing_library(function, node, self._module.path)
+        if found is None and not self._registers:
+            found = _native.operator_without_entry(node)
+        if found is not None:
+            self._report(found.node, found.kind, found.text, error="OSError", note=found.note)
 
     def _read_builtin(self, name: str, args: list[ast.expr]) -> None:
         """``getattr(owner, "name")`` is ``owner.name``, and so with ``setattr``."""

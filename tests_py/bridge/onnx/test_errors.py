@@ -180,10 +180,15 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
         "contradicts itself, got 'w'",
     ),
     "a negative dimension": (changed(initializer(dims=[-2])), CheckpointError, "contradicts itself, got 'w'"),
-    "4 bits": (
-        changed(initializer(data_type=TensorProto.INT4)),
+    "floats of another 8 bits": (
+        changed(initializer(data_type=TensorProto.FLOAT8E5M2FNUZ)),
         UnsupportedOpsError,
-        "initializer (element type int4) at w:1",
+        "initializer (element type float8e5m2fnuz) at w:1",
+    ),
+    "4 bits that contradict themselves": (
+        changed(initializer(data_type=TensorProto.INT4, raw_data=b"123")),
+        CheckpointError,
+        "contradicts itself, got 'w'",
     ),
     "data elsewhere": (
         changed(initializer(data_location=1)),
@@ -327,15 +332,15 @@ def test_files_of_many_fields_are_refused_before_they_become_messages(tmp_path: 
         load(path)
 
 
-def test_data_in_other_files_is_read_only_when_asked(tmp_path: Path) -> None:
+def test_data_in_other_files_is_read_unless_refused(tmp_path: Path) -> None:
     net = Net()
     net.weight("w", np.arange(600, dtype=np.float32))
     net.output(net.add("Add", [net.input("x", (600,)), "w"]))
     path = tmp_path / "m.onnx"
     onnx.save(net.model(), path, save_as_external_data=True, location="m.bin", size_threshold=0)
     with pytest.raises(UnsupportedError, match="initializer 'w' has its data in another file"):
-        load(path)
-    read = load(path, external_data=True)
+        load(path, external_data=False)
+    read = load(path)
     np.testing.assert_array_equal(read.run({"x": np.ones(600, np.float32)})["add0.out"], np.arange(600) + 1)
 
 
@@ -390,3 +395,78 @@ def test_ops_behind_a_missing_op_are_named() -> None:
     with pytest.raises(UnsupportedOpsError, match="3 kinds of op without a counterpart") as caught:
         load(net.model(20))
     assert [gap.op.split()[0] for gap in caught.value.gaps] == ["Alpha", "Beta", "Gamma"]
+
+
+def branch(op_type: str, *operands: str, **attributes: Any) -> Any:
+    """A graph of one node."""
+    node = helper.make_node(op_type, operands, ["r"], f"in_{op_type}", **attributes)
+    return helper.make_graph([node], op_type, [], [helper.make_empty_tensor_value_info("r")])
+
+
+def choice(condition: str, then: Any, other: Any) -> Any:
+    """A branch of one of two graphs, whose condition depends on an input; and an op of its result."""
+    net = Net()
+    net.input("x", (2, 3))
+    net.input("shape", (1,), TensorProto.INT64)
+    net.input("c", (), TensorProto.BOOL)
+    net.weight("one", np.ones(1, np.int64))
+    kind = TensorProto.BOOL
+    made = {
+        "input": lambda: "c",
+        "missing": lambda: net.add("Cast", [net.add("Odd", ["x"], "odd")], to=kind),
+        "equal": lambda: net.add("Equal", ["shape", "one"], "equal"),
+    }[condition]()
+    made = net.add("If", [made], "choice", then_branch=then, else_branch=other)
+    net.output(net.add("Later", [net.add("Relu", [made])], "later"))
+    return net.model()
+
+
+FIRST, FLAT = branch("Squeeze", "x", "one"), branch("Flatten", "x", axis=0)
+INSIDE: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
+    "a branch that does not fit": (
+        choice("equal", FIRST, FLAT),
+        ["If (its condition, of branches with different results, is not known when the model is read: give values of "
+         "'shape')", "Later"],
+        ("shape",),
+    ),
+    "a shape in a branch": (
+        choice("input", branch("Reshape", "x", "shape"), FLAT),
+        ["Reshape (its shape is not known when the model is read: give values of 'shape')", "Later"],
+        ("shape",),
+    ),
+    "both branches": (choice("input", branch("A", "x"), branch("B", "x")), ["A", "B", "Later"], ()),
+    "behind a missing condition": (
+        choice("missing", branch("A", "x"), branch("Gelu", "x")),
+        ["Odd", "A", "Gelu (of opset 17, expected 20 or later)", "Later"],
+        (),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_is_missing_inside_is_named_once(name: str) -> None:
+    proto, gaps, needed = INSIDE[name]
+    with pytest.raises(UnsupportedOpsError) as found:
+        load(proto)
+    assert sorted(each.op for each in found.value.gaps) == sorted(gaps)
+    assert getattr(found.value, "needed", ()) == needed
+
+
+def test_values_decide_a_branch_on_a_shape() -> None:
+    proto = INSIDE["a branch that does not fit"][0]
+    proto.graph.node[-1].op_type = "Neg"
+    model = load(proto, values={"shape": np.array([6])})
+    assert model.outputs["later.out"].shape == (1, 6)
+
+
+def test_ops_inside_functions_behind_a_missing_op_are_named() -> None:
+    net = Net()
+    net.output(net.add("f", [net.add("Odd", [net.input("x", (2,))])], domain="own"))
+    model = net.model(opsets={"": 17, "own": 1})
+    nodes = [helper.make_node("Relu", ["a"], ["m"]), helper.make_node("Even", ["m"], ["b"])]
+    model.functions.append(
+        helper.make_function("own", "f", ["a"], ["b"], nodes, [helper.make_opsetid("", 17)])
+    )
+    with pytest.raises(UnsupportedOpsError) as found:
+        load(model)
+    assert [each.op for each in found.value.gaps] == ["Odd", "Even"]

@@ -24,6 +24,10 @@ TITLES = {
     "samples": "samples of images",
     "recurrent": "recurrent layers",
     "quantise": "quantised numbers",
+    "casts": "bits",
+    "random": "random numbers",
+    "classic": "`ai.onnx.ml`",
+    "microsoft": "`com.microsoft`, of onnxruntime",
     "attention": "attention",
     "einsum": "Einstein sums",
     "signal": "Fourier transforms",
@@ -35,12 +39,15 @@ TITLES = {
 }
 
 
+_DOMAINS = {"ai.graphcore.": "graphcore", "com.microsoft.": "microsoft", "ai.onnx.ml.": "classic"}
+
+
 def rows() -> list[str]:
     """The table of op types; ``python -m tests_py.bridge.onnx.test_page`` prints it."""
     kinds = collections.defaultdict(list)
     for name, versions in op_types().items():
         first = f" {versions[0]}" if versions[0] > 1 else ""
-        kind = "graphcore" if name.startswith("ai.graphcore.") else rule_files()[name]
+        kind = next((file for start, file in _DOMAINS.items() if name.startswith(start)), rule_files()[name])
         kinds[kind].append(f"`{name.rpartition('.')[2]}`{first}")
     assert set(kinds) == set(TITLES)
     return [

@@ -14,8 +14,19 @@ from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._prove import accepts, import_step, prove
 from popsr.bridge.onnx._rules import RULES
+from popsr.bridge.onnx._training import OnnxTraining
 
-__all__ = ["OnnxModel", "accepts", "export", "import_step", "load", "op_types", "prove", "rule_files"]
+__all__ = [
+    "OnnxModel",
+    "OnnxTraining",
+    "accepts",
+    "export",
+    "import_step",
+    "load",
+    "op_types",
+    "prove",
+    "rule_files",
+]
 
 
 def op_types() -> dict[str, tuple[int, ...]]:

@@ -12,17 +12,19 @@ from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.gaps import Gap, merged_gaps
 from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
+from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._places import Depth, domain_of, named, opset_of, place_of
 from popsr.bridge.onnx._rules import (
     RULES,
+    BehindGapError,
     FunctionBodyError,
     NotSupportedError,
     Rule,
     ValueNeededError,
     find_rule,
 )
-from popsr.bridge.onnx._types import array_of, code_of
+from popsr.bridge.onnx._types import code_of
 from popsr.bridge.onnx._values import Values
 from popsr.context import location
 from popsr.errors import (
@@ -38,15 +40,23 @@ from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
-__all__ = ["MAX_NODES", "NONE", "Importer"]
+__all__ = ["MAX_NODES", "NONE", "Importer", "too_many_nodes"]
 
-MAX_NODES = 1 << 16
 _MAX_FOLDED_BYTES = 1 << 27
+MAX_NODES = 1 << 16
 """Nodes that are read beside 16 for each node of the graph; those of functions and loops are counted each time."""
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 NONE = Missing()
 """The result of each node that cannot be read."""
+
+
+def too_many_nodes(where: str) -> GraphError:
+    """The error of a model that is much larger than its message."""
+    return GraphError(
+        f"{where}: functions and loops of too many nodes, got more than {MAX_NODES} beside 16 for each node of the "
+        "graph, expected at most so many"
+    )
 
 
 class Importer(Values):
@@ -59,7 +69,7 @@ class Importer(Values):
         where: the call of the user, for messages.
         opsets: version of each domain.
         functions: the model's own functions by domain, name and overload.
-        unroll: read each pass of a loop in place, so that gradients go through it.
+        unroll: passes of a loop up to which each is read in place, so that gradients go through it; None: any number.
         groups: the replicas that share a weight, by its name.
     """
 
@@ -72,7 +82,7 @@ class Importer(Values):
         opsets: Mapping[str, int],
         functions: Mapping[Any, Any],
         *,
-        unroll: bool = False,
+        unroll: int | None = 0,
         groups: Mapping[str, ReplicaGrouping],
     ) -> None:
         """Without any node read."""
@@ -80,8 +90,9 @@ class Importer(Values):
         self._onnx, self._where, self.unroll = onnx, where, unroll
         self._opsets, self._functions = dict(opsets), functions
         self._attributes: Mapping[str, Any] = {}
+        self.learned: Mapping[str, Weight] = {}
         self._left = MAX_NODES
-        self._folded_bytes = 0
+        self._folded_bytes = self._random = 0
         self._stack: list[Any] = []
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
@@ -91,6 +102,11 @@ class Importer(Values):
         self._left = MAX_NODES + 16 * len(proto.node)
         return self._body(proto.node, [each.name for each in proto.output], values)
 
+    def count_random(self) -> int:
+        """The number of nodes with random numbers so far, each time a node is read."""
+        self._random += 1
+        return self._random
+
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
         """The results of a graph of a node, read in place."""
         if len(inputs) != len(graph.input):
@@ -98,23 +114,36 @@ class Importer(Values):
         values = dict(scope)
         values.update(zip((each.name for each in graph.input), inputs, strict=True))
         for each in graph.initializer:
-            values[each.name] = array_of(each)
+            values[each.name] = value_of(each)
         with self._inside("graph"):
             return self._body(graph.node, [each.name for each in graph.output], values)
 
     def make_graph(
-        self, name: str, values: Sequence[Value], body: Callable[[list[Value]], Sequence[Value]]
+        self,
+        name: str,
+        values: Sequence[Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+        *,
+        once: bool = False,
     ) -> tuple[Graph, list[Tensor]]:
         """A graph of a function of values: tensors are its inputs, known arrays stay known in it.
 
+        Args:
+            name: its name.
+            values: the values.
+            body: the function.
+            once: its inputs have these values alone, as those of a branch.
         Returns:
             The graph, and the tensors to call it with.
         """
+        without_narrow(values)
         values = [self.tensor(value) if isinstance(value, Weight) else value for value in values]
         tensors = list(dict.fromkeys(value for value in values if isinstance(value, Tensor)))
         graph = self._ir.create_empty_graph(name)
         with graph:
             inner = {t: graph_input(t.shape, t.dtype, f"in{i}") for i, t in enumerate(tensors)}
+            if once:
+                self._outer.update((inner[t]._id, t._id) for t in tensors)
             seen: set[Tensor] = set()
             for value in body([inner[v] if isinstance(v, Tensor) else v for v in values]):
                 out = self.tensor(value)
@@ -131,10 +160,7 @@ class Importer(Values):
         for position, proto in enumerate(nodes, 1):
             self._left -= 1
             if self._left < 0:
-                raise GraphError(
-                    f"{self._where}: functions and loops of too many nodes, got more than {MAX_NODES} beside 16 for "
-                    "each node of the graph, expected at most so many"
-                )
+                raise too_many_nodes(self._where)
             self._node(proto, position, values)
         try:
             return [values[name] if name else None for name in outputs]
@@ -171,6 +197,8 @@ class Importer(Values):
             self.needed.extend(error.inputs)
             given = f": give values of {', '.join(map(repr, error.inputs))}" if error.inputs else ""
             return self._gap(proto, position, f"{op_type} ({error}{given})")
+        except BehindGapError:
+            return [NONE] * len(proto.output)
         except NotSupportedError as error:
             text = str(error)
             return self._gap(proto, position, f"{op_type} ({text})" if text else op_type)
@@ -202,10 +230,22 @@ class Importer(Values):
         opset = opset_of(proto, self._opsets.get(domain))
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
-        found = find_rule(domain, op_type, opset)
         node = Node(proto, position, opset, self, values, attributes)
+        if domain == "":
+            results = narrow_results(node, operands, lambda plain: self._by_rule(node, domain, plain))
+            if results is not None:
+                return results
+        else:
+            without_narrow(operands)
+        return self._by_rule(node, domain, operands)
+
+    def _by_rule(self, node: Node, domain: str, operands: list[Value]) -> list[Value]:
+        op_type = node.proto.op_type
+        found = find_rule(domain, op_type, node.opset)
         if found is None:
             return self._expanded(node, domain, operands)
+        if op_type == "Constant" and not self._stack and node.proto.output[0] in self.learned:
+            return [self.learned[node.proto.output[0]]]
         if domain == "" and (fold := FOLDS.get(op_type)) is not None:
             known = self._folded(fold, node, operands)
             if known is not None:
@@ -320,6 +360,8 @@ class Importer(Values):
             return self._onnx.TypeProto()
         if isinstance(value, Sequenced):
             raise NotSupportedError("of a sequence")
+        if isinstance(value, Narrow):
+            return self._onnx.helper.make_tensor_type_proto(value.kind.code, value.shape)
         if isinstance(value, Weight):
             value = value.array
         kind = value.dtype if isinstance(value, Tensor) else dtypes.dtype.as_dtype(value.dtype)
@@ -328,10 +370,15 @@ class Importer(Values):
     # Gaps
 
     def _behind_a_gap(self, proto: Any, position: int) -> list[Value]:
-        """A node whose operands are missing: of its op no more is asked than whether there is one."""
+        """A node whose operands are missing: no more is asked than whether its op is there, and those inside it."""
         domain, op_type = domain_of(proto), proto.op_type
-        if (domain, op_type, getattr(proto, "overload", "")) in self._functions:
+        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
+        if function is not None and (domain, op_type) not in RULES:
+            self._look_inside(function, {domain_of(each): each.version for each in function.opset_import})
             return [NONE] * len(proto.output)
+        for each in proto.attribute:
+            for graph in (*((each.g,) if each.HasField("g") else ()), *each.graphs):
+                self._look_inside(graph, {})
         opset = self._opsets.get(domain)
         if opset is None:
             return self._gap(
@@ -339,14 +386,32 @@ class Importer(Values):
                 position,
                 f"{op_type} (of the domain {domain or 'ai.onnx'}, which the model does not import)",
             )
-        if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
-            return self._gap(proto, position, f"{op_type} (of the domain {domain})" if domain else op_type)
+        try:
+            if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
+                return self._gap(
+                    proto, position, f"{op_type} (of the domain {domain})" if domain else op_type
+                )
+        except NotSupportedError as error:
+            return self._gap(proto, position, f"{op_type} ({error})")
         return [NONE] * len(proto.output)
 
-    def _has_body(self, domain: str, op_type: str, opset: int) -> bool:
+    def _look_inside(self, part: Any, opsets: Mapping[str, int]) -> None:
+        """Name what is missing in a graph or function whose operands are."""
+        before = self._opsets
+        with self._inside("graph"):
+            self._opsets = {**before, **opsets}
+            for position, proto in enumerate(part.node, 1):
+                self._left -= 1
+                if self._left < 0:
+                    raise too_many_nodes(self._where)
+                with location(place_of(proto), position):
+                    self._behind_a_gap(proto, position)
+        self._opsets = before
+
+    def _has_body(self, domain: str, op_type: str | bytes, opset: int) -> bool:
         """True for an op that ONNX gives as a function of others."""
         schemas = self._onnx.defs
-        if not schemas.has(op_type, opset, domain):
+        if not isinstance(op_type, str) or not schemas.has(op_type, opset, domain):  # bytes, if damaged
             return False
         schema = schemas.get_schema(op_type, opset, domain)
         return bool(schema.has_function or schema.has_context_dependent_function)

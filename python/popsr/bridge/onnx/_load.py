@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from popsr._host.arguments import (
     read_choice,
     read_flag,
     read_int,
+    read_items,
     read_mapping,
     read_path,
     require_known,
@@ -24,15 +26,18 @@ from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
-from popsr.bridge.onnx._importer import NONE, Importer
+from popsr.bridge.onnx._importer import MAX_NODES, NONE, Importer, too_many_nodes
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind, value_of
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._places import domain_of
 from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._trained import trained_names
 from popsr.bridge.onnx._types import Array, array_of, dtype_of
 from popsr.context import in_sequence
 from popsr.errors import (
     ArgumentTypeError,
+    AttributeValueError,
     CheckpointError,
     DTypeError,
     GraphError,
@@ -53,6 +58,9 @@ __all__ = ["load"]
 _OPSETS = (1, 28)
 """Versions of ONNX's own domain whose ops are known."""
 
+MAX_TRAINED = 1024
+"""Passes of a loop that are ops one after another, where gradients are wanted and ``unroll`` is not given."""
+
 Weights = Literal["variables", "constants"]
 
 
@@ -63,9 +71,10 @@ def load(
     shapes: Mapping[str, int | Iterable[int]] | None = None,
     values: Mapping[str, Any] | None = None,
     weights: Weights = "variables",
-    external_data: bool = False,
+    trainable: Iterable[str] | None = None,
+    external_data: bool = True,
     streams: bool = True,
-    unroll: bool = False,
+    unroll: bool | None = None,
     groups: Mapping[str, ReplicaGrouping] | None = None,
 ) -> OnnxModel:
     """Read an ONNX model as a program.
@@ -78,12 +87,16 @@ def load(
         replicas: their number; each has inputs of its own.
         shapes: a number for each symbolic dimension, as ``{"N": 4}``, or the shape of an input by its name.
         values: inputs that have a fixed value and are no inputs of the program, such as a shape that is computed.
-        weights: "variables": initializers of floats are variables, in the main graph under their names; others are
+        weights: "variables": floats that train are variables, in the main graph under their names; others are
             constants. "constants": all are constants.
-        external_data: read data of initializers from files beside the model. Default: refused.
+        trainable: names of the floats that train, among initializers and results of ``Constant`` nodes. Default:
+            those that an op takes as its weight, and operands of sums and products that look learned: of several
+            elements, and no masks.
+        external_data: read data of initializers from files beneath the folder of the model. False: refused.
         streams: run the graph in the main graph. False for training: see ``OnnxModel.call``.
         unroll: passes of loops and recurrent layers are ops one after another, so that gradients go through them.
-            Default: a graph that repeats, at which gradients stop.
+            False: a graph that repeats, at which gradients stop. Default: as ops with ``streams=False``, up to 1,024
+            passes.
         groups: by the name of a weight, the replicas that share it. Default: all do. Groups start with equal values.
     Returns:
         The program with its graph, inputs, outputs and variables by ONNX's names.
@@ -96,8 +109,19 @@ def load(
     """
     where = "bridge.onnx.load"
     onnx = require_onnx(where)
-    reading = _Reading(onnx, where, replicas, shapes, values, weights, external_data, unroll, groups)
-    return reading.read(model, read_flag(f"{where}: streams", streams))
+    own = read_flag(f"{where}: streams", streams)
+    passes = MAX_TRAINED if unroll is None else None if read_flag(f"{where}: unroll", unroll) else 0
+
+    def read(replicas: int, streams: bool) -> OnnxModel:
+        most = 0 if unroll is None and streams else passes
+        reading = _Reading(
+            onnx, where, replicas, shapes, values, weights, trainable, external_data, most, groups
+        )
+        return reading.read(model, streams)
+
+    made = read(replicas, own)
+    made._for_training = lambda count: read(made.ir.replication_factor if count is None else count, False)
+    return made
 
 
 class _Reading:
@@ -111,8 +135,9 @@ class _Reading:
         shapes: Any,
         values: Any,
         weights: Any,
+        trainable: Any,
         external_data: bool,
-        unroll: bool,
+        unroll: int | None,
         groups: Any,
     ) -> None:
         self._onnx, self._where = onnx, where
@@ -122,16 +147,22 @@ class _Reading:
         self._values: dict[str, Array] = {str(name): np.asarray(value) for name, value in given.items()}
         self._weights = read_choice(where, "weights", weights, ("variables", "constants"))
         self._external = read_flag(f"{where}: external_data", external_data)
-        self._unroll = read_flag(f"{where}: unroll", unroll)
+        self._trainable = None if trainable is None else read_items(where, "trainable", trainable)
+        if self._trainable is not None and self._weights == "constants":
+            raise AttributeValueError(
+                f"{where}: trainable and constant, got {shown(self._trainable)} and weights='constants', expected one "
+                "of them"
+            )
+        self._unroll = unroll
         self._groups = {} if groups is None else dict(read_mapping(where, "groups", groups))
         for name, grouping in self._groups.items():
             read_a(f"{where}: groups of {shown(name)}", grouping, ReplicaGrouping)
         self._gaps: list[Gap] = []
+        self._narrow: dict[str, Narrow] = {}
 
     def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
         ir = Ir(self._replicas)
-        require_known(f"{self._where}: groups of what is not an initializer", self._groups, arrays)
         graph = ir.create_empty_graph(name)
         opsets, functions = self._opsets(proto), self._functions(proto)
         importer = Importer(
@@ -139,12 +170,18 @@ class _Reading:
         )
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
-            env: dict[str, Value] = {each: self._initial(each, array) for each, array in arrays.items()}
+            trained = self._trained(proto, functions, arrays)
+            require_known(f"{self._where}: groups of what is no weight", self._groups, trained)
+            env: dict[str, Value] = {**arrays, **trained, **self._narrow}
+            importer.learned = {name: made for name, made in trained.items() if name not in arrays}
+            for name in importer.learned:
+                del env[name]
             inputs = self._inputs(importer, names, env)
             results = importer.run(proto.graph, env)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
-        made = OnnxModel._of(name, ir, graph, inputs, outputs, importer.weights, tensors_of(env))
+        fixed = {name: array for name, array in arrays.items() if is_floating(array) and name not in trained}
+        made = OnnxModel._of(name, ir, graph, inputs, outputs, importer.weights, fixed, tensors_of(env))
         if streams:
             made._add_streams()
         return made
@@ -154,7 +191,7 @@ class _Reading:
     def _proto(self, model: Any) -> tuple[Any, dict[str, Array], str]:
         """The model, its initializers and its name."""
         if isinstance(model, self._onnx.ModelProto):
-            return model, self._arrays(model), model.graph.name or "model"
+            return model, self._arrays(model, ()), model.graph.name or "model"
         if not isinstance(model, (str, os.PathLike)):
             raise ArgumentTypeError(
                 f"{self._where}: model is not a model, got {shown(model)}, expected a path or a ModelProto"
@@ -163,7 +200,8 @@ class _Reading:
         with OpenFile(self._where, path) as file:
             count_fields(self._onnx, file)
         arrays = self._stored(path)
-        return self._parsed(path), arrays, path.stem
+        proto = self._parsed(path)
+        return proto, {**arrays, **self._arrays(proto, arrays)}, path.stem
 
     def _stored(self, path: Path) -> dict[str, Array]:
         """The initializers of a file, whose structure is checked before memory is taken for data."""
@@ -171,7 +209,8 @@ class _Reading:
             for each in stored.tensors.values():
                 if each.location is not None and not self._external:
                     raise self._elsewhere(each.name)
-            return dict(Checkpoint(stored).items())
+            wide = {name: name for name, each in stored.tensors.items() if not is_narrow(each.type_name)}
+            return dict(Checkpoint(stored, wide).items())
 
     def _parsed(self, path: Path) -> Any:
         with OpenFile(self._where, path) as file:
@@ -187,9 +226,12 @@ class _Reading:
             "external_data=True and a path, or a model that holds its data"
         )
 
-    def _arrays(self, proto: Any) -> dict[str, Array]:
+    def _arrays(self, proto: Any, known: Container[str]) -> dict[str, Array]:
+        """Initializers that the message holds, but those that are known."""
         arrays = {}
         for position, each in enumerate(proto.graph.initializer, 1):
+            if each.name in known:
+                continue
             if each.data_location == self._onnx.TensorProto.EXTERNAL:
                 raise self._elsewhere(each.name)
             if each.name in arrays:
@@ -197,7 +239,10 @@ class _Reading:
                     f"{self._where}: two initializers of one name, got {shown(each.name)}, expected one of each"
                 )
             try:
-                arrays[each.name] = array_of(each)
+                made = value_of(each)
+                arrays[each.name] = made.value if isinstance(made, Narrow) else made
+                if isinstance(made, Narrow):
+                    self._narrow[each.name] = made
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"initializer ({error})", f"{each.name}:{position}"))
             except (ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -229,11 +274,22 @@ class _Reading:
 
     # Values
 
-    def _initial(self, name: str, array: Array) -> Value:
-        """A weight, or a known array."""
-        if self._weights == "constants" or array.dtype.kind in "iub":
-            return array
-        return Weight(name, array)
+    def _trained(self, proto: Any, functions: Any, arrays: Mapping[str, Array]) -> dict[str, Weight]:
+        """The weights by name, among initializers and ``Constant`` nodes."""
+        if self._weights == "constants":
+            return {}
+        known = {**constants_of(self._onnx, proto.graph), **arrays}
+        floats = {name: array for name, array in known.items() if is_floating(array)}
+        if self._trainable is not None:
+            require_known(f"{self._where}: trainable, but no float of the model", self._trainable, floats)
+            return {name: Weight(name, floats[name]) for name in self._trainable}
+        floats = {name: array for name, array in floats.items() if name in arrays or not is_uniform(array)}
+        most = 4 * (MAX_NODES + 16 * len(proto.graph.node))
+        try:
+            names = trained_names(proto.graph, functions, floats, known, most)
+        except RecursionError:
+            raise too_many_nodes(self._where) from None
+        return {name: Weight(name, array) for name, array in floats.items() if name in names}
 
     def _known_names(self, proto: Any, arrays: Mapping[str, Array]) -> list[Any]:
         """The inputs without an initializer."""
@@ -262,12 +318,17 @@ class _Reading:
             made = graph_input(shape, kind, each.name)
             importer.inputs[made] = each.name
             env[each.name] = inputs[each.name] = made
+            if (narrow := narrow_kind(each.type.tensor_type.elem_type)) is not None:
+                env[each.name] = Narrow(made, narrow)
         return inputs
 
-    def _value(self, each: Any) -> Array:
+    def _value(self, each: Any) -> Array | Narrow:
         """The fixed value of an input, in the input's type."""
-        value = self._values[each.name]
+        value = as_carried(self._values[each.name])
         if each.type.HasField("tensor_type"):
+            narrow = narrow_kind(each.type.tensor_type.elem_type)
+            if narrow is not None and value.dtype == narrow.dtype.as_numpy():
+                return Narrow(value, narrow)
             try:
                 kind = dtype_of(each.type.tensor_type.elem_type).as_numpy()
             except NotSupportedError:
@@ -298,7 +359,8 @@ class _Reading:
             raise ShapeError(
                 f"{self._where}: input {shown(each.name)} has a wrong shape, got {list(shape)}, expected 0 or more"
             )
-        return shape, dtype_of(tensor.elem_type)
+        narrow = narrow_kind(tensor.elem_type)
+        return shape, dtype_of(tensor.elem_type) if narrow is None else narrow.dtype
 
     def _extent(self, name: str, axis: int, dim: Any) -> int:
         if dim.HasField("dim_value"):
@@ -330,13 +392,37 @@ class _Reading:
                     f"{self._where}: two outputs of one name, got {shown(each.name)}, expected different names"
                 )
             try:
-                outputs[each.name] = importer.output(value, list(outputs.values()))
+                carried = value.value if isinstance(value, Narrow) else value
+                outputs[each.name] = importer.output(carried, list(outputs.values()))
             except NotSupportedError as error:
                 self._gaps.append(Gap(f"output ({error})", f"{each.name}:{len(outputs) + 1}"))
         self._refuse(importer)
         for t in outputs.values():
             graph_output(t)
         return outputs
+
+
+def constants_of(onnx: Any, graph: Any) -> dict[str, Array]:
+    """Tensors of ``Constant`` nodes, by the name of the result; those that cannot be read are left to their node."""
+    found = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and domain_of(node) == "" and node.output:
+            for each in node.attribute:
+                if each.name == "value" and each.t.data_location != onnx.TensorProto.EXTERNAL:
+                    with contextlib.suppress(NotSupportedError, ValueError, TypeError, OverflowError):
+                        found[node.output[0]] = array_of(each.t)
+    return found
+
+
+def is_floating(array: Array) -> bool:
+    """True for floats, those of ``ml_dtypes`` too."""
+    return array.dtype.kind not in "iub"
+
+
+def is_uniform(array: Array) -> bool:
+    """True for one number repeated: of a ``Constant`` node it changes nothing, or is a parameter of an exporter."""
+    flat = array.reshape(-1)
+    return not np.any(flat[1:] - flat[:-1])
 
 
 def tensors_of(env: Mapping[str, Value]) -> dict[str, Tensor]:

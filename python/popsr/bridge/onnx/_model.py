@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
@@ -10,6 +10,7 @@ from popsr._host.arguments import read_mapping
 from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
+from popsr.bridge.onnx._training import OnnxTraining, build_training
 from popsr.bridge.onnx._types import Array
 from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError
@@ -35,6 +36,7 @@ class OnnxModel(Summarised):
         variables: variables of the main graph by the name of their initializer.
         weights: inputs of the graph that variables are passed to, by the name of their initializer.
         initial: initial values of the variables, by the name of their initializer.
+        fixed: initializers of floats that are constants, because they are no weights or so that was asked, by name.
         tensors: tensors of the graph by ONNX's name; values that are known when the model is read are not among them.
         input_streams: streams of the main graph that inputs are loaded from.
         output_streams: streams of the main graph that outputs are stored to.
@@ -48,10 +50,12 @@ class OnnxModel(Summarised):
     variables: dict[str, Variable]
     weights: dict[str, Tensor]
     initial: dict[str, Array]
+    fixed: dict[str, Array]
     tensors: dict[str, Tensor]
     input_streams: dict[str, HostToDeviceStream]
     output_streams: dict[str, DeviceToHostStream]
     _session: Session | None
+    _for_training: Callable[[int | None], OnnxModel]
 
     def __init__(self) -> None:
         raise ArgumentTypeError("OnnxModel: cannot be constructed, expected popsr.bridge.onnx.load")
@@ -65,6 +69,7 @@ class OnnxModel(Summarised):
         inputs: Mapping[str, Tensor],
         outputs: Mapping[str, Tensor],
         weights: Sequence[tuple[Weight, Variable]],
+        fixed: Mapping[str, Array],
         tensors: Mapping[str, Tensor],
     ) -> OnnxModel:
         """A model without streams."""
@@ -74,6 +79,7 @@ class OnnxModel(Summarised):
         self.variables = {each.name: made for each, made in weights}
         self.weights = {each.name: each.tensor for each, _ in weights if each.tensor is not None}
         self.initial = {each.name: each.array for each, _ in weights}
+        self.fixed = dict(fixed)
         self.input_streams, self.output_streams, self._session = {}, {}, None
         return self
 
@@ -124,6 +130,46 @@ class OnnxModel(Summarised):
             stored = session.run({self.input_streams[name]: given[name] for name in self.inputs})
         return {name: stored[stream] for name, stream in self.output_streams.items()}
 
+    def train_step(
+        self,
+        loss: str | Callable[..., Tensor] | None = None,
+        optimizer: Any = None,
+        *,
+        replicas: int | None = None,
+        targets: Mapping[str, tuple[Iterable[int], Any]] | None = None,
+        **settings: Any,
+    ) -> OnnxTraining:
+        """Make a program that trains the model: gradients of a loss, their mean over the replicas, an update.
+
+        The model is read once more, without streams, so that its own program stays; weights start as in the file.
+        Losses of replicas are means over equal parts of a batch, so that a mean of their gradients is the batch's.
+
+        Args:
+            loss: name of an output of one element, by default the only output; or a function of the outputs by name,
+                and of targets as keywords, that makes such a tensor of popsr's ops.
+            optimizer: a module of ``popsr.addons.optimizers``, or a function of a weight and its gradient that
+                appends an update.
+            replicas: their number. Default: that of the model.
+            targets: inputs of the loss that the model does not have, such as labels: shape and dtype by name.
+            settings: keywords of the optimizer, as ``lr=0.1``.
+        Returns:
+            The step, with ``run``, ``weights``, and an ``ir`` that ``popsr.prove`` takes.
+        Raises:
+            GradientError: the model has no weights.
+            ShapeError: the loss has several elements.
+            UnknownNameError: an output that is not there.
+            Error: as ``load`` and ``popsr.transforms.autodiff``.
+        Example:
+            >>> step = model.train_step("loss", SGDOptimizerStep(), replicas=4, lr=0.1)
+            >>> losses = step.run({"x": x, "y": y})
+        """
+        if not hasattr(optimizer, "create_graph") and not callable(optimizer):
+            raise ArgumentTypeError(
+                f"train_step: not an optimizer, got {shown(optimizer)}, expected a module of popsr.addons.optimizers "
+                "or a function of a weight and its gradient"
+            )
+        return build_training(self._for_training(replicas), loss, optimizer, targets, settings)
+
     def _check_names(self, where: str, given: Mapping[str, Any]) -> None:
         if given.keys() != self.inputs.keys():
             raise UnknownNameError(
@@ -140,4 +186,9 @@ class OnnxModel(Summarised):
         rows: list[tuple[object, ...]] = []
         for role, tensors in (("input", self.inputs), ("variable", self.weights), ("output", self.outputs)):
             rows += [(name, role, t.dtype.name, list(t.shape)) for name, t in tensors.items()]
+            if role == "variable":
+                rows += [
+                    (name, "constant", array.dtype.name, list(array.shape))
+                    for name, array in self.fixed.items()
+                ]
         return Summary(repr(self), ("name", "role", "dtype", "shape"), rows, len(rows))

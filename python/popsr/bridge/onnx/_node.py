@@ -48,9 +48,9 @@ Value = Any
 
 
 class Reader(Protocol):
-    """The importer as rules see it; ``unroll``: each pass of a loop is read in place."""
+    """The importer as rules see it; ``unroll``: passes of a loop up to which each is read in place, None: all."""
 
-    unroll: bool
+    unroll: int | None
 
     def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
         """A constant of the current graph."""
@@ -61,11 +61,19 @@ class Reader(Protocol):
     def known(self, value: Value, what: str) -> Array:
         """The elements of a value when the model is read."""
 
+    def count_random(self) -> int:
+        """The number of nodes with random numbers so far."""
+
     def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
         """The results of a graph of a node, read in place."""
 
     def make_graph(
-        self, name: str, values: Sequence[Value], body: Callable[[list[Value]], Sequence[Value]]
+        self,
+        name: str,
+        values: Sequence[Value],
+        body: Callable[[list[Value]], Sequence[Value]],
+        *,
+        once: bool = False,
     ) -> tuple[Any, list[Tensor]]:
         """A graph of a function of values, and the tensors to call it with."""
 

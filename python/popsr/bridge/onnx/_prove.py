@@ -10,6 +10,7 @@ from popsr.bridge._prove import step_of
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._training import OnnxTraining
 
 __all__ = ["accepts", "import_step", "prove"]
 
@@ -18,7 +19,7 @@ def prove(model: Any, *, stochastic_rounding: bool = False, **options: Any) -> P
     """Prove which variables stay bitwise equal on which replicas, with the names of ONNX's nodes as places.
 
     Args:
-        model: a model that ``load`` read, with what was added to its program, such as a training step; or a path or a
+        model: a model that ``load`` read, with what was added to its program, or its ``train_step``; or a path or a
             ``ModelProto``, which is read here.
         stochastic_rounding: with the seeds of a program whose narrow floats are rounded stochastically.
         options: of ``load``, for a model that is read here.
@@ -31,11 +32,13 @@ def prove(model: Any, *, stochastic_rounding: bool = False, **options: Any) -> P
 
 
 def accepts(step: Any) -> bool:
-    """True for a model that ``load`` read, and for a ``ModelProto``."""
+    """True for a model that ``load`` read, a training step of one, and a ``ModelProto``."""
     onnx = sys.modules.get("onnx")
-    return isinstance(step, OnnxModel) or (onnx is not None and isinstance(step, onnx.ModelProto))
+    return isinstance(step, (OnnxModel, OnnxTraining)) or (
+        onnx is not None and isinstance(step, onnx.ModelProto)
+    )
 
 
 def import_step(step: Any, **options: Any) -> BridgedStep:
     """The program of a model as a step: its variables are states, its inputs data."""
-    return step_of((step if isinstance(step, OnnxModel) else load(step, **options)).ir)
+    return step_of((step if isinstance(step, (OnnxModel, OnnxTraining)) else load(step, **options)).ir)

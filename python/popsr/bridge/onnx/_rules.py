@@ -10,6 +10,7 @@ __all__ = [
     "MODEL_DOMAIN",
     "OTHERS",
     "RULES",
+    "BehindGapError",
     "FunctionBodyError",
     "NotSupportedError",
     "Rule",
@@ -25,6 +26,10 @@ MODEL_DOMAIN = ""
 
 class NotSupportedError(Exception):
     """A node has a rule, but not for these attributes, dtypes or shapes; the text says which. Never seen by users."""
+
+
+class BehindGapError(NotSupportedError):
+    """A node whose operand is the result of one that cannot be read, which is named already. Never seen by users."""
 
 
 class ValueNeededError(NotSupportedError):

@@ -8,8 +8,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.create_graph import graph_input
-from popsr.bridge.onnx._node import Value, Weight
-from popsr.bridge.onnx._rules import NotSupportedError, ValueNeededError
+from popsr.bridge.onnx._node import Missing, Value, Weight
+from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError
 from popsr.bridge.onnx._types import Array
 from popsr.context import gcg, location
 from popsr.graph import Graph
@@ -40,6 +40,7 @@ class Values:
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._known: dict[tuple[int, int], tuple[Value, Tensor]] = {}  # by identity, while the array lives
         self.inputs: dict[Tensor, str] = {}
+        self._outer: dict[int, int] = {}  # inputs of branches, and the tensors that are passed to them
         self.weights: list[tuple[Weight, Variable]] = []
 
     def constant(self, value: Array, dtype: dtypes.dtype) -> Tensor:
@@ -58,6 +59,8 @@ class Values:
             return value
         if isinstance(value, Weight):
             return self._weight(value)
+        if isinstance(value, Missing):
+            raise BehindGapError
         if not isinstance(value, np.ndarray):
             raise NotSupportedError("of a sequence" if isinstance(value, tuple) else "without an operand")
         key = (gcg()._id, id(value))
@@ -89,6 +92,8 @@ class Values:
             return value
         if isinstance(value, Weight):
             return value.array
+        if isinstance(value, Missing):
+            raise BehindGapError
         if isinstance(value, Tensor):
             raise ValueNeededError(f"its {what} is not known when the model is read", self._origins(value))
         raise NotSupportedError(f"without {what}")
@@ -105,6 +110,8 @@ class Values:
             producer = core.tensor(id_).producer
             if id_ in inputs:
                 names[inputs[id_]] = None
+            elif id_ in self._outer:
+                todo.append(self._outer[id_])
             elif producer is not None:
                 todo += [each for each in core.op_inputs(producer) if each is not None]
             elif core.tensor(id_).kind != "constant":

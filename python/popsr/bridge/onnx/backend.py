@@ -17,6 +17,7 @@ from popsr._text.entry_points import add_entry_points
 from popsr._text.shown import shown
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
+from popsr.bridge.onnx._narrow import as_carried, as_declared
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnsupportedOpsError
 from popsr.io._onnx_format import require_onnx
 
@@ -60,7 +61,10 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
         data = {name: array_of(value) for name, value in zip(self._names, values, strict=False)}
         model = self._model_of(data)
         stored = model.run({name: data[name] for name in model.inputs})
-        return tuple(stored[each.name] for each in self._model.graph.output)
+        return tuple(
+            as_declared(stored[each.name], each.type.tensor_type.elem_type)
+            for each in self._model.graph.output
+        )
 
     def _model_of(self, data: Mapping[str, Any]) -> OnnxModel:
         """The model for these shapes, and for these values of the inputs that ops need when it is read."""
@@ -150,13 +154,13 @@ class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
 def array_of(value: Any) -> Any:
     """An array; of a ``TensorProto`` its elements. Sequences and what is left out stay."""
     if isinstance(value, onnx.TensorProto):
-        return onnx.numpy_helper.to_array(value)
+        return as_carried(onnx.numpy_helper.to_array(value))
     return value if isinstance(value, list) or value is None else _numbers(value)
 
 
 def _numbers(value: Any) -> Array:
     try:
-        return np.asarray(value)
+        return as_carried(np.asarray(value))
     except Exception:
         raise ArgumentTypeError(
             f"{_WHERE}: input is not an array, got {shown(value)}, expected numbers"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 
 from popsr import ops
 from popsr.bridge.onnx._node import Node, Sequenced, Value
-from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError, rule
 from popsr.bridge.onnx._tensors import expanded, numbered, reshaped
 from popsr.bridge.onnx._types import array_of
 from popsr.bridge.onnx.ops.control._graphs import closed, free_values
 from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, stacked, with_row
 from popsr.bridge.onnx.ops.control._while import depends_on_data, while_loop
 from popsr.bridge.onnx.ops.shape._shape import cut
-from popsr.errors import DTypeError, ShapeError
+from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -40,14 +41,21 @@ def _if(node: Node, condition: Value) -> list[Value]:
         node.known(condition, "condition")
     which = reshaped(node.tensor(condition), ())
     graphs, inputs = [], []
-    for name, branch in (("then", then), ("else", other)):
-        graph, given = closed(node, name, branch, [])
-        graphs.append(graph)
-        inputs.append(given)
     try:
+        for name, branch in (("then", then), ("else", other)):
+            with contextlib.suppress(BehindGapError):
+                graph, given = closed(node, name, branch, [])
+                graphs.append(graph)
+                inputs.append(given)
+        if len(graphs) < 2:
+            raise BehindGapError
         return list(ops.conditional(which, graphs[0], graphs[1], inputs[0], inputs[1]))
-    except (ShapeError, DTypeError):
-        node.known(condition, "condition, of branches with different results,")
+    except (AttributeValueError, DTypeError, ShapeError) as error:
+        try:
+            node.known(condition, "condition, of branches with different results,")
+        except ValueNeededError as needed:
+            if needed.inputs or isinstance(error, (DTypeError, ShapeError)):
+                raise
         raise
 
 

@@ -20,7 +20,7 @@ def closed(node: Node, name: str, proto: Any, values: Sequence[Value]) -> tuple[
         scope = dict(zip(outer, rest, strict=True))
         return [node.tensor(each) for each in node.reader.subgraph(proto, scope, own)]
 
-    return node.reader.make_graph(name, [*values, *outer.values()], body)
+    return node.reader.make_graph(name, [*values, *outer.values()], body, once=True)
 
 
 def free_values(proto: Any, scope: Mapping[str, Value]) -> dict[str, Value]:

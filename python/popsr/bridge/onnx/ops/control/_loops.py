@@ -34,7 +34,8 @@ def repeated(
         step: makes the values after a pass, of its number, those before it, and ``outer``.
     """
     state = list(carried)
-    if times <= 2 or node.reader.unroll:
+    most = node.reader.unroll
+    if most is None or times <= max(most, 2):
         for number in numbered(times, "passes"):
             state = list(step(np.asarray(number, np.int64), state, list(outer)))
         return state

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
+from popsr.bridge import _float_bits
 from popsr.bridge.onnx._node import Node, cast, is_float
+from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._types import dtype_of
 from popsr.tensor import Tensor
 
 __all__ = ["converted"]
@@ -49,3 +52,21 @@ def _to_float8(node: Node, t: Tensor, kind: dtypes.dtype) -> Tensor:
 def _from_float8(node: Node, t: Tensor) -> Tensor:
     """Every float8 is a float16."""
     return ops.pow2scale_cast_from_fp8(t, _zero(node), dtypes.float16)
+
+
+@rule("BitCast", since=26)
+def _bit_cast(node: Node, t: Tensor) -> Tensor:
+    """The same bits as another type of as many; NaN is one value."""
+    to = dtype_of(node.integer("to"))
+    if to.as_numpy().itemsize != t.dtype.as_numpy().itemsize:
+        raise NotSupportedError(f"{t.dtype.name} to {to.name}")
+    whole = [not is_float(each) for each in (t.dtype, to)]
+    if all(whole) and to != dtypes.bool:
+        return ops.cast(t, to)  # whole numbers wrap
+    for each in (t.dtype, to):
+        if each == dtypes.bool or (is_float(each) and each not in _float_bits.FORMATS):
+            raise NotSupportedError(f"{t.dtype.name} to {to.name}")
+    if t.dtype == to:
+        return t
+    word = ops.cast(t, _float_bits.word_of(to)) if whole[0] else _float_bits.bits_of(node.constant, t)
+    return ops.cast(word, to) if whole[1] else _float_bits.float_of(node.constant, word, to)

@@ -226,6 +226,13 @@ def _prelu(node: Node, t: Tensor, slope: Tensor) -> Tensor:
     return _negative(node, t, ops.mul(t, slope))
 
 
+@rule("PRelu", since=1)
+def _prelu_1(node: Node, t: Tensor, slope: Tensor) -> Tensor:
+    """One slope, or one of each channel."""
+    shape = (slope.nelms, *(1,) * (t.rank - 2)) if slope.nelms > 1 else ()
+    return _negative(node, t, ops.mul(t, ops.reshape(slope, shape)))
+
+
 @rule("Elu")
 def _elu(node: Node, t: Tensor) -> Tensor:
     return _negative(node, t, _scaled(node, ops.expm1(t), node.number("alpha", 1.0)))

@@ -16,7 +16,7 @@ from popsr.bridge.onnx._tensors import check_known, counting, reshaped
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
-__all__ = ["convolved"]
+__all__ = ["average_pool", "convolved"]
 
 
 class Windows(NamedTuple):
@@ -210,7 +210,7 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
 
 
 @rule("AveragePool")
-def _average_pool(node: Node, t: Tensor) -> Tensor:
+def average_pool(node: Node, t: Tensor) -> Tensor:
     w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
     if node.integer("count_include_pad", 0) and any((*w.low, *w.high)):
         return ops.div(_window_reduced(t, w, "sum"), node.like(_elements(w, t.shape[2:]), t))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from popsr import dtypes, ops
@@ -84,13 +86,36 @@ def _per_channel(t: Tensor, like: Tensor) -> Tensor:
     return reshaped(t, (t.nelms, *(1,) * (like.rank - 2)))
 
 
-@rule("BatchNormalization", since=7)
+@rule("BatchNormalization", since=14)
 def _batch_norm(
     node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> list[Tensor]:
+    return _batch_normalised(node, t, (scale, bias, mean, var), bool(node.integer("training_mode", 0)))
+
+
+@rule("BatchNormalization", since=7)
+def _batch_norm_7(node: Node, t: Tensor, *operands: Tensor) -> list[Tensor]:
+    """With several results in training mode, whose last two are the batch's mean and variance."""
+    if node.results() > 3:
+        raise NotSupportedError("with saved statistics")
+    return _batch_normalised(node, t, operands, node.results() > 1)
+
+
+@rule("BatchNormalization", since=1)
+def _batch_norm_1(node: Node, t: Tensor, *operands: Tensor) -> list[Tensor]:
+    """With ``is_test`` not in training mode; without, its one result is not defined by all readers alike."""
+    if not node.integer("is_test", 0):
+        raise NotSupportedError("of an opset before 7 without is_test")
+    return _batch_normalised(node, t, operands, False)
+
+
+def _batch_normalised(node: Node, t: Tensor, operands: Sequence[Tensor], training: bool) -> list[Tensor]:
+    if not node.integer("spatial", 1):
+        return [_norm_of_elements(node, t, operands, training)]
+    scale, bias, mean, var = operands
     epsilon = node.number("epsilon", 1e-5)
     scale, bias = (_per_channel(cast(each, t.dtype), t) for each in (scale, bias))
-    if not node.integer("training_mode", 0):
+    if not training:
         wide_mean, wide_var = (_per_channel(cast(each, t.dtype), t) for each in (mean, var))
         factor = ops.mul(scale, ops.rsqrt(ops.add(wide_var, node.like(epsilon, t))))
         return [ops.add(ops.mul(ops.sub(t, wide_mean), factor), bias)]
@@ -104,6 +129,15 @@ def _batch_norm(
         for old, new in ((mean, own_mean), (var, own_var))
     ]
     return [ops.add(ops.mul(normal, scale), bias), *running]
+
+
+def _norm_of_elements(node: Node, t: Tensor, operands: Sequence[Tensor], training: bool) -> Tensor:
+    """With statistics of each element of a sample, ``spatial=0``."""
+    if training:
+        raise NotSupportedError("with statistics of each element in training mode")
+    scale, bias, mean, var = (reshaped(each, t.shape[1:]) for each in operands)
+    factor = ops.mul(scale, ops.rsqrt(ops.add(var, node.like(node.number("epsilon", 1e-5), t))))
+    return ops.add(ops.mul(ops.sub(t, mean), factor), bias)
 
 
 @rule("InstanceNormalization", since=1)

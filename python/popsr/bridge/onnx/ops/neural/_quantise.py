@@ -13,7 +13,7 @@ from popsr.bridge.onnx.ops.elementwise._casts import converted
 from popsr.bridge.onnx.ops.neural._convolutions import convolved
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["centred", "dequantize", "dynamic_quantize", "quantize", "requantised"]
 
 
 def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def _one_or_all(parameter: Tensor | None) -> Tensor | None:
 
 
 @rule("QuantizeLinear", since=10)
-def _quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """Rounded to even, then moved by the zero point, then saturated."""
     if zero is not None:
         kind = zero.dtype
@@ -78,7 +78,7 @@ def _quantised(node: Node, quotient: Tensor, zero: Tensor | None, kind: dtypes.d
 
 
 @rule("DequantizeLinear", since=10)
-def _dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     to = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else scale.dtype
     if t.dtype in (*_SHORT, dtypes.int32) and is_float(scale.dtype):
         one = _one_or_all(scale if to == scale.dtype else cast(scale, dtypes.float32))
@@ -91,7 +91,7 @@ def _dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None
 
 
 @rule("DynamicQuantizeLinear", since=11)
-def _dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
+def dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
     """To bytes; the range of the numbers, with 0 in it, becomes that of bytes."""
     zero = node.like(0, t)
     low, high = ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)
@@ -100,7 +100,7 @@ def _dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
     return [ops.quantize_linear(t, scale, point, dtypes.uint8), scale, point]
 
 
-def _centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
+def centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     """Numbers less their zero point, as 64-bit floats."""
     wide = cast(t, dtypes.float64)
     if zero is None:
@@ -116,7 +116,7 @@ def _centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
 def _matmul_integer(
     _node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
-    made = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+    made = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
     return ops.cast(made, dtypes.int32)
 
 
@@ -124,29 +124,29 @@ def _matmul_integer(
 def _conv_integer(
     node: Node, t: Tensor, weight: Tensor, zero: Tensor | None = None, weight_zero: Tensor | None = None
 ) -> Tensor:
-    return ops.cast(convolved(node, _centred(t, zero), _centred(weight, weight_zero, 0)), dtypes.int32)
+    return ops.cast(convolved(node, centred(t, zero), centred(weight, weight_zero, 0)), dtypes.int32)
 
 
 @rule("QLinearMatMul", since=10)
 def _qlinear_matmul(node: Node, *operands: Tensor) -> Tensor:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = operands
-    sums = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
-    return _requantised(node, sums, (a_scale, b_scale), scale, zero)
+    sums = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
+    return requantised(node, sums, (a_scale, b_scale), scale, zero)
 
 
 @rule("QLinearConv", since=10)
 def _qlinear_conv(node: Node, *operands: Any) -> Tensor:
     t, t_scale, t_zero, weight, w_scale, w_zero, scale, zero = operands[:8]
-    sums = convolved(node, _centred(t, t_zero), _centred(weight, w_zero, 0))
+    sums = convolved(node, centred(t, t_zero), centred(weight, w_zero, 0))
     if len(operands) > 8 and operands[8] is not None:
         bias = cast(operands[8], dtypes.float64)
         sums = ops.add(sums, reshaped(bias, (bias.nelms, *(1,) * (t.rank - 2))))
     if w_scale.nelms > 1:
         w_scale = reshaped(w_scale, (w_scale.nelms, *(1,) * (t.rank - 2)))
-    return _requantised(node, sums, (t_scale, w_scale), scale, zero)
+    return requantised(node, sums, (t_scale, w_scale), scale, zero)
 
 
-def _requantised(
+def requantised(
     node: Node, sums: Tensor, scales: tuple[Tensor, Tensor], scale: Tensor, zero: Tensor
 ) -> Tensor:
     """Sums of products in the type of the result."""

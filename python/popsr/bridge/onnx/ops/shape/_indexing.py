@@ -236,3 +236,46 @@ def _unique(node: Node, value: Value) -> list[Array]:
         made = np.take(made, order, 0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], np.argsort(order, kind="stable")[inverse]
     return [made, *(each.astype(np.int64) for each in (first, inverse, counts))]
+
+
+@rule("NonMaxSuppression", since=10, kind="raw")
+def _non_max_suppression(
+    node: Node, boxes: Value, scores: Value, most: Value = None, overlap: Value = None, least: Value = None
+) -> Array:
+    """Rows of sample, class and box, the best first, without boxes that overlap a better one of their class."""
+    corners = _corners(node.known(boxes, "boxes"), bool(node.integer("center_point_box", 0)))
+    points = node.known(scores, "scores")
+    count = 0 if most is None else node.known_int(most, "max_output_boxes_per_class")
+    edge = 0.0 if overlap is None else node.known_float(overlap, "iou_threshold")
+    floor = -np.inf if least is None else node.known_float(least, "score_threshold")
+    found = []
+    for sample, label in np.ndindex(*points.shape[:2]):
+        own = points[sample, label]
+        waiting = [i for i in np.argsort(-own, kind="stable") if own[i] > floor]
+        kept: list[int] = []
+        for box in waiting:
+            if len(kept) >= count:
+                break
+            if not (_shares(corners[sample], int(box), kept) > edge).any():
+                kept.append(int(box))
+        found += [(sample, label, box) for box in kept]
+    return np.asarray(found, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, centred: bool) -> Array:
+    """Least and greatest coordinates of both axes: ``[samples, boxes, 2, 2]``."""
+    if centred:
+        middle, half = boxes[..., :2], boxes[..., 2:] / 2
+        return np.stack([middle - half, middle + half], -2)
+    ends = boxes.reshape(*boxes.shape[:-1], 2, 2)
+    return np.sort(ends, -2)
+
+
+def _shares(corners: Array, box: int, others: list[int]) -> Array:
+    """The common part of a box and others over what they cover; 0 of empty boxes."""
+    a, b = corners[box], corners[others]
+    common = np.clip(np.minimum(a[1], b[:, 1]) - np.maximum(a[0], b[:, 0]), 0, None).prod(-1)
+    areas = [(each[..., 1, :] - each[..., 0, :]).prod(-1) for each in (a, b)]
+    covered = areas[0] + areas[1] - common
+    regular = (common > 0) & (areas[0] > 0) & (areas[1] > 0)
+    return np.asarray(np.divide(common, covered, out=np.zeros_like(common), where=regular & (covered > 0)))
