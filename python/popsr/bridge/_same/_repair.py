@@ -9,6 +9,7 @@ from popsr._exact import ExactRun
 from popsr._program.location import short_place
 from popsr._text.frames import source_line
 from popsr.bridge._advice._edited import can_copy, edited
+from popsr.bridge._arguments import Step
 from popsr.bridge._same._changes import Changes, Tried
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
 from popsr.bridge._same._pair import UnknownError, pair_of
