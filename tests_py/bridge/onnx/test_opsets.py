@@ -11,11 +11,11 @@ from popsr.errors import UnsupportedOpsError
 
 pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
-from popsr.bridge.onnx import load  # noqa: E402
-from tests_py.bridge.onnx.net import Net  # noqa: E402
+from popsr.bridge.onnx import load
+from tests_py.bridge.onnx.net import Net
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 SHIFT, SLOPES = np.float32([1, 2, 3]), np.float32([0.1, 0.2, 0.3])

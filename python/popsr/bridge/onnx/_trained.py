@@ -63,10 +63,14 @@ CARRIES: dict[str, tuple[int, ...]] = {
 """Operands of constants that a result is made of, by op type: a transposed or normalised weight is still one."""
 
 Made = frozenset[str] | str
-"""A constant: the floats that it is made of. Of activations, what they are: ``_DATA``, ``_SCALE`` or ``_WHOLE``."""
+"""A constant: the floats that it is made of. Of activations, what they are."""
 
 _CONSTANT: Made = frozenset()
 _DATA, _SCALE, _WHOLE = "data", "scale of data", "whole numbers that stand for data"
+_PRODUCT = "product of data and a weight"
+_PRODUCTS = (("", "Einsum"), ("", "MatMul"), ("com.microsoft", "FusedMatMul"))
+"""Op types of layers whose bias is added by another node."""
+
 _KINDS = {
     "ConvInteger": (_WHOLE,),
     "DynamicQuantizeLinear": (_DATA, _SCALE, _DATA),
@@ -144,6 +148,8 @@ class _Search:
         for position in WEIGHTS.get(key, ()):
             if position < len(operands) and isinstance(operands[position], frozenset):
                 self.trained |= fixed_of(operands[position])
+        if fixed and key in _PRODUCTS:
+            return (_PRODUCT,)
         if not key[0] and key[1] in ELEMENTWISE:
             return (self._joined(key[1], operands),)
         if len(fixed) == len(operands) > 0:
@@ -165,10 +171,11 @@ class _Search:
         if op_type == "Mul" and (_SCALE in data or _WHOLE in data):
             return _DATA
         least = 3 if op_type == "Concat" else 1  # rows of one number are padding
-        for each in operands:
-            self.trained |= {
-                name for name in fixed_of(each) if self._is_learned(name) and self._numbers(name) >= least
-            }
+        is_bias = op_type == "Add" and _PRODUCT in data
+        for name in frozenset().union(*map(fixed_of, operands)):
+            one = is_bias and self._arrays[name].shape == (1,)  # of a layer with one feature
+            if one or (self._is_learned(name) and self._numbers(name) >= least):
+                self.trained.add(name)
         return _DATA
 
     def _is_learned(self, name: str) -> bool:
