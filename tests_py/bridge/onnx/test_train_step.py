@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
         REPEATED["LSTM"],
         {"loss": "loss", "optimizer": SGDOptimizerStep()},
         UnknownNameError,
-        "train_step: loss is no output, got 'loss', expected one of ['guess.out']",
+        "train_step: loss is not an output, got 'loss', expected one of ['guess.out']",
     ),
     "several elements": (
         REPEATED["LSTM"],

@@ -1,4 +1,4 @@
-"""Which floats of a model are weights: what a training step changes, and what it leaves as it is."""
+"""Weights of a model are the floats that train; epsilons, masks, exponents and scales stay as they are."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class _Reading:
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
             trained = self._trained(proto, functions, arrays)
-            require_known(f"{self._where}: groups of what is no weight", self._groups, trained)
+            require_known(f"{self._where}: groups of what does not train", self._groups, trained)
             env: dict[str, Value] = {**arrays, **trained, **self._narrow}
             importer.learned = {name: made for name, made in trained.items() if name not in arrays}
             for name in importer.learned:

@@ -1,4 +1,4 @@
-"""Which numbers of a model are weights: what a training step changes, told by the operands that read them.
+"""Weights of a model, which a training step changes, told from constants by the operands that read them.
 
 A file of ONNX keeps learned numbers and constants alike. An operand that an op defines as its weight, as that of
 ``Conv``, is one. An operand of ``Add`` or ``Mul`` is one if it has several elements and is not a mask; what only
