@@ -7,15 +7,26 @@ exponents, bounds, epsilons or scales of quantised numbers read is none.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popsr.bridge.onnx._places import MAX_DEPTH, domain_of
-from popsr.bridge.onnx._types import Array
+from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._types import Array, array_of
 
-__all__ = ["CARRIES", "ELEMENTWISE", "WEIGHTS", "is_mask", "trained_names"]
+__all__ = [
+    "CARRIES",
+    "ELEMENTWISE",
+    "WEIGHTS",
+    "constants_of",
+    "is_floating",
+    "is_mask",
+    "is_uniform",
+    "trained_names",
+]
 
 WEIGHTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("", "BatchNormalization"): (1, 2),
@@ -227,3 +238,26 @@ def _graphs(node: Any) -> Iterator[Any]:
         if each.HasField("g"):
             yield each.g
         yield from each.graphs
+
+
+def constants_of(onnx: Any, graph: Any) -> dict[str, Array]:
+    """Tensors of ``Constant`` nodes, by the name of the result; those that cannot be read are left to their node."""
+    found = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and domain_of(node) == "" and node.output:
+            for each in node.attribute:
+                if each.name == "value" and each.t.data_location != onnx.TensorProto.EXTERNAL:
+                    with contextlib.suppress(NotSupportedError, ValueError, TypeError, OverflowError):
+                        found[node.output[0]] = array_of(each.t)
+    return found
+
+
+def is_floating(array: Array) -> bool:
+    """True for floats, those of ``ml_dtypes`` too."""
+    return array.dtype.kind not in "iub"
+
+
+def is_uniform(array: Array) -> bool:
+    """True for one number repeated: of a ``Constant`` node it changes nothing, or is a parameter of an exporter."""
+    flat = array.reshape(-1)
+    return not np.any(flat[1:] - flat[:-1])
