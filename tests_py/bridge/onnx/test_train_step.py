@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
         "train_step: target has the name of an input, got 'x'",
     ),
     "no weights": (
-        lambda: model_of(lambda net, x: net.add("Pow", [x, net.weight("two", np.float32(2))])),
+        lambda: model_of(lambda net, x: net.add("Pow", [x, net.weight("two", np.array(2, np.float32))])),
         {"optimizer": SGDOptimizerStep(), "lr": 0.1},
         GradientError,
         "train_step: model without weights, got ['two'] as constants, expected trainable= of load",
