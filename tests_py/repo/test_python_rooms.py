@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "_trace": "_text _host _program _session io",
     "session": "_text _host _options _program analysis _popart _session io _show _report _record _trace",
     "_exact": "_text _host _fields _program ops session",
-    "bridge": "_text _host _fields _program ops analysis session io _exact",
+    "bridge": "_text _host _fields _program ops transforms analysis session io _exact",
     "addons": "_text _host _program ops transforms _popart session",
     "testing": "_text _host _program ops analysis session bridge",
     "_help": "_text package",

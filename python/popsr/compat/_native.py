@@ -1,4 +1,4 @@
-"""What a program has in C++: libraries that were never compiled, and operators that need an entry."""
+"""Parts of a program in C++: libraries that were never compiled, and operators that need an entry."""
 
 from __future__ import annotations
 

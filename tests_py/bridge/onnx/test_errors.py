@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "data elsewhere": (
         changed(initializer(data_location=1)),
         UnsupportedError,
-        "has its data in another file",
+        "initializer 'w' has its data in another file, got a message without a folder",
     ),
     "depth": (changed(calls(40, 1)), GraphError, "graphs and functions inside each other, got more than 32"),
     "a function that calls itself": (changed(itself), GraphError, "function that calls itself, got 'f'"),

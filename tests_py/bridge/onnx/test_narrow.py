@@ -71,14 +71,15 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_values(name: str, tmp_path: Path) -> None:
-    expected = ReferenceEvaluator(MODELS[name]).run(None, {"x": X})[0]
+    evaluator: Any = ReferenceEvaluator(MODELS[name])
+    expected = evaluator.run(None, {"x": X})[0]
     onnx.save(MODELS[name], tmp_path / "m.onnx")
     for source in (MODELS[name], tmp_path / "m.onnx"):
         np.testing.assert_allclose(load(source).run({"x": X})["y"], expected, rtol=1e-6)
 
 
 def test_arithmetic_is_refused() -> None:
-    nodes = (
+    nodes: Any = (
         ("QuantizeLinear", ("x", "s"), "q", {"output_dtype": TensorProto.INT4}),
         ("Relu", ("q",), "y", {}),
     )

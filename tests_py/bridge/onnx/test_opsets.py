@@ -18,7 +18,7 @@ from popsr.bridge.onnx import load
 from tests_py.bridge.onnx.net import Net
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
-SHIFT, SLOPES = np.float32([1, 2, 3]), np.float32([0.1, 0.2, 0.3])
+SHIFT, SLOPES = np.array([1, 2, 3], np.float32), np.array([0.1, 0.2, 0.3], np.float32)
 
 
 def net_of(op_type: str, operands: list[str], results: int = 1, **attributes: Any) -> Net:
@@ -113,7 +113,8 @@ def test_boxes_are_those_of_the_evaluator(centred: int) -> None:
     limits = [net.constant(np.array([each])) for each in (4, np.float32(0.2), np.float32(0.3))]
     net.output(net.add("NonMaxSuppression", ["boxes", "scores", *limits], "here", center_point_box=centred))
     proto = net.model(11)
-    truth = ReferenceEvaluator(proto).run(None, {"boxes": boxes, "scores": scores})[0]
+    evaluator: Any = ReferenceEvaluator(proto)
+    truth = evaluator.run(None, {"boxes": boxes, "scores": scores})[0]
     found = load(proto, values={"boxes": boxes, "scores": scores}).run({})["here.out"]
     np.testing.assert_array_equal(found, truth)
     with pytest.raises(UnsupportedOpsError, match="give values of 'boxes'"):
@@ -129,7 +130,7 @@ def test_random_numbers() -> None:
         ("RandomUniformLike", {}),
         ("RandomNormalLike", {"seed": 3.0}),
     ):
-        net.output(net.add(op_type, [x], **more))
+        net.output(net.add(op_type, [x], "", 1, "", **more))
     net.output(net.add("RandomUniform", [], shape=[1000], low=2.0, high=3.0))
     net.output(net.add("RandomNormal", [], shape=[1000], mean=5.0, scale=2.0))
     model = load(net.model(15))

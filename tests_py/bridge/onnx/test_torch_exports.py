@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from popsr.bridge.onnx import backend  # noqa: E402
+from popsr.bridge.onnx import backend, load  # noqa: E402
 
 
 class Resized(nn.Module):
@@ -109,3 +109,28 @@ def test_results_are_those_of_torch(name: str) -> None:
     expected = expected if isinstance(expected, tuple) else (expected,)
     for result, value in zip(found, expected, strict=True):
         np.testing.assert_allclose(result, value.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_the_parameters_of_torch(name: str) -> None:
+    """Neither more, as ones and zeros that the exporter writes for groups, nor fewer, as those behind a transpose."""
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    model, file = make().eval(), io.BytesIO()
+    for each in model.parameters():  # the exporter stores equal ones once
+        nn.init.normal_(each)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(
+            model,
+            (torch.randn(*shape),),
+            file,
+            opset_version=17,
+            dynamo=False,
+            do_constant_folding=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+        )
+    read = load(onnx.load_model_from_string(file.getvalue()), streams=False)
+    assert set(read.variables) == {each for each, _ in model.named_parameters()}
+    statistics = {each for each, value in model.named_buffers() if value.is_floating_point()}
+    assert set(read.fixed) == statistics

@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
         REPEATED["LSTM"],
         {"loss": "loss", "optimizer": SGDOptimizerStep()},
         UnknownNameError,
-        "train_step: loss is no output, got 'loss', expected one of ['guess.out']",
+        "train_step: loss is not an output, got 'loss', expected one of ['guess.out']",
     ),
     "several elements": (
         REPEATED["LSTM"],
@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
         "train_step: target has the name of an input, got 'x'",
     ),
     "no weights": (
-        lambda: model_of(lambda net, x: net.add("Pow", [x, net.weight("two", np.float32(2))])),
+        lambda: model_of(lambda net, x: net.add("Pow", [x, net.weight("two", np.array(2, np.float32))])),
         {"optimizer": SGDOptimizerStep(), "lr": 0.1},
         GradientError,
         "train_step: model without weights, got ['two'] as constants, expected trainable= of load",

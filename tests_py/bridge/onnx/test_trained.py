@@ -1,4 +1,4 @@
-"""Which floats of a model are weights: what a training step changes, and what it leaves as it is."""
+"""Weights of a model are the floats that train; epsilons, masks, exponents and scales stay as they are."""
 
 from __future__ import annotations
 
@@ -82,6 +82,15 @@ def tokens(net: Net, x: str) -> str:
     return net.add("Add", [t, "places"])
 
 
+def one_feature(net: Net, x: str) -> str:
+    """A bias of one element is one of a layer; other numbers of that shape are constants."""
+    net.normal("w", (3, 1))
+    for name in ("bias", "eps", "factor"):
+        net.weight(name, f32(0.5))
+    t = net.add("Add", [net.add("MatMul", [x, "w"]), "bias"])
+    return net.add("Mul", [net.add("Add", [net.add("Relu", [t]), "eps"]), "factor"])
+
+
 def constants(net: Net, x: str) -> str:
     """Weights in nodes; ones and zeros of an exporter are none."""
     made = [net.constant(value) for value in (f32(1, 2, 3), f32(1, 1, 1), f32(0.5)[0])]
@@ -142,6 +151,7 @@ CASES: dict[str, tuple[Callable[[Net, str], str], set[str]]] = {
     "scores": (scores, {"w"}),
     "moved weights": (carried, {"moved", "direction", "length", "gamma"}),
     "tokens": (tokens, {"token", "places"}),
+    "a layer of one feature": (one_feature, {"w", "bias"}),
     "constant nodes": (constants, {"constant0.out"}),
     "quantised": (quantised, {"bias"}),
     "statically quantised": (statically_quantised, {"bias"}),

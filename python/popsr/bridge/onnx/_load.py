@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -32,8 +31,8 @@ from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._places import domain_of
 from popsr.bridge.onnx._rules import NotSupportedError
-from popsr.bridge.onnx._trained import trained_names
-from popsr.bridge.onnx._types import Array, array_of, dtype_of
+from popsr.bridge.onnx._trained import constants_of, is_floating, is_uniform, trained_names
+from popsr.bridge.onnx._types import Array, dtype_of
 from popsr.context import in_sequence
 from popsr.errors import (
     ArgumentTypeError,
@@ -171,7 +170,7 @@ class _Reading:
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
             trained = self._trained(proto, functions, arrays)
-            require_known(f"{self._where}: groups of what is no weight", self._groups, trained)
+            require_known(f"{self._where}: groups of what does not train", self._groups, trained)
             env: dict[str, Value] = {**arrays, **trained, **self._narrow}
             importer.learned = {name: made for name, made in trained.items() if name not in arrays}
             for name in importer.learned:
@@ -208,7 +207,7 @@ class _Reading:
         with open_onnx(self._where, path) as stored:
             for each in stored.tensors.values():
                 if each.location is not None and not self._external:
-                    raise self._elsewhere(each.name)
+                    raise self._elsewhere(each.name, "external_data=False")
             wide = {name: name for name, each in stored.tensors.items() if not is_narrow(each.type_name)}
             return dict(Checkpoint(stored, wide).items())
 
@@ -220,10 +219,10 @@ class _Reading:
             except Exception as error:
                 raise file.bad(f"is not an ONNX model, got {shown(str(error))}") from None
 
-    def _elsewhere(self, name: str) -> UnsupportedError:
+    def _elsewhere(self, name: str, got: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{self._where}: initializer {shown(name)} has its data in another file, got external_data=False, expected "
-            "external_data=True and a path, or a model that holds its data"
+            f"{self._where}: initializer {shown(name)} has its data in another file, got {got}, expected a path with "
+            "external_data=True, or a model that holds its data"
         )
 
     def _arrays(self, proto: Any, known: Container[str]) -> dict[str, Array]:
@@ -233,7 +232,7 @@ class _Reading:
             if each.name in known:
                 continue
             if each.data_location == self._onnx.TensorProto.EXTERNAL:
-                raise self._elsewhere(each.name)
+                raise self._elsewhere(each.name, "a message without a folder")
             if each.name in arrays:
                 raise CheckpointError(
                     f"{self._where}: two initializers of one name, got {shown(each.name)}, expected one of each"
@@ -400,29 +399,6 @@ class _Reading:
         for t in outputs.values():
             graph_output(t)
         return outputs
-
-
-def constants_of(onnx: Any, graph: Any) -> dict[str, Array]:
-    """Tensors of ``Constant`` nodes, by the name of the result; those that cannot be read are left to their node."""
-    found = {}
-    for node in graph.node:
-        if node.op_type == "Constant" and domain_of(node) == "" and node.output:
-            for each in node.attribute:
-                if each.name == "value" and each.t.data_location != onnx.TensorProto.EXTERNAL:
-                    with contextlib.suppress(NotSupportedError, ValueError, TypeError, OverflowError):
-                        found[node.output[0]] = array_of(each.t)
-    return found
-
-
-def is_floating(array: Array) -> bool:
-    """True for floats, those of ``ml_dtypes`` too."""
-    return array.dtype.kind not in "iub"
-
-
-def is_uniform(array: Array) -> bool:
-    """True for one number repeated: of a ``Constant`` node it changes nothing, or is a parameter of an exporter."""
-    flat = array.reshape(-1)
-    return not np.any(flat[1:] - flat[:-1])
 
 
 def tensors_of(env: Mapping[str, Value]) -> dict[str, Tensor]:

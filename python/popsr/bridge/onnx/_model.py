@@ -159,9 +159,6 @@ class OnnxModel(Summarised):
             ShapeError: the loss has several elements.
             UnknownNameError: an output that is not there.
             Error: as ``load`` and ``popsr.transforms.autodiff``.
-        Example:
-            >>> step = model.train_step("loss", SGDOptimizerStep(), replicas=4, lr=0.1)
-            >>> losses = step.run({"x": x, "y": y})
         """
         if not hasattr(optimizer, "create_graph") and not callable(optimizer):
             raise ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Which numbers of a model are weights: what a training step changes, told by the operands that read them.
+"""Weights of a model, which a training step changes, told from constants by the operands that read them.
 
 A file of ONNX keeps learned numbers and constants alike. An operand that an op defines as its weight, as that of
 ``Conv``, is one. An operand of ``Add`` or ``Mul`` is one if it has several elements and is not a mask; what only
@@ -7,15 +7,26 @@ exponents, bounds, epsilons or scales of quantised numbers read is none.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popsr.bridge.onnx._places import MAX_DEPTH, domain_of
-from popsr.bridge.onnx._types import Array
+from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._types import Array, array_of
 
-__all__ = ["CARRIES", "ELEMENTWISE", "WEIGHTS", "is_mask", "trained_names"]
+__all__ = [
+    "CARRIES",
+    "ELEMENTWISE",
+    "WEIGHTS",
+    "constants_of",
+    "is_floating",
+    "is_mask",
+    "is_uniform",
+    "trained_names",
+]
 
 WEIGHTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("", "BatchNormalization"): (1, 2),
@@ -63,10 +74,14 @@ CARRIES: dict[str, tuple[int, ...]] = {
 """Operands of constants that a result is made of, by op type: a transposed or normalised weight is still one."""
 
 Made = frozenset[str] | str
-"""A constant: the floats that it is made of. Of activations, what they are: ``_DATA``, ``_SCALE`` or ``_WHOLE``."""
+"""A constant: the floats that it is made of. Of activations, what they are."""
 
 _CONSTANT: Made = frozenset()
 _DATA, _SCALE, _WHOLE = "data", "scale of data", "whole numbers that stand for data"
+_PRODUCT = "product of data and a weight"
+_PRODUCTS = (("", "Einsum"), ("", "MatMul"), ("com.microsoft", "FusedMatMul"))
+"""Op types of layers whose bias is added by another node."""
+
 _KINDS = {
     "ConvInteger": (_WHOLE,),
     "DynamicQuantizeLinear": (_DATA, _SCALE, _DATA),
@@ -144,6 +159,8 @@ class _Search:
         for position in WEIGHTS.get(key, ()):
             if position < len(operands) and isinstance(operands[position], frozenset):
                 self.trained |= fixed_of(operands[position])
+        if fixed and key in _PRODUCTS:
+            return (_PRODUCT,)
         if not key[0] and key[1] in ELEMENTWISE:
             return (self._joined(key[1], operands),)
         if len(fixed) == len(operands) > 0:
@@ -165,10 +182,11 @@ class _Search:
         if op_type == "Mul" and (_SCALE in data or _WHOLE in data):
             return _DATA
         least = 3 if op_type == "Concat" else 1  # rows of one number are padding
-        for each in operands:
-            self.trained |= {
-                name for name in fixed_of(each) if self._is_learned(name) and self._numbers(name) >= least
-            }
+        is_bias = op_type == "Add" and _PRODUCT in data
+        for name in frozenset().union(*map(fixed_of, operands)):
+            one = is_bias and self._arrays[name].shape == (1,)  # of a layer with one feature
+            if one or (self._is_learned(name) and self._numbers(name) >= least):
+                self.trained.add(name)
         return _DATA
 
     def _is_learned(self, name: str) -> bool:
@@ -220,3 +238,26 @@ def _graphs(node: Any) -> Iterator[Any]:
         if each.HasField("g"):
             yield each.g
         yield from each.graphs
+
+
+def constants_of(onnx: Any, graph: Any) -> dict[str, Array]:
+    """Tensors of ``Constant`` nodes, by the name of the result; those that cannot be read are left to their node."""
+    found = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and domain_of(node) == "" and node.output:
+            for each in node.attribute:
+                if each.name == "value" and each.t.data_location != onnx.TensorProto.EXTERNAL:
+                    with contextlib.suppress(NotSupportedError, ValueError, TypeError, OverflowError):
+                        found[node.output[0]] = array_of(each.t)
+    return found
+
+
+def is_floating(array: Array) -> bool:
+    """True for floats, those of ``ml_dtypes`` too."""
+    return array.dtype.kind not in "iub"
+
+
+def is_uniform(array: Array) -> bool:
+    """True for one number repeated: of a ``Constant`` node it changes nothing, or is a parameter of an exporter."""
+    flat = array.reshape(-1)
+    return not np.any(flat[1:] - flat[:-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,12 +23,22 @@ from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2
 from popsr.tensor import Tensor, Variable, constant
 from popsr.transforms import autodiff
 
-if TYPE_CHECKING:
-    from popsr.bridge.onnx._model import OnnxModel
-
 __all__ = ["OnnxTraining", "build_training"]
 
 _WHERE = "train_step"
+
+
+class Model(Protocol):
+    """A model without streams; see ``OnnxModel``."""
+
+    name: str
+    ir: Ir
+    graph: Graph
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    variables: dict[str, Variable]
+    weights: dict[str, Tensor]
+    fixed: dict[str, Array]
 
 
 class OnnxTraining(Summarised):
@@ -52,7 +62,7 @@ class OnnxTraining(Summarised):
         raise ArgumentTypeError("OnnxTraining: cannot be constructed, expected OnnxModel.train_step")
 
     @classmethod
-    def _of(cls, model: OnnxModel, streams: dict[str, HostToDeviceStream]) -> OnnxTraining:
+    def _of(cls, model: Model, streams: dict[str, HostToDeviceStream]) -> OnnxTraining:
         self = cls.__new__(cls)
         self.ir, self.variables, self._name = model.ir, model.variables, model.name
         self.input_streams, self._session = streams, None
@@ -101,7 +111,7 @@ class OnnxTraining(Summarised):
 
 
 def build_training(
-    model: OnnxModel,
+    model: Model,
     loss: str | Callable[..., Tensor] | None,
     optimizer: Any,
     targets: Mapping[str, tuple[Iterable[int], Any]] | None,
@@ -160,7 +170,7 @@ def _loop_of_weights(graph: Graph, depends: set[Tensor | None]) -> str | None:
 
 
 def _loss_graph(
-    model: OnnxModel,
+    model: Model,
     loss: str | Callable[..., Tensor] | None,
     shapes: Mapping[str, Any],
     targets: list[str],
@@ -186,7 +196,7 @@ def _loss_of(
         made = loss(results, **targets)
     else:
         name = next(iter(results)) if loss is None and len(results) == 1 else loss
-        require_known(f"{_WHERE}: loss is no output", [name], results)
+        require_known(f"{_WHERE}: loss is not an output", [name], results)
         made = ops.identity(results[name])  # type: ignore[index]
     if not isinstance(made, Tensor):
         raise ArgumentTypeError(f"{_WHERE}: loss is not a tensor, got {shown(made)}, expected one number")
