@@ -17,7 +17,7 @@ namespace popsr::fields {
 using Residues = std::span<const Residue>;
 using Written = std::span<Residue>;
 
-/// How two operands are broadcast to a result: sizes of its axes, of which the first is the fields, and
+/// Broadcast of two operands to a result: sizes of its axes, of which the first is the fields, and
 /// distances of elements along them in each operand.
 struct Walk {
   std::vector<std::size_t> shape;

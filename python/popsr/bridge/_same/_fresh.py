@@ -97,7 +97,7 @@ class _Fresh:
         self._blocks.clear()
 
     def of(self, value: Any) -> Any:
-        """What stands for a value; itself if nothing does."""
+        """The fresh value for a value; itself if there is none."""
         if not self._pairs or not isinstance(value, Numbers) or not value.low:
             return value
         known = self._known(value.shape)
@@ -252,7 +252,7 @@ class _Depths:
             yield from reversed([*self._through(depth)])
 
     def _through(self, depth: int) -> Iterator[int]:
-        """Those of one depth: as many ways lead to and from them as there are."""
+        """Bottlenecks of one depth: as many ways lead to and from them as there are."""
         events = range(self._first, self._end + 1 if self._end < len(self._run.events) else self._end)
         into: dict[int, int] = {}
         for event in events:
