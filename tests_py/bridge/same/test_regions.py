@@ -46,7 +46,7 @@ def test_a_part_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NONE)
-def test_what_is_no_part_is_not_found(name: str) -> None:
+def test_other_arrays_are_not_found(name: str) -> None:
     assert region_of(*NONE[name]) is None
 
 

@@ -343,7 +343,7 @@ def _constant(step: Step, tensor: int | None) -> Any:
 
 
 def _counted(core: Any, ops: Iterable[int]) -> set[float]:
-    """How many elements of an operand each element of a result is made from, of ops with fewer of them."""
+    """Elements of an operand for each element of a result, of ops that make fewer elements than they take."""
     found = set[float]()
     for op in ops:
         taken, made = core.op_inputs(op), core.op_outputs(op)

@@ -140,8 +140,8 @@ class _Search:
             return self._of_sum(summed[0], self._shown(self._values.run.events[op].op))
         if len({form.scale for form in forms.values()}) > 1 and self._values.kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
-        number = self._values.number_before(op)
-        return (op, ANOTHER) if number == op else (number, "another integer than on one device")
+        maker = self._values.number_before(op)
+        return (op, ANOTHER) if maker == op else (maker, "another integer than on one device")
 
     def _of_form(self, tensor: int) -> Found | None:
         """The place at which a value became a multiple, or a part of a sum, of that of one device."""

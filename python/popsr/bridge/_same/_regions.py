@@ -47,7 +47,7 @@ class Lines:
         """True if an op of that kind and line makes a value at a region; None if it makes none of that shape."""
         values = [each for each in self._values.get((kind, line), ()) if each.shape == region.shape]
         mine, at = _codes(row), np.ix_(*region.indices)
-        alike = (np.array_equal(_codes(each)[at], mine) for each in values[:_MOST_VALUES])
+        alike = (_codes(each)[at].tobytes() == mine.tobytes() for each in values[:_MOST_VALUES])
         return any(alike) if values else None
 
 

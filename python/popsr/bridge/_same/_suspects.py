@@ -41,7 +41,7 @@ class Partial(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """What may be wrong.
+    """Ops and operands that may be wrong.
 
     Attributes:
         ops: ops, the likeliest first.
@@ -148,7 +148,7 @@ class _Suspected:
         return Fraction(1) if scale in scales else scale / max(scales, key=size_of, default=Fraction(1))
 
     def _scale(self, event: int) -> Fraction | None:
-        """How many times larger than of one device the result of an op is; None of another value."""
+        """The factor between the result of an op and the value of one device; None of another value."""
         results = self._values.run.events[event].results
         return next((form.scale for each in results if (form := self._values.form_of(each))), None)
 

@@ -55,7 +55,7 @@ def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
     assert verdicts(program, exact) == (truth(program, steps=1).wrong(), {})
 
 
-# What is said of the line, of each way in which a line is found: the place, and the change if one is right.
+# Texts of the place, and of the change if one is right, for each way in which a line is found.
 SAID = {
     ("schedule", "steps counted by ranks"): ("same operands", "1 for 2 at"),
     ("capacity of experts", "capacity of local rows"): ("another integer", "2 for 1 at"),

@@ -55,7 +55,7 @@ def test_all_bugs(pair: tuple[Right, Bug], exact: bool) -> None:
     assert verdicts(program, exact) == (matching(pair[1].wrong, names_of(program)), {})
 
 
-# What is said of the line, of each way in which a line is found: the place, and the change if one is right.
+# Texts of the place, and of the change if one is right, for each way in which a line is found.
 SAID = {
     ("clipping", "over all ranks"): (
         ", called at torch_tensor.py:",
