@@ -163,7 +163,8 @@ def read_graph(
     constants: dict[str, Array] = {}
     while True:
         try:
-            return load(model, replicas=replicas, values=constants, streams=False), constants
+            made = load(model, replicas=replicas, values=constants, streams=False, unroll=training)
+            return made, constants
         except UnsupportedOpsError as error:
             needed = {name for name in getattr(error, "needed", ()) if name in weights} - constants.keys()
             if not needed:
