@@ -119,6 +119,28 @@ def test_weights_whose_gradients_end_are_refused(name: str) -> None:
     assert (found, other) == ([2, 3], [-1, -1])
 
 
+def test_transposed_convolutions_train() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 2, 3, 3], "x")
+    w = builder.addInitializedInputTensor(np.ones((2, 1, 2, 2), np.float32), "w")
+    y = builder.aiOnnx.convtranspose([x, w], strides=[2, 2])
+    loss = builder.aiGraphcore.identityloss([y], SUM)
+    gradient = popart.reservedGradientPrefix() + w
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [gradient]),
+        loss,
+        popart.ConstSGD(1.0),
+        popart.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors, data = session.initAnchorArrays(), np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    session.run(popart.PyStepIO({x: data}, anchors))
+    totals = data.sum((0, 2, 3)).reshape(2, 1, 1, 1)
+    np.testing.assert_array_equal(anchors[gradient], totals * np.ones((2, 1, 2, 2)))
+
+
 @pytest.mark.parametrize("method", ["lstm", "gru", "rnn"])
 def test_recurrent_layers_train(method: str) -> None:
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[method]
