@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import is_a, read_a, read_bool, read_choice, read_int, read_items, read_text
 from popsr._host.choices import Choices
@@ -185,6 +185,11 @@ class Patterns:
         """True if a pattern was switched on, or was not switched and the level is Default or All."""
         name = read_text("isPatternEnabled: pattern", pattern)
         return self._switches.get(name, self._level in (PatternsLevel.Default, PatternsLevel.All))
+
+    if TYPE_CHECKING:  # the switches below
+
+        def __getattr__(self, name: str) -> bool: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def enableRuntimeAsserts(self, value: bool) -> Patterns:  # noqa: N802
         """Accepted: mandatory patterns are not missed."""

@@ -105,18 +105,35 @@ def annotated(annotation: object, function: object) -> type | None:
 
 
 @functools.cache
-def _by_name() -> dict[str, type]:
-    """All classes of popsr: annotations may name what a module imports for type checkers only."""
+def _all() -> tuple[type, ...]:
+    """All classes of popsr that are loaded."""
     modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "popsr"]
-    values = [value for module in modules for value in vars(module).values()]
-    return {value.__name__: value for value in values if isinstance(value, type) and is_ours(value)}
+    values = [value for module in modules for value in list(vars(module).values())]
+    return tuple({id(each): each for each in values if isinstance(each, type) and is_ours(each)}.values())
+
+
+@functools.cache
+def _by_name() -> dict[str, type]:
+    """Classes by name: annotations may name what a module imports for type checkers only.
+
+    Of several with one name it is the one that ``popsr`` itself has, or none.
+    """
+    found: dict[str, list[type]] = {}
+    for cls in _all():
+        found.setdefault(cls.__name__, []).append(cls)
+    public = {
+        name: getattr(sys.modules["popsr"], name, None) for name, each in found.items() if len(each) > 1
+    }
+    return {name: each[0] for name, each in found.items() if len(each) == 1} | {
+        name: cls for name, cls in public.items() if isinstance(cls, type) and cls in found[name]
+    }
 
 
 @functools.cache
 def private_attributes() -> dict[str, tuple[type, ...]]:
     """The classes of popsr with attributes of PopART's objects, by attribute."""
     found: dict[str, tuple[type, ...]] = {}
-    for cls in {id(each): each for each in _by_name().values()}.values():
+    for cls in _all():
         names: set[str] = {*vars(cls), *_own_stores(cls)}
         for name in sorted(each for each in names if each.startswith(PRIVATE_PREFIX)):
             found[name] = (*found.get(name, ()), cls)

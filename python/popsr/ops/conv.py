@@ -18,7 +18,7 @@ from popsr._host.arguments import integer_of, is_a, read_choice, read_ints, read
 from popsr._lazy import names_only
 from popsr._program.emit import emit
 from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.tensor import Tensor
 
 __all__ = [
@@ -114,7 +114,6 @@ def conv_transpose(
 
     ``t[n, c, p] * weight[c, o, k]`` is a term of ``out[n, o, p * stride + k * dilation - begin]``. The result reaches
     ``stride * (extent - 1) + output_padding + (kernel - 1) * dilation + 1`` positions, from which padding is cut off.
-    It has no gradient.
 
     Args:
         t: the operand, ``[N, C, spatial...]`` with one to three spatial axes.
@@ -126,8 +125,8 @@ def conv_transpose(
         pad_type: "not_set" takes ``padding``. The others ignore it: "valid" cuts nothing off; "same_upper" and
             "same_lower" leave ``extent * stride`` positions, an odd one is cut off at the end or in front.
         output_padding: positions added at the end, less than the stride or the dilation; one per spatial axis.
-        output_shape: the spatial extents of the result. Then padding follows from them, an odd position is cut off in
-            front unless ``pad_type`` is "same_upper".
+        output_shape: the extents of the result, all of them or the spatial ones. Then padding follows from them, an odd
+            position is cut off in front unless ``pad_type`` is "same_upper".
         available_memory_proportions: accepted for PopXL programs; has no effect.
         partials_types: accepted for PopXL programs, "half" or "float"; sums are kept in float32 or wider.
         enable_conv_dithering: accepted for PopXL programs; has no effect.
@@ -135,11 +134,12 @@ def conv_transpose(
         Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
     Facts:
         dtypes: floats
-        gradient: none
+        gradient: yes
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
     Raises:
-        ShapeError: the ranks or channels do not fit, or padding cuts off more than there is.
+        ShapeError: the ranks or channels do not fit, padding cuts off more than there is, or ``output_shape`` has other
+            samples or channels than the result.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
         DTypeError: the dtypes differ or are not floating.
     Source:
@@ -155,7 +155,7 @@ def conv_transpose(
         {"t": t, "weight": weight},
         **_attributes(where, stride, padding, dilation, groups, pad_type),
         output_padding=_numbers(where, "output_padding", output_padding, ()),
-        output_shape=_numbers(where, "output_shape", output_shape, ()),
+        output_shape=_spatial(where, output_shape, t, weight, groups),
     )
 
 
@@ -241,7 +241,7 @@ def conv_transpose_pow2scaled(
         groups: parts into which channels are cut.
         pad_type: "not_set", "same_upper", "same_lower" or "valid".
         output_padding: positions added at the end.
-        output_shape: the spatial extents of the result.
+        output_shape: the extents of the result, all of them or the spatial ones.
         available_memory_proportions: accepted for PopXL programs; has no effect.
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
@@ -275,7 +275,7 @@ def conv_transpose_pow2scaled(
         {"t": t, "weight": weight, "log2_scale": log2_scale},
         **_attributes(where, stride, padding, dilation, groups, pad_type),
         output_padding=_numbers(where, "output_padding", output_padding, ()),
-        output_shape=_numbers(where, "output_shape", output_shape, ()),
+        output_shape=_spatial(where, output_shape, t, weight, groups),
     )
 
 
@@ -357,6 +357,21 @@ def _numbers(where: str, name: str, values: Any, default: tuple[int, ...]) -> tu
         return None
     read = read_ints(where, name, values)
     return None if tuple(integer_of(each) for each in read) == default else read
+
+
+def _spatial(where: str, values: Any, t: Any, weight: Any, groups: Any) -> tuple[Any, ...] | None:
+    """The spatial extents of a result whose extents are given, all of them or these."""
+    read = _numbers(where, "output_shape", values, ())
+    if read is None or not isinstance(t, Tensor) or not isinstance(weight, Tensor) or len(read) != t.rank:
+        return read
+    parts = integer_of(groups)
+    lead = (t.shape[0], weight.shape[1] * (1 if parts is None else parts)) if weight.rank > 1 else None
+    if lead is not None and tuple(integer_of(each) for each in read[:2]) != lead:
+        raise ShapeError(
+            f"{where}: output_shape has other samples or channels, got {shown(list(read))}, expected {list(lead)} and "
+            "the spatial extents"
+        )
+    return read[2:]
 
 
 __dir__ = names_only(__all__)

@@ -66,7 +66,7 @@ def test_training_without_weights_needs_no_upload() -> None:
 
 def test_saved_weights_are_in_float_data(tmp_path: Path) -> None:
     builder = popart.Builder()
-    rows = {
+    rows: dict[str, Any] = {
         "w": np.array([[1.5, -2]], np.float32),
         "half": np.ones(2, np.float16),
         "n": np.array([3], np.int64),
@@ -335,7 +335,8 @@ def test_patterns_by_name() -> None:
 def test_types_of_states_of_sgd() -> None:
     half = popart.DataType.FLOAT16
     values = {"defaultLearningRate": (0.5, False), "defaultMomentum": (0.5, True)}
-    for named in ({"accl1Type": half, "accumType": half}, {"accl1_type": half}):
+    spellings: list[dict[str, Any]] = [{"accl1Type": half, "accumType": half}, {"accl1_type": half}]
+    for named in spellings:
         program = Linear(np.zeros(2, np.float32))
         session = program.session(popart.SGD(values, **named))
         assert session.getInfo("Accl___w") == popart.TensorInfo("FLOAT16", [2])

@@ -97,7 +97,8 @@ def test_a_value_and_its_copy_have_two_gradients(name: str) -> None:
     session.weightsFromHost()
     anchors, given = session.initAnchorArrays(), np.arange(6, dtype=np.float32).reshape(SHAPE)
     session.run(popart.PyStepIO({x: given}, anchors))
-    for key, value in {"p": 3, "y": 2, "w": 3 * given, "x": 6}.items():
+    wanted: dict[str, Any] = {"p": 3, "y": 2, "w": 3 * given, "x": 6}
+    for key, value in wanted.items():
         np.testing.assert_array_equal(anchors[ids[key]], np.zeros(SHAPE) + value, err_msg=key)
     np.testing.assert_array_equal(anchors[y], 2 * given)
 

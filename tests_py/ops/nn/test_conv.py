@@ -33,11 +33,13 @@ no_fma = pytest.mark.skipif(os.environ.get("POPSR_ISA") == "v2", reason="level v
 Attrs = dict[str, Any]
 
 
-def gradients(t: Array, weight: Array, dy: Array, attrs: Attrs, **options: Any) -> list[Array]:
-    """Gradients of ``conv`` for t and weight, given the result's gradient."""
+def gradients(
+    t: Array, weight: Array, dy: Array, attrs: Attrs, op: Any = ops.conv, **options: Any
+) -> list[Array]:
+    """Gradients of a convolution for t and weight, given the result's gradient."""
 
     def build(x: popsr.Tensor, w: popsr.Tensor, cotangent: popsr.Tensor) -> Any:
-        graph = popsr.gir().create_graph(lambda a, b: ops.conv(a, b, **attrs), x, w)
+        graph = popsr.gir().create_graph(lambda a, b: op(a, b, **attrs), x, w)
         info = transforms.autodiff(graph)
         call = ops.call_with_info(graph, x, w)
         return ops.call(info.graph, cotangent, inputs_dict=info.inputs_dict(call))
@@ -241,6 +243,67 @@ def test_small_integers_are_exact_and_gradients_are_adjoint(program: Any, seed: 
     )
     (back,) = evaluate(lambda x, w: ops.conv_transpose(x, w, **attrs, output_padding=rest), [dy, weight])
     assert_same_bits(back, dt, "the gradient for t is the transposed convolution")
+
+
+@st.composite
+def transposed_programs(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], Attrs]:
+    """Shapes of operands of a transposed convolution and attributes that fit."""
+    shape, kernel, attrs = draw(programs())
+    rank, groups = len(shape) - 2, int(attrs["groups"])
+    weight = (shape[1], kernel[0] // groups, *kernel[2:])
+    attrs["padding"] = (0,) * 2 * rank
+    form = draw(st.sampled_from(["padding", "output_padding", "output_shape", "same_upper", "same_lower"]))
+    strides, gaps = attrs["stride"], attrs["dilation"]
+    reach = [
+        s * (n - 1) + (k - 1) * d + 1 for s, n, k, d in zip(strides, shape[2:], kernel[2:], gaps, strict=True)
+    ]
+    if form == "padding":
+        cut = [draw(st.integers(0, extent // 2)) for extent in (*reach, *reach)]
+        attrs["padding"] = tuple(cut)
+    elif form == "output_padding":
+        attrs[form] = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(strides, gaps, strict=True))
+    elif form == "output_shape":
+        spatial = tuple(draw(st.integers(1, extent)) for extent in reach)
+        attrs[form] = draw(st.sampled_from([spatial, (shape[0], kernel[0], *spatial)]))
+    else:
+        attrs["pad_type"] = form
+    return shape, weight, attrs
+
+
+@settings(max_examples=100, deadline=None)
+@given(transposed_programs(), st.integers(0, 2**32 - 1))
+def test_gradients_of_transposed_convolutions_are_adjoint(program: Any, seed: int) -> None:
+    """Of small integers all sums are exact; the result is linear in each operand."""
+    shape, kernel, attrs = program
+    rng = np.random.default_rng(seed)
+    t, weight = (rng.integers(-3, 4, s).astype(np.float32) for s in (shape, kernel))
+    (got,) = evaluate(lambda x, w: ops.conv_transpose(x, w, **attrs), [t, weight])
+    spatial = {**attrs, "output_shape": tuple(attrs.get("output_shape", ()))[-(len(shape) - 2) :]}
+    assert np.array_equal(got, conv_cases.conv_transpose(t, weight, **spatial))
+    dy = rng.integers(-3, 4, got.shape).astype(np.float32)
+    dt, dw = gradients(t, weight, dy, attrs, ops.conv_transpose)
+    total = np.sum(got * dy, dtype=np.float64)
+    assert total == np.sum(t * dt, dtype=np.float64)
+    assert total == np.sum(weight * dw, dtype=np.float64)
+    if (
+        attrs.get("pad_type", "not_set") == "not_set"
+        and "output_shape" not in attrs
+        and not any(attrs.get("output_padding", ()))
+    ):
+        plain = {name: value for name, value in attrs.items() if name != "output_padding"}
+        (back,) = evaluate(lambda x, w: ops.conv(x, w, **plain), [dy, weight])
+        assert_same_bits(back, dt, "the gradient for t is the convolution")
+
+
+def test_output_shapes_of_other_samples_or_channels_are_refused() -> None:
+    with popsr.Ir().main_graph:
+        t, weight = popsr.variable(np.ones((2, 4, 3, 3))), popsr.variable(np.ones((4, 3, 2, 2)))
+        assert ops.conv_transpose(t, weight, groups=2, output_shape=(2, 6, 4, 4)).shape == (2, 6, 4, 4)
+        for wrong in ((1, 6, 4, 4), (2, 3, 4, 4)):
+            with pytest.raises(
+                errors.ShapeError, match="conv_transpose: output_shape has other samples or channels"
+            ):
+                ops.conv_transpose(t, weight, groups=2, output_shape=wrong)
 
 
 @pytest.mark.parametrize(("extents", "rows"), [((19, 17), 20), ((4, 4), 64), ((9, 7), 33)])

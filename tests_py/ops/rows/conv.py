@@ -210,9 +210,9 @@ def _row(
 ) -> Row:
     bound = _bound(oracle)
     smooth = grad == "finite"
-    options = {"output_padding": (), "output_shape": ()} if grad == "stops" else {}
+    options = {"output_padding": (), "output_shape": ()} if oracle is conv_transpose else {}
     cases = [
-        Case(normal(t, w), oracle, attrs, label, FLOATS, bound=bound, smooth=smooth)
+        Case(normal(t, w), oracle, attrs, label, FLOATS, bound=bound, smooth=smooth and label != "all-cut")
         for label, t, w, attrs in small_ones
     ]
     cases += [
@@ -261,7 +261,7 @@ def conv_rows() -> dict[str, Row]:
     empty_transposed = [(label, t, (w[1], w[0], *w[2:]), attrs) for label, t, w, attrs in NOTHING]
     return {
         "conv": _row(conv, CONVS, LARGE, NOTHING, "finite"),
-        "conv_transpose": _row(conv_transpose, TRANSPOSED, LARGE_TRANSPOSED, empty_transposed, "stops"),
+        "conv_transpose": _row(conv_transpose, TRANSPOSED, LARGE_TRANSPOSED, empty_transposed, "finite"),
         "conv_pow2scaled": _scaled(conv, CONVS[:8]),
         "conv_transpose_pow2scaled": _scaled(
             conv_transpose, TRANSPOSED[:8], output_padding=(), output_shape=()

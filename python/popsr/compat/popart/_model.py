@@ -163,7 +163,7 @@ def read_graph(
     constants: dict[str, Array] = {}
     while True:
         try:
-            options: Any = {"weights": "constants", "streams": False, "unroll": False}
+            options: Any = {"weights": "constants", "streams": False, "unroll": training}
             return load(model, replicas=replicas, values=constants, **options), constants
         except UnsupportedOpsError as error:
             needed = {name for name in getattr(error, "needed", ()) if name in weights} - constants.keys()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import _core, dtypes, ops
 from popsr._host.arguments import require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
@@ -20,6 +20,7 @@ from popsr.context import in_sequence
 from popsr.errors import GraphError, ShapeError, UnknownNameError, UnsupportedError
 from popsr.graph import Graph
 from popsr.ir import Ir
+from popsr.op import Op
 from popsr.ops.collectives import replicated_all_reduce
 from popsr.replicas import VariableSettings
 from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
@@ -133,6 +134,12 @@ class Program:
             for name, t in self.model.inputs.items()
             if name in self.variables and t._id in reached and t.dtype.is_floating_point
         }
+        stop = _stop_before(graph, reached, floats.values())
+        if stop is not None:
+            raise UnsupportedError(
+                f"{self._where}: gradients of weights do not pass an op, got {stop.kind} at {stop.location}, expected "
+                "ops with a gradient, or a detach where none is wanted"
+            )
         needed = [self._tensor(n[len(GRADIENT) :]) for n in self._anchors if n.startswith(GRADIENT)]
         self._trained, made = list(floats), None
         with contextlib.suppress(GraphError):
@@ -324,6 +331,38 @@ def _reached(ir: Ir, t: Tensor) -> set[int]:
             if producer is not None:
                 todo += [each for each in core.op_inputs(producer) if each is not None]
     return seen
+
+
+@functools.cache
+def _without_gradient() -> frozenset[str]:
+    """Ops at which gradients end although they depend on their operands; a detach is asked for."""
+    rows = _core.op_schemas()
+    return frozenset(row["name"] for row in rows if row["gradient"] in ("none", "error")) - {"detach"}
+
+
+def _stop_before(graph: Graph, reached: set[int], weights: Iterable[Tensor]) -> Op | None:
+    """The first op without a gradient from floats of weights to floats that the loss depends on."""
+    moved = {t._id for t in weights}
+    for op in graph.ops:
+        if op.kind == "detach" or not moved & _floats(op.inputs):
+            continue
+        made = _floats(op.outputs)
+        if made & reached and _stops(op):
+            return op
+        moved |= made
+    return None
+
+
+def _floats(tensors: Iterable[Tensor | None]) -> set[int]:
+    return {t._id for t in tensors if t is not None and t.dtype.is_floating_point}
+
+
+def _stops(op: Op) -> bool:
+    """True if no gradient passes an op, or one in the graphs that it runs."""
+    inside = (each for graph in op.called_graphs for each in graph.ops)
+    return op.kind in _without_gradient() or any(
+        _floats(each.inputs) and _floats(each.outputs) and _stops(each) for each in inside
+    )
 
 
 def _gradients(graph: Graph, loss: Tensor, required: Sequence[Tensor]) -> GradGraphInfo | None:

@@ -112,6 +112,10 @@ class GraphTransformer:
         builder.saveInitializersExternally(ids, filename)
         self._model = type(self._model).FromString(builder.getModelProto())
 
+    if TYPE_CHECKING:  # the conversions below
+
+        def __getattr__(self, name: str) -> Callable[[], None]: ...
+
     def _graphs(self) -> Iterator[Any]:
         todo = [self._model.graph]
         while todo:

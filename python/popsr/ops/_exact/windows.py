@@ -103,18 +103,38 @@ def conv_transpose(op: Exact, t: Numbers, weight: Numbers) -> Numbers:
 
 @exact("conv_data_grad")
 def conv_data_grad(op: Exact, dy: Numbers, weight: Numbers) -> Numbers:
-    taps, _ = _taps(op, "conv", op.shape[2:], weight.shape[2:])
-    size = int(np.prod(op.shape[2:], dtype=np.int64))
-    back = np.full((size, taps.shape[1]), -1)
-    outputs, elements = np.nonzero(taps >= 0)
-    back[taps[outputs, elements], elements] = outputs
+    back = _back_taps(op, "conv", op.shape[2:], weight.shape[2:])
     return _gathered(op, dy, _of_conv(weight, op["groups"], True), back, op["groups"])
+
+
+@exact("conv_transpose_data_grad")
+def conv_transpose_data_grad(op: Exact, dy: Numbers, weight: Numbers) -> Numbers:
+    back = _back_taps(op, "conv_transpose", op.shape[2:], weight.shape[2:])
+    return _gathered(op, dy, _of_conv(weight, op["groups"], False), back, op["groups"])
 
 
 @exact("conv_weight_grad")
 def conv_weight_grad(op: Exact, t: Numbers, dy: Numbers) -> Numbers:
+    return _weight_grad(op, t, dy, _taps(op, "conv", t.shape[2:], op.shape[2:])[0])
+
+
+@exact("conv_transpose_weight_grad")
+def conv_transpose_weight_grad(op: Exact, dy: Numbers, t: Numbers) -> Numbers:
+    return _weight_grad(op, dy, t, _back_taps(op, "conv_transpose", t.shape[2:], op.shape[2:]))
+
+
+def _back_taps(op: Exact, kind: str, shape: tuple[int, ...], kernel: tuple[int, ...]) -> Array:
+    """Output position that each input position and kernel element reach, -1 for none."""
+    taps, _ = _taps(op, kind, shape, kernel)
+    back = np.full((int(np.prod(shape, dtype=np.int64)), taps.shape[1]), -1)
+    outputs, elements = np.nonzero(taps >= 0)
+    back[taps[outputs, elements], elements] = outputs
+    return back
+
+
+def _weight_grad(op: Exact, t: Numbers, dy: Numbers, taps: Array) -> Numbers:
+    """Products of the columns of t with dy, summed over samples and positions."""
     groups = op["groups"]
-    taps, _ = _taps(op, "conv", t.shape[2:], op.shape[2:])
     columns = _columns(op, t, taps, groups)
     samples, channels = dy.shape[:2]
     slopes = dy.reshape((samples, groups, channels // groups, len(taps))).transpose([1, 2, 0, 3])

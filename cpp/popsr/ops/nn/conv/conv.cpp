@@ -46,19 +46,49 @@ BlockKernel eval_conv_weight_grad(const EvalSpec& spec) {
   return conv_weight_grad_kernel(spec, conv_shape(spec.op, spec.inputs[0]->shape, spec.op.get(kShape)));
 }
 
+/// A transposed convolution from `t` to its result, seen as the plain one from the result to `t`.
+ConvShape plain_shape(const Op& op, const Shape& t, const Shape& weight) {
+  ConvShape shape = conv_transpose_shape(op, t, weight);
+  std::swap(shape.in, shape.out);
+  std::swap(shape.in_channels, shape.out_channels);
+  return shape;
+}
+
+/// The cotangent is convolved.
+BlockKernel eval_conv_transpose_data_grad(const EvalSpec& spec) {
+  return conv_kernel(spec, plain_shape(spec.op, spec.op.get(kShape), spec.inputs[1]->shape));
+}
+
+/// The cotangent is the operand, the operand the cotangent.
+BlockKernel eval_conv_transpose_weight_grad(const EvalSpec& spec) {
+  return conv_weight_grad_kernel(spec, plain_shape(spec.op, spec.inputs[1]->shape, spec.op.get(kShape)));
+}
+
 /// The attributes of a gradient of input i.
-std::vector<NamedAttribute> gradient_attrs(const Grad& g, std::size_t i) {
-  std::vector<NamedAttribute> attrs = g.same(conv_attrs());
+std::vector<NamedAttribute> gradient_attrs(const Grad& g, const std::vector<AttrDef>& own, std::size_t i) {
+  std::vector<NamedAttribute> attrs = g.same(own);
   attrs.push_back(kShape(g.in_type(i).shape));
   return attrs;
 }
 
 GradAspect conv_grad() {
+  return per_input(
+      {[](Grad& g) {
+         return g.call("conv_data_grad", {g.dy(), g.x(kWeight)}, gradient_attrs(g, conv_attrs(), kData));
+       },
+       [](Grad& g) {
+         return g.call("conv_weight_grad", {g.x(kData), g.dy()}, gradient_attrs(g, conv_attrs(), kWeight));
+       }});
+}
+
+GradAspect conv_transpose_grad() {
   return per_input({[](Grad& g) {
-                      return g.call("conv_data_grad", {g.dy(), g.x(kWeight)}, gradient_attrs(g, kData));
+                      return g.call("conv_transpose_data_grad", {g.dy(), g.x(kWeight)},
+                                    gradient_attrs(g, conv_transpose_attrs(), kData));
                     },
                     [](Grad& g) {
-                      return g.call("conv_weight_grad", {g.x(kData), g.dy()}, gradient_attrs(g, kWeight));
+                      return g.call("conv_transpose_weight_grad", {g.dy(), g.x(kData)},
+                                    gradient_attrs(g, conv_transpose_attrs(), kWeight));
                     }});
 }
 
@@ -95,8 +125,7 @@ OpDef conv_op(std::string_view name, std::string_view first, std::string_view se
 }
 
 OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second,
-                  KernelAspect kernel) {
-  std::vector<AttrDef> attrs = conv_attrs();
+                  std::vector<AttrDef> attrs, KernelAspect kernel) {
   attrs.push_back(required(kShape));
   OpDef def = conv_op(name, first, second, std::move(attrs), of_given_shape, kernel);
   def.program.internal = true;
@@ -139,10 +168,16 @@ std::vector<OpDef> conv_ops() {
   return {
       conv_op("conv", "t", "weight", conv_attrs(), infer_conv, {.eval = eval_conv, .flops = flops_at_outputs},
               conv_grad()),
-      gradient_op("conv_data_grad", "dy", "weight", {.eval = eval_conv_data_grad, .flops = flops_at_inputs}),
-      gradient_op("conv_weight_grad", "t", "dy", {.eval = eval_conv_weight_grad, .flops = weight_grad_flops}),
+      gradient_op("conv_data_grad", "dy", "weight", conv_attrs(),
+                  {.eval = eval_conv_data_grad, .flops = flops_at_inputs}),
+      gradient_op("conv_weight_grad", "t", "dy", conv_attrs(),
+                  {.eval = eval_conv_weight_grad, .flops = weight_grad_flops}),
       conv_op("conv_transpose", "t", "weight", conv_transpose_attrs(), infer_conv_transpose,
-              {.eval = eval_conv_transpose, .flops = flops_at_inputs}),
+              {.eval = eval_conv_transpose, .flops = flops_at_inputs}, conv_transpose_grad()),
+      gradient_op("conv_transpose_data_grad", "dy", "weight", conv_transpose_attrs(),
+                  {.eval = eval_conv_transpose_data_grad, .flops = flops_at_outputs}),
+      gradient_op("conv_transpose_weight_grad", "dy", "t", conv_transpose_attrs(),
+                  {.eval = eval_conv_transpose_weight_grad, .flops = weight_grad_flops}),
       scaled_op("conv_pow2scaled", conv_attrs(), infer_scaled<conv_shape>,
                 {.eval = eval_scaled<conv_shape, conv_kernel>, .flops = flops_at_outputs}),
       scaled_op("conv_transpose_pow2scaled", conv_transpose_attrs(), infer_scaled<conv_transpose_shape>,
