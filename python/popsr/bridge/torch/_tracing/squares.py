@@ -17,6 +17,9 @@ _MOVES = (
 """Ops that move the elements of their first operand."""
 
 
+_SUMS = ("_c10d_functional.all_reduce.default", "_c10d_functional.wait_tensor.default")
+
+
 def squares_without_roots(module: Any) -> Any:
     """A copy of a graph in which squares of roots are what the roots were taken of; the graph itself without any."""
     import torch
@@ -43,7 +46,37 @@ def _is_root(node: Any) -> bool:
     if name == "linalg_vector_norm":
         order = args[1] if len(args) > 1 else node.kwargs.get("ord", 2)
         return order == 2 and len(args) < 5 and "dtype" not in node.kwargs
-    return name == "sqrt" or (name == "pow" and _is_number(node, 0.5))
+    return (name == "sqrt" or (name == "pow" and _is_number(node, 0.5))) and _is_positive(args[0])
+
+
+def _is_positive(value: Any) -> bool:
+    """True for what is never negative: squares and norms, and sums, products and moves of such."""
+    left, seen = [value], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            operands = _positive_with(each)
+            if operands is None:
+                return False
+            left += operands
+    return True
+
+
+def _positive_with(value: Any) -> list[Any] | None:
+    """Operands with which a value is never negative; None of a value that may be."""
+    if not hasattr(value, "target"):
+        return [] if isinstance(value, int | float) and value >= 0 else None
+    name, args = _name(value), value.args
+    is_square = (name == "mul" and args[0] is args[1]) or (name == "pow" and _is_number(value, 2))
+    if is_square or name in ("linalg_vector_norm", "abs", "exp"):
+        return []
+    if name in ("add", "mul", "div"):
+        return [*args[:2], *value.kwargs.values()]
+    if name in ("cat", "stack"):
+        return [*args[0]]
+    is_sum = name in ("pow", "sum", "mean", "sqrt", *_MOVES) or str(value.target) in _SUMS
+    return [args[0]] if is_sum else None
 
 
 def _is_number(node: Any, power: float) -> bool:
