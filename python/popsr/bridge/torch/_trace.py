@@ -98,7 +98,9 @@ def trace_step(
         ranks: "all" compares what all ranks do; "first" traces the first and takes the others to do the same.
         cuts: for ``like=``, by patterns of paths, how ranks hold parts of a tensor of one device, where their initial
             values do not tell: a dimension, along which each group of replicas has a part, or a function of the whole
-            tensor and the rank that gives the rank's part, and moves elements only.
+            tensor and the rank that gives the rank's part, and moves elements only; or the path of a state in the
+            program of one device, where it has another name there, alone or in a pair with one of these. Also of
+            results, which groups return parts of.
         unsupported: "conservative" lets a step with ops that popsr lacks be proved.
     Raises:
         MissingPackageError: PyTorch is not installed, or too old.

@@ -33,7 +33,7 @@ def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
 
 
 @pytest.mark.parametrize("exact", ENGINES)
-@pytest.mark.parametrize("name", ["accumulation", "sharded weights", "clipping"])
+@pytest.mark.parametrize("name", ["accumulation", "sharded weights", "clipping", "tied stages"])
 def test_right_steps(name: str, exact: bool) -> None:
     right = next(each for each in STEPS if each.name == name)
     assert verdicts(right.make(), exact) == (set(), {})
