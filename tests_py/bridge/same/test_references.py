@@ -124,8 +124,7 @@ PLAIN, APART, WRONG = (
     ],
 )
 def test_exps_inside_of_exps(exp: Any, depth: int, verdict: str) -> None:
-    """Exps inside of more than 11 others are told where what is inside of them is equal: it is drawn anew."""
-
+    """Inside of more than 11 others, equal values are drawn anew."""
     step = nested(exp, depth, lambda t: lax.pmean(t, "data"), lambda t: lax.psum(t, "data"))
     reference = nested(PLAIN, depth, lambda t: t, lambda t: t)
     proof = beside(step, W / 4, X, like=reference, exact=True, **{**DATA, "out_specs": (P(), P())})
