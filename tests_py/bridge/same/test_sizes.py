@@ -231,6 +231,12 @@ def test_a_reference_with_a_size_as_a_number_is_doubted(shrunk: None) -> None:
     assert "may be a size" in found.problems[0]
 
 
+def test_a_step_that_cannot_be_read_on_one_device_says_so(shrunk: None) -> None:
+    found = sequence(lambda x: x.reshape(-1, TOKENS // 2, WIDTH).reshape(x.shape[0], TOKENS // 2, WIDTH))
+    assert found.verdict == "unknown"
+    assert "cannot be read on one device" in found.problems[0]
+
+
 def test_a_step_of_many_floats_takes_no_memory() -> None:
     """Four terabytes of weights, of which no page is touched."""
     many = shape(1 << 20, 1 << 20)

@@ -87,13 +87,18 @@ class Shrinking:
         found = self._found()
         return None if isinstance(found, str) and self._elements({}) <= _OWN else found
 
-    def _found(self) -> Sequence[Smaller] | str:
+    def _found(self) -> Sequence[Smaller] | str | None:
         if hasattr(self._like, "arguments"):
             return "like is a step that is read, expected a function"
         given = next((each for each in self._leaves if self._holds_positions(each)), None)
         if given is not None:
             return f"integers of {given.path} are given as an array: give its shape alone"
-        large = [self._trace(self._how(alone, {})) for alone in (False, True)]
+        try:
+            large = [self._trace(self._how(alone, {})) for alone in (False, True)]
+        except (
+            Exception
+        ):  # also whatever the user's code raises: the comparison says what, as it reads the step
+            return None
         reason, tries = "", 0
         for kept in self._kept(large[0]):
             for sizes in self._choices(large[0], kept):
