@@ -20,6 +20,7 @@ from popsr.streams import DeviceToHostStream, HostToDeviceStream
 from popsr.tensor import Tensor, Variable
 
 __all__ = [
+    "AT_OWN_SIZES",
     "PLACEMENT",
     "Argument",
     "Array",
@@ -31,6 +32,7 @@ __all__ = [
     "Result",
     "Role",
     "Rows",
+    "Smaller",
     "Start",
     "Step",
     "Whole",
@@ -106,12 +108,37 @@ class Reading:
         wide: floats of all formats are float64.
         still: random numbers do not depend on keys: masks keep all, noise of mean zero is zero.
         like: another step in its place, of the same arguments; None: the step itself.
+        sizes: of dimensions of arguments that are known by their shape alone, and others in their place.
+        integers: with ``sizes``, makes integers and truth values of an argument by its number and shape.
     """
 
     alone: bool = False
     wide: bool = False
     still: bool = False
     like: Any = None
+    sizes: Mapping[int, int] | None = None
+    integers: Callable[[int, tuple[int, ...]], Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """Smaller sizes at which a step is the same program.
+
+    Attributes:
+        sizes: large sizes, and others in their place.
+        integers: makes integers that are known by their shape alone.
+        notes: which sizes and integers, in words.
+        doubt: why a step that differs there may be right at its own sizes; empty if nothing says so.
+    """
+
+    sizes: Mapping[int, int] | None = None
+    integers: Callable[[int, tuple[int, ...]], Any] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+
+
+AT_OWN_SIZES = Smaller()
+"""A step is compared as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +301,10 @@ class Step(Protocol):
     @property
     def again(self) -> Callable[[Reading], Step] | None:
         """Reads it in another way; None where the importer cannot."""
+
+    @property
+    def smaller(self) -> Callable[[Any], Sequence[Smaller] | str | None] | None:
+        """Looks for smaller sizes beside a reference; None where the importer cannot."""
 
     @property
     def callers(self) -> Mapping[int, tuple[str, ...]]:

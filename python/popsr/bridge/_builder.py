@@ -29,6 +29,7 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import PLACEMENT, Argument, Array, Cut, Placement, Result, Rows, Whole
 from popsr.bridge._opaque import opaque
 from popsr.bridge._places import Place, at_place
+from popsr.bridge._reserved import is_reserved, reserved_variable
 from popsr.bridge._step import BridgedStep
 from popsr.context import Setting, _context, in_sequence
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ReplicaError, ShapeError, StateError
@@ -146,7 +147,11 @@ class StepBuilder:
         grouping = self._own(path, grouping)
         array = self._array(path, value)
         kind = dtypes.dtype.as_dtype(array.dtype) if dtype is None else dtype
-        made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
+        reserved = is_reserved(array)
+        if reserved:
+            made = reserved_variable(self._ir, path, array, kind, grouping)
+        else:
+            made = variable(array, kind, path, replica_grouping=grouping, retrieval_mode="all_replicas")
         argument = Argument(
             path,
             "state",
@@ -155,7 +160,7 @@ class StepBuilder:
             grouping,
             made,
             made,
-            example=array,
+            example=None if reserved else array,
             undeclared=undeclared,
             sharded=sharded,
             placement=placement,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from popsr._program.gaps import Gap
 from popsr._text.summary import Summarised, Summary, line
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._advice import Variant
-from popsr.bridge._arguments import Argument, Loss, Reading, Result
+from popsr.bridge._arguments import Argument, Loss, Reading, Result, Smaller
 from popsr.bridge._proof import Proof, proof_of
 from popsr.bridge._runs import StepRuns
 from popsr.ir import Ir
@@ -41,6 +41,8 @@ class BridgedStep(Summarised):
         variants: changes of the step beside reductions of gradients, which are tried as advice.
         loss: what is known of the losses that the step differentiates.
         again: reads the step in another way; None where the importer cannot.
+        smaller: looks for smaller sizes at which a step of large shapes is the same program, beside a reference, or
+            says why there are none; its result is None for a step that is not large.
         callers: lines of the user from which the line of an op was called, the innermost first, by number of the op,
             where they are kept.
     """
@@ -59,6 +61,7 @@ class BridgedStep(Summarised):
     variants: tuple[Variant, ...] = field(default=(), repr=False)
     loss: Loss = field(default="of constants", repr=False)
     again: Callable[[Reading], BridgedStep] | None = field(default=None, repr=False)
+    smaller: Callable[[Any], Sequence[Smaller] | str | None] | None = field(default=None, repr=False)
     callers: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
 

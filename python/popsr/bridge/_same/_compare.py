@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from popsr._host.arguments import read_choice
 from popsr._program.location import short_place
 from popsr._text.one_line import one_line
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Reading, Step
+from popsr.bridge._arguments import AT_OWN_SIZES, Reading, Smaller, Step
 from popsr.bridge._paths import named_paths
 from popsr.bridge._same._draws import constant_integers, equal_integers, is_float
 from popsr.bridge._same._exact import UNSURE, Exactly
@@ -58,23 +58,67 @@ def sameness_of(step: Step, like: Any, *, exact: bool) -> Sameness:
     name = ONE_DEVICE if isinstance(like, str) else "the reference"
     engine: Literal["exact", "float64"] = "exact" if exact else "float64"
     try:
-        pair = pair_of(*_read(step, like, wide=not exact))
-        _require_ops(pair)
-        if not exact:
-            values = _in_order(pair, compared_in_float64(pair))
-            return Sameness(name, engine, values, STEPS, (*_notes(step, pair),))
-        exactly = Exactly(pair)
-        compared = exactly.compare()
-        deep: tuple[str, ...] = ()
-        if exactly.is_unsure:
-            afresh = Afresh(pair)
-            beside = compared_in_float64(pair_of(*_read(step, like, wide=True)))
-            compared, deep = _confirmed(compared, afresh.same(), beside), tuple(afresh.notes_of_fresh)
-        values = _in_order(pair, compared)
+        found: list[Sameness] = []
+        for each in _smaller(step, like):
+            found.append(_compared(step, like, each, name, engine))
+            if not found[-1].ok:
+                return found[-1]
     except UnknownError as error:
         return Sameness(name, engine, tuple(_all_unknown(step, str(error))), STEPS)
-    notes = (*_notes(step, pair), *exactly.notes, *deep)
-    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values))
+    return _joined(found)
+
+
+def _compared(step: Step, like: Any, at: Smaller, name: str, engine: Literal["exact", "float64"]) -> Sameness:
+    """The verdict of an engine, at some sizes.
+
+    Raises:
+        UnknownError: the two cannot be compared.
+    """
+    how = Reading(still=True, wide=engine == "float64", sizes=at.sizes, integers=at.integers)
+    sizes = {old: (new,) for old, new in (at.sizes or {}).items()}
+    pair = pair_of(*_read(step, like, how))
+    _require_ops(pair)
+    notes = (*at.notes, *_notes(step, pair))
+    if engine == "float64":
+        values = _in_order(pair, (_doubted(each, at.doubt) for each in compared_in_float64(pair)))
+        return Sameness(name, engine, values, STEPS, notes, sizes=sizes)
+    exactly = Exactly(pair)
+    compared = exactly.compare()
+    deep: tuple[str, ...] = ()
+    if exactly.is_unsure:
+        afresh = Afresh(pair)
+        beside = compared_in_float64(pair_of(*_read(step, like, replace(how, wide=True))))
+        compared, deep = _confirmed(compared, afresh.same(), beside), tuple(afresh.notes_of_fresh)
+    values = _in_order(pair, (_doubted(each, at.doubt) for each in compared))
+    notes = (*notes, *exactly.notes, *deep)
+    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values), sizes=sizes)
+
+
+def _doubted(value: SameValue, why: str) -> SameValue:
+    """A value that is unknown if it differs, as it may be right at its own sizes."""
+    if value.verdict != "differs" or not why:
+        return value
+    reason = f"it differs at smaller sizes, where {why}"
+    return replace(value, verdict="unknown", reason=reason, replicas=(), steps=0)
+
+
+def _joined(found: Sequence[Sameness]) -> Sameness:
+    """The verdict of several that are the same."""
+    notes = dict.fromkeys(note for each in found for note in each.notes)
+    sizes = {old: tuple(each.sizes[old][0] for each in found) for old in found[0].sizes}
+    return replace(found[0], notes=tuple(notes), sizes=sizes)
+
+
+def _smaller(step: Step, like: Any) -> Sequence[Smaller]:
+    """Smaller sizes at which a large step is compared; none of a step that is compared at its own.
+
+    Raises:
+        UnknownError: it is too large, and another program at smaller sizes.
+    """
+    found = None if step.smaller is None else step.smaller(like)
+    if isinstance(found, str):
+        raise UnknownError(f"the step is too large, and at smaller sizes another program: {found}")
+    return found or [AT_OWN_SIZES]
 
 
 def _confirmed(
@@ -96,25 +140,25 @@ def _confirmed(
     return found
 
 
-def _read(step: Step, like: Any, *, wide: bool) -> tuple[Step, Step]:
+def _read(step: Step, like: Any, how: Reading) -> tuple[Step, Step]:
     """The step and its reference.
 
     Raises:
         UnknownError: the step itself cannot be read on one device.
     """
     assert step.again is not None
-    many = step.again(Reading(wide=wide, still=True))
+    many = step.again(how)
     if hasattr(like, "arguments"):
         if like.again is None:
             raise UnsupportedError(
                 f"prove: like is a step that cannot be read once more, got {shown(like)}, expected a step of JAX or "
                 "PyTorch"
             )
-        return many, like.again(Reading(wide=wide, still=True))
+        return many, like.again(how)
     if not isinstance(like, str):
-        return many, step.again(Reading(alone=True, wide=wide, still=True, like=like))
+        return many, step.again(replace(how, alone=True, like=like))
     try:
-        return many, step.again(Reading(alone=True, wide=wide, still=True))
+        return many, step.again(replace(how, alone=True))
     except Exception as error:  # also whatever the framework or the user's code raises with other sizes
         known = isinstance(error, Error)
         text = str(error).partition("\n")[0].removeprefix("prove: ")

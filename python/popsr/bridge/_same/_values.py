@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from popsr._program.location import short_place
@@ -113,6 +113,7 @@ class Sameness(Judged):
         notes: what the verdict rests on.
         place: the line from which the step computes something else, where it is found; by exact arithmetic alone.
         repair: a single change with which all are the same, where one of those that were tried is.
+        sizes: of a large step known by shapes alone: its sizes, with the smaller ones that it was compared at.
     """
 
     like: str
@@ -122,6 +123,7 @@ class Sameness(Judged):
     notes: tuple[str, ...] = ()
     place: Place | None = None
     repair: Repair | None = None
+    sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -177,7 +179,7 @@ class Sameness(Judged):
     def headline(self) -> str:
         """The verdict in words."""
         if self.verdict == "same":
-            return f"same training as {self.like}"
+            return f"same training as {self.like}{' at smaller sizes' if self.sizes else ''}"
         parts = [(len(self.differing), "differ"), (len(self.unknown), "unknown")]
         counts = ", ".join(
             f"{n} {word}{'s' if word == 'differ' and n == 1 else ''}" for n, word in parts if n

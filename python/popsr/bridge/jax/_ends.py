@@ -9,6 +9,7 @@ import numpy as np
 
 from popsr.bridge._arguments import Placement, Whole
 from popsr.bridge._builder import StepBuilder
+from popsr.bridge._reserved import zeros_of
 from popsr.bridge.jax._arguments import Leaf, only_row, parts_of, value_of
 from popsr.bridge.jax._importer import Importer, aval_of, has_dtype
 from popsr.bridge.jax._mesh import Spec
@@ -48,7 +49,7 @@ def argument_of(
         return builder.constant(leaf.path, _as_stored(value, aval.dtype), dtype)
     if role == "state":
         rows = (grouping.num_groups, *shape) if grouping.num_groups > 1 else shape
-        initial = _as_stored(np.zeros(rows, aval.dtype), aval.dtype) if value is None else feed(value)
+        initial = _as_stored(zeros_of(rows, aval.dtype), aval.dtype) if value is None else feed(value)
         if replicated and grouping.num_groups > 1:
             grouping, initial = builder.all(), only_row(leaf.path, initial)
         elif own_row and value is not None and grouping.num_groups == 1:

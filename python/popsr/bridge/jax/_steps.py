@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
-from popsr.bridge._arguments import Reading
+from popsr.bridge._arguments import Reading, Smaller
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
@@ -33,6 +33,7 @@ from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
 from popsr.bridge.jax._sharded import Sharded
+from popsr.bridge.jax._shrunk import Shrinking, resized
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.context import location
 from popsr.errors import AttributeValueError
@@ -157,19 +158,54 @@ class _Call:
 
     def again(self, how: Reading) -> BridgedStep:
         """Read it once more, in another way. Ops that popsr lacks are gaps of what is read."""
+        with self._as(how) as (call, alone):
+            return call._read(plain_form(call.form), alone=alone)
+
+    def smaller(self, like: Any) -> Sequence[Smaller] | str | None:
+        """Choices of smaller sizes at which it is the same program, or why there are none; None if it is not large.
+
+        Args:
+            like: "one device", or a function in its place on one device.
+        """
+        form = plain_form(self.form)
+        leaves = leaves_of(form.f, form.args, self.names)
+        search = Shrinking(leaves, None if isinstance(like, str) else like, self._traced)
+        return search.found() if search.is_large else None
+
+    def _traced(self, how: Reading) -> Traced:
+        """It is the same program when it is traced again, as the reading before this one found."""
+        with self._as(how) as (call, alone):
+            return call._trace(plain_form(call.form), alone=alone, once=True)
+
+    @contextlib.contextmanager
+    def _as(self, how: Reading) -> Iterator[tuple[_Call, bool]]:
+        """Inside, the call in another way, and whether it is on a mesh of ones."""
         call = dataclasses.replace(self, unsupported="conservative")
+        if how.sizes is not None:
+            call = dataclasses.replace(call, form=self._resized(how))
         if how.like is not None:
             call = call._of_one(how.like)
         elif how.alone and self.own_rows:
-            args = plain_form(self.form).args
+            args = plain_form(call.form).args
             call = dataclasses.replace(
-                call, form=dataclasses.replace(self.form, args=self._joined(args)), replicas=1
+                call, form=dataclasses.replace(call.form, args=self._joined(args)), replicas=1
             )
         elif how.alone:
             call = dataclasses.replace(call, replicas=None)
         alone = how.alone and how.like is None
         with read_as(how), meshes_of_ones() if alone else contextlib.nullcontext():
-            return call._read(plain_form(call.form), alone=alone)
+            yield call, alone
+
+    def _resized(self, how: Reading) -> Form:
+        """The step with arguments of other sizes."""
+        form = plain_form(self.form)
+        leaves = leaves_of(form.f, form.args, self.names)
+        rows = self.own_rows or [False] * len(leaves)
+        found = [
+            resized(leaf, number, how, has_rows)
+            for number, (leaf, has_rows) in enumerate(zip(leaves, rows, strict=True))
+        ]
+        return dataclasses.replace(form, args=the_jax().tree.structure(form.args).unflatten(found))
 
     def _of_one(self, like: Any) -> _Call:
         """The call of a step for one device, with the arguments of this one."""
@@ -210,8 +246,8 @@ class _Call:
         made: tuple[Any, ...] = the_jax().tree.structure(args).unflatten(found)
         return made
 
-    def _read(self, form: Form, *, alone: bool) -> BridgedStep:
-        traced = Traced(
+    def _trace(self, form: Form, *, alone: bool, once: bool = False) -> Traced:
+        return Traced(
             form.f,
             form.args,
             self.mesh,
@@ -222,7 +258,11 @@ class _Call:
             self.axis_name,
             self.in_axes,
             alone,
+            once,
         )
+
+    def _read(self, form: Form, *, alone: bool) -> BridgedStep:
+        traced = self._trace(form, alone=alone)
         leaves = leaves_of(form.f, form.args, self.names)
         names = names_of(form.f, len(form.args), self.names)
         updates, kinds = _updates_and_roles(traced, names, form.updates, self.roles)
@@ -239,7 +279,7 @@ class _Call:
             roles=dict(zip(names, kinds, strict=True)),
             own_rows=tuple(traced.per_replica or ()),
         )
-        return dataclasses.replace(step, again=call.again)
+        return dataclasses.replace(step, again=call.again, smaller=call.smaller)
 
 
 def _updates_and_roles(

@@ -17,7 +17,7 @@ from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._refs import with_values
 from popsr.bridge.jax._rules import Aval, NotSupportedError
-from popsr.bridge.jax._twice import traced_twice
+from popsr.bridge.jax._twice import traced_once, traced_twice
 from popsr.bridge.jax._versions import abstract_mesh, shard_map
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 
@@ -53,8 +53,9 @@ class Traced:
         axis_name: str | None,
         in_axes: Any,
         alone: bool = False,
+        once: bool = False,
     ) -> None:
-        """Trace a function; ``alone`` on meshes of ones."""
+        """Trace a function; ``alone`` on meshes of ones, ``once`` where it is known that it keeps nothing."""
         jax = the_jax()
 
         if not callable(f):
@@ -81,7 +82,7 @@ class Traced:
                 )
             axes = [(read_text(f"{WHERE}: axis_name", axis_name), count)]
             args = self._rows(args, in_axes, count)
-        traced, self.outputs, devices = traced_twice(f, axes, args)
+        traced, self.outputs, devices = (traced_once if once else traced_twice)(f, axes, args)
         self.jaxpr, self.refs = with_values(traced)
         found = Spread(dict(axes)) if axes else spread_of(self.jaxpr.jaxpr)
         leaves = jax.tree.leaves(args)

@@ -19,7 +19,7 @@ from popsr.bridge.jax._locations import user_line
 from popsr.bridge.jax._watched import Watched
 from popsr.errors import UnsupportedError
 
-__all__ = ["anew", "traced_twice"]
+__all__ = ["anew", "same_parameter", "traced_once", "traced_twice"]
 
 _NUMBERS = itertools.count(1)
 
@@ -58,6 +58,14 @@ def traced_twice(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -
         raise _changed("results", str(jax.tree.structure(outputs)), str(jax.tree.structure(again)))
     _compare(first, second)
     return first, outputs, watched.devices
+
+
+def traced_once(f: Any, axes: Sequence[tuple[str, int]], args: Sequence[Any]) -> tuple[Any, Any, str]:
+    """The jaxpr of a function that was found to be the same when it is traced again; see ``traced_twice``."""
+    watched = Watched()
+    with watched.active(), anew():
+        traced, outputs = the_jax().make_jaxpr(f, axis_env=list(axes), return_shape=True)(*args)
+    return traced, outputs, watched.devices
 
 
 @contextlib.contextmanager
@@ -105,7 +113,7 @@ def _compare(first: Any, second: Any) -> None:
     for number, (one, other) in enumerate(
         zip(getattr(first, "consts", ()), getattr(second, "consts", ()), strict=True)
     ):
-        if not _same(one, other):
+        if not same_parameter(one, other):
             raise _changed(f"constant {number}", _value(one), _value(other))
     for one, other in zip(a.eqns, b.eqns, strict=False):
         _compare_equations(one, other, names)
@@ -122,7 +130,7 @@ def _compare_equations(one: Any, other: Any, names: dict[Any, Any]) -> None:
     same = one.primitive.name == other.primitive.name and len(one.invars) == len(other.invars)
     same = same and len(one.outvars) == len(other.outvars) and set(one.params) == set(other.params)
     same = same and all(_same_atom(a, b, names) for a, b in zip(one.invars, other.invars, strict=True))
-    if not same or not all(_same(one.params[key], other.params[key]) for key in one.params):
+    if not same or not all(same_parameter(one.params[key], other.params[key]) for key in one.params):
         raise _changed("equation", _equation(one), _equation(other))
     if any(_type(a) != _type(b) for a, b in zip(one.outvars, other.outvars, strict=True)):
         raise _changed("equation", _equation(one), _equation(other))
@@ -139,7 +147,7 @@ def _compare_variables(what: str, one: Sequence[Any], other: Sequence[Any], name
 def _same_atom(one: Any, other: Any, names: Mapping[Any, Any]) -> bool:
     if hasattr(one, "val") or hasattr(other, "val"):
         both = hasattr(one, "val") and hasattr(other, "val")
-        return both and _type(one) == _type(other) and _same(one.val, other.val)
+        return both and _type(one) == _type(other) and same_parameter(one.val, other.val)
     return names.get(one) is other
 
 
@@ -152,7 +160,7 @@ def _type(var: Any) -> str:
 _PLAIN = (bool, int, str, bytes, type(None), enum.Enum, type)
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_parameter(one: Any, other: Any) -> bool:
     """True for parameters of the same type and value, numbers by their bits.
 
     Functions are compared by their code: what they compute is in the jaxpr where it is computed at all.
@@ -173,9 +181,9 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, _PLAIN):
         return bool(one == other)
     if isinstance(one, Mapping):
-        return [*one] == [*other] and all(_same(one[key], other[key]) for key in one)
+        return [*one] == [*other] and all(same_parameter(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same_parameter, one, other))
     if callable(one):
         return getattr(one, "__code__", None) is getattr(other, "__code__", None)
     return _text(one) == _text(other)
