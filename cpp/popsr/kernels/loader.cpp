@@ -127,7 +127,8 @@ const std::string& checked_level(std::string_view setting, std::string_view name
 
 const KernelTable& default_table() {
   if (levels().empty())
-    raise<AttributeValueError>("kernels: the CPU is too old, got no level of {} of x86-64", POPSR_LEVELS);
+    raise<AttributeValueError>("kernels: the CPU is too old, got none of the levels, expected one of {}",
+                               POPSR_LEVELS);
   const char* forced = std::getenv("POPSR_ISA");
   if (forced == nullptr || *forced == '\0') return kernel_table(levels().back());
   return kernel_table(checked_level("POPSR_ISA", forced));

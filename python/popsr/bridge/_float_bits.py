@@ -10,7 +10,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.tensor import Tensor
 
-__all__ = ["FORMATS", "bits_of", "float_of", "word_of"]
+__all__ = ["FORMATS", "bits_of", "float_of", "integer_as", "word_of"]
 
 Make = Callable[[Any, dtypes.dtype], Tensor]
 """Makes a constant of the current graph."""
@@ -27,6 +27,11 @@ FORMATS = {
 def word_of(dtype: dtypes.dtype) -> dtypes.dtype:
     """The unsigned integer of as many bytes."""
     return dtypes.dtype.as_dtype(f"uint{8 * dtype.as_numpy().itemsize}")
+
+
+def integer_as(a: Tensor, dtype: dtypes.dtype) -> Tensor:
+    """Equal bits as an integer with or without a sign, or the lowest of them: casts of integers wrap."""
+    return a if a.dtype == dtype else ops.cast(a, dtype)
 
 
 def bits_of(make: Make, a: Tensor) -> Tensor:
@@ -77,7 +82,7 @@ def float_of(make: Make, bits: Tensor, to: dtypes.dtype) -> Tensor:
     size = 8 * to.as_numpy().itemsize
     word = dtypes.uint64 if size == 64 else dtypes.uint32
     wide = dtypes.float64 if size == 64 else dtypes.float32
-    bits = ops.cast(ops.cast(bits, word_of(to)), word)
+    bits = integer_as(integer_as(bits, word_of(to)), word)
 
     def number(value: int) -> Tensor:
         return make(np.asarray(value, word.as_numpy()), word)

@@ -171,7 +171,7 @@ class _Chosen:
         return math.lcm(self.changing[size], math.gcd(size, axes))
 
     def _least(self, size: int, sizes: Mapping[int, int]) -> tuple[int, bool]:
-        """What a size is a multiple of, beside those that are chosen already; True if it is the size."""
+        """A number that a size is a multiple of, beside those that are chosen already; True if it is the size."""
         if self.mode.products:
             for a, b in itertools.combinations_with_replacement(sizes, 2):
                 if a * b == size:

@@ -6,7 +6,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge import _float_bits
-from popsr.bridge._float_bits import FORMATS
+from popsr.bridge._float_bits import FORMATS, integer_as
 from popsr.bridge._reading import floats_are_wide
 from popsr.bridge.jax._rules import (
     Equation,
@@ -17,12 +17,7 @@ from popsr.bridge.jax._rules import (
 )
 from popsr.tensor import Tensor
 
-__all__ = ["bits_of", "float_of", "integer_as"]
-
-
-def integer_as(a: Tensor, dtype: dtypes.dtype) -> Tensor:
-    """The same bits as an integer with or without a sign, or the lowest of them: casts of integers wrap."""
-    return a if a.dtype == dtype else ops.cast(a, dtype)
+__all__ = ["bits_of", "float_of"]
 
 
 def _word(size: int) -> dtypes.dtype:

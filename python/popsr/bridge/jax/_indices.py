@@ -52,7 +52,7 @@ _PASS = frozenset(
 
 @dataclass
 class Use:
-    """How a step uses integers.
+    """Uses of integers in a step.
 
     Attributes:
         extents: of dimensions that they are positions in.

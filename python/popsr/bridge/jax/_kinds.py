@@ -1,4 +1,4 @@
-"""What elements of arrays hang on: numbers of the program, positions, or data."""
+"""Kinds of elements by their sources: numbers of the program, positions, or data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ALONG", "SMOOTH", "Kind", "either", "joined"]
 
 
 class Kind(enum.IntEnum):
-    """What an element of an array may hang on.
+    """Kind of source that an element of an array may follow from.
 
     Positions beside a number that does not grow with sizes are ``MIXED``: where such a number decides, as the width of
     a window does, smaller sizes say nothing about large ones. Numbers up to 2 may be added to positions once, as the

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr.bridge._float_bits import integer_as
 from popsr.bridge._reading import noise_is_off
-from popsr.bridge.jax._bits import integer_as
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._locations import is_of_jax
 from popsr.bridge.jax._rules import Equation, NotSupportedError, Result, rule, width

@@ -184,7 +184,7 @@ class Shrinking:
         ]
 
     def _doubt(self, traced: Traced, sizes: Mapping[int, int], held: set[float]) -> str:
-        """What may make a step right at its own sizes alone: a size as a number, or as a product of others."""
+        """Reason for which a step may be right at its own sizes alone: a size as a number, or a product of others."""
         cuts = self._cuts(traced)
         parts = {part for size in sizes for part in (size, size // cuts[size])}
         known = parts | {a * b for a in parts for b in {*parts, *cuts}}
