@@ -272,7 +272,7 @@ def dev(session: nox.Session) -> None:
     requires = builds.requirements()
     session.run(*pip, *requires)
     settings = ("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON")
-    session.run(*pip, "--no-build-isolation", *(f"-C{s}" for s in settings), "-e", ".[test]")
+    session.run(*pip, "--no-build-isolation", *(f"--config-settings={s}" for s in settings), "-e", ".[test]")
 
 
 @nox.session

@@ -58,7 +58,7 @@ def build(session: nox.Session, preset: str) -> Path:
     shutil.rmtree(wheels, ignore_errors=True)
     session.run(
         *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
-        *("-w", str(wheels), f"-Cbuild-dir=build/{preset}", *preset_settings(preset)),
+        *("-w", str(wheels), f"--config-settings=build-dir=build/{preset}", *preset_settings(preset)),
         env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
         external=True,
     )
@@ -77,8 +77,8 @@ def preset_settings(preset: str) -> list[str]:
         variables["POPSR_LEVELS"] = own_level()
     kind = variables.pop("CMAKE_BUILD_TYPE")
     return [
-        f"-Ccmake.build-type={kind}",
-        *(f"-Ccmake.define.{key}={value}" for key, value in variables.items()),
+        f"--config-settings=cmake.build-type={kind}",
+        *(f"--config-settings=cmake.define.{key}={value}" for key, value in variables.items()),
     ]
 
 

@@ -73,7 +73,7 @@ class Builder:
     def wheel(self, tree: Path) -> Cost:
         return timed(
             *(*self._pip("wheel"), ".", "--no-deps", "--no-build-isolation"),
-            *("-w", "build/bench-wheels", "-Cbuild-dir=build/bench"),
+            *("-w", "build/bench-wheels", "--config-settings=build-dir=build/bench"),
             cwd=tree,
             path=self.environment / "bin",
         )

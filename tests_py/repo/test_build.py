@@ -80,6 +80,12 @@ def test_files_named_by_the_build_exist() -> None:
     assert not re.search(r"REGEX \"[^\"]*\.cpp", text)
 
 
+def test_settings_of_builds_are_named_as_every_pip_knows_them() -> None:
+    """Debian 12 has pip 23.0, which has no ``-C``."""
+    for name in ("noxfile.py", ".ci/builds.py", "bench/bench_build.py"):
+        assert not re.search(r"[\"' ]-C", (ROOT / name).read_text()), name
+
+
 def test_sessions_are_described_to_contributors() -> None:
     defined = set(re.findall(r"@nox\.session(?:\(.*\))?\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
     text = (ROOT / "CONTRIBUTING.md").read_text()
