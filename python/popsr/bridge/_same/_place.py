@@ -18,10 +18,7 @@ from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place
 from popsr.ops._kinds import ADDITIVE
 
-__all__ = ["ANOTHER", "callers_of", "place_of", "place_shown"]
-
-ANOTHER = "another result than on one device, of the same operands"
-"""Text of a place at which an op makes another value."""
+__all__ = ["callers_of", "place_of", "place_shown"]
 
 
 def place_of(
@@ -141,7 +138,8 @@ class _Search:
         if len({form.scale for form in forms.values()}) > 1 and self._values.kind(op) in ADDITIVE:
             return self._where_scaled(max(forms, key=lambda tensor: size_of(forms[tensor].scale)))
         maker = self._values.number_before(op)
-        return (op, ANOTHER) if maker == op else (maker, "another integer than on one device")
+        text = "another result than on one device, of the same operands"
+        return (op, text) if maker == op else (maker, "another integer than on one device")
 
     def _of_form(self, tensor: int) -> Found | None:
         """The place at which a value became a multiple, or a part of a sum, of that of one device."""

@@ -13,7 +13,7 @@ from popsr.bridge._arguments import Step
 from popsr.bridge._same._changes import Changes, Tried
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
 from popsr.bridge._same._pair import UnknownError, pair_of
-from popsr.bridge._same._place import ANOTHER, callers_of, place_of
+from popsr.bridge._same._place import callers_of, place_of
 from popsr.bridge._same._suspects import Suspects
 from popsr.bridge._same._values import Place, Repair, SameValue
 from popsr.errors import Error
@@ -40,8 +40,7 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
     tried = _repaired(exactly, suspects)
     many = exactly.pair.many
     if tried is None:
-        is_told = place is not None and not (place.text == ANOTHER and _has_stages(many))
-        return place if is_told else None, None
+        return None if _has_stages(many) else place, None
     location = str(many.ir._core.location_of(tried.op))
     repair = Repair(location, source_line(location), tried.text)
     if place is None or short_place(location) not in str(place):
@@ -52,7 +51,7 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
 
 
 def _has_stages(step: Step) -> bool:
-    """True if stages run different ops: replicas have values of the ops of other stages that nobody reads."""
+    """True if stages run different ops: values that a replica has of other stages' ops lead to wrong lines."""
     return any(each.held is not None for each in step.arguments)
 
 
