@@ -16,7 +16,6 @@ from jax.sharding import PartitionSpec as P
 
 import popsr
 from popsr.bridge import Sameness
-from tests_py.bridge.same.transformer import BATCH, OPTIONS, PARAMS, WRONG, step_of
 
 W = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
 X = np.arange(32, dtype=np.float32).reshape(8, 4) / 8
@@ -177,15 +176,3 @@ def test_the_call_of_a_shared_function_is_said() -> None:
     assert place.callers
     call = at('g = scaled(g, 1.0 * lax.psum(1, "data"))')
     assert f"called at {call}" in str(place)
-
-
-TRANSFORMER = {
-    "sum of means": "a mean for the sum over data at ",
-    "scaled by the heads of a replica": ", as on one device",
-    "mean of partial outputs": "a sum for the mean over model at ",
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMER)
-def test_lines_of_a_transformer(name: str) -> None:
-    assert TRANSFORMER[name] in str(beside(step_of(WRONG[name]), PARAMS, *BATCH, **OPTIONS).repair)
