@@ -176,3 +176,16 @@ def test_the_call_of_a_shared_function_is_said() -> None:
     assert place.callers
     call = at('g = scaled(g, 1.0 * lax.psum(1, "data"))')
     assert f"called at {call}" in str(place)
+
+
+def test_large_steps_have_a_verdict_without_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some hundred replicas the search takes much longer than the comparison."""
+    monkeypatch.setattr("popsr.bridge._same._repair._MOST_VALUES", 40)
+
+    def step(w: Any, x: Any) -> Any:
+        return w - lax.psum((x @ w).mean(0), "data"), lax.psum(x.sum(), "data")
+
+    same = beside(step, W, X, **DATA)
+    assert (same.verdict, same.place, same.repair) == ("differs", None, None)
+    assert "replicas: a smaller mesh may tell it" in same.notes[-1]
+    assert "no single change" not in str(same)

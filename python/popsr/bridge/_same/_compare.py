@@ -17,7 +17,7 @@ from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._fresh import Afresh
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
-from popsr.bridge._same._repair import cause_of
+from popsr.bridge._same._repair import cause_of, too_large
 from popsr.bridge._same._values import Sameness, SameValue, Verdict
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
@@ -90,7 +90,8 @@ def _compared(step: Step, like: Any, at: Smaller, name: str, engine: Literal["ex
         beside = compared_in_float64(pair_of(*_read(step, like, replace(how, wide=True))))
         compared, deep = _confirmed(compared, afresh.same(), beside), tuple(afresh.notes_of_fresh)
     values = _in_order(pair, (_doubted(each, at.doubt) for each in compared))
-    notes = (*notes, *exactly.notes, *deep)
+    large = too_large(pair.many) if exactly.witness else ""
+    notes = (*notes, *exactly.notes, *deep, *((large,) if large else ()))
     return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values), sizes=sizes)
 
 

@@ -18,10 +18,22 @@ from popsr.bridge._same._suspects import Suspects
 from popsr.bridge._same._values import Place, Repair, SameValue
 from popsr.errors import Error
 
-__all__ = ["cause_of"]
+__all__ = ["cause_of", "too_large"]
 
 _MOST_TRIED, _MOST_OPS = 48, 20_000
 """Changes that are tried, fewer of large programs: and ops that are run in all."""
+
+
+_MOST_VALUES = 100_000
+"""Ops times replicas of a step whose line is looked for."""
+
+
+def too_large(step: Step) -> str:
+    """A note that the line of a difference is not looked for, as in a step of some hundred replicas; else empty."""
+    ops, replicas = step.ir._core.num_ops, step.ir.replication_factor
+    if ops * replicas <= _MOST_VALUES:
+        return ""
+    return f"the line is not looked for in {ops} ops on {replicas} replicas: a smaller mesh may tell it"
 
 
 def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | None, Repair | None]:
@@ -33,7 +45,7 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
         exactly: the comparison.
         values: what it found.
     """
-    if exactly.witness is None:
+    if exactly.witness is None or too_large(exactly.pair.many):
         return None, None
     paths = [each.path for each in values if each.verdict == "differs"]
     place, suspects = place_of(exactly.pair, paths, *exactly.witness)

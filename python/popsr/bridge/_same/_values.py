@@ -163,7 +163,7 @@ class Sameness(Judged):
         yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
         if self.place is not None:
             yield f"otherwise than {self.like} from {self.place}"
-        if self.engine == "exact":
+        if self.place is not None or self.repair is not None:
             yield f"the same with {self.repair or 'no single change of those that were tried'}"
 
     def _gaps(self) -> Iterable[str]:
