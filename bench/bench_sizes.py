@@ -9,7 +9,7 @@ import pytest
 from bench.llama_step import Llama, step_of
 
 
-@pytest.mark.parametrize("wrong", [False], ids=["right"])
+@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
 def test_llama(wrong):
     pytest.importorskip("jax")
     import popsr

@@ -277,3 +277,17 @@ def test_initial_values_that_differ_in_their_group() -> None:
         bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2, groups={"first.bias": [0, 0]})
     made = bridge.trace_step(lambda m, x: m(x), model, None, X, replicas=2)
     assert str(made.argument("first.bias").grouping.partition) == "{0}{1}"
+
+
+def test_tensors_without_values() -> None:
+    """A model that is made on the meta device says nothing of where replicas begin."""
+
+    def make() -> Any:
+        return torch.nn.Linear(4, 4, device="meta")
+
+    def step(model: Any, x: Any) -> Any:
+        return model(x).sum()
+
+    text = "state 'weight' has no values, got a tensor on the meta device"
+    with pytest.raises(UnsupportedError, match=text):
+        bridge.trace_step(step, make, None, torch.ones(2, 4, device="meta"), replicas=2)

@@ -72,6 +72,7 @@ def built(
         for each in zip(*seen.leaves, strict=True):
             leaf = each[0]
             rows = next(data) if leaf.role == "data" else [other.local for other in each]
+            _require_values(leaf, rows[0])
             values = Values([array_of(row) for row in rows], world)
             holders = range(world) if leaf.held is None else leaf.held
             owners = labels.get((leaf.owner, leaf.held)) or [None] * world
@@ -158,6 +159,14 @@ def _check_seeds(seen: Seen, patterns: Groups) -> None:
                     f"trace_step: ranks that share {shown(RANDOM_SEED)} seed generators apart before "
                     f"{shown_place(place_of_node(node))}, got ranks {list(members)}, expected one seed on all of them"
                 )
+
+
+def _require_values(leaf: Leaf, value: Any) -> None:
+    if value.is_meta:
+        raise UnsupportedError(
+            f"trace_step: {leaf.role} {shown(leaf.path)} has no values, got a tensor on the meta device, expected "
+            "one with values: they say what is equal before the step"
+        )
 
 
 def _own_grouping(labels: Sequence[Hashable], leaf: Leaf) -> ReplicaGrouping | None:
