@@ -15,7 +15,7 @@ __all__ = ["Budget"]
 # The control characters of C0 and C1, and halves of UTF-16 pairs, which no encoding can write.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _TENSOR_BYTES = 560  # of a tensor's objects besides its name and data
-_BLOCKS = 3 << 20
+_BLOCKS = 4 << 20
 _ENTRY_BYTES = 110  # of an entry of a table
 _TEXT_BYTES = 200  # of one, and a short text
 
@@ -47,7 +47,8 @@ class Budget:
         self._tensors = self._metadata = 0
         self._texts: dict[str, str] = {}
         self._room = self.PER_BYTE * size + self.FIXED
-        # Its bytes are in memory once, as text that is read or as data of a tensor; and there are blocks to read with.
+        # Its bytes are in memory once, as text that is read or as data of a tensor; and there are blocks to
+        # read with, and pages that the interpreter keeps.
         self._memory = size + _BLOCKS
         self.fields = self._fields = self.FIELDS + size // self.BYTES_PER_FIELD
         """Protobuf fields that are left; for the reader's inner loop."""
