@@ -47,7 +47,15 @@ _RECORDS = {
     ("pathlib._local", "PosixPath"),
     ("pathlib._local", "WindowsPath"),
 }
-_ALLOWED = _RECORDS | {("collections", "OrderedDict"), ("builtins", "set"), ("builtins", "frozenset")}
+_ALLOWED = _RECORDS | {
+    ("collections", "OrderedDict"),
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    (
+        "builtins",
+        "getattr",
+    ),  # of a member of an enumeration, as Python 3.11.0 to 3.11.3 write them: a record, not a call
+}
 
 
 @dataclass(frozen=True, slots=True)
