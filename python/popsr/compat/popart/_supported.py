@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from popsr._host.arguments import read_bool
 from popsr._lazy import LazyModule
@@ -24,7 +25,8 @@ __all__ = [
 ]
 
 
-class OpDefinition(NamedTuple):
+@dataclass(frozen=True)
+class OpDefinition:
     """Description of an op.
 
     Attributes:
