@@ -39,6 +39,7 @@ __all__ = [
     "parse_model",
     "read_graph",
     "reads",
+    "set_fields",
     "weights_of",
 ]
 
@@ -247,8 +248,13 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
         "input": [each for each in graph.input if each.name in seen],
         "output": [make(name=name) for name in dict.fromkeys(wanted)],
     }
-    parts = type(graph)(**rest)  # a copy: what is taken away is no longer valid
-    for field in rest:
+    set_fields(graph, rest)
+
+
+def set_fields(graph: Any, fields: Mapping[str, Iterable[Any]]) -> None:
+    """Replace fields of a graph, whose elements may be its own; references to what it had are no longer valid."""
+    parts = type(graph)(**fields)
+    for field in fields:
         graph.ClearField(field)
     graph.MergeFrom(parts)
 
@@ -280,9 +286,7 @@ def _copy_results(model: Any, names: set[str]) -> None:
                 node.output[i] = f"{name}/result"
         nodes += [node, *(make("Nop", [f"{name}/result"], [name], domain=DOMAIN) for name in own)]
     if len(nodes) > len(model.graph.node):
-        copies = type(model.graph)(node=nodes)
-        model.graph.ClearField("node")
-        model.graph.MergeFrom(copies)
+        set_fields(model.graph, {"node": nodes})
 
 
 def _rename(model: Any, training: bool) -> None:
