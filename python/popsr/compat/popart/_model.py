@@ -34,8 +34,10 @@ __all__ = [
     "OF_VERSION",
     "SEED",
     "Weight",
+    "can_read",
     "describe",
     "graphs_of",
+    "initializer_of",
     "parse_model",
     "read_graph",
     "reads",
@@ -194,14 +196,16 @@ def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
     """
     onnx, replicas = require_onnx(where), factor_of(entries_of(proto))
     weights, kinds = {}, onnx.TensorProto.DataType
+    arrays: Mapping[str, Array] = {}
     for each in proto.graph.initializer:
         kind = ONNX_TYPES[kinds.Name(each.data_type)]
-        if is_elsewhere(each) and kind.kind not in "iu":  # the value is not needed
+        if not is_elsewhere(each):
+            rows = _array(where, onnx, each)
+        elif kind.kind not in "iu":  # the value is not needed
             rows = np.broadcast_to(np.zeros((), kind), tuple(each.dims))
         else:
-            rows = (
-                read_elsewhere(where, proto)[each.name] if is_elsewhere(each) else _array(where, onnx, each)
-            )
+            arrays = arrays or read_elsewhere(where, proto)
+            rows = arrays[each.name]
         settings = VariableSettings() if replicas is None else settings_from(entries_of(each))
         weights[each.name] = Weight(each.name, rows, settings)
     model = read_graph(where, proto, weights, [name], replicas or 1, {}, False)[0]
