@@ -167,13 +167,13 @@ def _own_seed(node: Node, seed: Tensor) -> Tensor:
 
 @_graphcore("PassSeed")
 def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
-    """Of a pass of a loop, from the loop's."""
+    """Seed of a pass of a loop, from the loop's seed and the number of the pass."""
     return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
 
 
 @_graphcore("Dropout")
 def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
-    """Of ONNX, in a training session."""
+    """ONNX's dropout, in a training session."""
     kept = ops.dropout(ops.expand(node.like(1, t), t.shape), _own_seed(node, seed), node.number("ratio", 0.5))
     mask = ops.not_equal(kept, node.like(0, kept))
     return [ops.mul(t, kept), mask if node.opset >= 10 or node.wants(1) else t]
@@ -188,7 +188,7 @@ def _shaped_dropout(node: Node, t: Tensor, seed: Tensor | None = None) -> Tensor
 
 @_graphcore("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def _random(node: Node, *operands: Tensor) -> Tensor:
-    """Of ONNX, from the seed of a session."""
+    """ONNX's random numbers, from the seed of a session."""
     *like, seed = operands
     kind = dtype_of(node.integer("dtype", 1)) if node.has("dtype") or not like else like[0].dtype
     shape = like[0].shape if like else node.ints("shape")
