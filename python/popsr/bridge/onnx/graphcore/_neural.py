@@ -130,15 +130,17 @@ def _batch_norm(
     node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> list[Tensor]:
     """With one result that of running moments; else the batch's, with new running moments and the batch's own."""
-    single = tuple(mean.shape) if not node.integer("spatial", 1) else (mean.nelms, *(1,) * (t.rank - 2))
-    axes = [0] if not node.integer("spatial", 1) else [0, *range(2, t.rank)]
-    scale, bias = (ops.reshape(cast(each, t.dtype), (1, *single)) for each in (scale, bias))
+    if node.integer("spatial", 1):
+        axes, shape = [0, *range(2, t.rank)], (1, mean.nelms, *(1,) * (t.rank - 2))
+    else:
+        axes, shape = [0], (1, *mean.shape)
+    scale, bias = (ops.reshape(cast(each, t.dtype), shape) for each in (scale, bias))
     epsilon, share = node.number("epsilon", 1e-5), node.number("momentum", 0.9)
     trains = node.results() > 1
     if trains:
         own_mean, own_var = ops.mean(t, axes, True), ops.var(t, axes, True, 0.0)
     else:
-        own_mean, own_var = (ops.reshape(cast(each, t.dtype), (1, *single)) for each in (mean, var))
+        own_mean, own_var = (ops.reshape(cast(each, t.dtype), shape) for each in (mean, var))
     factor = ops.mul(ops.rsqrt(ops.add(own_var, node.like(epsilon, own_var))), scale)
     made = ops.add(ops.mul(ops.sub(t, own_mean), factor), bias)
     if not trains:
