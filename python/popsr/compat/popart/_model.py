@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from popsr import dtypes, ops
 from popsr._host.arguments import is_a, read_path, require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
+from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._places import OPSET, opset_of
-from popsr.bridge.onnx._rules import RULES
+from popsr.bridge.onnx._rules import OTHERS, RULES, Rule
 from popsr.compat.popart._custom import hints
 from popsr.compat.popart._external import is_elsewhere, read_elsewhere
 from popsr.compat.popart._graphcore_ops import DOMAIN
@@ -29,6 +31,7 @@ from popsr.io import load_onnx
 from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
+from popsr.tensor import Tensor
 
 __all__ = [
     "OF_VERSION",
@@ -50,6 +53,7 @@ SEED = "__seed"
 """Input of models with dropout: random bits for each micro batch and replica."""
 OF_VERSION = "popart.opset"
 """Beginning of the domains of ops that are of another version of ONNX than the model, so that no tool misreads them."""
+_PASS_SEED = ("popart.session", "PassSeed")  # an op that is in no model of a user, as a domain and an op type
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _EFFECTS = ("CopyVarUpdate", "PrintTensor", "Abort")
 
@@ -334,8 +338,10 @@ def _rename(model: Any, training: bool) -> None:
 
     if rename(model.graph, SEED):
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-    if all(each.domain != DOMAIN for each in model.opset_import):
-        model.opset_import.add(domain=DOMAIN, version=1)
+    imported = {each.domain for each in model.opset_import}
+    for domain in (DOMAIN, _PASS_SEED[0]):
+        if domain not in imported:
+            model.opset_import.add(domain=domain, version=1)
 
 
 def _number(node: Any, count: int) -> int:
@@ -354,10 +360,21 @@ def _seed_passes(onnx: Any, node: Any, body: Any, seed: str) -> None:
         raise UnsupportedError(
             f"Session: random numbers in a scan, got {shown(node.output[0])}, expected them in a loop or before it"
         )
-    made = onnx.helper.make_node(
-        "PassSeed", [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=DOMAIN
-    )
+    domain, op_type = _PASS_SEED
+    made = onnx.helper.make_node(op_type, [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=domain)
     body.node.insert(0, made)
+
+
+def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
+    """Seed of a pass of a loop, from the loop's seed and the number of the pass."""
+    return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
+
+
+def _find(domain: str, op_type: str, _version: int) -> Rule | None:
+    return Rule(_pass_seed, 1, "node", "model") if (domain, op_type) == _PASS_SEED else None
+
+
+OTHERS.append(_find)
 
 
 def _reduce_none(onnx: Any, node: Any) -> None:

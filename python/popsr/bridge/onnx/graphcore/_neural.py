@@ -167,12 +167,6 @@ def _own_seed(node: Node, seed: Tensor) -> Tensor:
     return ops.create_random_seed(seed, node.constant(node.integer("number"), dtypes.uint32))
 
 
-@_graphcore("PassSeed")
-def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
-    """Seed of a pass of a loop, from the loop's seed and the number of the pass."""
-    return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
-
-
 @_graphcore("Dropout")
 def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
     """ONNX's dropout, in a training session."""
