@@ -24,7 +24,7 @@ HINTS: Mapping[str, str] = dict.fromkeys(
     "say what it turns by popsr.compat.rotary_ops({domain}, 'neighbours'), features 2 * i and 2 * i + 1, or "
     "'halves', features i and i + rotary_dim / 2",
 )
-"""By the name of an operator, what to add for it."""
+"""Hints of errors about operators without a function, by the operator's name."""
 
 
 def rotary_ops(domain: str, pairs: Literal["neighbours", "halves"], version: int = 1) -> None:

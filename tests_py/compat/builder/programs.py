@@ -8,7 +8,7 @@ import numpy as np
 
 from popsr.compat import popart
 
-__all__ = ["Linear", "options_of"]
+__all__ = ["Linear", "options_of", "run_once"]
 
 
 def options_of(replicas: int = 1, micro: int = 1) -> popart.SessionOptions:
@@ -17,6 +17,21 @@ def options_of(replicas: int = 1, micro: int = 1) -> popart.SessionOptions:
     options.enableReplicatedGraphs, options.replicatedGraphCount = replicas > 1, replicas
     options.enableGradientAccumulation, options.accumulationFactor = micro > 1, micro
     return options
+
+
+def run_once(model: bytes, outputs: list[str], data: dict[str, Any], loss: str = "") -> dict[str, Any]:
+    """Anchors of the first step of a session, which trains if there is a loss; else it has no ``weightsFromHost``."""
+    flow, device = popart.DataFlow(1, outputs), popart.DeviceManager().createCpuDevice()
+    if loss:
+        session: Any = popart.TrainingSession(model, flow, loss, popart.ConstSGD(0.5), device)
+    else:
+        session = popart.InferenceSession(model, flow, device)
+    session.prepareDevice()
+    if loss:
+        session.weightsFromHost()
+    anchors: dict[str, Any] = session.initAnchorArrays()
+    session.run(popart.PyStepIO(data, anchors))
+    return anchors
 
 
 class Linear:

@@ -230,7 +230,7 @@ def test_initializers_in_a_file(tmp_path: Path) -> None:
     )
     session.prepareDevice()
     assert program.weight(session).tolist() == [0, 1, 2]
-    assert program.weight(program.session()).tolist() == [0, 1, 2]  # of bytes
+    assert program.weight(program.session()).tolist() == [0, 1, 2]  # a model of bytes
     assert program.builder.getTensorShape(program.product) == [3]
     with pytest.raises(errors.AttributeValueError, match="data in a file already, got 'w'"):
         program.builder.saveInitializersExternally(["w"], tmp_path / "again.bin")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from popsr.compat import popart
+from tests_py.compat.builder.programs import run_once
 
 onnx = pytest.importorskip("onnx")
 
@@ -90,13 +91,7 @@ def test_empty_lists(name: str) -> None:
     shape = builder.getTensorShape(y)
     builder.addOutputTensor(y)
     onnx.checker.check_model(onnx.ModelProto.FromString(builder.getModelProto()))
-    session = popart.InferenceSession(
-        builder.getModelProto(), popart.DataFlow(1, [y]), popart.DeviceManager().createCpuDevice()
-    )
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({x: given}, anchors))
+    anchors = run_once(builder.getModelProto(), [y], {x: given})
     np.testing.assert_allclose(anchors[y], wanted, rtol=1e-6)
     assert tuple(shape) == np.shape(anchors[y]) == np.shape(wanted)
 

@@ -14,27 +14,12 @@ from popsr import errors, ops
 from popsr.compat import popart
 from popsr.compat.popart._signatures import Signature
 from popsr.compat.popart._supported import _operations
-from tests_py.compat.builder.programs import Linear
+from tests_py.compat.builder.programs import Linear, run_once
 
 onnx = pytest.importorskip("onnx")
 
 DEVICE = popart.DeviceManager().createCpuDevice()
 SUM = popart.ReductionType.Sum
-
-
-def _run(builder: popart.Builder, outputs: list[str], data: dict[str, Any], loss: str = "") -> dict[str, Any]:
-    """One step; without weightsFromHost unless it trains."""
-    flow, model = popart.DataFlow(1, outputs), builder.getModelProto()
-    if loss:
-        session: Any = popart.TrainingSession(model, flow, loss, popart.ConstSGD(0.5), DEVICE)
-    else:
-        session = popart.InferenceSession(model, flow, DEVICE)
-    session.prepareDevice()
-    if loss:
-        session.weightsFromHost()
-    anchors: dict[str, Any] = session.initAnchorArrays()
-    session.run(popart.PyStepIO(data, anchors))
-    return anchors
 
 
 def _started(shape: tuple[int, ...] = (2, 3), kind: str = "FLOAT") -> tuple[popart.Builder, str, Any]:
@@ -47,7 +32,7 @@ def _started(shape: tuple[int, ...] = (2, 3), kind: str = "FLOAT") -> tuple[popa
 
 def test_weights_are_uploaded_for_inference() -> None:
     program = Linear(np.array([2.0, 3.0], np.float32))
-    found = _run(program.builder, [program.loss], {program.x: np.ones(2, np.float32)})
+    found = run_once(program.builder.getModelProto(), [program.loss], {program.x: np.ones(2, np.float32)})
     assert found[program.loss] == 5
 
 
@@ -91,7 +76,7 @@ def test_saved_weights_are_in_float_data(tmp_path: Path) -> None:
 def test_reshape_const() -> None:
     builder, x, data = _started()
     y = builder.reshape_const(builder.aiOnnx, [x], [3, -1])
-    np.testing.assert_array_equal(_run(builder, [y], {x: data})[y], data.reshape(3, 2))
+    np.testing.assert_array_equal(run_once(builder.getModelProto(), [y], {x: data})[y], data.reshape(3, 2))
     assert builder.getTensorShape(y) == [3, 2]
     with pytest.raises(errors.Error, match="reshape_const: aiOnnx"):
         builder.reshape_const(builder, [x], [6])  # type: ignore[arg-type]
@@ -109,7 +94,7 @@ def test_constants_say_that_they_are_dense() -> None:
     ]
     assert [id_.partition("Constant")[0] for id_ in ids] == ["", "a name/", "", "another/"]
     y = builder.aiOnnxOpset11.sum([x, *ids])
-    np.testing.assert_array_equal(_run(builder, [y], {x: data})[y], 5 * data)
+    np.testing.assert_array_equal(run_once(builder.getModelProto(), [y], {x: data})[y], 5 * data)
     with pytest.raises(errors.UnsupportedError, match="constant: a sparse value"):
         builder.aiOnnxOpset11.constant(data, True)
 
@@ -124,7 +109,7 @@ def test_init_with_a_name() -> None:
     ]
     assert [id_.partition("/")[0] for id_ in ids] == ["one", "two", "three"]
     y = builder.aiOnnx.sum([x, *ids])
-    np.testing.assert_array_equal(_run(builder, [y], {x: data})[y], data)
+    np.testing.assert_array_equal(run_once(builder.getModelProto(), [y], {x: data})[y], data)
 
 
 def test_dynamicslice_into_a_tensor() -> None:
@@ -133,10 +118,10 @@ def test_dynamicslice_into_a_tensor() -> None:
     into = builder.addInputTensor("FLOAT", [1, 3], "into")
     y = builder.aiGraphcore.dynamicslice([x, index, into], [0], [1])
     given = {x: data, index: np.ones(1, np.uint32), into: np.zeros((1, 3), np.float32)}
-    np.testing.assert_array_equal(_run(builder, [y], given)[y], data[1:])
+    np.testing.assert_array_equal(run_once(builder.getModelProto(), [y], given)[y], data[1:])
     wrong = builder.aiGraphcore.dynamicslice([x, index, x], [0], [1])
     with pytest.raises(errors.Error, match=r"slice of .1, 3. into .2, 3."):
-        _run(builder, [wrong], {x: data, index: given[index]})
+        run_once(builder.getModelProto(), [wrong], {x: data, index: given[index]})
 
 
 @pytest.mark.parametrize("method", ["argmin", "argmax"])
@@ -144,7 +129,7 @@ def test_dynamicslice_into_a_tensor() -> None:
 def test_places_are_int32(method: str, kind: str) -> None:
     builder, x, data = _started(kind=kind)
     y = getattr(builder.aiOnnx, method)([x], 1, 0)
-    found = _run(builder, [y], {x: -data})[y]
+    found = run_once(builder.getModelProto(), [y], {x: -data})[y]
     assert (found.dtype, builder.getTensorDtypeString(y)) == (np.int32, "int32")
     np.testing.assert_array_equal(found, getattr(np, method)(-data, 1))
 
@@ -157,7 +142,7 @@ def test_a_batch_norm_without_shared_places() -> None:
     z, mean, var, own_mean, own_var = builder.aiOnnxOpset7.batchnormalization(
         [x, *kept], 5, spatial=0, momentum=0.5, epsilon=0.0
     )
-    found = _run(builder, [y, z, mean, var, own_mean, own_var], {x: data})
+    found = run_once(builder.getModelProto(), [y, z, mean, var, own_mean, own_var], {x: data})
     m, v = data.mean(0), data.var(0)
     wanted = [(data - 0.5) + 1, 2 * (data - m) / np.sqrt(v) + 1, (0.5 + m) / 2, (4 + v) / 2, m, v]
     for id_, value in zip((y, z, mean, var, own_mean, own_var), wanted, strict=True):
@@ -169,7 +154,7 @@ def test_a_batch_norm_of_planes_without_shared_places() -> None:
     kept = [builder.addInitializedInputTensor(np.full((1, 3), v, np.float32)) for v in (1, 0, 2, 1)]
     [y] = builder.aiOnnxOpset7.batchnormalization([x, *kept], 1, spatial=0, epsilon=0.0)
     z = builder.aiOnnxOpset7.batchnormalization([x, *kept], 5, spatial=0, epsilon=0.0)[0]
-    found = _run(builder, [y, z], {x: data})
+    found = run_once(builder.getModelProto(), [y, z], {x: data})
     np.testing.assert_allclose(found[y], data - 2, rtol=1e-6)
     np.testing.assert_allclose(found[z], np.array([-1, 1]).reshape(2, 1, 1) * np.ones((1, 1, 3)), rtol=1e-6)
 
@@ -186,7 +171,7 @@ def test_a_batch_norm_of_mixed_types(wide: str, results: int) -> None:
     ]
     made = builder.aiOnnx.batchnormalization([x, *kept], results)
     ids = [made] if isinstance(made, str) else list(made)
-    found = _run(builder, ids, {x: data})
+    found = run_once(builder.getModelProto(), ids, {x: data})
     assert [found[id_].dtype for id_ in ids] == [np.float16, *[np.float32] * 4][:results]
     mean, var = (0.5, 4.0) if results == 1 else (data.mean(0), data.var(0))
     wanted = 2 * (data.astype(np.float32) - mean) / np.sqrt(var + 1e-5) + 1
@@ -209,7 +194,7 @@ def test_called_graphs_read_tensors_of_their_parent() -> None:
         [z] = builder.aiGraphcore.call([y, w] if named else [y], 1, inner)
         loss = builder.aiGraphcore.identityloss([z], SUM)
         gradient = popart.reservedGradientPrefix() + w
-        found = _run(builder, [z, gradient], {x: np.ones(2, np.float32)}, loss)
+        found = run_once(builder.getModelProto(), [z, gradient], {x: np.ones(2, np.float32)}, loss)
         assert found[z].tolist() == [4, 9]
         assert found[gradient].tolist() == [4, 6]
         assert builder.getTensorShape(z) == [2]
@@ -222,7 +207,9 @@ def test_a_call_may_give_other_tensors_for_those_of_the_parent() -> None:
     seen = inner.addInputTensorFromParentGraph(x)
     inner.addOutputTensor(inner.aiOnnx.neg([seen]))
     ids = [builder.aiGraphcore.call(args, 1, inner)[0] for args in ([], [x], [other])]
-    found = _run(builder, ids, {x: np.ones(2, np.float32), other: np.zeros(2, np.float32)})
+    found = run_once(
+        builder.getModelProto(), ids, {x: np.ones(2, np.float32), other: np.zeros(2, np.float32)}
+    )
     assert [found[id_].tolist() for id_ in ids] == [[-1, -1], [-1, -1], [0, 0]]
 
 
@@ -262,7 +249,7 @@ def test_custom_operators_run_and_train() -> None:
     assert builder.getTensorShape(y) == [2]
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add([y, z])], SUM)
     gradient = popart.reservedGradientPrefix() + id_
-    found = _run(builder, [y, z, gradient], {}, loss)
+    found = run_once(builder.getModelProto(), [y, z, gradient], {}, loss)
     np.testing.assert_array_equal(found[y], 2 * w**3)
     np.testing.assert_array_equal(found[z], -2 * w)
     np.testing.assert_array_equal(found[gradient], 6 * w**2 - 2)
@@ -273,15 +260,16 @@ def test_custom_operators_that_do_not_fit() -> None:
     builder, x, _ = _started()
     y = _cube(builder, x)
     with pytest.raises(errors.UnsupportedOpsError, match="Cube") as caught:
-        _run(builder, [y], {})
+        run_once(builder.getModelProto(), [y], {})
     assert "popsr.compat.custom_op('custom.ops', 'Cube', 1)" in str(caught.value.__notes__)
     popsr.compat.custom_op("custom.ops", "Cube", 1)(lambda x, size: x)
     with pytest.raises(errors.AttributeValueError, match=r"Cube.*does not take"):
-        _run(builder, [y], {})
+        run_once(builder.getModelProto(), [y], {})
     builder, x, _ = _started()
     popsr.compat.custom_op("custom.ops", "Cube", 3)(lambda x, scale: [x, x])
+    y = _cube(builder, x, 3)
     with pytest.raises(errors.GraphError, match="return a tensor an output, got 2 results, expected 1"):
-        _run(builder, [_cube(builder, x, 3)], {})
+        run_once(builder.getModelProto(), [y], {})
 
 
 # The module

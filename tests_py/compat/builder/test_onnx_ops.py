@@ -149,6 +149,6 @@ def test_sessions_compute_what_onnx_computes(version: int, row: Row) -> None:
     else:
         wanted = [np.asarray(row.expected(*map(np.asarray, row.arrays)), anchors[outputs[0]].dtype)]
     for id_, expected in zip(outputs, wanted, strict=True):
-        is_place = row.method in ("argmax", "argmin")  # of int32 in programs of a Builder
+        is_place = row.method in ("argmax", "argmin")  # int32 in programs of a Builder
         assert anchors[id_].dtype == (np.int32 if is_place else expected.dtype)
         np.testing.assert_allclose(anchors[id_], expected, rtol=row.tolerance, atol=row.tolerance)

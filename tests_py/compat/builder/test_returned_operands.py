@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from popsr.compat import popart
-from tests_py.compat.builder.programs import options_of
+from tests_py.compat.builder.programs import run_once
 
 pytest.importorskip("onnx")
 
@@ -85,18 +85,8 @@ def test_a_value_and_its_copy_have_two_gradients(name: str) -> None:
     ids = {
         key: popart.reservedGradientPrefix() + id_ for key, id_ in {"p": p, "y": y, "w": w, "x": x}.items()
     }
-    session = popart.TrainingSession(
-        builder.getModelProto(),
-        popart.DataFlow(1, [*ids.values(), y]),
-        loss,
-        popart.ConstSGD(0.5),
-        popart.DeviceManager().createCpuDevice(),
-        userOptions=options_of(),
-    )
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors, given = session.initAnchorArrays(), np.arange(6, dtype=np.float32).reshape(SHAPE)
-    session.run(popart.PyStepIO({x: given}, anchors))
+    given = np.arange(6, dtype=np.float32).reshape(SHAPE)
+    anchors = run_once(builder.getModelProto(), [*ids.values(), y], {x: given}, loss)
     wanted: dict[str, Any] = {"p": 3, "y": 2, "w": 3 * given, "x": 6}
     for key, value in wanted.items():
         np.testing.assert_array_equal(anchors[ids[key]], np.zeros(SHAPE) + value, err_msg=key)
@@ -112,15 +102,5 @@ def test_gradients_of_values_that_are_known_when_the_model_is_read() -> None:
     total = builder.aiOnnx.add([builder.aiOnnx.mul([w, both]), one])
     loss = builder.aiGraphcore.identityloss([total], SUM)
     ids = [popart.reservedGradientPrefix() + id_ for id_ in (one, other, both, w)]
-    session = popart.TrainingSession(
-        builder.getModelProto(),
-        popart.DataFlow(1, ids),
-        loss,
-        popart.ConstSGD(0.5),
-        popart.DeviceManager().createCpuDevice(),
-    )
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({}, anchors))
+    anchors = run_once(builder.getModelProto(), ids, {}, loss)
     assert [anchors[id_].tolist() for id_ in ids] == [[2, 3], [1, 2], [1, 2], [6, 8]]

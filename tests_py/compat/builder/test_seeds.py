@@ -10,7 +10,7 @@ import pytest
 
 from popsr import errors
 from popsr.compat import popart
-from tests_py.compat.builder.programs import Linear, options_of
+from tests_py.compat.builder.programs import Linear, options_of, run_once
 
 pytest.importorskip("onnx")
 
@@ -138,11 +138,7 @@ def test_each_pass_of_a_loop_draws_its_own(passes: int) -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [64], "x")
     y = _loop(DRAWS["randomnormallike"], passes)(builder, x)
-    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), DEVICE)
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    session.weightsFromHost()
-    session.run(popart.PyStepIO({x: 0 * ONES}, anchors))
+    anchors = run_once(builder.getModelProto(), [y], {x: 0 * ONES})
     assert anchors[y].std() < 1.4 * passes**0.5
 
 
@@ -155,11 +151,7 @@ def test_calls_and_nodes_draw_their_own() -> None:
     ids = [builder.aiGraphcore.call([x], 1, inner)[0] for _ in range(2)]
     ids += [builder.aiOnnx.randomuniform([64]) for _ in range(2)]
     seeded = [builder.aiOnnx.randomuniform([64], seed=seed) for seed in (0.0, 1.0, 1.0)]
-    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [*ids, *seeded]), DEVICE)
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({x: ONES}, anchors))
+    anchors = run_once(builder.getModelProto(), [*ids, *seeded], {x: ONES})
     assert len({anchors[id_].tobytes() for id_ in (*ids, *seeded)}) == len(ids) + 2
     np.testing.assert_array_equal(anchors[seeded[1]], anchors[seeded[2]])
 

@@ -10,6 +10,7 @@ import pytest
 
 from popsr import errors
 from popsr.compat import popart
+from tests_py.compat.builder.programs import run_once
 
 pytest.importorskip("onnx")
 
@@ -126,17 +127,8 @@ def test_transposed_convolutions_train() -> None:
     y = builder.aiOnnx.convtranspose([x, w], strides=[2, 2])
     loss = builder.aiGraphcore.identityloss([y], SUM)
     gradient = popart.reservedGradientPrefix() + w
-    session = popart.TrainingSession(
-        builder.getModelProto(),
-        popart.DataFlow(1, [gradient]),
-        loss,
-        popart.ConstSGD(1.0),
-        popart.DeviceManager().createCpuDevice(),
-    )
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors, data = session.initAnchorArrays(), np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
-    session.run(popart.PyStepIO({x: data}, anchors))
+    data = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    anchors = run_once(builder.getModelProto(), [gradient], {x: data}, loss)
     totals = data.sum((0, 2, 3)).reshape(2, 1, 1, 1)
     np.testing.assert_array_equal(anchors[gradient], totals * np.ones((2, 1, 2, 2)))
 

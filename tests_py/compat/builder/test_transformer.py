@@ -11,6 +11,7 @@ import pytest
 
 from popsr import errors
 from popsr.compat import popart
+from tests_py.compat.builder.programs import run_once
 
 onnx = pytest.importorskip("onnx")
 
@@ -50,10 +51,7 @@ def test_element_types(method: str) -> None:
     model, y = _model(before)
     transformer = popart.GraphTransformer(model)
     getattr(transformer, method)()
-    session = popart.InferenceSession(transformer.getModelProto(), popart.DataFlow(1, [y]), DEVICE)
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({"x": np.array([5, 6], after)}, anchors))
+    anchors = run_once(transformer.getModelProto(), [y], {"x": np.array([5, 6], after)})
     assert anchors[y].dtype == after
     assert anchors[y].tolist() == [14, 18]
 
@@ -133,10 +131,7 @@ def test_norms_train() -> None:
     [y] = builder.aiOnnx.batchnormalization([x, *kept], 1)
     transformer = popart.GraphTransformer(builder.getModelProto())
     transformer.prepareNodesForTraining()
-    session = popart.InferenceSession(transformer.getModelProto(), popart.DataFlow(1, [y]), DEVICE)
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({x: np.arange(8, dtype=np.float32)}, anchors))
+    anchors = run_once(transformer.getModelProto(), [y], {x: np.arange(8, dtype=np.float32)})
     np.testing.assert_allclose(anchors[y].mean(0), 0, atol=1e-6)
 
 
@@ -144,10 +139,7 @@ def test_initializers_in_a_file(tmp_path: Path) -> None:
     model, y = _model(np.float32)
     transformer = popart.GraphTransformer(model)
     transformer.saveInitializersExternally(["w"], tmp_path / "w.bin")
-    session = popart.InferenceSession(transformer.getModelProto(), popart.DataFlow(1, [y]), DEVICE)
-    session.prepareDevice()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({"x": np.zeros(2, np.float32)}, anchors))
+    anchors = run_once(transformer.getModelProto(), [y], {"x": np.zeros(2, np.float32)})
     assert anchors[y].tolist() == [4, 6]
 
 

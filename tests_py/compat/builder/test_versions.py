@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from popsr import errors
 from popsr.bridge.onnx import load
 from popsr.compat import popart
+from tests_py.compat.builder.programs import run_once
 
 onnx = pytest.importorskip("onnx")
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
-DEVICE = popart.DeviceManager().createCpuDevice()
-
-
-def _run(builder: popart.Builder, outputs: list[str], data: dict[str, Any]) -> dict[str, Any]:
-    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, outputs), DEVICE)
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO(data, anchors))
-    return anchors
 
 
 @pytest.mark.parametrize("first", [6, 7, 8, 9, 10, 11])
@@ -40,7 +29,7 @@ def test_each_op_has_its_version(first: int) -> None:
     product = builder.aiOnnxOpset9.matmul([x, builder.aiOnnxOpset11.transpose([x], [1, 0])])
     ids = [one, two, low, high, product]
     shapes = [builder.getTensorShape(id_) for id_ in ids]
-    found = _run(builder, ids, {x: X})
+    found = run_once(builder.getModelProto(), ids, {x: X})
     wanted = [X[:, 1:2], X[:, 1:2], X.clip(-2, 2), X.clip(0), X @ X.T]
     for id_, value in zip(ids, wanted, strict=True):
         np.testing.assert_array_equal(found[id_], value)
@@ -77,13 +66,7 @@ def test_norms_and_dropout_of_another_version_train() -> None:
     y, mask = builder.aiOnnxOpset10.dropout([builder.aiOnnxOpset11.mul([x, w])], 2, 0.5)
     z, *_ = builder.aiOnnxOpset7.dropout([y], 1, 0.5)
     loss = builder.aiGraphcore.identityloss([z], popart.ReductionType.Sum)
-    session = popart.TrainingSession(
-        builder.getModelProto(), popart.DataFlow(1, [z, mask]), loss, popart.ConstSGD(0.0), DEVICE
-    )
-    session.prepareDevice()
-    session.weightsFromHost()
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({x: np.ones(64, np.float32)}, anchors))
+    anchors = run_once(builder.getModelProto(), [z, mask], {x: np.ones(64, np.float32)}, loss)
     assert anchors[mask].dtype == bool
     assert set(np.unique(anchors[z])) == {0.0, 4.0}
     assert 4 < (anchors[z] != 0).sum() < 28

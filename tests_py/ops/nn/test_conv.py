@@ -273,7 +273,7 @@ def transposed_programs(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ..
 @settings(max_examples=100, deadline=None)
 @given(transposed_programs(), st.integers(0, 2**32 - 1))
 def test_gradients_of_transposed_convolutions_are_adjoint(program: Any, seed: int) -> None:
-    """Of small integers all sums are exact; the result is linear in each operand."""
+    """All sums of small integers are exact; the result is linear in each operand."""
     shape, kernel, attrs = program
     rng = np.random.default_rng(seed)
     t, weight = (rng.integers(-3, 4, s).astype(np.float32) for s in (shape, kernel))

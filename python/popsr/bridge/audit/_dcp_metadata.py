@@ -47,14 +47,12 @@ _RECORDS = {
     ("pathlib._local", "PosixPath"),
     ("pathlib._local", "WindowsPath"),
 }
+# Python 3.11.0 to 3.11.3 write a member of an enumeration as a call of getattr, which is read as a record.
 _ALLOWED = _RECORDS | {
     ("collections", "OrderedDict"),
     ("builtins", "set"),
     ("builtins", "frozenset"),
-    (
-        "builtins",
-        "getattr",
-    ),  # of a member of an enumeration, as Python 3.11.0 to 3.11.3 write them: a record, not a call
+    ("builtins", "getattr"),
 }
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 else:
     _model = LazyModule("popsr.compat.popart._model")
 
-__all__ = ["Builder", "info_of"]
+__all__ = ["Builder"]
 
 _IR_VERSION = 10  # the first with metadata of nodes and tensors
 

@@ -7,11 +7,11 @@ from typing import Any
 from popsr._popart.custom_ops import bound, entry_of, lines_of
 from popsr._popart.identifiers import OperatorIdentifier
 from popsr.bridge.onnx._node import Node
-from popsr.bridge.onnx._places import OPSET
+from popsr.bridge.onnx._places import opset_of
 from popsr.bridge.onnx._rules import OTHERS, Rule
 from popsr.compat.popart._graphcore_ops import DOMAIN
 from popsr.errors import GraphError
-from popsr.io._onnx_format import entries_of, require_onnx
+from popsr.io._onnx_format import require_onnx
 from popsr.tensor import Tensor
 
 __all__ = ["hints"]
@@ -50,11 +50,9 @@ def _value(attribute: Any) -> Any:
         return value.decode()
     if hasattr(value, "data_type"):
         return require_onnx("Session").numpy_helper.to_array(value)
-    return (
-        [each.decode() if isinstance(each, bytes) else each for each in value]
-        if isinstance(value, list)
-        else value
-    )
+    if isinstance(value, list):
+        return [each.decode() if isinstance(each, bytes) else each for each in value]
+    return value
 
 
 def hints(model: Any) -> list[str]:
@@ -63,8 +61,7 @@ def hints(model: Any) -> list[str]:
     local = {(each.domain, each.name) for each in model.functions}
     found = {}
     for node in model.graph.node:
-        own = entries_of(node).get(OPSET)
-        version = versions.get(node.domain) if own is None else int(own)
+        version = opset_of(node, versions.get(node.domain))
         if node.domain in ("", "ai.onnx", DOMAIN) or version is None or (node.domain, node.op_type) in local:
             continue
         which = OperatorIdentifier(node.domain, node.op_type, version)

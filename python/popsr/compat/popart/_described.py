@@ -130,7 +130,7 @@ class Described(NodeAttributes):
         graph, seen, kept, todo = model.graph, set[str](), dict[int, Any](), [id_]
         while todo:
             name = todo.pop()
-            if name in seen or name not in self._known:  # of a graph inside
+            if name in seen or name not in self._known:  # a tensor of a graph inside
                 continue
             seen.add(name)
             info, node = self._known[name], self._nodes.get(name)

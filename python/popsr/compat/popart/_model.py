@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from popsr import dtypes, ops
 from popsr._host.arguments import is_a, read_path, require_known
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
+from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._places import OPSET, opset_of
-from popsr.bridge.onnx._rules import RULES
+from popsr.bridge.onnx._rules import OTHERS, RULES, Rule
 from popsr.compat.popart._custom import hints
 from popsr.compat.popart._external import is_elsewhere, read_elsewhere
 from popsr.compat.popart._graphcore_ops import DOMAIN
@@ -29,16 +31,20 @@ from popsr.io import load_onnx
 from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
+from popsr.tensor import Tensor
 
 __all__ = [
     "OF_VERSION",
     "SEED",
     "Weight",
+    "can_read",
     "describe",
     "graphs_of",
+    "initializer_of",
     "parse_model",
     "read_graph",
     "reads",
+    "set_fields",
     "weights_of",
 ]
 
@@ -47,6 +53,7 @@ SEED = "__seed"
 """Input of models with dropout: random bits for each micro batch and replica."""
 OF_VERSION = "popart.opset"
 """Beginning of the domains of ops that are of another version of ONNX than the model, so that no tool misreads them."""
+_PASS_SEED = ("popart.session", "PassSeed")  # an op that is in no model of a user, as a domain and an op type
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _EFFECTS = ("CopyVarUpdate", "PrintTensor", "Abort")
 
@@ -193,14 +200,16 @@ def describe(where: str, proto: Any, name: str) -> dict[str, TensorInfo]:
     """
     onnx, replicas = require_onnx(where), factor_of(entries_of(proto))
     weights, kinds = {}, onnx.TensorProto.DataType
+    arrays: Mapping[str, Array] = {}
     for each in proto.graph.initializer:
         kind = ONNX_TYPES[kinds.Name(each.data_type)]
-        if is_elsewhere(each) and kind.kind not in "iu":  # the value is not needed
+        if not is_elsewhere(each):
+            rows = _array(where, onnx, each)
+        elif kind.kind not in "iu":  # the value is not needed
             rows = np.broadcast_to(np.zeros((), kind), tuple(each.dims))
         else:
-            rows = (
-                read_elsewhere(where, proto)[each.name] if is_elsewhere(each) else _array(where, onnx, each)
-            )
+            arrays = arrays or read_elsewhere(where, proto)
+            rows = arrays[each.name]
         settings = VariableSettings() if replicas is None else settings_from(entries_of(each))
         weights[each.name] = Weight(each.name, rows, settings)
     model = read_graph(where, proto, weights, [name], replicas or 1, {}, False)[0]
@@ -247,8 +256,13 @@ def _choose_outputs(where: str, model: Any, outputs: list[str]) -> None:
         "input": [each for each in graph.input if each.name in seen],
         "output": [make(name=name) for name in dict.fromkeys(wanted)],
     }
-    parts = type(graph)(**rest)  # a copy: what is taken away is no longer valid
-    for field in rest:
+    set_fields(graph, rest)
+
+
+def set_fields(graph: Any, fields: Mapping[str, Iterable[Any]]) -> None:
+    """Replace fields of a graph, whose elements may be its own; references to what it had are no longer valid."""
+    parts = type(graph)(**fields)
+    for field in fields:
         graph.ClearField(field)
     graph.MergeFrom(parts)
 
@@ -280,9 +294,7 @@ def _copy_results(model: Any, names: set[str]) -> None:
                 node.output[i] = f"{name}/result"
         nodes += [node, *(make("Nop", [f"{name}/result"], [name], domain=DOMAIN) for name in own)]
     if len(nodes) > len(model.graph.node):
-        copies = type(model.graph)(node=nodes)
-        model.graph.ClearField("node")
-        model.graph.MergeFrom(copies)
+        set_fields(model.graph, {"node": nodes})
 
 
 def _rename(model: Any, training: bool) -> None:
@@ -326,8 +338,10 @@ def _rename(model: Any, training: bool) -> None:
 
     if rename(model.graph, SEED):
         model.graph.input.append(onnx.helper.make_tensor_value_info(SEED, onnx.TensorProto.UINT32, [2]))
-    if all(each.domain != DOMAIN for each in model.opset_import):
-        model.opset_import.add(domain=DOMAIN, version=1)
+    imported = {each.domain for each in model.opset_import}
+    for domain in (DOMAIN, _PASS_SEED[0]):
+        if domain not in imported:
+            model.opset_import.add(domain=domain, version=1)
 
 
 def _number(node: Any, count: int) -> int:
@@ -346,10 +360,21 @@ def _seed_passes(onnx: Any, node: Any, body: Any, seed: str) -> None:
         raise UnsupportedError(
             f"Session: random numbers in a scan, got {shown(node.output[0])}, expected them in a loop or before it"
         )
-    made = onnx.helper.make_node(
-        "PassSeed", [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=DOMAIN
-    )
+    domain, op_type = _PASS_SEED
+    made = onnx.helper.make_node(op_type, [seed, body.input[0].name], [f"{seed}/{body.name}"], domain=domain)
     body.node.insert(0, made)
+
+
+def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
+    """Seed of a pass of a loop, from the loop's seed and the number of the pass."""
+    return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
+
+
+def _find(domain: str, op_type: str, _version: int) -> Rule | None:
+    return Rule(_pass_seed, 1, "node", "model") if (domain, op_type) == _PASS_SEED else None
+
+
+OTHERS.append(_find)
 
 
 def _reduce_none(onnx: Any, node: Any) -> None:

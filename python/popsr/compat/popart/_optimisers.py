@@ -107,7 +107,7 @@ class Optimizer:
     """
 
     _defaults: ClassVar[dict[str, float]] = {}
-    """By name in lower camel case, as ``insertSpecific`` takes it."""
+    """Default values by name in lower camel case, as ``insertSpecific`` takes them."""
     values: Mapping[str, Any]
     clip_norm_settings: Iterable[ClipNormSettings]
 

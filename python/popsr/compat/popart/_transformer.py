@@ -38,7 +38,7 @@ class GraphTransformer:
             CheckpointError: it is not a model.
         """
         self._onnx = require_onnx("GraphTransformer")
-        self._model, self._arrays = _model.parse_model("GraphTransformer", modelProtoOrFilename)
+        self._model, _ = _model.parse_model("GraphTransformer", modelProtoOrFilename)
 
     def getModelProto(self) -> bytes:
         """The model as bytes."""
@@ -66,13 +66,9 @@ class GraphTransformer:
         require_known(f"{where}: not an initializer", wanted, by_name)
         make = self._onnx.helper.make_node
         nodes = [make("Constant", [], [name], value=by_name[name]) for name in dict.fromkeys(wanted)]
-        nodes += list(graph.node)
         rest = [each for each in graph.initializer if each.name not in wanted]
         inputs = [each for each in graph.input if each.name not in wanted]
-        made = type(graph)(node=nodes, initializer=rest, input=inputs)
-        for field in ("node", "initializer", "input"):
-            graph.ClearField(field)
-        graph.MergeFrom(made)
+        _model.set_fields(graph, {"node": [*nodes, *graph.node], "initializer": rest, "input": inputs})
 
     def convertAllFixedPointInitializersToConstants(self) -> None:
         """Make initializers of integers constants."""
@@ -94,10 +90,7 @@ class GraphTransformer:
             field: [each for each in getattr(graph, field) if each.name in used]
             for field in ("input", "initializer")
         }
-        made = type(graph)(**kept)
-        for field in kept:
-            graph.ClearField(field)
-        graph.MergeFrom(made)
+        _model.set_fields(graph, kept)
 
     def prepareNodesForTraining(self) -> None:
         """Give batch normalisations all their results, with which they train."""

@@ -151,13 +151,12 @@ def _adaptive(o: Adaptive, id: str, w: Tensor, g: Tensor, states: Mapping[str, T
             seen = seen - ops.square(ops.cast(mean, g.dtype))
         step = g / (ops.sqrt(seen + eps) if o.rmsprop_tf_variant else ops.sqrt(seen) + eps)
     decays, rate = o.weight_decay_mode is WeightDecayMode.Decay, value("learningRate")
-    if "Accl3___" not in states:
-        step = rate * (_decayed(o, id, step, wide, value) if decays else step)
-    elif o.rmsprop_tf_variant:  # the momentum is of steps that have their rate
-        step = _moved(states["Accl3___"], rate * step, value)
+    moved = states.get("Accl3___")
+    if moved is not None and o.rmsprop_tf_variant:  # the momentum is of steps that have their rate
+        step = _moved(moved, rate * step, value)
         step = step + rate * value("weightDecay") * wide if decays and _has(o, "weightDecay", id) else step
     else:
-        step = _moved(states["Accl3___"], step, value)
+        step = step if moved is None else _moved(moved, step, value)
         step = rate * (_decayed(o, id, step, wide, value) if decays else step)
     _write(w, wide - step)
 

@@ -61,7 +61,7 @@ def reuse(op_type: str, opset: int, node: Node, *operands: Value) -> Any:
 
 @_graphcore("Remainder")
 def _remainder(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Of the sign of the divisor."""
+    """Remainder with the sign of the divisor."""
     rest = ops.fmod(a, b)
     zero = node.like(0, rest)
     other = ops.logical_xor(ops.less(rest, zero), ops.less(b, node.like(0, b)))
@@ -174,7 +174,7 @@ def _dynamic_slice(node: Node, t: Tensor, index: Tensor, into: Tensor | None = N
 
 @_graphcore("ArgMax", "ArgMin")
 def _arg_extreme(node: Node, t: Tensor) -> Tensor:
-    """Of ONNX: programs of a Builder have places as int32."""
+    """ONNX's op, with places as int32, as programs of a Builder have them."""
     return cast(reuse(node.proto.op_type, 11, node, t), dtypes.int32)
 
 

@@ -130,15 +130,17 @@ def _batch_norm(
     node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> list[Tensor]:
     """With one result that of running moments; else the batch's, with new running moments and the batch's own."""
-    single = tuple(mean.shape) if not node.integer("spatial", 1) else (mean.nelms, *(1,) * (t.rank - 2))
-    axes = [0] if not node.integer("spatial", 1) else [0, *range(2, t.rank)]
-    scale, bias = (ops.reshape(cast(each, t.dtype), (1, *single)) for each in (scale, bias))
+    if node.integer("spatial", 1):
+        axes, shape = [0, *range(2, t.rank)], (1, mean.nelms, *(1,) * (t.rank - 2))
+    else:
+        axes, shape = [0], (1, *mean.shape)
+    scale, bias = (ops.reshape(cast(each, t.dtype), shape) for each in (scale, bias))
     epsilon, share = node.number("epsilon", 1e-5), node.number("momentum", 0.9)
     trains = node.results() > 1
     if trains:
         own_mean, own_var = ops.mean(t, axes, True), ops.var(t, axes, True, 0.0)
     else:
-        own_mean, own_var = (ops.reshape(cast(each, t.dtype), (1, *single)) for each in (mean, var))
+        own_mean, own_var = (ops.reshape(cast(each, t.dtype), shape) for each in (mean, var))
     factor = ops.mul(ops.rsqrt(ops.add(own_var, node.like(epsilon, own_var))), scale)
     made = ops.add(ops.mul(ops.sub(t, own_mean), factor), bias)
     if not trains:
@@ -165,15 +167,9 @@ def _own_seed(node: Node, seed: Tensor) -> Tensor:
     return ops.create_random_seed(seed, node.constant(node.integer("number"), dtypes.uint32))
 
 
-@_graphcore("PassSeed")
-def _pass_seed(_node: Node, seed: Tensor, number: Tensor) -> Tensor:
-    """Of a pass of a loop, from the loop's."""
-    return ops.create_random_seed(seed, cast(ops.reshape(number, ()), dtypes.uint32))
-
-
 @_graphcore("Dropout")
 def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
-    """Of ONNX, in a training session."""
+    """ONNX's dropout, in a training session."""
     kept = ops.dropout(ops.expand(node.like(1, t), t.shape), _own_seed(node, seed), node.number("ratio", 0.5))
     mask = ops.not_equal(kept, node.like(0, kept))
     return [ops.mul(t, kept), mask if node.opset >= 10 or node.wants(1) else t]
@@ -188,7 +184,7 @@ def _shaped_dropout(node: Node, t: Tensor, seed: Tensor | None = None) -> Tensor
 
 @_graphcore("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def _random(node: Node, *operands: Tensor) -> Tensor:
-    """Of ONNX, from the seed of a session."""
+    """ONNX's random numbers, from the seed of a session."""
     *like, seed = operands
     kind = dtype_of(node.integer("dtype", 1)) if node.has("dtype") or not like else like[0].dtype
     shape = like[0].shape if like else node.ints("shape")
