@@ -14,7 +14,15 @@ from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
-from popsr.bridge.onnx._places import Depth, domain_of, named, opset_of, place_of
+from popsr.bridge.onnx._places import (
+    Depth,
+    domain_of,
+    function_key,
+    graphs_of,
+    named,
+    opset_of,
+    place_of,
+)
 from popsr.bridge.onnx._rules import (
     RULES,
     BehindGapError,
@@ -192,7 +200,7 @@ class Importer(Values):
         self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
     ) -> list[Value]:
         try:
-            return self._read(proto, position, op_type, operands, values)
+            return self._read(proto, position, operands, values)
         except ValueNeededError as error:
             self.needed.extend(error.inputs)
             given = f": give values of {', '.join(map(repr, error.inputs))}" if error.inputs else ""
@@ -220,12 +228,12 @@ class Importer(Values):
             ) from error
 
     def _read(
-        self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
+        self, proto: Any, position: int, operands: list[Value], values: dict[str, Value]
     ) -> list[Value]:
         domain = domain_of(proto)
-        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
+        function = self._function(proto)
         attributes = self._given(proto)
-        if function is not None and (domain, op_type) not in RULES:
+        if function is not None:
             return self._call(function, operands, attributes, proto.output)
         opset = opset_of(proto, self._opsets.get(domain))
         if opset is None:
@@ -298,6 +306,12 @@ class Importer(Values):
 
     # Functions
 
+    def _function(self, proto: Any) -> Any | None:
+        """The model's own function that a node calls; None for an op that has a rule."""
+        if (domain_of(proto), proto.op_type) in RULES:
+            return None
+        return self._functions.get(function_key(proto, proto.op_type))
+
     def _call(
         self, function: Any, operands: Sequence[Value], attributes: Mapping[str, Any], results: Sequence[str]
     ) -> list[Value]:
@@ -307,10 +321,9 @@ class Importer(Values):
         given = {**{each.name: each for each in function.attribute_proto}, **attributes}
         values: dict[str, Value] = dict.fromkeys(function.input)
         values.update(zip(function.input, operands, strict=False))
-        key = (function.domain, function.name, getattr(function, "overload", ""))
         before = self._opsets, self._attributes
         imported = {domain_of(each): each.version for each in function.opset_import}
-        with self._inside(key):
+        with self._inside(function_key(function, function.name)):
             self._opsets, self._attributes = {**self._opsets, **imported}, given
             try:
                 wanted = [
@@ -372,13 +385,12 @@ class Importer(Values):
     def _behind_a_gap(self, proto: Any, position: int) -> list[Value]:
         """A node whose operands are missing: no more is asked than whether its op is there, and those inside it."""
         domain, op_type = domain_of(proto), proto.op_type
-        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
-        if function is not None and (domain, op_type) not in RULES:
+        function = self._function(proto)
+        if function is not None:
             self._look_inside(function, {domain_of(each): each.version for each in function.opset_import})
             return [NONE] * len(proto.output)
-        for each in proto.attribute:
-            for graph in (*((each.g,) if each.HasField("g") else ()), *each.graphs):
-                self._look_inside(graph, {})
+        for graph in graphs_of(proto):
+            self._look_inside(graph, {})
         opset = self._opsets.get(domain)
         if opset is None:
             return self._gap(

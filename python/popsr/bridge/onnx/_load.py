@@ -29,7 +29,7 @@ from popsr.bridge.onnx._importer import MAX_NODES, NONE, Importer, too_many_node
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind, value_of
 from popsr.bridge.onnx._node import Value, Weight
-from popsr.bridge.onnx._places import domain_of
+from popsr.bridge.onnx._places import domain_of, function_key
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._trained import constants_of, is_floating, is_uniform, trained_names
 from popsr.bridge.onnx._types import Array, dtype_of
@@ -266,7 +266,7 @@ class _Reading:
         return opsets
 
     def _functions(self, proto: Any) -> dict[Any, Any]:
-        return {(domain_of(each), each.name, getattr(each, "overload", "")): each for each in proto.functions}
+        return {function_key(each, each.name): each for each in proto.functions}
 
     def _passes(self, streams: bool) -> int | None:
         """Passes of a loop up to which they are ops one after another; None: any number."""
