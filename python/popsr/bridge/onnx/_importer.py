@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
-__all__ = ["MAX_NODES", "NONE", "Importer", "too_many_nodes"]
+__all__ = ["MAX_NODES", "NONE", "Importer", "most_nodes", "too_many_nodes"]
 
 _MAX_FOLDED_BYTES = 1 << 27
 MAX_NODES = 1 << 16
@@ -57,6 +57,11 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeErro
 
 NONE = Missing()
 """The result of each node that cannot be read."""
+
+
+def most_nodes(graph: Any) -> int:
+    """Number of nodes that are read of a model with this graph."""
+    return MAX_NODES + 16 * len(graph.node)
 
 
 def too_many_nodes(where: str) -> GraphError:
@@ -107,7 +112,7 @@ class Importer(Values):
 
     def run(self, proto: Any, values: dict[str, Value]) -> list[Value]:
         """The results of the model's graph, for values of its inputs and initializers."""
-        self._left = MAX_NODES + 16 * len(proto.node)
+        self._left = most_nodes(proto)
         return self._body(proto.node, [each.name for each in proto.output], values)
 
     def count_random(self) -> int:
@@ -165,10 +170,7 @@ class Importer(Values):
         return Depth(self._stack, name, self._where)
 
     def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
-        for position, proto in enumerate(nodes, 1):
-            self._left -= 1
-            if self._left < 0:
-                raise too_many_nodes(self._where)
+        for position, proto in self._counted(nodes):
             self._node(proto, position, values)
         try:
             return [values[name] if name else None for name in outputs]
@@ -176,6 +178,14 @@ class Importer(Values):
             raise GraphError(
                 f"{self._where}: output that no node makes, got {shown(error.args[0])}, expected a result of a node"
             ) from None
+
+    def _counted(self, nodes: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Positions and nodes, until there are too many of the whole model."""
+        for numbered in enumerate(nodes, 1):
+            self._left -= 1
+            if self._left < 0:
+                raise too_many_nodes(self._where)
+            yield numbered
 
     def _node(self, proto: Any, position: int, values: dict[str, Value]) -> None:
         """Read one node: its results are added to the values."""
@@ -412,10 +422,7 @@ class Importer(Values):
         before = self._opsets
         with self._inside("graph"):
             self._opsets = {**before, **opsets}
-            for position, proto in enumerate(part.node, 1):
-                self._left -= 1
-                if self._left < 0:
-                    raise too_many_nodes(self._where)
+            for position, proto in self._counted(part.node):
                 with location(place_of(proto), position):
                     self._behind_a_gap(proto, position)
         self._opsets = before

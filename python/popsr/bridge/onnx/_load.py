@@ -25,7 +25,7 @@ from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
-from popsr.bridge.onnx._importer import MAX_NODES, NONE, Importer, too_many_nodes
+from popsr.bridge.onnx._importer import NONE, Importer, most_nodes, too_many_nodes
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind, value_of
 from popsr.bridge.onnx._node import Value, Weight
@@ -286,7 +286,7 @@ class _Reading:
             require_known(f"{self._where}: trainable, but no float of the model", self._trainable, floats)
             return {name: Weight(name, floats[name]) for name in self._trainable}
         floats = {name: array for name, array in floats.items() if name in arrays or not is_uniform(array)}
-        most = 4 * (MAX_NODES + 16 * len(proto.graph.node))
+        most = 4 * most_nodes(proto.graph)
         try:
             names = trained_names(proto.graph, functions, floats, known, most)
         except RecursionError:
