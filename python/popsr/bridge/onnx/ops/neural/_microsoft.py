@@ -12,8 +12,10 @@ from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
 from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -64,18 +66,11 @@ def _unary(function: Callable[[Node, Tensor], Tensor]) -> Callable[..., Tensor]:
     return of
 
 
-def _leaky(node: Node, t: Tensor) -> Tensor:
-    below = ops.mul(t, node.like(node.number("alpha", 0.01), t))
-    return ops.where(ops.less(t, node.like(0, t)), below, t)
-
-
 def _softmax(node: Node, t: Tensor) -> Tensor:
     """Along an axis; before opset 13 of ONNX, over all axes from it on."""
-    axis = node.integer("axis", -1) % t.rank
     if node.integer("opset", 13) >= 13:
-        return ops.softmax(t, axis)
-    rows = reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
-    return reshaped(ops.softmax(rows, 1), t.shape)
+        return ops.softmax(t, node.integer("axis", -1))
+    return of_rows(node, t, ops.softmax, -1)
 
 
 def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Node, Tensor], Tensor]:
@@ -91,7 +86,7 @@ def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Nod
 
 
 _microsoft("QLinearSigmoid")(_unary(lambda _, t: ops.sigmoid(t)))
-_microsoft("QLinearLeakyRelu")(_unary(_leaky))
+_microsoft("QLinearLeakyRelu")(_unary(leaky_relu))
 _microsoft("QLinearSoftmax")(_unary(_softmax))
 _microsoft("QLinearAveragePool")(_unary(_channels_first(_convolutions.average_pool)))
 _microsoft("QLinearGlobalAveragePool")(
