@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -226,25 +225,19 @@ def _transposed(t: Tensor) -> Tensor:
     return moved(t, (*range(t.rank - 2), t.rank - 1, t.rank - 2)) if t.rank > 1 else t
 
 
-def _gelu(node: Node, t: Tensor) -> Tensor:
-    inner = ops.erf(ops.mul(t, node.like(math.sqrt(0.5), t)))
-    return ops.mul(ops.mul(t, node.like(0.5, t)), ops.add(inner, node.like(1, t)))
-
-
-_microsoft("Gelu")(_gelu)
+@_microsoft("Gelu")
+def _gelu(_node: Node, t: Tensor) -> Tensor:
+    return ops.geluerf(t)
 
 
 @_microsoft("BiasGelu")
-def _bias_gelu(node: Node, t: Tensor, bias: Tensor) -> Tensor:
-    return _gelu(node, ops.add(t, bias))
+def _bias_gelu(_node: Node, t: Tensor, bias: Tensor) -> Tensor:
+    return ops.geluerf(ops.add(t, bias))
 
 
 @_microsoft("FastGelu")
-def _fast_gelu(node: Node, t: Tensor, bias: Tensor | None = None) -> Tensor:
-    t = t if bias is None else ops.add(t, bias)
-    cube = ops.mul(ops.mul(ops.mul(t, t), t), node.like(0.044715, t))
-    inner = ops.tanh(ops.mul(ops.add(t, cube), node.like(math.sqrt(2 / math.pi), t)))
-    return ops.mul(ops.mul(t, node.like(0.5, t)), ops.add(inner, node.like(1, t)))
+def _fast_gelu(_node: Node, t: Tensor, bias: Tensor | None = None) -> Tensor:
+    return ops.gelu(t if bias is None else ops.add(t, bias))
 
 
 @_microsoft("QuickGelu")
