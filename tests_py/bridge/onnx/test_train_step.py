@@ -137,6 +137,16 @@ def test_an_optimizer_of_ones_own() -> None:
     assert popsr.prove(step.ir).ok
 
 
+def test_options_of_load_are_read_once() -> None:
+    """The step reads the model again: iterators that were given are not empty then."""
+    proto = MODELS["mlp"]().proto
+    shape, names = (4, 12), ["fc1.weight", "fc2.bias"]
+    model = load(proto, shapes={"N": 4, "x": iter(shape)}, trainable=iter(names))
+    step = model.train_step(None, SGDOptimizerStep(), lr=0.1)
+    assert model.inputs["x"].shape == step.input_streams["x"].shape == shape
+    assert list(model.variables) == list(step.variables) == names
+
+
 def test_weights_of_groups_have_means_of_their_own() -> None:
     halves = popsr.ReplicaGrouping.from_assignment([0, 0, 1, 1])
     model = load(MODELS["mlp"]().proto, shapes={"N": 4}, replicas=4, groups={"fc1.weight": halves})

@@ -6,7 +6,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge import _float_bits
-from popsr.bridge._float_bits import FORMATS, integer_as
+from popsr.bridge._float_bits import FORMATS, integer_as, word_of
 from popsr.bridge._reading import floats_are_wide
 from popsr.bridge.jax._rules import (
     Equation,
@@ -20,11 +20,6 @@ from popsr.tensor import Tensor
 __all__ = ["bits_of", "float_of"]
 
 
-def _word(size: int) -> dtypes.dtype:
-    """The unsigned integer of so many bytes."""
-    return dtypes.dtype.as_dtype(f"uint{8 * size}")
-
-
 @rule("bitcast_convert_type")
 def _bitcast(equation: Equation, a: Tensor) -> Result:
     """Through unsigned integers; of another width they are cut or joined along the last dimension, low bits first."""
@@ -34,8 +29,8 @@ def _bitcast(equation: Equation, a: Tensor) -> Result:
             raise NotSupportedError(f"{a.dtype.name} to {to.name}")
     if a.dtype.is_int and to.is_int and width(a.dtype) == width(to):
         return integer_as(a, to)
-    bits = integer_as(a, _word(width(a.dtype))) if a.dtype.is_int else bits_of(equation, a)
-    bits = _resized(equation, bits, width(to))
+    bits = integer_as(a, word_of(a.dtype)) if a.dtype.is_int else bits_of(equation, a)
+    bits = _resized(equation, bits, to)
     return integer_as(bits, to) if to.is_int else float_of(equation, bits, to)
 
 
@@ -52,9 +47,9 @@ def _type_of_bits(equation: Equation, a: Tensor) -> dtypes.dtype:
     return dtypes.dtype.as_dtype(np.dtype(equation.params["new_dtype"]))
 
 
-def _resized(equation: Equation, bits: Tensor, size: int) -> Tensor:
-    """Unsigned integers as others of so many bytes."""
-    have, narrow = width(bits.dtype), _word(size)
+def _resized(equation: Equation, bits: Tensor, to: dtypes.dtype) -> Tensor:
+    """Unsigned integers as others, as wide as a type."""
+    have, size, narrow = width(bits.dtype), width(to), word_of(to)
     if have > size:
         shifts = [equation.constant(8 * size * part, bits.dtype) for part in range(have // size)]
         parts = [ops.cast(ops.shift_right_logical(bits, by), narrow) for by in shifts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,15 @@ from popsr._text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
-from popsr.bridge.onnx._places import Depth, domain_of, named, opset_of, place_of
+from popsr.bridge.onnx._places import (
+    Depth,
+    domain_of,
+    function_key,
+    graphs_of,
+    named,
+    opset_of,
+    place_of,
+)
 from popsr.bridge.onnx._rules import (
     RULES,
     BehindGapError,
@@ -40,7 +48,7 @@ from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
 
-__all__ = ["MAX_NODES", "NONE", "Importer", "too_many_nodes"]
+__all__ = ["MAX_NODES", "NONE", "Importer", "most_nodes", "too_many_nodes"]
 
 _MAX_FOLDED_BYTES = 1 << 27
 MAX_NODES = 1 << 16
@@ -49,6 +57,11 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeErro
 
 NONE = Missing()
 """The result of each node that cannot be read."""
+
+
+def most_nodes(graph: Any) -> int:
+    """Number of nodes that are read of a model with this graph."""
+    return MAX_NODES + 16 * len(graph.node)
 
 
 def too_many_nodes(where: str) -> GraphError:
@@ -99,7 +112,7 @@ class Importer(Values):
 
     def run(self, proto: Any, values: dict[str, Value]) -> list[Value]:
         """The results of the model's graph, for values of its inputs and initializers."""
-        self._left = MAX_NODES + 16 * len(proto.node)
+        self._left = most_nodes(proto)
         return self._body(proto.node, [each.name for each in proto.output], values)
 
     def count_random(self) -> int:
@@ -157,10 +170,7 @@ class Importer(Values):
         return Depth(self._stack, name, self._where)
 
     def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
-        for position, proto in enumerate(nodes, 1):
-            self._left -= 1
-            if self._left < 0:
-                raise too_many_nodes(self._where)
+        for position, proto in self._counted(nodes):
             self._node(proto, position, values)
         try:
             return [values[name] if name else None for name in outputs]
@@ -168,6 +178,14 @@ class Importer(Values):
             raise GraphError(
                 f"{self._where}: output that no node makes, got {shown(error.args[0])}, expected a result of a node"
             ) from None
+
+    def _counted(self, nodes: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Positions and nodes, until there are too many of the whole model."""
+        for numbered in enumerate(nodes, 1):
+            self._left -= 1
+            if self._left < 0:
+                raise too_many_nodes(self._where)
+            yield numbered
 
     def _node(self, proto: Any, position: int, values: dict[str, Value]) -> None:
         """Read one node: its results are added to the values."""
@@ -192,7 +210,7 @@ class Importer(Values):
         self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
     ) -> list[Value]:
         try:
-            return self._read(proto, position, op_type, operands, values)
+            return self._read(proto, position, operands, values)
         except ValueNeededError as error:
             self.needed.extend(error.inputs)
             given = f": give values of {', '.join(map(repr, error.inputs))}" if error.inputs else ""
@@ -220,12 +238,12 @@ class Importer(Values):
             ) from error
 
     def _read(
-        self, proto: Any, position: int, op_type: str, operands: list[Value], values: dict[str, Value]
+        self, proto: Any, position: int, operands: list[Value], values: dict[str, Value]
     ) -> list[Value]:
         domain = domain_of(proto)
-        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
+        function = self._function(proto)
         attributes = self._given(proto)
-        if function is not None and (domain, op_type) not in RULES:
+        if function is not None:
             return self._call(function, operands, attributes, proto.output)
         opset = opset_of(proto, self._opsets.get(domain))
         if opset is None:
@@ -298,6 +316,12 @@ class Importer(Values):
 
     # Functions
 
+    def _function(self, proto: Any) -> Any | None:
+        """The model's own function that a node calls; None for an op that has a rule."""
+        if (domain_of(proto), proto.op_type) in RULES:
+            return None
+        return self._functions.get(function_key(proto, proto.op_type))
+
     def _call(
         self, function: Any, operands: Sequence[Value], attributes: Mapping[str, Any], results: Sequence[str]
     ) -> list[Value]:
@@ -307,10 +331,9 @@ class Importer(Values):
         given = {**{each.name: each for each in function.attribute_proto}, **attributes}
         values: dict[str, Value] = dict.fromkeys(function.input)
         values.update(zip(function.input, operands, strict=False))
-        key = (function.domain, function.name, getattr(function, "overload", ""))
         before = self._opsets, self._attributes
         imported = {domain_of(each): each.version for each in function.opset_import}
-        with self._inside(key):
+        with self._inside(function_key(function, function.name)):
             self._opsets, self._attributes = {**self._opsets, **imported}, given
             try:
                 wanted = [
@@ -372,13 +395,12 @@ class Importer(Values):
     def _behind_a_gap(self, proto: Any, position: int) -> list[Value]:
         """A node whose operands are missing: no more is asked than whether its op is there, and those inside it."""
         domain, op_type = domain_of(proto), proto.op_type
-        function = self._functions.get((domain, op_type, getattr(proto, "overload", "")))
-        if function is not None and (domain, op_type) not in RULES:
+        function = self._function(proto)
+        if function is not None:
             self._look_inside(function, {domain_of(each): each.version for each in function.opset_import})
             return [NONE] * len(proto.output)
-        for each in proto.attribute:
-            for graph in (*((each.g,) if each.HasField("g") else ()), *each.graphs):
-                self._look_inside(graph, {})
+        for graph in graphs_of(proto):
+            self._look_inside(graph, {})
         opset = self._opsets.get(domain)
         if opset is None:
             return self._gap(
@@ -400,10 +422,7 @@ class Importer(Values):
         before = self._opsets
         with self._inside("graph"):
             self._opsets = {**before, **opsets}
-            for position, proto in enumerate(part.node, 1):
-                self._left -= 1
-                if self._left < 0:
-                    raise too_many_nodes(self._where)
+            for position, proto in self._counted(part.node):
                 with location(place_of(proto), position):
                     self._behind_a_gap(proto, position)
         self._opsets = before

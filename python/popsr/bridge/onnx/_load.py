@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +25,11 @@ from popsr._program.gaps import Gap, unsupported_ops
 from popsr._text.shown import shown
 from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
-from popsr.bridge.onnx._importer import MAX_NODES, NONE, Importer, too_many_nodes
+from popsr.bridge.onnx._importer import NONE, Importer, most_nodes, too_many_nodes
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind, value_of
 from popsr.bridge.onnx._node import Value, Weight
-from popsr.bridge.onnx._places import domain_of
+from popsr.bridge.onnx._places import domain_of, function_key
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._trained import constants_of, is_floating, is_uniform, trained_names
 from popsr.bridge.onnx._types import Array, dtype_of
@@ -109,39 +109,35 @@ def load(
     where = "bridge.onnx.load"
     onnx = require_onnx(where)
     own = read_flag(f"{where}: streams", streams)
-    passes = MAX_TRAINED if unroll is None else None if read_flag(f"{where}: unroll", unroll) else 0
-
-    def read(replicas: int, streams: bool) -> OnnxModel:
-        most = 0 if unroll is None and streams else passes
-        reading = _Reading(
-            onnx, where, replicas, shapes, values, weights, trainable, external_data, most, groups
-        )
-        return reading.read(model, streams)
-
-    made = read(replicas, own)
-    made._for_training = lambda count: read(made.ir.replication_factor if count is None else count, False)
+    reading = _Reading(onnx, where, shapes, values, weights, trainable, external_data, unroll, groups)
+    made = reading.read(model, replicas, own)
+    made._for_training = lambda count: reading.read(
+        model, made.ir.replication_factor if count is None else count, False
+    )
     return made
 
 
 class _Reading:
-    """One call of ``load``."""
+    """Options of one call of ``load``: a training step reads the model again, with other replicas."""
 
     def __init__(
         self,
         onnx: Any,
         where: str,
-        replicas: int,
         shapes: Any,
         values: Any,
         weights: Any,
         trainable: Any,
         external_data: bool,
-        unroll: int | None,
+        unroll: bool | None,
         groups: Any,
     ) -> None:
         self._onnx, self._where = onnx, where
-        self._replicas = read_int(f"{where}: replicas", replicas, 1)
-        self._shapes = {} if shapes is None else dict(read_mapping(where, "shapes", shapes))
+        self._unroll = None if unroll is None else read_flag(f"{where}: unroll", unroll)
+        extents = {} if shapes is None else read_mapping(where, "shapes", shapes)
+        self._shapes = {
+            name: tuple(each) if isinstance(each, Iterator) else each for name, each in extents.items()
+        }
         given = {} if values is None else read_mapping(where, "values", values)
         self._values: dict[str, Array] = {str(name): np.asarray(value) for name, value in given.items()}
         self._weights = read_choice(where, "weights", weights, ("variables", "constants"))
@@ -152,20 +148,21 @@ class _Reading:
                 f"{where}: trainable and constant, got {shown(self._trainable)} and weights='constants', expected one "
                 "of them"
             )
-        self._unroll = unroll
         self._groups = {} if groups is None else dict(read_mapping(where, "groups", groups))
         for name, grouping in self._groups.items():
             read_a(f"{where}: groups of {shown(name)}", grouping, ReplicaGrouping)
+
+    def read(self, model: Any, replicas: int, streams: bool) -> OnnxModel:
+        count = read_int(f"{self._where}: replicas", replicas, 1)
         self._gaps: list[Gap] = []
         self._narrow: dict[str, Narrow] = {}
-
-    def read(self, model: Any, streams: bool) -> OnnxModel:
         proto, arrays, name = self._proto(model)
-        ir = Ir(self._replicas)
+        ir = Ir(count)
         graph = ir.create_empty_graph(name)
         opsets, functions = self._opsets(proto), self._functions(proto)
+        passes = self._passes(streams)
         importer = Importer(
-            self._onnx, ir, graph, self._where, opsets, functions, unroll=self._unroll, groups=self._groups
+            self._onnx, ir, graph, self._where, opsets, functions, unroll=passes, groups=self._groups
         )
         with ir.main_graph, in_sequence(), graph, in_sequence():
             names = self._known_names(proto, arrays)
@@ -269,7 +266,13 @@ class _Reading:
         return opsets
 
     def _functions(self, proto: Any) -> dict[Any, Any]:
-        return {(domain_of(each), each.name, getattr(each, "overload", "")): each for each in proto.functions}
+        return {function_key(each, each.name): each for each in proto.functions}
+
+    def _passes(self, streams: bool) -> int | None:
+        """Passes of a loop up to which they are ops one after another; None: any number."""
+        if self._unroll is None:
+            return 0 if streams else MAX_TRAINED
+        return None if self._unroll else 0
 
     # Values
 
@@ -283,7 +286,7 @@ class _Reading:
             require_known(f"{self._where}: trainable, but no float of the model", self._trainable, floats)
             return {name: Weight(name, floats[name]) for name in self._trainable}
         floats = {name: array for name, array in floats.items() if name in arrays or not is_uniform(array)}
-        most = 4 * (MAX_NODES + 16 * len(proto.graph.node))
+        most = 4 * most_nodes(proto.graph)
         try:
             names = trained_names(proto.graph, functions, floats, known, most)
         except RecursionError:

@@ -1,13 +1,25 @@
-"""Names of nodes in messages, and how deep graphs and functions are in each other."""
+"""Names and versions of nodes, graphs inside them, and how deep graphs and functions are in each other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from popsr._text.shown import shown
 from popsr.errors import GraphError
 
-__all__ = ["MAX_DEPTH", "OPSET", "Depth", "domain_of", "name_of", "named", "opset_of", "place_of"]
+__all__ = [
+    "MAX_DEPTH",
+    "OPSET",
+    "Depth",
+    "domain_of",
+    "function_key",
+    "graphs_of",
+    "name_of",
+    "named",
+    "opset_of",
+    "place_of",
+]
 
 MAX_DEPTH = 32
 """Graphs and functions inside each other."""
@@ -40,6 +52,19 @@ class Depth:
 def domain_of(proto: Any) -> str:
     """The domain of a node or an import; that of ONNX's own ops has two names."""
     return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+def function_key(proto: Any, name: str) -> tuple[str, str, str]:
+    """Domain, name and overload of a function, or of the one that a node calls."""
+    return domain_of(proto), name, getattr(proto, "overload", "")  # older messages have no overloads
+
+
+def graphs_of(proto: Any) -> Iterator[Any]:
+    """Graphs that are attributes of a node, such as a branch or the body of a loop."""
+    for each in proto.attribute:
+        if each.HasField("g"):
+            yield each.g
+        yield from each.graphs
 
 
 OPSET = "__opset"

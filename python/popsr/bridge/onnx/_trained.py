@@ -8,12 +8,12 @@ exponents, bounds, epsilons or scales of quantised numbers read is none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from popsr.bridge.onnx._places import MAX_DEPTH, domain_of
+from popsr.bridge.onnx._places import MAX_DEPTH, domain_of, function_key, graphs_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array, array_of
 
@@ -144,8 +144,8 @@ class _Search:
 
     def _results(self, node: Any, operands: list[Made], scope: dict[str, Made], depth: int) -> Sequence[Made]:
         key = (domain_of(node), node.op_type)
-        function = self._functions.get((*key, getattr(node, "overload", "")))
-        for graph in _graphs(node):
+        function = self._functions.get(function_key(node, node.op_type))
+        for graph in graphs_of(node):
             self.walk(graph.node, {**scope, **_bound(node, graph, operands)}, depth + 1)
         if function is not None:
             inner: dict[str, Made] = {"": _CONSTANT, **dict(zip(function.input, operands, strict=False))}
@@ -231,13 +231,6 @@ def _bound(node: Any, graph: Any, operands: list[Made]) -> dict[str, Made]:
     first = 2 if node.op_type == "Loop" else 0
     passed = zip(graph.input[first:], operands[first:], strict=False)
     return {**own, **{each.name: made for each, made in passed}}
-
-
-def _graphs(node: Any) -> Iterator[Any]:
-    for each in node.attribute:
-        if each.HasField("g"):
-            yield each.g
-        yield from each.graphs
 
 
 def constants_of(onnx: Any, graph: Any) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import dtype_of
-from popsr.bridge.onnx.graphcore._basic import DOMAIN
+from popsr.bridge.onnx.graphcore._basic import DOMAIN, reuse
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -130,21 +130,17 @@ def _batch_norm(
     node: Node, t: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> list[Tensor]:
     """With one result that of running moments; else the batch's, with new running moments and the batch's own."""
+    if node.results() == 1:
+        return [reuse("BatchNormalization", 9, node, t, scale, bias, mean, var)[0]]
     if node.integer("spatial", 1):
         axes, shape = [0, *range(2, t.rank)], (1, mean.nelms, *(1,) * (t.rank - 2))
     else:
         axes, shape = [0], (1, *mean.shape)
     scale, bias = (ops.reshape(cast(each, t.dtype), shape) for each in (scale, bias))
     epsilon, share = node.number("epsilon", 1e-5), node.number("momentum", 0.9)
-    trains = node.results() > 1
-    if trains:
-        own_mean, own_var = ops.mean(t, axes, True), ops.var(t, axes, True, 0.0)
-    else:
-        own_mean, own_var = (ops.reshape(cast(each, t.dtype), shape) for each in (mean, var))
+    own_mean, own_var = ops.mean(t, axes, True), ops.var(t, axes, True, 0.0)
     factor = ops.mul(ops.rsqrt(ops.add(own_var, node.like(epsilon, own_var))), scale)
     made = ops.add(ops.mul(ops.sub(t, own_mean), factor), bias)
-    if not trains:
-        return [made]
     own = [ops.reshape(cast(each, mean.dtype), mean.shape) for each in (own_mean, own_var)]
     new = [
         ops.add(ops.mul(old, node.like(share, old)), ops.mul(each, node.like(1 - share, each)))

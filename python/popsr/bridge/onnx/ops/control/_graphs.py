@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from popsr.bridge.onnx._node import Node, Value
+from popsr.bridge.onnx._places import graphs_of
 from popsr.tensor import Tensor
 
 __all__ = ["closed", "free_names", "free_values"]
@@ -38,9 +39,8 @@ def free_names(proto: Any) -> list[str]:
     free: dict[str, None] = {}
     for each in proto.node:
         names = [name for name in each.input if name]
-        for attribute in each.attribute:
-            for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                names += free_names(graph)
+        for graph in graphs_of(each):
+            names += free_names(graph)
         free.update((name, None) for name in names if name not in made)
         made.update(each.output)
     free.update((each.name, None) for each in proto.output if each.name not in made)

@@ -9,6 +9,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value
+from popsr.bridge.onnx._places import graphs_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import reshaped
 from popsr.bridge.onnx.ops.control._graphs import free_names, free_values
@@ -51,10 +52,8 @@ def _read(proto: Any) -> list[str]:
     """Names whose elements a node reads, its graphs included."""
     if proto.op_type in _OF_TYPES:
         return []
-    graphs = [graph for each in proto.attribute for graph in (each.g, *each.graphs)]
-    return [
-        name for name in (*proto.input, *(name for graph in graphs for name in free_names(graph))) if name
-    ]
+    inside = [name for graph in graphs_of(proto) for name in free_names(graph)]
+    return [name for name in (*proto.input, *inside) if name]
 
 
 def while_loop(

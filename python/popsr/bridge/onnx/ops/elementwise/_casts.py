@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr.bridge import _float_bits
+from popsr.bridge._float_bits import FORMATS, bits_of, float_of, integer_as
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import dtype_of
@@ -56,17 +56,17 @@ def _from_float8(node: Node, t: Tensor) -> Tensor:
 
 @rule("BitCast", since=26)
 def _bit_cast(node: Node, t: Tensor) -> Tensor:
-    """The same bits as another type of as many; NaN is one value."""
+    """Bits of numbers, read as another type of equal width; NaN is one value."""
     to = dtype_of(node.integer("to"))
     if to.as_numpy().itemsize != t.dtype.as_numpy().itemsize:
         raise NotSupportedError(f"{t.dtype.name} to {to.name}")
     whole = [not is_float(each) for each in (t.dtype, to)]
     if all(whole) and to != dtypes.bool:
-        return ops.cast(t, to)  # whole numbers wrap
+        return integer_as(t, to)
     for each in (t.dtype, to):
-        if each == dtypes.bool or (is_float(each) and each not in _float_bits.FORMATS):
+        if each == dtypes.bool or (is_float(each) and each not in FORMATS):
             raise NotSupportedError(f"{t.dtype.name} to {to.name}")
     if t.dtype == to:
         return t
-    word = ops.cast(t, _float_bits.word_of(to)) if whole[0] else _float_bits.bits_of(node.constant, t)
-    return ops.cast(word, to) if whole[1] else _float_bits.float_of(node.constant, word, to)
+    word = t if whole[0] else bits_of(node.constant, t)
+    return integer_as(word, to) if whole[1] else float_of(node.constant, word, to)

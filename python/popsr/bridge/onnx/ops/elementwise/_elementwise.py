@@ -13,7 +13,7 @@ from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.elementwise._casts import converted
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["leaky_relu"]
 
 _UNARY: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "Abs": (1, ops.abs),
@@ -217,7 +217,7 @@ def _negative(node: Node, t: Tensor, other: Tensor) -> Tensor:
 
 
 @rule("LeakyRelu")
-def _leaky_relu(node: Node, t: Tensor) -> Tensor:
+def leaky_relu(node: Node, t: Tensor) -> Tensor:
     return _negative(node, t, ops.mul(t, node.like(node.number("alpha", 0.01), t)))
 
 

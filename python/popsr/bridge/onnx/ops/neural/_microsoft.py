@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,8 +11,10 @@ from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
 from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -64,18 +65,11 @@ def _unary(function: Callable[[Node, Tensor], Tensor]) -> Callable[..., Tensor]:
     return of
 
 
-def _leaky(node: Node, t: Tensor) -> Tensor:
-    below = ops.mul(t, node.like(node.number("alpha", 0.01), t))
-    return ops.where(ops.less(t, node.like(0, t)), below, t)
-
-
 def _softmax(node: Node, t: Tensor) -> Tensor:
     """Along an axis; before opset 13 of ONNX, over all axes from it on."""
-    axis = node.integer("axis", -1) % t.rank
     if node.integer("opset", 13) >= 13:
-        return ops.softmax(t, axis)
-    rows = reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
-    return reshaped(ops.softmax(rows, 1), t.shape)
+        return ops.softmax(t, node.integer("axis", -1))
+    return of_rows(node, t, ops.softmax, -1)
 
 
 def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Node, Tensor], Tensor]:
@@ -91,7 +85,7 @@ def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Nod
 
 
 _microsoft("QLinearSigmoid")(_unary(lambda _, t: ops.sigmoid(t)))
-_microsoft("QLinearLeakyRelu")(_unary(_leaky))
+_microsoft("QLinearLeakyRelu")(_unary(leaky_relu))
 _microsoft("QLinearSoftmax")(_unary(_softmax))
 _microsoft("QLinearAveragePool")(_unary(_channels_first(_convolutions.average_pool)))
 _microsoft("QLinearGlobalAveragePool")(
@@ -231,25 +225,19 @@ def _transposed(t: Tensor) -> Tensor:
     return moved(t, (*range(t.rank - 2), t.rank - 1, t.rank - 2)) if t.rank > 1 else t
 
 
-def _gelu(node: Node, t: Tensor) -> Tensor:
-    inner = ops.erf(ops.mul(t, node.like(math.sqrt(0.5), t)))
-    return ops.mul(ops.mul(t, node.like(0.5, t)), ops.add(inner, node.like(1, t)))
-
-
-_microsoft("Gelu")(_gelu)
+@_microsoft("Gelu")
+def _gelu(_node: Node, t: Tensor) -> Tensor:
+    return ops.geluerf(t)
 
 
 @_microsoft("BiasGelu")
-def _bias_gelu(node: Node, t: Tensor, bias: Tensor) -> Tensor:
-    return _gelu(node, ops.add(t, bias))
+def _bias_gelu(_node: Node, t: Tensor, bias: Tensor) -> Tensor:
+    return ops.geluerf(ops.add(t, bias))
 
 
 @_microsoft("FastGelu")
-def _fast_gelu(node: Node, t: Tensor, bias: Tensor | None = None) -> Tensor:
-    t = t if bias is None else ops.add(t, bias)
-    cube = ops.mul(ops.mul(ops.mul(t, t), t), node.like(0.044715, t))
-    inner = ops.tanh(ops.mul(ops.add(t, cube), node.like(math.sqrt(2 / math.pi), t)))
-    return ops.mul(ops.mul(t, node.like(0.5, t)), ops.add(inner, node.like(1, t)))
+def _fast_gelu(_node: Node, t: Tensor, bias: Tensor | None = None) -> Tensor:
+    return ops.gelu(t if bias is None else ops.add(t, bias))
 
 
 @_microsoft("QuickGelu")

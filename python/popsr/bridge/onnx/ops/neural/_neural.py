@@ -110,13 +110,20 @@ def _batch_norm_1(node: Node, t: Tensor, *operands: Tensor) -> list[Tensor]:
 
 
 def _batch_normalised(node: Node, t: Tensor, operands: Sequence[Tensor], training: bool) -> list[Tensor]:
-    if not node.integer("spatial", 1):
-        return [_norm_of_elements(node, t, operands, training)]
+    """The norm with statistics of each channel, with ``spatial=0`` of each element of a sample."""
+    spatial = bool(node.integer("spatial", 1))
+    if training and not spatial:
+        raise NotSupportedError("with statistics of each element in training mode")
+
+    def wide(each: Tensor) -> Tensor:
+        each = cast(each, t.dtype)
+        return _per_channel(each, t) if spatial else reshaped(each, t.shape[1:])
+
     scale, bias, mean, var = operands
     epsilon = node.number("epsilon", 1e-5)
-    scale, bias = (_per_channel(cast(each, t.dtype), t) for each in (scale, bias))
+    scale, bias = wide(scale), wide(bias)
     if not training:
-        wide_mean, wide_var = (_per_channel(cast(each, t.dtype), t) for each in (mean, var))
+        wide_mean, wide_var = wide(mean), wide(var)
         factor = ops.mul(scale, ops.rsqrt(ops.add(wide_var, node.like(epsilon, t))))
         return [ops.add(ops.mul(ops.sub(t, wide_mean), factor), bias)]
     axes = [0, *range(2, t.rank)]
@@ -129,15 +136,6 @@ def _batch_normalised(node: Node, t: Tensor, operands: Sequence[Tensor], trainin
         for old, new in ((mean, own_mean), (var, own_var))
     ]
     return [ops.add(ops.mul(normal, scale), bias), *running]
-
-
-def _norm_of_elements(node: Node, t: Tensor, operands: Sequence[Tensor], training: bool) -> Tensor:
-    """With statistics of each element of a sample, ``spatial=0``."""
-    if training:
-        raise NotSupportedError("with statistics of each element in training mode")
-    scale, bias, mean, var = (reshaped(each, t.shape[1:]) for each in operands)
-    factor = ops.mul(scale, ops.rsqrt(ops.add(var, node.like(node.number("epsilon", 1e-5), t))))
-    return ops.add(ops.mul(ops.sub(t, mean), factor), bias)
 
 
 @rule("InstanceNormalization", since=1)

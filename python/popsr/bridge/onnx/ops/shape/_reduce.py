@@ -13,7 +13,7 @@ from popsr.bridge.onnx._rules import add_rule, rule
 from popsr.bridge.onnx._tensors import counting, expanded, reshaped
 from popsr.tensor import Tensor
 
-__all__ = ["over_axes"]
+__all__ = ["of_rows", "over_axes"]
 
 Function = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
@@ -141,17 +141,17 @@ def _log_softmax(node: Node, t: Tensor) -> Tensor:
 
 @rule("Softmax", since=1)
 def _softmax_1(node: Node, t: Tensor) -> Tensor:
-    return _of_rows(node, t, ops.softmax)
+    return of_rows(node, t, ops.softmax)
 
 
 @rule("LogSoftmax", since=1)
 def _log_softmax_1(node: Node, t: Tensor) -> Tensor:
-    return _of_rows(node, t, ops.log_softmax)
+    return of_rows(node, t, ops.log_softmax)
 
 
-def _of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor]) -> Tensor:
-    """Of opset 12 and before: over all axes from one on."""
-    axis = node.integer("axis", 1) % max(t.rank, 1)
+def of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor], default: int = 1) -> Tensor:
+    """A function of rows as before opset 13: over all axes from one on."""
+    axis = node.integer("axis", default) % max(t.rank, 1)
     count = int(np.prod(t.shape[axis:], dtype=np.int64))
     rows = reshaped(t, (t.nelms // max(count, 1), count))
     return reshaped(function(rows, 1), t.shape)
@@ -165,7 +165,7 @@ def _hardmax(node: Node, t: Tensor) -> Tensor:
 
 @rule("Hardmax", since=1)
 def _hardmax_1(node: Node, t: Tensor) -> Tensor:
-    return _of_rows(node, t, lambda rows, axis: _first_greatest(node, rows, axis))
+    return of_rows(node, t, lambda rows, axis: _first_greatest(node, rows, axis))
 
 
 def _first_greatest(node: Node, t: Tensor, axis: int) -> Tensor:
