@@ -8,45 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax._calls import CALLED, name_of
+from popsr.bridge.jax._calls import CALLED, PLACED, name_of
 from popsr.bridge.jax._importer import stored
+from popsr.bridge.jax._primitives import EXCHANGES, MOVES
 
 __all__ = ["Use", "uses_of"]
 
-_PASS = frozenset(
-    [
-        "broadcast_in_dim",
-        "reshape",
-        "squeeze",
-        "expand_dims",
-        "transpose",
-        "slice",
-        "split",
-        "rev",
-        "copy",
-        "convert_element_type",
-        "add",
-        "sub",
-        "max",
-        "min",
-        "clamp",
-        "select_n",
-        "concatenate",
-        "pvary",
-        "ppermute",
-        "all_gather",
-        "all_to_all",
-        "psum",
-        "psum_invariant",
-        "optimization_barrier",
-        "sharding_constraint",
-        "reshard",
-        "layout_constraint",
-        "device_put",
-        "dynamic_slice",
-        "stop_gradient",
-    ]
-)
+_PASS = MOVES | EXCHANGES | frozenset(PLACED) | frozenset([
+    "split", "dynamic_slice", "stop_gradient", "add", "sub", "max", "min", "clamp",
+])  # fmt: skip
 """Primitives whose results are their operands elsewhere, moved, or one of several."""
 
 
