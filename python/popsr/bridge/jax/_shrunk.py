@@ -12,7 +12,7 @@ import numpy as np
 from popsr._text.one_line import one_line
 from popsr.bridge._arguments import Reading, Smaller
 from popsr.bridge._same._sizes import Measure, NotSizedError, Sizes, choices
-from popsr.bridge.jax._arguments import Leaf
+from popsr.bridge.jax._arguments import Leaf, is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
 from popsr.bridge.jax._indices import Use, drawn, uses_of
@@ -35,15 +35,15 @@ _FEW = 8
 Trace = Callable[[Reading], Traced]
 
 
-def is_shape(value: Any) -> bool:
-    """True for an argument that is known by its shape alone."""
-    return type(value).__name__ == "ShapeDtypeStruct"
+def _is_open(value: Any) -> bool:
+    """True for an argument of numbers of which the shape alone is known."""
+    return is_shape(value) and not is_key(value)
 
 
 def resized(leaf: Leaf, number: int, how: Reading, has_rows: bool) -> Any:
     """An argument at other sizes, with as many rows for replicas; its integers are drawn."""
     value, sizes = leaf.value, how.sizes
-    if sizes is None or not is_shape(value) or is_key(value):
+    if sizes is None or not _is_open(value):
         return value
     rows = 1 if has_rows else 0
     shape = (*value.shape[:rows], *(sizes.get(n, n) for n in value.shape[rows:]))
@@ -65,7 +65,7 @@ class Shrinking:
     def __init__(self, leaves: Sequence[Leaf], like: Any, trace: Trace) -> None:
         """Without anything traced."""
         self._leaves, self._like, self._trace = leaves, like, trace
-        self._shapes = [each for each in leaves if is_shape(each.value) and not is_key(each.value)]
+        self._shapes = [each for each in leaves if _is_open(each.value)]
 
     @property
     def is_large(self) -> bool:
@@ -142,7 +142,7 @@ class Shrinking:
         return {
             n
             for each in self._leaves
-            if each not in self._shapes and not is_key(each.value)
+            if not is_shape(each.value) and not is_key(each.value)
             for n in np.shape(each.value)
         }
 
@@ -221,9 +221,7 @@ class Shrinking:
 
     def _is_drawn(self, leaf: Leaf) -> bool:
         value = leaf.value
-        return (
-            is_shape(value) and not is_key(value) and np.dtype(value.dtype).kind in "iu" and bool(value.shape)
-        )
+        return _is_open(value) and np.dtype(value.dtype).kind in "iu" and bool(value.shape)
 
     def _kind(self, leaf: Leaf) -> Kind:
         value = leaf.value
@@ -258,10 +256,7 @@ class Shrinking:
         counts = [
             each.path
             for number, each in enumerate(self._leaves)
-            if is_shape(each.value)
-            and not is_key(each.value)
-            and np.dtype(each.value.dtype).kind in "iu"
-            and number not in uses
+            if _is_open(each.value) and np.dtype(each.value.dtype).kind in "iu" and number not in uses
         ]
         if counts:
             notes.append(f"{', '.join(counts)}: {_COUNT}")
