@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr._program.location import short_place
-from popsr.bridge._same._sizes import TINY, Measure, NotSizedError, Sized
+from popsr.bridge._same._sizes import TINY, Measure, NotSizedError
 from popsr.bridge.jax._calls import CALLED, name_of
-from popsr.bridge.jax._importer import stored
+from popsr.bridge.jax._constants import Constants
 from popsr.bridge.jax._kinds import ALONG, SMOOTH, Kind, either, joined
 from popsr.bridge.jax._locations import user_line
 from popsr.bridge.jax._twice import same_parameter
@@ -18,7 +18,6 @@ from popsr.bridge.jax._twice import same_parameter
 __all__ = ["Scaled"]
 
 Triple = Sequence[Any]
-
 
 _STARTS = {"dynamic_slice": 1, "dynamic_update_slice": 2}
 """Number of operands before those that are positions along each dimension of the first one."""
@@ -32,8 +31,6 @@ _WINDOWS = {
 }
 """Parameters with a number, or some, for each dimension of the operand."""
 
-_TINY_FLOATS = {1.0, 2.0}
-
 
 class Scaled:
     """A program at its own sizes beside itself at two choices of others.
@@ -45,9 +42,13 @@ class Scaled:
     def __init__(self, measure: Measure) -> None:
         """With nothing compared."""
         self._measure = measure
+        self._constants = Constants(measure)
         self._moved, self._loops = 0, 0
-        self.held: set[float] = set()
+
+    @property
+    def held(self) -> set[float]:
         """Numbers of the program that are the same at all sizes."""
+        return self._constants.held
 
     def compare(self, jaxprs: Triple, kinds: Sequence[Kind]) -> None:
         """Compare the program.
@@ -71,7 +72,7 @@ class Scaled:
         known = dict(zip(first.invars, kinds, strict=True))
         for number, variable in enumerate(first.constvars):
             values = [each[number] for each in consts] if consts[0] else []
-            known[variable] = self._constant(values) if values else Kind.MIXED
+            known[variable] = self._constants.kind(values) if values else Kind.MIXED
         if len({len(each.eqns) for each in opened}) > 1:
             raise NotSizedError(
                 f"it has {len(first.eqns)} equations, and {len(opened[1].eqns)} at smaller sizes"
@@ -120,52 +121,8 @@ class Scaled:
     def _kind(self, atoms: Triple, known: Mapping[Any, Kind]) -> Kind:
         if hasattr(atoms[0], "val"):
             self._type([each.aval for each in atoms])
-            return self._constant([each.val for each in atoms])
+            return self._constants.kind([each.val for each in atoms])
         return known[atoms[0]]
-
-    # Numbers
-
-    def _constant(self, values: Sequence[Any]) -> Kind:
-        """The kind of a constant, which must be the same at all sizes or follow them."""
-        arrays = [stored(each) for each in values]
-        array = arrays[0]
-        if any(each.size and _uniform(each) is None for each in arrays):
-            if array.dtype.kind == "V" or len({each.shape for each in arrays}) > 1:
-                return _regular(arrays)
-            if len({each.tobytes() for each in arrays}) > 1:
-                raise NotSizedError(
-                    f"an array of constants {list(array.shape)} is another one at smaller sizes"
-                )
-            return Kind.BOUNDED
-        if not array.size or array.dtype.kind == "b":
-            if len({_uniform(each) for each in arrays}) > 1:
-                raise NotSizedError("a truth value is another one at smaller sizes")
-            return Kind.ZERO
-        return self._number([_uniform(each) for each in arrays], array.dtype)
-
-    def _number(self, numbers: Sequence[Any], dtype: np.dtype[Any]) -> Kind:
-        number = numbers[0]
-        if dtype.kind in "iu":
-            sized = self._measure.integer(numbers)
-            if sized:
-                return Kind.MOVED if sized is Sized.MOVED else Kind.SIZED
-            return self._held(float(number), is_tiny=abs(int(number)) <= TINY)
-        if dtype.kind == "c":
-            raise NotSizedError(f"a complex constant {number}")
-        unit = float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
-        floats = tuple(map(float, numbers))
-        if self._measure.floating(floats, unit):
-            return Kind.SIZED
-        return self._held(floats[0], is_tiny=abs(floats[0]) in _TINY_FLOATS)
-
-    def _held(self, number: float, *, is_tiny: bool) -> Kind:
-        """The kind of a number that is the same at all sizes."""
-        if not number or not np.isfinite(number):
-            return Kind.ZERO
-        if is_tiny:
-            return Kind.TINY
-        self.held.add(abs(number))
-        return Kind.BOUNDED
 
     # Equations
 
@@ -370,39 +327,6 @@ def _placed(error: NotSizedError, equation: Any) -> NotSizedError:
 
 def _is_integer(aval: Any) -> bool:
     return getattr(getattr(aval, "dtype", None), "kind", "") in ("i", "u")
-
-
-def _uniform(array: np.ndarray[Any, Any]) -> Any:
-    """The number that an array is everywhere; None if it is not."""
-    if not array.size:
-        return 0
-    flat = array.reshape(-1)
-    return flat[0].item() if flat.tobytes() == np.broadcast_to(flat[0], flat.shape).tobytes() else None
-
-
-def _regular(arrays: Sequence[np.ndarray[Any, Any]]) -> Kind:
-    """The kind of an array of positions, or of a mask by the order of two of them."""
-    for forms in zip(*map(_forms, arrays), strict=True):
-        if all(
-            each.tobytes() == form.astype(each.dtype).tobytes()
-            for each, form in zip(arrays, forms, strict=True)
-        ):
-            return Kind.POSITION
-    raise NotSizedError(
-        f"an array of constants {list(arrays[0].shape)}, whose content is not known at smaller sizes: compute it "
-        "inside of the step, or give it as an argument"
-    )
-
-
-def _forms(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Arrays of that shape: positions along each dimension, masks by their order, and a diagonal."""
-    places = np.indices(array.shape, sparse=True)
-    for each in places:
-        yield np.broadcast_to(each, array.shape)
-    if array.ndim > 1:
-        yield from (
-            compare(places[-2], places[-1]) for compare in (np.greater_equal, np.less_equal, np.equal)
-        )
 
 
 def _along(axis: int, values: Triple) -> Iterator[Sequence[Any]]:
