@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax._calls import CALLED, PLACED, name_of
+from popsr.bridge.jax._calls import PLACED, RUN_ONCE, name_of
 from popsr.bridge.jax._importer import stored
 from popsr.bridge.jax._primitives import EXCHANGES, MOVES
 
@@ -141,8 +141,7 @@ class _Walk:
         if name == "cond":
             every = [self.jaxpr(each, values[1:]) for each in params["branches"]]
             return [_both(*each) if len(each) == 2 else each[0] for each in zip(*every, strict=True)]
-        key = CALLED.get(name, "jaxpr" if name in ("shard_map", "checkpoint", "remat") else None)
-        return None if key is None else self.jaxpr(params[key], values)
+        return self.jaxpr(params[RUN_ONCE[name]], values) if name in RUN_ONCE else None
 
 
 def _both(one: _Value, other: _Value) -> _Value:

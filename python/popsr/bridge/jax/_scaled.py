@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr._program.location import short_place
 from popsr.bridge._same._sizes import TINY, Measure, NotSizedError
-from popsr.bridge.jax._calls import CALLED, name_of
+from popsr.bridge.jax._calls import RUN_ONCE, name_of
 from popsr.bridge.jax._constants import Constants
 from popsr.bridge.jax._kinds import ALONG, SMOOTH, Kind, either, joined
 from popsr.bridge.jax._locations import user_line
@@ -277,9 +277,8 @@ class Scaled:
                 self._jaxpr(each, kinds[1:]) for each in zip(*(p["branches"] for p in params), strict=True)
             ]
             return [joined("select_n", [kinds[0], *each]) for each in zip(*found, strict=True)]
-        key = CALLED.get(name, "jaxpr" if name in ("shard_map", "checkpoint", "remat") else None)
-        if key is not None:
-            return self._jaxpr([each[key] for each in params], kinds)
+        if name in RUN_ONCE:
+            return self._jaxpr([each[RUN_ONCE[name]] for each in params], kinds)
         if any(map(_is_jaxpr, one.values())) and not name.startswith("scatter"):
             raise NotSizedError(f"{name} runs a program of its own")
         return None
