@@ -185,6 +185,31 @@ def picked(table: Any, x: Any, y: Any) -> Any:
     return jnp.mean(jnp.sum(jnp.tanh(table[x]) * (here @ table), -1))
 
 
+def computed(x: Any, table: Any) -> Any:
+    return (x * 2) % table.shape[0]
+
+
+def summed(table: Any, x: Any) -> Any:
+    return jnp.mean(jnp.tanh(table[x]).sum(-1))
+
+
+def branched(table: Any, x: Any, y: Any) -> Any:
+    """The last of three branches computes words; no run takes it."""
+    found = lax.switch(jnp.max(y) & 1, [lambda: x - x, lambda: x - x, lambda: computed(x, table)])
+    return picked(table, x, y) + summed(table, found)
+
+
+def passed(table: Any, x: Any, y: Any) -> Any:
+    """Words are computed in one pass, and are positions two passes later."""
+
+    def body(carry: Any, _: Any) -> Any:
+        words, before, total = carry
+        return (computed(x, table), words, total + summed(table, before)), None
+
+    (_, _, total), _ = lax.scan(body, (x - x, x - x, 0.0), None, length=4)
+    return picked(table, x, y) + total
+
+
 INTEGERS: dict[str, tuple[Loss, str]] = {
     "words": (picked, "same"),
     "labels that do not count": (lambda t, x, y: picked(t, x, jnp.where(y != -1, y, 0)), "same"),
@@ -195,6 +220,8 @@ INTEGERS: dict[str, tuple[Loss, str]] = {
     "labels of a number": (lambda t, x, y: picked(t, x, jnp.where(y != -100, y, 0)), "unknown"),
     "words that are computed": (lambda t, x, y: picked(t, (x * 2) % t.shape[0], y), "unknown"),
     "words below a number": (lambda t, x, y: picked(t, jnp.minimum(x, 20), y), "unknown"),
+    "words that are computed in a branch": (branched, "unknown"),
+    "words that are computed passes before": (passed, "unknown"),
     "no use": (lambda t, x, y: jnp.mean(t[x] * jnp.tanh(y * 1.0)[:, None]), "unknown"),
 }
 
