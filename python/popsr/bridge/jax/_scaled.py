@@ -142,11 +142,12 @@ class Scaled:
         sized = False
         for key in params[0]:
             sized |= self._parameter(f"{key} of {name}", [each[key] for each in params])
-        self._windows(name, equations)
+        shrinking = self._shrinking(equations)
+        self._windows(name, equations, shrinking)
         inside = self._inside(name, params, kinds)
         if inside is not None:
             return inside
-        return self._result(name, equations, kinds, sized=sized)
+        return self._result(name, equations, kinds, shrinking, sized=sized)
 
     def _parameter(self, name: str, values: Triple) -> bool:
         """True for a parameter of which a number follows the sizes."""
@@ -169,15 +170,15 @@ class Scaled:
             raise NotSizedError(f"{name} is another one at smaller sizes")
         return False
 
-    def _windows(self, name: str, equations: Triple) -> None:
+    def _windows(self, name: str, equations: Triple, shrinking: Sequence[int]) -> None:
         """Refuse windows of a fixed width along a dimension that shrinks."""
         params = equations[0].params
         keys = next((keys for kind, keys in _WINDOWS.items() if name.startswith(kind)), ())
-        for axis in self._shrinking([each.invars[:1] for each in equations]):
-            for key in keys if name not in ("slice", "split") or "start_indices" in params else ():
+        for axis in shrinking:
+            for key in keys:
                 for numbers in _along(axis, [each.params[key] for each in equations]):
                     self._require_width(f"{key} of {name}", numbers)
-            if name == "split" and params["axis"] in (axis,):
+            if name == "split" and params["axis"] == axis:
                 for numbers in zip(*(each.params["sizes"] for each in equations), strict=True):
                     self._require_width("sizes of split", numbers)
             if name == "top_k":
@@ -185,7 +186,7 @@ class Scaled:
             if name == "conv_general_dilated" and axis in params["dimension_numbers"].lhs_spec[2:]:
                 raise NotSizedError("a convolution along a dimension that is smaller")
 
-    def _move(self, name: str, equations: Triple, kinds: list[Kind]) -> None:
+    def _move(self, name: str, equations: Triple, kinds: list[Kind], shrinking: Sequence[int]) -> None:
         """Count by how much elements move along dimensions that are smaller: few parts have more elements.
 
         Raises:
@@ -194,7 +195,7 @@ class Scaled:
         moved = TINY if name.startswith("gather") and kinds[1] is Kind.MOVED else 0
         if name in ("slice", "dynamic_slice", "pad"):
             before, after = (each.aval.shape for each in (equations[0].invars[0], equations[0].outvars[0]))
-            for axis in self._shrinking([each.invars[:1] for each in equations]):
+            for axis in shrinking:
                 step = abs(int(before[axis]) - int(after[axis]))
                 moved += step if step <= TINY else 0
         self._moved += moved
@@ -207,14 +208,16 @@ class Scaled:
         if abs(int(numbers[0])) > TINY and not self._measure.integer(numbers):
             raise NotSizedError(f"{what} is {numbers[0]} at all sizes, along a dimension that is smaller")
 
-    def _shrinking(self, operands: Triple) -> list[int]:
-        """Dimensions of the first of some operands whose extents follow the sizes."""
-        shapes = [getattr(each[0].aval, "shape", ()) if each else () for each in operands]
+    def _shrinking(self, equations: Triple) -> list[int]:
+        """Dimensions of the first operand whose extents follow the sizes."""
+        shapes = [getattr(each.invars[0].aval, "shape", ()) if each.invars else () for each in equations]
         return [
             axis for axis, extents in enumerate(zip(*shapes, strict=True)) if self._measure.integer(extents)
         ]
 
-    def _result(self, name: str, equations: Triple, kinds: list[Kind], *, sized: bool) -> list[Kind]:
+    def _result(
+        self, name: str, equations: Triple, kinds: list[Kind], shrinking: Sequence[int], *, sized: bool
+    ) -> list[Kind]:
         """Kinds of the results of an equation that runs no jaxpr."""
         outs = [var.aval for var in equations[0].outvars]
         if name.startswith(("random_", "threefry", "rng_")) or Kind.NOISE in kinds:
@@ -223,35 +226,15 @@ class Scaled:
             return [Kind.POSITION if sized else Kind.BOUNDED]
         if name == "axis_index":
             return [Kind.BOUNDED]
-        self._require_positions(name, equations, kinds)
-        self._move(name, equations, kinds)
+        _require_positions(name, equations[0], kinds, shrinking)
+        self._move(name, equations, kinds, shrinking)
         found = joined(name, kinds)
-        if (
-            Kind.ZERO < found < Kind.POSITION
-            and name not in ALONG
-            and self._shrinking([each.invars[:1] for each in equations])
-        ):
+        if shrinking and Kind.ZERO < found < Kind.POSITION and name not in ALONG:
             found = Kind.MIXED if found is Kind.BOUNDED and Kind.BOUNDED in kinds else Kind.POSITION
         is_smooth = name in SMOOTH and not (name in ("div", "convert_element_type") and _is_integer(outs[0]))
         if found is Kind.MIXED and not is_smooth:
             raise NotSizedError(f"{name} of positions and a number that is the same at all sizes")
         return [Kind.POSITION if found is Kind.DRAWN and _is_integer(aval) else found for aval in outs]
-
-    def _require_positions(self, name: str, equations: Triple, kinds: list[Kind]) -> None:
-        """Refuse positions along a dimension that is smaller which do not follow it."""
-        shrinking = self._shrinking([each.invars[:1] for each in equations])
-        numbers = equations[0].params.get("dimension_numbers")
-        if name in _STARTS:
-            found = [(kinds[_STARTS[name] + axis], axis) for axis in range(len(kinds) - _STARTS[name])]
-        elif name.startswith("gather"):
-            found = [(kinds[1], axis) for axis in numbers.start_index_map]
-        elif name.startswith("scatter"):
-            found = [(kinds[1], axis) for axis in numbers.scatter_dims_to_operand_dims]
-        else:
-            return
-        for kind, axis in found:
-            if kind is Kind.MIXED or (kind is Kind.BOUNDED and axis in shrinking):
-                raise NotSizedError(f"{name} at a position that is the same at all sizes")
 
     def _inside(self, name: str, params: Triple, kinds: list[Kind]) -> list[Kind] | None:
         """Kinds of the results of an equation that runs jaxprs; None for one that does not."""
@@ -308,6 +291,22 @@ class Scaled:
             if both == carry:
                 return [*carry, *found[carried:]]
             carry = both
+
+
+def _require_positions(name: str, equation: Any, kinds: Sequence[Kind], shrinking: Sequence[int]) -> None:
+    """Refuse positions along a dimension that is smaller which do not follow it."""
+    numbers = equation.params.get("dimension_numbers")
+    if name in _STARTS:
+        found = [(kinds[_STARTS[name] + axis], axis) for axis in range(len(kinds) - _STARTS[name])]
+    elif name.startswith("gather"):
+        found = [(kinds[1], axis) for axis in numbers.start_index_map]
+    elif name.startswith("scatter"):
+        found = [(kinds[1], axis) for axis in numbers.scatter_dims_to_operand_dims]
+    else:
+        return
+    for kind, axis in found:
+        if kind is Kind.MIXED or (kind is Kind.BOUNDED and axis in shrinking):
+            raise NotSizedError(f"{name} at a position that is the same at all sizes")
 
 
 def _is_jaxpr(value: Any) -> bool:
