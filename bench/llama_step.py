@@ -22,7 +22,6 @@ class Llama:
     """Sizes of the model, its batch and its mesh.
 
     Attributes:
-        unrolled: layers are a list that a loop of Python goes through; else they are stacked, and scanned.
         wrong: gradients of gathered weights are sums over "fsdp" and means over "data", a line that is wrong alike.
     """
 
@@ -38,7 +37,6 @@ class Llama:
     data: int = 8
     model: int = 8
     fsdp: int = 2
-    unrolled: bool = False
     wrong: bool = False
 
 
@@ -78,11 +76,7 @@ def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
     def loss_of(params: Any, x: Any, y: Any) -> Any:
         h = whole(params["words"], 1)[x]
-        if sizes.unrolled:
-            for p in params["layers"]:
-                h, _ = block(h, p)
-        else:
-            h, _ = lax.scan(block, h, params["layers"])
+        h, _ = lax.scan(block, h, params["layers"])
         scores = copy_to(norm(h, params["gain"]), "model") @ whole(params["head"], 0)
         return cross_entropy(scores, y)
 
@@ -129,9 +123,7 @@ def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     params, specs = (
         {
             **{name: both[i] for name, both in outer.items()},
-            "layers": [{name: both[i] for name, both in layer.items()}] * sizes.layers
-            if sizes.unrolled
-            else {name: both[i] for name, both in stacked.items()},
+            "layers": {name: both[i] for name, both in stacked.items()},
         }
         for i in (0, 1)
     )
