@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import popsr
 from popsr.bridge import Sameness
+from popsr.bridge._same._sizes import choices
 from popsr.bridge.jax import _shrunk
 
 ROWS, TOKENS, WIDTH = 32, 64, 18
@@ -158,6 +161,29 @@ def test_truth_at_own_sizes(name: str) -> None:
     found = sequence((RIGHT if is_right else WRONG)[name])
     assert not found.sizes
     assert found.verdict in ({"same"} if is_right else {"differs", "unknown"}), found.problems
+
+
+# Choices of sizes
+
+
+@pytest.mark.parametrize("count", [6, 17, 40])
+def test_smaller_sizes_are_independent(count: int) -> None:
+    """What is equal at both choices is no product of few sizes by another: those that cannot be so stay."""
+    cuts = {1000 * n + n * n % 7: 2 for n in range(1, count + 1)}
+    found = list(choices(cuts, [2, 4], lambda sizes: sum(sizes.get(n, n) for n in cuts)))
+    assert found
+    for sizes in found:
+        assert len(sizes.told.sizes) > 5
+        one, other = sizes.small
+        assert [*one] == [*other]
+        for small in sizes.small:
+            assert all(new < size for size, new in small.items())
+            assert len({*small.values()}) == len(small)
+        if len(one) == len(sizes.told.primes):
+            ratios = [Fraction(one[size], other[size]) for size in one]
+            pairs = itertools.combinations_with_replacement(range(len(ratios)), 2)
+            products = [ratios[a] * ratios[b] for a, b in pairs]
+            assert len({*products}) == len(products)
 
 
 # Integers that are known by their shape
