@@ -9,6 +9,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 import pytest
 
+pytest.importorskip("jax")
+
 from bench.same_step import Sizes, step_of
 
 DRAWS = 3
@@ -18,7 +20,6 @@ SIZES = [Sizes(layers=layers, sequence=sequence) for layers, sequence in ((2, 8)
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes.layers}-{sizes.sequence}")
 def test_same(sizes, monkeypatch):
-    pytest.importorskip("jax")
     import popsr
     from popsr.bridge._same import _exact
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from bench.same_step import cross_entropy
+from tests_py.bridge.same.planted.jax_layers import copy_to, sum_from
+
 __all__ = ["Llama", "step_of"]
 
 
@@ -13,7 +22,6 @@ class Llama:
     """Sizes of the model, its batch and its mesh.
 
     Attributes:
-        unrolled: layers are a list that a loop of Python goes through; else they are stacked, and scanned.
         wrong: gradients of gathered weights are sums over "fsdp" and means over "data", a line that is wrong alike.
     """
 
@@ -29,29 +37,11 @@ class Llama:
     data: int = 8
     model: int = 8
     fsdp: int = 2
-    unrolled: bool = False
     wrong: bool = False
 
 
 def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The step, its arguments by shapes alone, and the options of ``popsr.prove``."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax import lax
-    from jax.sharding import PartitionSpec as P
-
-    @jax.custom_vjp
-    def copy(t: Any) -> Any:
-        return t
-
-    copy.defvjp(lambda t: (t, None), lambda _, g: (lax.psum(g, "model"),))
-
-    @jax.custom_vjp
-    def total(t: Any) -> Any:
-        return lax.psum(t, "model")
-
-    total.defvjp(lambda t: (total(t), None), lambda _, g: (g,))
 
     def whole(w: Any, axis: int) -> Any:
         """Weights whose rows lie on the places of "fsdp"; their gradients are summed and cut."""
@@ -71,7 +61,7 @@ def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         )
 
     def block(h: Any, p: Any) -> tuple[Any, None]:
-        a = copy(norm(h, p["gain1"]))
+        a = copy_to(norm(h, p["gain1"]), "model")
         q, k, v = (jnp.einsum("btd,dhk->bthk", a, whole(p[name], 0)) for name in "qkv")
         q, k = rotated(q), rotated(k)
         k, v = (jnp.repeat(each, q.shape[2] // each.shape[2], 2) for each in (k, v))
@@ -79,25 +69,16 @@ def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         tokens = jnp.arange(h.shape[1])
         weights = jax.nn.softmax(jnp.where(tokens[:, None] >= tokens, scores, -1e30), -1)
         mixed = jnp.einsum("bhts,bshk->bthk", weights, v)
-        h = h + total(jnp.einsum("bthk,hkd->btd", mixed, whole(p["out"], 2)))
-        a = copy(norm(h, p["gain2"]))
+        h = h + sum_from(jnp.einsum("bthk,hkd->btd", mixed, whole(p["out"], 2)), "model")
+        a = copy_to(norm(h, p["gain2"]), "model")
         up = jax.nn.silu(a @ whole(p["gate"], 0)) * (a @ whole(p["up"], 0))
-        return h + total(up @ whole(p["down"], 1)), None
+        return h + sum_from(up @ whole(p["down"], 1), "model"), None
 
     def loss_of(params: Any, x: Any, y: Any) -> Any:
         h = whole(params["words"], 1)[x]
-        if sizes.unrolled:
-            for p in params["layers"]:
-                h, _ = block(h, p)
-        else:
-            h, _ = lax.scan(block, h, params["layers"])
-        scores = copy(norm(h, params["gain"])) @ whole(params["head"], 0)
-        first = lax.axis_index("model") * scores.shape[-1]
-        top = lax.pmax(lax.stop_gradient(scores).max(-1, keepdims=True), "model")
-        here = (y[..., None] - first) == jnp.arange(scores.shape[-1])
-        away = scores - top
-        picked = total(jnp.sum(jnp.where(here, away, 0), -1))
-        return jnp.mean(jnp.log(total(jnp.sum(jnp.exp(away), -1))) - picked)
+        h, _ = lax.scan(block, h, params["layers"])
+        scores = copy_to(norm(h, params["gain"]), "model") @ whole(params["head"], 0)
+        return cross_entropy(scores, y)
 
     def reduced(path: Any, gradient: Any) -> Any:
         """The mean over the batch; gradients of gathered weights are summed over "fsdp" already."""
@@ -142,9 +123,7 @@ def step_of(sizes: Llama) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     params, specs = (
         {
             **{name: both[i] for name, both in outer.items()},
-            "layers": [{name: both[i] for name, both in layer.items()}] * sizes.layers
-            if sizes.unrolled
-            else {name: both[i] for name, both in stacked.items()},
+            "layers": {name: both[i] for name, both in stacked.items()},
         }
         for i in (0, 1)
     )

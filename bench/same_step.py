@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Sizes", "step_of"]
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from tests_py.bridge.same.planted.jax_layers import copy_to, sum_from
+
+__all__ = ["Sizes", "cross_entropy", "step_of"]
 
 
 @dataclass(frozen=True)
@@ -23,53 +31,40 @@ class Sizes:
     model: int = 2
 
 
+def cross_entropy(scores: Any, y: Any) -> Any:
+    """The mean cross entropy of labels, whose scores lie in parts along "model"."""
+    first = lax.axis_index("model") * scores.shape[-1]
+    top = lax.pmax(lax.stop_gradient(scores).max(-1, keepdims=True), "model")
+    away = scores - top
+    here = (y[..., None] - first) == jnp.arange(scores.shape[-1])
+    picked = sum_from(jnp.sum(jnp.where(here, away, 0), -1), "model")
+    return jnp.mean(jnp.log(sum_from(jnp.sum(jnp.exp(away), -1), "model")) - picked)
+
+
 def step_of(sizes: Sizes) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The step, its arguments by shapes alone, and the options of ``popsr.prove``."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax import lax
-    from jax.sharding import PartitionSpec as P
-
     head = sizes.hidden // sizes.heads
-
-    @jax.custom_vjp
-    def copy(t: Any) -> Any:
-        return t
-
-    copy.defvjp(lambda t: (t, None), lambda _, g: (lax.psum(g, "model"),))
-
-    @jax.custom_vjp
-    def total(t: Any) -> Any:
-        return lax.psum(t, "model")
-
-    total.defvjp(lambda t: (total(t), None), lambda _, g: (g,))
 
     def norm(x: Any, gain: Any) -> Any:
         away = x - x.mean(-1, keepdims=True)
         return away / jnp.sqrt((away**2).mean(-1, keepdims=True) + 1e-5) * gain
 
     def block(h: Any, p: Any) -> Any:
-        a = copy(norm(h, p["gain1"]))
+        a = copy_to(norm(h, p["gain1"]), "model")
         q, k, v = (jnp.einsum("btd,dhk->bhtk", a, p[name]) for name in "qkv")
         scores = jnp.einsum("bhtk,bhsk->bhts", q, k) / np.sqrt(head)
         seen = jnp.tril(jnp.ones((h.shape[1], h.shape[1]), bool))
         weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), -1)
-        h = h + total(jnp.einsum("bhts,bhsk,hkd->btd", weights, v, p["out"]))
-        a = copy(norm(h, p["gain2"]))
-        return h + total(jax.nn.gelu(a @ p["up"]) @ p["down"])
+        h = h + sum_from(jnp.einsum("bhts,bhsk,hkd->btd", weights, v, p["out"]), "model")
+        a = copy_to(norm(h, p["gain2"]), "model")
+        return h + sum_from(jax.nn.gelu(a @ p["up"]) @ p["down"], "model")
 
     def loss_of(params: Any, x: Any, y: Any) -> Any:
         h = params["words"][x] + params["places"]
         for layer in params["layers"]:
             h = block(h, layer)
-        scores = copy(norm(h, params["gain"])) @ params["head"]
-        first = lax.axis_index("model") * scores.shape[-1]
-        top = lax.pmax(lax.stop_gradient(scores).max(-1, keepdims=True), "model")
-        away = scores - top
-        here = (y[..., None] - first) == jnp.arange(scores.shape[-1])
-        picked = total(jnp.sum(jnp.where(here, away, 0), -1))
-        return jnp.mean(jnp.log(total(jnp.sum(jnp.exp(away), -1))) - picked)
+        scores = copy_to(norm(h, params["gain"]), "model") @ params["head"]
+        return cross_entropy(scores, y)
 
     def step(params: Any, x: Any, y: Any) -> Any:
         loss, grads = jax.value_and_grad(loss_of)(params, x, y)

@@ -14,7 +14,7 @@ from popsr._exact._frames import Frame, Place
 from popsr._exact._native import run_op
 from popsr._exact._program import GraphOps, OpRecord, as_numpy, graphs_of, is_float
 from popsr._exact._unknown import Unknown, first_unknown
-from popsr._fields import Numbers, counted_exps
+from popsr._fields import EXPS_BEYOND, Numbers
 from popsr.errors import SessionError, UnsupportedError
 from popsr.ir import Ir
 from popsr.op import Op
@@ -117,9 +117,10 @@ class ExactRun:
     def _start(self) -> None:
         for id_ in self._ir._core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
-        with counted_exps() as beyond, _without_collections():
+        before = EXPS_BEYOND.get()
+        with _without_collections():
             self._run(0, self._main, tuple(range(self._replicas)))
-        self.beyond = bool(beyond)
+        self.beyond = EXPS_BEYOND.get() > before
 
     def _read_given(self, id_: int) -> Rows:
         """The values that are given for a tensor; floats among them become exact numbers."""

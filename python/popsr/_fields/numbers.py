@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from popsr._fields._chain import CHAIN, PRIMES, TOP
-from popsr._fields._exps import note_exp
 from popsr._fields._lift import huge_of, lifted
 from popsr._fields._random import generator_of, key_of
 
-__all__ = ["Array", "Numbers", "constant", "same", "select"]
+__all__ = ["EXPS_BEYOND", "Array", "Numbers", "constant", "same", "select"]
 
 Array = NDArray[Any]
 Residues = NDArray[np.uint64]
+EXPS_BEYOND: ContextVar[int] = ContextVar("EXPS_BEYOND", default=0)
+"""Number of exps so far that were random functions for want of a field."""
 
 
 class Numbers:
@@ -237,7 +239,7 @@ class Numbers:
         if self.low < TOP:
             residues = CHAIN.exp(self.low, self.residues[:-1])
         else:
-            note_exp(self.size)
+            EXPS_BEYOND.set(EXPS_BEYOND.get() + 1)
             residues = CHAIN.random(self.low, key_of("exp"), 0, self.residues)
         if self.huge is None:
             return Numbers(residues)
@@ -295,11 +297,9 @@ class Numbers:
         for key in self.keys(draw):
             if key.dtype.kind == "f" and not key.any():
                 continue
-            first, last = (-np.inf, np.inf) if key.dtype.kind == "f" else (0, np.iinfo(key.dtype).max)
-            if sign > 0:
-                best &= key == np.where(best, key, first).max(-1, keepdims=True)
-            else:
-                best &= key == np.where(best, key, last).min(-1, keepdims=True)
+            least, most = (-np.inf, np.inf) if key.dtype.kind == "f" else (0, np.iinfo(key.dtype).max)
+            left = np.where(best, key, least if sign > 0 else most)
+            best &= key == (left.max if sign > 0 else left.min)(-1, keepdims=True)
         places: Array = best.argmax(-1)
         return places
 

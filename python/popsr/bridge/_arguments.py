@@ -138,7 +138,7 @@ class Smaller:
 
 
 AT_OWN_SIZES = Smaller()
-"""A step is compared as it is."""
+"""No smaller sizes: a step is compared as it is."""
 
 
 @dataclass(frozen=True, slots=True)

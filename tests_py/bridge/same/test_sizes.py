@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import popsr
 from popsr.bridge import Sameness
+from popsr.bridge._same._sizes import choices
 from popsr.bridge.jax import _shrunk
 
 ROWS, TOKENS, WIDTH = 32, 64, 18
@@ -160,6 +163,29 @@ def test_truth_at_own_sizes(name: str) -> None:
     assert found.verdict in ({"same"} if is_right else {"differs", "unknown"}), found.problems
 
 
+# Choices of sizes
+
+
+@pytest.mark.parametrize("count", [6, 17, 40])
+def test_smaller_sizes_are_independent(count: int) -> None:
+    """What is equal at both choices is no product of few sizes by another: those that cannot be so stay."""
+    cuts = {1000 * n + n * n % 7: 2 for n in range(1, count + 1)}
+    found = list(choices(cuts, [2, 4], lambda sizes: sum(sizes.get(n, n) for n in cuts)))
+    assert found
+    for sizes in found:
+        assert len(sizes.told.sizes) > 5
+        one, other = sizes.small
+        assert [*one] == [*other]
+        for small in sizes.small:
+            assert all(new < size for size, new in small.items())
+            assert len({*small.values()}) == len(small)
+        if len(one) == len(sizes.told.primes):
+            ratios = [Fraction(one[size], other[size]) for size in one]
+            pairs = itertools.combinations_with_replacement(range(len(ratios)), 2)
+            products = [ratios[a] * ratios[b] for a, b in pairs]
+            assert len({*products}) == len(products)
+
+
 # Integers that are known by their shape
 
 
@@ -185,6 +211,31 @@ def picked(table: Any, x: Any, y: Any) -> Any:
     return jnp.mean(jnp.sum(jnp.tanh(table[x]) * (here @ table), -1))
 
 
+def computed(x: Any, table: Any) -> Any:
+    return (x * 2) % table.shape[0]
+
+
+def summed(table: Any, x: Any) -> Any:
+    return jnp.mean(jnp.tanh(table[x]).sum(-1))
+
+
+def branched(table: Any, x: Any, y: Any) -> Any:
+    """The last of three branches computes words; no run takes it."""
+    found = lax.switch(jnp.max(y) & 1, [lambda: x - x, lambda: x - x, lambda: computed(x, table)])
+    return picked(table, x, y) + summed(table, found)
+
+
+def passed(table: Any, x: Any, y: Any) -> Any:
+    """Words are computed in one pass, and are positions two passes later."""
+
+    def body(carry: Any, _: Any) -> Any:
+        words, before, total = carry
+        return (computed(x, table), words, total + summed(table, before)), None
+
+    (_, _, total), _ = lax.scan(body, (x - x, x - x, 0.0), None, length=4)
+    return picked(table, x, y) + total
+
+
 INTEGERS: dict[str, tuple[Loss, str]] = {
     "words": (picked, "same"),
     "labels that do not count": (lambda t, x, y: picked(t, x, jnp.where(y != -1, y, 0)), "same"),
@@ -195,6 +246,8 @@ INTEGERS: dict[str, tuple[Loss, str]] = {
     "labels of a number": (lambda t, x, y: picked(t, x, jnp.where(y != -100, y, 0)), "unknown"),
     "words that are computed": (lambda t, x, y: picked(t, (x * 2) % t.shape[0], y), "unknown"),
     "words below a number": (lambda t, x, y: picked(t, jnp.minimum(x, 20), y), "unknown"),
+    "words that are computed in a branch": (branched, "unknown"),
+    "words that are computed passes before": (passed, "unknown"),
     "no use": (lambda t, x, y: jnp.mean(t[x] * jnp.tanh(y * 1.0)[:, None]), "unknown"),
 }
 

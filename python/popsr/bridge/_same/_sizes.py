@@ -21,7 +21,7 @@ TINY = 2
 _COUNTS = 512
 """Sizes up to this one, as numbers of heads, are also tried as multiples of those that divide them."""
 _PRIMES = [n for n in range(3, 400) if n != 5 and all(n % d for d in range(2, math.isqrt(n) + 1))]
-"""Without those of decimal fractions."""
+"""Primes that sizes are multiples of, but for those of decimal fractions."""
 
 
 class NotSizedError(Exception):
@@ -145,6 +145,7 @@ _FACTORS = sorted(
 )
 """Factors of a size at the two choices; parts have more elements than a tiny number counts."""
 _DEGREE = 4
+"""Ratios in products that differ from each other."""
 
 
 @dataclass
@@ -196,7 +197,7 @@ class _Chosen:
     def small(
         self, cost: Callable[[Mapping[int, int]], int]
     ) -> tuple[tuple[Mapping[int, int], Mapping[int, int]], set[int]]:
-        """The two choices, and sizes that are not smaller there."""
+        """The two choices, and sizes that are not smaller there, or not independent of others."""
         first: dict[int, int] = {}
         second: dict[int, int] = {}
         ratios = [{Fraction(1)}, *(set[Fraction]() for _ in range(_DEGREE))]
@@ -205,19 +206,21 @@ class _Chosen:
             units = [self._least(size, sizes) for sizes in (first, second)]
             for factors in [(1, 1)] if units[0][1] else _FACTORS:
                 now = tuple(factor * unit for factor, (unit, _) in zip(factors, units, strict=True))
-                apart = not {now[0]} & {*first.values(), *self.stay} and not {now[1]} & {
-                    *second.values(),
-                    *self.stay,
-                }
-                if units[0][1] or (apart and _are_independent(ratios, Fraction(now[0], now[1]))):
+                is_new = all(
+                    new not in (*sizes.values(), *self.stay)
+                    for new, sizes in zip(now, (first, second), strict=True)
+                )
+                if units[0][1] or (is_new and _add_ratio(ratios, Fraction(*now))):
                     break
+            else:
+                large.add(size)
             first[size], second[size] = now
             large |= {size} if max(now) >= size else set()
         return (first, second), large
 
 
-def _are_independent(ratios: list[set[Fraction]], ratio: Fraction) -> bool:
-    """Add a ratio to products of so many of them, if none becomes one that is there."""
+def _add_ratio(ratios: list[set[Fraction]], ratio: Fraction) -> bool:
+    """Add a ratio to products of ratios, by their number, unless one becomes another; True if it was added."""
     for power in range(1, _DEGREE + 1):
         for sign in (1, -1):
             if any(ratio ** (sign * power) in ratios[degree] for degree in range(_DEGREE + 1 - power)):

@@ -15,6 +15,7 @@ import numpy as np
 
 from popsr._text.shown import shown
 from popsr.bridge._replaced import replaced
+from popsr.bridge.jax._arguments import is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
 from popsr.bridge.jax._twice import anew
@@ -157,7 +158,7 @@ def joined_rows(path: str, leaf: Any, role: str, replicated: bool) -> Any:
         )
     else:
         whole = (1, math.prod(shape[:2]), *shape[2:])
-    if type(leaf).__name__ == "ShapeDtypeStruct":
+    if is_shape(leaf):
         return jax.ShapeDtypeStruct(whole, leaf.dtype)
     return leaf[:1] if role == "state" else leaf.reshape(whole)
 
@@ -166,6 +167,6 @@ def first_row(leaf: Any, has_rows: bool) -> Any:
     """The only row of an array that has one; other arrays as they are."""
     if not has_rows:
         return leaf
-    if type(leaf).__name__ == "ShapeDtypeStruct":
+    if is_shape(leaf):
         return the_jax().ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
     return leaf[0]

@@ -20,6 +20,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 __all__ = [
     "Leaf",
     "assembled",
+    "is_shape",
     "leaves_of",
     "line_of",
     "names_of",
@@ -161,11 +162,14 @@ def _same(a: Any, b: Any) -> bool:
     return tuple(a.shape) == tuple(np.shape(b)) and a.dtype == getattr(b, "dtype", np.asarray(b).dtype)
 
 
+def is_shape(value: Any) -> bool:
+    """True for an argument that is known by its shape and dtype alone."""
+    return type(value).__name__ == "ShapeDtypeStruct"
+
+
 def value_of(value: Any) -> NDArray[Any] | None:
     """The array that was given; None for a shape and dtype."""
-    if type(value).__name__ == "ShapeDtypeStruct":
-        return None
-    return stored(value)
+    return None if is_shape(value) else stored(value)
 
 
 def parts_of(value: Any, spec: Spec, spread: Spread) -> NDArray[Any]:

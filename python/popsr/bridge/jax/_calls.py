@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CALLED", "PLACED", "jaxprs_inside", "name_of"]
+__all__ = ["CALLED", "PLACED", "RUN_ONCE", "jaxprs_inside", "name_of"]
 
 CALLED = {
     "jit": "jaxpr",
@@ -17,6 +17,8 @@ CALLED = {
 }
 """The parameter with the jaxpr that a call runs."""
 
+RUN_ONCE = {**CALLED, "shard_map": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr"}
+"""The parameter with the jaxpr that an equation runs once, with its own operands and results."""
 
 PLACED = ("sharding_constraint", "reshard", "layout_constraint", "device_put")
 """Primitives that say where arrays lie, and change no value."""

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from popsr.bridge.jax._calls import CALLED, name_of
+from popsr.bridge.jax._calls import PLACED, RUN_ONCE, name_of
 from popsr.bridge.jax._importer import stored
+from popsr.bridge.jax._primitives import EXCHANGES, MOVES
 
 __all__ = ["Use", "uses_of"]
 
-_PASS = frozenset(
-    [
-        "broadcast_in_dim",
-        "reshape",
-        "squeeze",
-        "expand_dims",
-        "transpose",
-        "slice",
-        "split",
-        "rev",
-        "copy",
-        "convert_element_type",
-        "add",
-        "sub",
-        "max",
-        "min",
-        "clamp",
-        "select_n",
-        "concatenate",
-        "pvary",
-        "ppermute",
-        "all_gather",
-        "all_to_all",
-        "psum",
-        "psum_invariant",
-        "optimization_barrier",
-        "sharding_constraint",
-        "reshard",
-        "layout_constraint",
-        "device_put",
-        "dynamic_slice",
-        "stop_gradient",
-    ]
-)
+_PASS = MOVES | EXCHANGES | frozenset(PLACED) | frozenset([
+    "split", "dynamic_slice", "stop_gradient", "add", "sub", "max", "min", "clamp",
+])  # fmt: skip
 """Primitives whose results are their operands elsewhere, moved, or one of several."""
 
 
@@ -161,18 +132,26 @@ class _Walk:
 
     def _inside(self, name: str, params: Mapping[str, Any], values: list[_Value]) -> list[_Value] | None:
         if name == "scan":
-            first, count = params["num_consts"], params["num_carry"]
-            found = self.jaxpr(params["jaxpr"], values)
-            carry = [_both(a, b) for a, b in zip(values[first:], found[:count], strict=False)]
-            return self.jaxpr(params["jaxpr"], [*values[:first], *carry, *values[first + count :]])
+            return self._loop(params["jaxpr"], values, params["num_consts"], params["num_carry"])
         if name == "while":
-            first = params["cond_nconsts"]
-            return self.jaxpr(params["body_jaxpr"], values[first:])
+            c, b = params["cond_nconsts"], params["body_nconsts"]
+            carry = self._loop(params["body_jaxpr"], values[c:], b, len(values) - c - b)
+            self.jaxpr(params["cond_jaxpr"], [*values[:c], *carry])
+            return carry
         if name == "cond":
             every = [self.jaxpr(each, values[1:]) for each in params["branches"]]
-            return [_both(*each) if len(each) == 2 else each[0] for each in zip(*every, strict=True)]
-        key = CALLED.get(name, "jaxpr" if name in ("shard_map", "checkpoint", "remat") else None)
-        return None if key is None else self.jaxpr(params[key], values)
+            return [functools.reduce(_both, each) for each in zip(*every, strict=True)]
+        return self.jaxpr(params[RUN_ONCE[name]], values) if name in RUN_ONCE else None
+
+    def _loop(self, jaxpr: Any, values: list[_Value], consts: int, carried: int) -> list[_Value]:
+        """Values of the results of a loop, whose carry is of what any pass has made."""
+        carry = values[consts : consts + carried]
+        while True:
+            found = self.jaxpr(jaxpr, [*values[:consts], *carry, *values[consts + carried :]])
+            both = [_both(a, b) for a, b in zip(carry, found[:carried], strict=True)]
+            if both == carry:
+                return [*carry, *found[carried:]]
+            carry = both
 
 
 def _both(one: _Value, other: _Value) -> _Value:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+from popsr.bridge.jax._calls import PLACED
+from popsr.bridge.jax._primitives import CURVES, EXCHANGES, MOVES
+
 __all__ = ["ALONG", "SMOOTH", "Kind", "either", "joined"]
 
 
@@ -35,156 +38,29 @@ class Kind(enum.IntEnum):
     """Keys, and random bits."""
 
 
-SMOOTH = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "div",
-        "pow",
-        "integer_pow",
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "expm1",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "logistic",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "square",
-        "erf",
-        "broadcast_in_dim",
-        "reshape",
-        "concatenate",
-        "transpose",
-        "squeeze",
-        "expand_dims",
-        "slice",
-        "split",
-        "copy",
-        "copy_p",
-        "convert_element_type",
-        "select_n",
-        "reduce_sum",
-        "dot_general",
-        "psum",
-        "psum_invariant",
-        "pvary",
-        "all_gather",
-        "all_gather_invariant",
-        "reduce_scatter",
-        "all_to_all",
-        "ppermute",
-        "add_any",
-        "mul_add",
-        "stop_gradient",
-        "reduce_precision",
-        "pad",
-        "rev",
-        "optimization_barrier",
-        "cumsum",
-        "sharding_constraint",
-        "reshard",
-        "layout_constraint",
-        "device_put",
-        "real",
-        "imag",
-        "conj",
-        "complex",
-    ]
-)
+SMOOTH = MOVES | EXCHANGES | CURVES | frozenset(PLACED) | frozenset([
+    "add", "sub", "mul", "neg", "div", "square", "add_any", "mul_add", "reduce_sum", "cumsum", "dot_general",
+    "split", "pad", "copy_p", "stop_gradient", "reduce_precision", "real", "imag", "conj", "complex",
+    "all_gather_invariant", "reduce_scatter",
+])  # fmt: skip
 """Primitives that positions beside numbers go through: nothing is decided there."""
 
-_KEEPS = frozenset(
-    [
-        "broadcast_in_dim",
-        "reshape",
-        "transpose",
-        "squeeze",
-        "expand_dims",
-        "convert_element_type",
-        "copy",
-        "neg",
-        "slice",
-        "pvary",
-        "select_n",
-        "concatenate",
-        "pad",
-        "rev",
-        "optimization_barrier",
-    ]
-)
+_KEEPS = MOVES | {"neg", "pad"}
 """Primitives after which a tiny number is tiny, and a position where it was."""
 
 _COMPARE = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "lt_to", "le_to"])
-_ADDS = _COMPARE | frozenset(["add", "sub", "add_any", "div", "rem", "max", "min", "clamp"])
+"""Primitives that compare."""
+
+_ADDS = _COMPARE | {"add", "sub", "add_any", "div", "rem", "max", "min", "clamp"}
 """Primitives that may add a tiny number to positions, or compare them."""
 
-_BENDS = frozenset(
-    [
-        "pow",
-        "integer_pow",
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "expm1",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "logistic",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "erf",
-        "atan2",
-    ]
-)
+_BENDS = CURVES | {"atan2"}
 """Primitives after which positions are not as far apart as before."""
 
-ALONG = frozenset(
-    [
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "lt_to",
-        "le_to",
-        "max",
-        "min",
-        "clamp",
-        "sign",
-        "abs",
-        "floor",
-        "ceil",
-        "round",
-        "rem",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "is_finite",
-        "shift_left",
-        "shift_right_logical",
-        "shift_right_arithmetic",
-        "nextafter",
-        "atan2",
-        "psum",
-        "psum_invariant",
-        "pmax",
-        "pmin",
-        "select_n",
-    ]
-) | (SMOOTH - {"reduce_sum", "dot_general", "cumsum"})
+ALONG = _COMPARE | (SMOOTH - {"reduce_sum", "dot_general", "cumsum"}) | frozenset([
+    "max", "min", "clamp", "sign", "abs", "floor", "ceil", "round", "rem", "atan2", "nextafter", "is_finite",
+    "and", "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic", "pmax", "pmin",
+])  # fmt: skip
 """Primitives whose results are of no more elements than one, or of the same place in the mesh."""
 
 
@@ -194,7 +70,7 @@ def joined(name: str, kinds: list[Kind]) -> Kind:
     if Kind.DRAWN in found:
         return Kind.DRAWN
     if name == "mul" and found == {Kind.SIZED, Kind.BOUNDED}:
-        return Kind.POSITION  # of a place in the mesh its first position
+        return Kind.POSITION  # the first position of a place in the mesh
     places = found & {Kind.SIZED, Kind.POSITION, Kind.MOVED}
     if Kind.MIXED in found or (Kind.BOUNDED in found and places):
         return Kind.MIXED

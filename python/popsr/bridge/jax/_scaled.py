@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr._program.location import short_place
-from popsr.bridge._same._sizes import TINY, Measure, NotSizedError, Sized
-from popsr.bridge.jax._calls import CALLED, name_of
-from popsr.bridge.jax._importer import stored
+from popsr.bridge._same._sizes import TINY, Measure, NotSizedError
+from popsr.bridge.jax._calls import RUN_ONCE, name_of
+from popsr.bridge.jax._constants import Constants
 from popsr.bridge.jax._kinds import ALONG, SMOOTH, Kind, either, joined
 from popsr.bridge.jax._locations import user_line
 from popsr.bridge.jax._twice import same_parameter
@@ -18,7 +18,6 @@ from popsr.bridge.jax._twice import same_parameter
 __all__ = ["Scaled"]
 
 Triple = Sequence[Any]
-
 
 _STARTS = {"dynamic_slice": 1, "dynamic_update_slice": 2}
 """Number of operands before those that are positions along each dimension of the first one."""
@@ -32,8 +31,6 @@ _WINDOWS = {
 }
 """Parameters with a number, or some, for each dimension of the operand."""
 
-_TINY_FLOATS = {1.0, 2.0}
-
 
 class Scaled:
     """A program at its own sizes beside itself at two choices of others.
@@ -45,9 +42,13 @@ class Scaled:
     def __init__(self, measure: Measure) -> None:
         """With nothing compared."""
         self._measure = measure
+        self._constants = Constants(measure)
         self._moved, self._loops = 0, 0
-        self.held: set[float] = set()
+
+    @property
+    def held(self) -> set[float]:
         """Numbers of the program that are the same at all sizes."""
+        return self._constants.held
 
     def compare(self, jaxprs: Triple, kinds: Sequence[Kind]) -> None:
         """Compare the program.
@@ -71,7 +72,7 @@ class Scaled:
         known = dict(zip(first.invars, kinds, strict=True))
         for number, variable in enumerate(first.constvars):
             values = [each[number] for each in consts] if consts[0] else []
-            known[variable] = self._constant(values) if values else Kind.MIXED
+            known[variable] = self._constants.kind(values) if values else Kind.MIXED
         if len({len(each.eqns) for each in opened}) > 1:
             raise NotSizedError(
                 f"it has {len(first.eqns)} equations, and {len(opened[1].eqns)} at smaller sizes"
@@ -120,52 +121,8 @@ class Scaled:
     def _kind(self, atoms: Triple, known: Mapping[Any, Kind]) -> Kind:
         if hasattr(atoms[0], "val"):
             self._type([each.aval for each in atoms])
-            return self._constant([each.val for each in atoms])
+            return self._constants.kind([each.val for each in atoms])
         return known[atoms[0]]
-
-    # Numbers
-
-    def _constant(self, values: Sequence[Any]) -> Kind:
-        """The kind of a constant, which must be the same at all sizes or follow them."""
-        arrays = [stored(each) for each in values]
-        array = arrays[0]
-        if any(each.size and _uniform(each) is None for each in arrays):
-            if array.dtype.kind == "V" or len({each.shape for each in arrays}) > 1:
-                return _regular(arrays)
-            if len({each.tobytes() for each in arrays}) > 1:
-                raise NotSizedError(
-                    f"an array of constants {list(array.shape)} is another one at smaller sizes"
-                )
-            return Kind.BOUNDED
-        if not array.size or array.dtype.kind == "b":
-            if len({_uniform(each) for each in arrays}) > 1:
-                raise NotSizedError("a truth value is another one at smaller sizes")
-            return Kind.ZERO
-        return self._number([_uniform(each) for each in arrays], array.dtype)
-
-    def _number(self, numbers: Sequence[Any], dtype: np.dtype[Any]) -> Kind:
-        number = numbers[0]
-        if dtype.kind in "iu":
-            sized = self._measure.integer(numbers)
-            if sized:
-                return Kind.MOVED if sized is Sized.MOVED else Kind.SIZED
-            return self._held(float(number), is_tiny=abs(int(number)) <= TINY)
-        if dtype.kind == "c":
-            raise NotSizedError(f"a complex constant {number}")
-        unit = float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
-        floats = tuple(map(float, numbers))
-        if self._measure.floating(floats, unit):
-            return Kind.SIZED
-        return self._held(floats[0], is_tiny=abs(floats[0]) in _TINY_FLOATS)
-
-    def _held(self, number: float, *, is_tiny: bool) -> Kind:
-        """The kind of a number that is the same at all sizes."""
-        if not number or not np.isfinite(number):
-            return Kind.ZERO
-        if is_tiny:
-            return Kind.TINY
-        self.held.add(abs(number))
-        return Kind.BOUNDED
 
     # Equations
 
@@ -185,11 +142,12 @@ class Scaled:
         sized = False
         for key in params[0]:
             sized |= self._parameter(f"{key} of {name}", [each[key] for each in params])
-        self._windows(name, equations)
+        shrinking = self._shrinking(equations)
+        self._windows(name, equations, shrinking)
         inside = self._inside(name, params, kinds)
         if inside is not None:
             return inside
-        return self._result(name, equations, kinds, sized=sized)
+        return self._result(name, equations, kinds, shrinking, sized=sized)
 
     def _parameter(self, name: str, values: Triple) -> bool:
         """True for a parameter of which a number follows the sizes."""
@@ -212,15 +170,15 @@ class Scaled:
             raise NotSizedError(f"{name} is another one at smaller sizes")
         return False
 
-    def _windows(self, name: str, equations: Triple) -> None:
+    def _windows(self, name: str, equations: Triple, shrinking: Sequence[int]) -> None:
         """Refuse windows of a fixed width along a dimension that shrinks."""
         params = equations[0].params
         keys = next((keys for kind, keys in _WINDOWS.items() if name.startswith(kind)), ())
-        for axis in self._shrinking([each.invars[:1] for each in equations]):
-            for key in keys if name not in ("slice", "split") or "start_indices" in params else ():
+        for axis in shrinking:
+            for key in keys:
                 for numbers in _along(axis, [each.params[key] for each in equations]):
                     self._require_width(f"{key} of {name}", numbers)
-            if name == "split" and params["axis"] in (axis,):
+            if name == "split" and params["axis"] == axis:
                 for numbers in zip(*(each.params["sizes"] for each in equations), strict=True):
                     self._require_width("sizes of split", numbers)
             if name == "top_k":
@@ -228,7 +186,7 @@ class Scaled:
             if name == "conv_general_dilated" and axis in params["dimension_numbers"].lhs_spec[2:]:
                 raise NotSizedError("a convolution along a dimension that is smaller")
 
-    def _move(self, name: str, equations: Triple, kinds: list[Kind]) -> None:
+    def _move(self, name: str, equations: Triple, kinds: list[Kind], shrinking: Sequence[int]) -> None:
         """Count by how much elements move along dimensions that are smaller: few parts have more elements.
 
         Raises:
@@ -237,7 +195,7 @@ class Scaled:
         moved = TINY if name.startswith("gather") and kinds[1] is Kind.MOVED else 0
         if name in ("slice", "dynamic_slice", "pad"):
             before, after = (each.aval.shape for each in (equations[0].invars[0], equations[0].outvars[0]))
-            for axis in self._shrinking([each.invars[:1] for each in equations]):
+            for axis in shrinking:
                 step = abs(int(before[axis]) - int(after[axis]))
                 moved += step if step <= TINY else 0
         self._moved += moved
@@ -250,14 +208,16 @@ class Scaled:
         if abs(int(numbers[0])) > TINY and not self._measure.integer(numbers):
             raise NotSizedError(f"{what} is {numbers[0]} at all sizes, along a dimension that is smaller")
 
-    def _shrinking(self, operands: Triple) -> list[int]:
-        """Dimensions of the first of some operands whose extents follow the sizes."""
-        shapes = [getattr(each[0].aval, "shape", ()) if each else () for each in operands]
+    def _shrinking(self, equations: Triple) -> list[int]:
+        """Dimensions of the first operand whose extents follow the sizes."""
+        shapes = [getattr(each.invars[0].aval, "shape", ()) if each.invars else () for each in equations]
         return [
             axis for axis, extents in enumerate(zip(*shapes, strict=True)) if self._measure.integer(extents)
         ]
 
-    def _result(self, name: str, equations: Triple, kinds: list[Kind], *, sized: bool) -> list[Kind]:
+    def _result(
+        self, name: str, equations: Triple, kinds: list[Kind], shrinking: Sequence[int], *, sized: bool
+    ) -> list[Kind]:
         """Kinds of the results of an equation that runs no jaxpr."""
         outs = [var.aval for var in equations[0].outvars]
         if name.startswith(("random_", "threefry", "rng_")) or Kind.NOISE in kinds:
@@ -266,35 +226,15 @@ class Scaled:
             return [Kind.POSITION if sized else Kind.BOUNDED]
         if name == "axis_index":
             return [Kind.BOUNDED]
-        self._require_positions(name, equations, kinds)
-        self._move(name, equations, kinds)
+        _require_positions(name, equations[0], kinds, shrinking)
+        self._move(name, equations, kinds, shrinking)
         found = joined(name, kinds)
-        if (
-            Kind.ZERO < found < Kind.POSITION
-            and name not in ALONG
-            and self._shrinking([each.invars[:1] for each in equations])
-        ):
+        if shrinking and Kind.ZERO < found < Kind.POSITION and name not in ALONG:
             found = Kind.MIXED if found is Kind.BOUNDED and Kind.BOUNDED in kinds else Kind.POSITION
         is_smooth = name in SMOOTH and not (name in ("div", "convert_element_type") and _is_integer(outs[0]))
         if found is Kind.MIXED and not is_smooth:
             raise NotSizedError(f"{name} of positions and a number that is the same at all sizes")
         return [Kind.POSITION if found is Kind.DRAWN and _is_integer(aval) else found for aval in outs]
-
-    def _require_positions(self, name: str, equations: Triple, kinds: list[Kind]) -> None:
-        """Refuse positions along a dimension that is smaller which do not follow it."""
-        shrinking = self._shrinking([each.invars[:1] for each in equations])
-        numbers = equations[0].params.get("dimension_numbers")
-        if name in _STARTS:
-            found = [(kinds[_STARTS[name] + axis], axis) for axis in range(len(kinds) - _STARTS[name])]
-        elif name.startswith("gather"):
-            found = [(kinds[1], axis) for axis in numbers.start_index_map]
-        elif name.startswith("scatter"):
-            found = [(kinds[1], axis) for axis in numbers.scatter_dims_to_operand_dims]
-        else:
-            return
-        for kind, axis in found:
-            if kind is Kind.MIXED or (kind is Kind.BOUNDED and axis in shrinking):
-                raise NotSizedError(f"{name} at a position that is the same at all sizes")
 
     def _inside(self, name: str, params: Triple, kinds: list[Kind]) -> list[Kind] | None:
         """Kinds of the results of an equation that runs jaxprs; None for one that does not."""
@@ -320,9 +260,8 @@ class Scaled:
                 self._jaxpr(each, kinds[1:]) for each in zip(*(p["branches"] for p in params), strict=True)
             ]
             return [joined("select_n", [kinds[0], *each]) for each in zip(*found, strict=True)]
-        key = CALLED.get(name, "jaxpr" if name in ("shard_map", "checkpoint", "remat") else None)
-        if key is not None:
-            return self._jaxpr([each[key] for each in params], kinds)
+        if name in RUN_ONCE:
+            return self._jaxpr([each[RUN_ONCE[name]] for each in params], kinds)
         if any(map(_is_jaxpr, one.values())) and not name.startswith("scatter"):
             raise NotSizedError(f"{name} runs a program of its own")
         return None
@@ -354,6 +293,22 @@ class Scaled:
             carry = both
 
 
+def _require_positions(name: str, equation: Any, kinds: Sequence[Kind], shrinking: Sequence[int]) -> None:
+    """Refuse positions along a dimension that is smaller which do not follow it."""
+    numbers = equation.params.get("dimension_numbers")
+    if name in _STARTS:
+        found = [(kinds[_STARTS[name] + axis], axis) for axis in range(len(kinds) - _STARTS[name])]
+    elif name.startswith("gather"):
+        found = [(kinds[1], axis) for axis in numbers.start_index_map]
+    elif name.startswith("scatter"):
+        found = [(kinds[1], axis) for axis in numbers.scatter_dims_to_operand_dims]
+    else:
+        return
+    for kind, axis in found:
+        if kind is Kind.MIXED or (kind is Kind.BOUNDED and axis in shrinking):
+            raise NotSizedError(f"{name} at a position that is the same at all sizes")
+
+
 def _is_jaxpr(value: Any) -> bool:
     return (
         hasattr(value, "eqns")
@@ -370,39 +325,6 @@ def _placed(error: NotSizedError, equation: Any) -> NotSizedError:
 
 def _is_integer(aval: Any) -> bool:
     return getattr(getattr(aval, "dtype", None), "kind", "") in ("i", "u")
-
-
-def _uniform(array: np.ndarray[Any, Any]) -> Any:
-    """The number that an array is everywhere; None if it is not."""
-    if not array.size:
-        return 0
-    flat = array.reshape(-1)
-    return flat[0].item() if flat.tobytes() == np.broadcast_to(flat[0], flat.shape).tobytes() else None
-
-
-def _regular(arrays: Sequence[np.ndarray[Any, Any]]) -> Kind:
-    """The kind of an array of positions, or of a mask by the order of two of them."""
-    for forms in zip(*map(_forms, arrays), strict=True):
-        if all(
-            each.tobytes() == form.astype(each.dtype).tobytes()
-            for each, form in zip(arrays, forms, strict=True)
-        ):
-            return Kind.POSITION
-    raise NotSizedError(
-        f"an array of constants {list(arrays[0].shape)}, whose content is not known at smaller sizes: compute it "
-        "inside of the step, or give it as an argument"
-    )
-
-
-def _forms(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Arrays of that shape: positions along each dimension, masks by their order, and a diagonal."""
-    places = np.indices(array.shape, sparse=True)
-    for each in places:
-        yield np.broadcast_to(each, array.shape)
-    if array.ndim > 1:
-        yield from (
-            compare(places[-2], places[-1]) for compare in (np.greater_equal, np.less_equal, np.equal)
-        )
 
 
 def _along(axis: int, values: Triple) -> Iterator[Sequence[Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 from popsr._text.one_line import one_line
 from popsr.bridge._arguments import Reading, Smaller
 from popsr.bridge._same._sizes import Measure, NotSizedError, Sizes, choices
-from popsr.bridge.jax._arguments import Leaf
+from popsr.bridge.jax._arguments import Leaf, is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
 from popsr.bridge.jax._indices import Use, drawn, uses_of
@@ -29,21 +29,24 @@ _MOST = 1 << 24
 _OWN = 1 << 27
 """Elements up to which a step that cannot be shrunk is compared as it is."""
 _TRIES = 24
+"""Choices of sizes that are tried at most."""
 _FEW = 8
 """Elements of integers that are given, and say nothing about sizes."""
+_COUNT = 3
+"""The number that a count begins with that is known by its shape alone."""
 
 Trace = Callable[[Reading], Traced]
 
 
-def is_shape(value: Any) -> bool:
-    """True for an argument that is known by its shape alone."""
-    return type(value).__name__ == "ShapeDtypeStruct"
+def _is_open(value: Any) -> bool:
+    """True for an argument of numbers of which the shape alone is known."""
+    return is_shape(value) and not is_key(value)
 
 
 def resized(leaf: Leaf, number: int, how: Reading, has_rows: bool) -> Any:
     """An argument at other sizes, with as many rows for replicas; its integers are drawn."""
     value, sizes = leaf.value, how.sizes
-    if sizes is None or not is_shape(value) or is_key(value):
+    if sizes is None or not _is_open(value):
         return value
     rows = 1 if has_rows else 0
     shape = (*value.shape[:rows], *(sizes.get(n, n) for n in value.shape[rows:]))
@@ -65,7 +68,7 @@ class Shrinking:
     def __init__(self, leaves: Sequence[Leaf], like: Any, trace: Trace) -> None:
         """Without anything traced."""
         self._leaves, self._like, self._trace = leaves, like, trace
-        self._shapes = [each for each in leaves if is_shape(each.value) and not is_key(each.value)]
+        self._shapes = [each for each in leaves if _is_open(each.value)]
 
     @property
     def is_large(self) -> bool:
@@ -100,13 +103,14 @@ class Shrinking:
         ):  # also whatever the user's code raises: the comparison says what, as it reads the step
             return None
         reason, tries = "", 0
-        for kept in self._kept(large[0]):
-            for sizes in self._choices(large[0], kept):
+        cuts, axes = self._cuts(large[0]), [*large[0].spread.sizes.values()]
+        for kept in self._kept(cuts):
+            for sizes in self._choices(cuts, axes, kept):
                 tries += 1
                 if tries > _TRIES:
                     return reason
                 try:
-                    return self._at(large, sizes)
+                    return self._at(large, cuts, axes, sizes)
                 except NotSizedError as error:
                     found = str(error)
                 except (
@@ -142,23 +146,24 @@ class Shrinking:
         return {
             n
             for each in self._leaves
-            if each not in self._shapes and not is_key(each.value)
+            if not is_shape(each.value) and not is_key(each.value)
             for n in np.shape(each.value)
         }
 
-    def _kept(self, traced: Traced) -> Iterator[set[int]]:
+    def _kept(self, cuts: Mapping[int, int]) -> Iterator[set[int]]:
         """Sizes that stay: those of arrays that are given; then also one other."""
         fixed = self._fixed()
         yield fixed
-        yield from (fixed | {size} for size in sorted({*self._cuts(traced)} - fixed))
+        yield from (fixed | {size} for size in sorted({*cuts} - fixed))
 
-    def _choices(self, traced: Traced, kept: set[int]) -> Iterator[Sizes]:
-        axes = [*traced.spread.sizes.values()]
-        for sizes in choices(self._cuts(traced), axes, self._cost, kept):
+    def _choices(self, cuts: Mapping[int, int], axes: Sequence[int], kept: set[int]) -> Iterator[Sizes]:
+        for sizes in choices(cuts, axes, self._cost, kept):
             if max(map(self._elements, sizes.small)) <= _MOST:
                 yield sizes
 
-    def _at(self, large: Sequence[Traced], sizes: Sizes) -> Sequence[Smaller]:
+    def _at(
+        self, large: Sequence[Traced], cuts: Mapping[int, int], axes: Sequence[int], sizes: Sizes
+    ) -> Sequence[Smaller]:
         """The step at these sizes.
 
         Raises:
@@ -171,24 +176,24 @@ class Shrinking:
             told = self._trace(self._how(bool(number), sizes.told.sizes))
             for small in sizes.small:
                 its = self._trace(self._how(bool(number), small))
-                measure = Measure(sizes.told, small, self._known(large[0], sizes.told.sizes, small))
+                measure = Measure(sizes.told, small, _known(cuts, sizes.told.sizes, small))
                 scaled = Scaled(measure)
                 scaled.compare([each.jaxpr for each in (traced, told, its)], kinds)
                 held |= scaled.held
                 alone += [its] if number else []
         drawn_ones = [number for number, leaf in enumerate(self._leaves) if self._is_drawn(leaf)]
-        doubt = self._doubt(large[0], sizes.small[0], held)
+        doubt = self._doubt(cuts, axes, sizes.small[0], held)
         return [
             self._smaller(small, uses_of(its.jaxpr, drawn_ones), doubt)
             for small, its in zip(sizes.small, alone, strict=True)
         ]
 
-    def _doubt(self, traced: Traced, sizes: Mapping[int, int], held: set[float]) -> str:
+    def _doubt(
+        self, cuts: Mapping[int, int], axes: Sequence[int], sizes: Mapping[int, int], held: set[float]
+    ) -> str:
         """Reason for which a step may be right at its own sizes alone: a size as a number, or a product of others."""
-        cuts = self._cuts(traced)
         parts = {part for size in sizes for part in (size, size // cuts[size])}
         known = parts | {a * b for a in parts for b in {*parts, *cuts}}
-        axes = [*traced.spread.sizes.values()]
         mesh = {math.prod(some) for n in range(len(axes) + 1) for some in itertools.combinations(axes, n)}
         for number in sorted(held - mesh - {1 / n for n in mesh}):
             for power in (number, 1 / number, number**2, 1 / number**2):
@@ -209,21 +214,9 @@ class Shrinking:
                 )
         return Smaller(sizes, self._integers(uses), self._notes(sizes, uses), doubt)
 
-    def _known(
-        self, traced: Traced, told: Mapping[int, int], small: Mapping[int, int]
-    ) -> list[tuple[int, int, int]]:
-        """Sizes of arguments and of their parts, at all three."""
-        found = set()
-        for size, cut in self._cuts(traced).items():
-            three = (size, told.get(size, size), small.get(size, size))
-            found |= {three, tuple(n // cut for n in three)}
-        return sorted(found)  # type: ignore[arg-type]
-
     def _is_drawn(self, leaf: Leaf) -> bool:
         value = leaf.value
-        return (
-            is_shape(value) and not is_key(value) and np.dtype(value.dtype).kind in "iu" and bool(value.shape)
-        )
+        return _is_open(value) and np.dtype(value.dtype).kind in "iu" and bool(value.shape)
 
     def _kind(self, leaf: Leaf) -> Kind:
         value = leaf.value
@@ -258,15 +251,16 @@ class Shrinking:
         counts = [
             each.path
             for number, each in enumerate(self._leaves)
-            if is_shape(each.value)
-            and not is_key(each.value)
-            and np.dtype(each.value.dtype).kind in "iu"
-            and number not in uses
+            if _is_open(each.value) and np.dtype(each.value.dtype).kind in "iu" and number not in uses
         ]
         if counts:
             notes.append(f"{', '.join(counts)}: {_COUNT}")
         return tuple(notes)
 
 
-_COUNT = 3
-"""The number that a count begins with that is known by its shape alone."""
+def _known(
+    cuts: Mapping[int, int], told: Mapping[int, int], small: Mapping[int, int]
+) -> list[tuple[int, int, int]]:
+    """Sizes of arguments and of their parts, at all three."""
+    threes = [(size, told.get(size, size), small.get(size, size), cut) for size, cut in cuts.items()]
+    return sorted({(a // n, b // n, c // n) for a, b, c, cut in threes for n in (1, cut)})

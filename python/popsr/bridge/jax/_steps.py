@@ -173,7 +173,7 @@ class _Call:
         return search.found() if search.is_large else None
 
     def _traced(self, how: Reading) -> Traced:
-        """It is the same program when it is traced again, as the reading before this one found."""
+        """Trace it in another way, once: the reading before found that it is the same when it is traced again."""
         with self._as(how) as (call, alone):
             return call._trace(plain_form(call.form), alone=alone, once=True)
 
