@@ -6,8 +6,6 @@ the same; "differs" may be a relation between fresh values and others, which is 
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +17,7 @@ from popsr.bridge._arguments import Step
 from popsr.bridge._same._exact import Exactly, Value, given_of_many, given_of_one, inputs_of, ran
 from popsr.bridge._same._forms import digest_of, top
 from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
 from popsr.op import Op
 
@@ -114,17 +113,6 @@ class _Fresh:
                     found[digest] = None if digest in found else fresh[block]
             self._blocks[shape] = found
         return self._blocks[shape]
-
-
-def blocks_of(whole: tuple[int, ...], part: tuple[int, ...], most: int) -> Iterable[tuple[slice, ...]]:
-    """Blocks of a shape that an array consists of; none if it does not, or of too many."""
-    if len(whole) != len(part) or not math.prod(part) or any(n % m for n, m in zip(whole, part, strict=True)):
-        return
-    counts = [n // m for n, m in zip(whole, part, strict=True)]
-    if math.prod(counts) > most:
-        return
-    for place in itertools.product(*map(range, counts)):
-        yield tuple(slice(i * m, (i + 1) * m) for i, m in zip(place, part, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
