@@ -241,10 +241,10 @@ class _Depths:
 
     def _through(self, depth: int) -> Iterator[int]:
         """Bottlenecks of one depth: as many ways lead to and from them as there are."""
-        events = range(self._first, self._end + 1 if self._end < len(self._run.events) else self._end)
+        events = range(self._first, min(self._end + 1, len(self._run.events)))
         into: dict[int, int] = {}
         for event in events:
-            ways = sum(self._ways(each, into) for each in self._operands(event) if self._depth[each] == depth)
+            ways = sum(into.get(each, 1) for each in self._operands(event) if self._depth[each] == depth)
             into.update(
                 (each, ways or 1) for each in self._run.events[event].results if self._depth[each] == depth
             )
@@ -263,13 +263,5 @@ class _Depths:
         )
         total = sum(sources)
         for each, ways in into.items():
-            if total and ways * out.get(each, 0) == total and _can_stand_at(self._run.rows[each][0]):
+            if total and ways * out.get(each, 0) == total and self._run.rows[each][0].value.huge is None:
                 yield each
-
-    @staticmethod
-    def _ways(value: int, into: Mapping[int, int]) -> int:
-        return into.get(value, 1)
-
-
-def _can_stand_at(level: _Level) -> bool:
-    return level.value.huge is None
