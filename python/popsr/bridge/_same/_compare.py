@@ -18,7 +18,7 @@ from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._fresh import Afresh
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._repair import cause_of, too_large
-from popsr.bridge._same._values import Sameness, SameValue, Verdict
+from popsr.bridge._same._values import Sameness, SameValue, Verdict, first_few
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -177,11 +177,8 @@ def _require_ops(pair: Pair) -> None:
     """
     gaps = (*pair.many.gaps, *pair.one.gaps)
     if gaps:
-        places = dict.fromkeys(
-            f"{gap.op} at {short_place(gap.location)}" if gap.location else gap.op for gap in gaps
-        )
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        raise UnknownError(f"popsr lacks {', '.join([*places][:3])}{more}")
+        ops = (f"{gap.op} at {short_place(gap.location)}" if gap.location else gap.op for gap in gaps)
+        raise UnknownError(f"popsr lacks {first_few(ops)}")
 
 
 def _in_order(pair: Pair, compared: Iterable[SameValue]) -> tuple[SameValue, ...]:

@@ -19,6 +19,7 @@ from popsr.bridge._same._forms import digest_of, top
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
+from popsr.bridge._same._values import first_few
 from popsr.op import Op
 
 __all__ = ["Afresh"]
@@ -46,10 +47,9 @@ class Afresh(Exactly):
     @property
     def notes_of_fresh(self) -> Iterator[str]:
         """Lines of the reference whose values are drawn anew."""
-        places = [*dict.fromkeys(short_place(origin[1]) for origin, _ in self._names)]
-        if places:
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            yield f"values that are equal are drawn anew, for exps inside of others, at {', '.join(places[:3])}{more}"
+        if self._names:
+            places = first_few(short_place(origin[1]) for origin, _ in self._names)
+            yield f"values that are equal are drawn anew, for exps inside of others, at {places}"
 
     def same(self) -> set[str]:
         """Paths of states and results that are the same with fresh values."""

@@ -11,7 +11,7 @@ from popsr._text.one_line import one_line
 from popsr._text.summary import Judged, Summary, line
 from popsr.bridge._paths import named_paths
 
-__all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict", "called_at"]
+__all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict", "called_at", "first_few"]
 
 Verdict = Literal["same", "differs", "unknown"]
 AS_MEAN = "as the mean over replicas"
@@ -22,6 +22,13 @@ _ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
 def called_at(callers: Sequence[str]) -> str:
     """Words for the innermost line that calls another one, to be read after it; empty without callers."""
     return f", called at {short_place(callers[0])}" if callers else ""
+
+
+def first_few(texts: Iterable[str]) -> str:
+    """Three texts that are not equal, and how many more there are."""
+    found = [*dict.fromkeys(texts)]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"{', '.join(found[:3])}{more}"
 
 
 @dataclass(frozen=True, slots=True)
