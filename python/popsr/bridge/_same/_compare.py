@@ -92,7 +92,8 @@ def _compared(step: Step, like: Any, at: Smaller, name: str, engine: Literal["ex
     values = _in_order(pair, (_doubted(each, at.doubt) for each in compared))
     large = too_large(pair.many) if exactly.witness else ""
     notes = (*notes, *exactly.notes, *deep, *((large,) if large else ()))
-    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values), sizes=sizes)
+    place, repair = (None, None) if large else cause_of(exactly, values)
+    return Sameness(name, engine, values, STEPS, notes, place, repair, sizes)
 
 
 def _doubted(value: SameValue, why: str) -> SameValue:
