@@ -10,7 +10,8 @@ import pytest
 import popsr
 from popsr._fields import Numbers, same
 from popsr.bridge._same._compare import _confirmed
-from popsr.bridge._same._fresh import _Fresh, blocks_of
+from popsr.bridge._same._fresh import _Fresh
+from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._values import SameValue
 
 jax = pytest.importorskip("jax")

@@ -17,8 +17,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 import popsr
 from popsr import errors
 from popsr.bridge.torch import trace_step
-from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom
-from tests_py.bridge.same.torch_steps import momentum
+from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom, momentum
 
 WIDTH, PARTS = 4, 2
 X, Y = (torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(i)) for i in (1, 2))

@@ -18,6 +18,7 @@ from popsr import errors
 from popsr.bridge.torch import trace_step
 from popsr.testing import assert_in_step, assert_same_training
 from tests_py.bridge.same.planted.cases import matching
+from tests_py.bridge.same.planted.torch_layers import momentum
 from tests_py.bridge.same.torch_steps import (
     BATCH,
     SHARED,
@@ -27,7 +28,6 @@ from tests_py.bridge.same.torch_steps import (
     Split,
     adamw,
     mean,
-    momentum,
     of_split,
     plain,
     sharded,

@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
-from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom
+from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom, alone, momentum
 
 __all__ = ["STEPS", "Case", "plain", "training"]
 
@@ -31,22 +31,9 @@ def adamw(model: Any) -> Any:
     return torch.optim.AdamW(model.parameters(), lr=0.1)
 
 
-def momentum(model: Any) -> Any:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 def training(after: Callable[[Any], object] = lambda model: None, factor: float = 1.0) -> Any:
     """A step that does something with gradients before the update."""
-
-    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = mse_loss(model(x), y) * factor
-        loss.backward()
-        after(model)
-        optimizer.step()
-        return loss
-
-    return step
+    return alone(lambda out, y: mse_loss(out, y) * factor, after)
 
 
 def mean(model: Any) -> None:
@@ -143,14 +130,7 @@ class Split(nn.Module):
         return h + SumFrom.apply(out, None)
 
 
-def of_split(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
-    optimizer.zero_grad()
-    loss = mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    return loss
-
-
+of_split = alone()
 TOKENS = (
     torch.tensor([[0, 4, 2], [3, 1, 4]]),
     torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(3)),

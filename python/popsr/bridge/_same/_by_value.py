@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr.bridge._arguments import Array, Part
-from popsr.bridge._same._parts import positions_of
+from popsr.bridge._same._parts import blocks_of, positions_of
 
 __all__ = ["places_by_value"]
 
@@ -34,18 +34,13 @@ def _blocks(rows: Sequence[Array], whole: Array) -> list[Part] | None:
     part = rows[0].shape
     if len(part) != whole.ndim or not rows[0].size:
         return None
+    bits = [row.tobytes() for row in rows]
     for order in itertools.permutations(range(whole.ndim)) if whole.ndim < 5 else [tuple(range(whole.ndim))]:
         turned = whole.transpose(order)
-        if any(n % m for n, m in zip(turned.shape, part, strict=True)):
-            continue
-        counts = [n // m for n, m in zip(turned.shape, part, strict=True)]
-        if np.prod(counts) > _MOST_BLOCKS:
-            continue
         known: dict[bytes, list[tuple[slice, ...]]] = {}
-        for place in np.ndindex(*counts):
-            block = tuple(slice(i * m, (i + 1) * m) for i, m in zip(place, part, strict=True))
+        for block in blocks_of(turned.shape, part, _MOST_BLOCKS):
             known.setdefault(turned[block].tobytes(), []).append(block)
-        found = [known.get(row.tobytes(), []) for row in rows]
+        found = [known.get(each, []) for each in bits]
         if any(len(each) > 1 for each in found):
             return None  # a constant
         if all(found):

@@ -17,6 +17,7 @@ from popsr.bridge._derivatives import Derivatives
 from popsr.bridge._same._forms import axes_of
 from popsr.bridge._same._place import place_shown
 from popsr.bridge._same._suspects import Partial, Suspect, Suspects
+from popsr.bridge._same._values import called_at
 from popsr.bridge._suspicion import WORDS
 from popsr.ops._kinds import REDUCTIONS, SCALES
 from popsr.replicas import ReplicaGrouping
@@ -89,13 +90,10 @@ class Changes:
     def _idle(self) -> Iterator[Tried]:
         """Without an op that does nothing on one device, as one that turns a list of one part around."""
         for op in self._suspects.idle:
-            where = short_place(self._line(op))
             for called, ops in self._sites.scopes(op):
                 alike = [each for each in ops if each in self._suspects.idle]
-                yield Tried(
-                    f"nothing done at {where}{called}, as on one device",
-                    op,
-                    dict.fromkeys(alike, Change(left_out=True)),
+                yield self._changed(
+                    op, alike, Change(left_out=True), "nothing done", f"{called}, as on one device"
                 )
 
     def _line(self, op: int) -> str:
@@ -117,12 +115,10 @@ class Changes:
 
     def _all_reductions(self, suspect: Suspect) -> Iterator[Tried]:
         kind = self._core.op_kind(suspect.op)
-        own = self._core.op_attributes(suspect.op) if kind in REDUCTIONS else {"op": None}
-        reduction = str(own["op"])
-        other = _OTHER.get(reduction)
-        if other is None:
+        own = self._core.op_attributes(suspect.op)
+        if kind not in REDUCTIONS or own["op"] not in _OTHER:
             return
-        word = WORDS[reduction]
+        word, other = WORDS[own["op"]], _OTHER[own["op"]]
         group = own["group"] or self._many.ir.replica_grouping()
         over = self._over(group)
         changes = {} if kind != "replicated_all_reduce" else {f"no {word} over {over}": Change(left_out=True)}
@@ -137,7 +133,7 @@ class Changes:
             alike = [op for op in ops if self._is_alike(op, kind, own)]
             for text, change in changes.items():
                 if alike:
-                    yield self._changed(suspect, alike, change, text, which)
+                    yield self._changed(suspect.op, alike, change, text, which)
 
     def _is_divided(self, op: int, size: int) -> bool:
         """True for a sum that its line divides by the number of replicas: it is a mean already."""
@@ -157,9 +153,8 @@ class Changes:
         attributes = self._core.op_attributes(op) if self._core.op_kind(op) == kind else None
         return attributes is not None and all(attributes[name] == own[name] for name in ("op", "group"))
 
-    def _changed(self, suspect: Suspect, ops: Iterable[int], change: Change, text: str, which: str) -> Tried:
-        where = short_place(self._line(suspect.op))
-        return Tried(f"{text} at {where}{which}", suspect.op, dict.fromkeys(ops, change))
+    def _changed(self, op: int, ops: Iterable[int], change: Change, text: str, which: str) -> Tried:
+        return Tried(f"{text} at {short_place(self._line(op))}{which}", op, dict.fromkeys(ops, change))
 
     def _scopes(self, op: int) -> Iterator[tuple[str, list[int]]]:
         """Ops of a line, then those of one of its calls; each time of both passes, then of one."""
@@ -232,7 +227,7 @@ class Changes:
         for which, ops in self._scopes(op) if factor != 1 else ():
             exits = self._sites.exits(ops)
             change = Change(factor=float(factor))
-            yield self._changed(Suspect(op, factor), exits, change, f"{factor} times what is made", which)
+            yield self._changed(op, exits, change, f"{factor} times what is made", which)
 
     def _after_derivatives(self, op: int) -> int:
         """The first op outside of backward passes that results of an op lead to; itself without one."""
@@ -297,7 +292,7 @@ class _Sites:
         calls, callers = self._ops[self._core.location_of(op)], self._callers.get(op, ())
         yield "", sorted(itertools.chain.from_iterable(calls.values()))
         if len(calls) > 1 and callers:
-            yield f", called at {short_place(callers[0])}", calls[callers]
+            yield called_at(callers), calls[callers]
 
     def like(self, ops: Iterable[int], theirs: _Sites) -> list[int]:
         """Ops of the lines and calls of ops of another program."""
@@ -317,7 +312,7 @@ class _Sites:
         made = self._core.op_outputs(op)
         if not made or "float" not in self._core.tensor(made[0]).dtype:
             return False
-        users = [user for tensor in made for user in self._users.get(tensor, ())]
+        users = [user for tensor in made for user in self.users(tensor)]
         return not users or any(user not in inside or not self._core.op_outputs(user) for user in users)
 
 

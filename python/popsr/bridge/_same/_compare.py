@@ -18,7 +18,7 @@ from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._fresh import Afresh
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._repair import cause_of, too_large
-from popsr.bridge._same._values import Sameness, SameValue, Verdict
+from popsr.bridge._same._values import Sameness, SameValue, Verdict, first_few
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]
@@ -92,7 +92,8 @@ def _compared(step: Step, like: Any, at: Smaller, name: str, engine: Literal["ex
     values = _in_order(pair, (_doubted(each, at.doubt) for each in compared))
     large = too_large(pair.many) if exactly.witness else ""
     notes = (*notes, *exactly.notes, *deep, *((large,) if large else ()))
-    return Sameness(name, engine, values, STEPS, notes, *cause_of(exactly, values), sizes=sizes)
+    place, repair = (None, None) if large else cause_of(exactly, values)
+    return Sameness(name, engine, values, STEPS, notes, place, repair, sizes)
 
 
 def _doubted(value: SameValue, why: str) -> SameValue:
@@ -177,11 +178,8 @@ def _require_ops(pair: Pair) -> None:
     """
     gaps = (*pair.many.gaps, *pair.one.gaps)
     if gaps:
-        places = dict.fromkeys(
-            f"{gap.op} at {short_place(gap.location)}" if gap.location else gap.op for gap in gaps
-        )
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        raise UnknownError(f"popsr lacks {', '.join([*places][:3])}{more}")
+        ops = (f"{gap.op} at {short_place(gap.location)}" if gap.location else gap.op for gap in gaps)
+        raise UnknownError(f"popsr lacks {first_few(ops)}")
 
 
 def _in_order(pair: Pair, compared: Iterable[SameValue]) -> tuple[SameValue, ...]:

@@ -107,8 +107,8 @@ class Share:
         """The array that each group was read with; None of a shape alone."""
         if self.argument.example is None:
             return None
-        rows = self.argument.example.reshape(-1, *self.shape)
-        return [rows[self.argument.grouping.assignment[members[0]]] for members in self.groups]
+        rows, numbers = self.argument.example.reshape(-1, *self.shape), self.argument.grouping.assignment
+        return [rows[numbers[members[0]]] for members in self.groups]
 
     def of_replicas(self, of_groups: Sequence[Any]) -> list[Any]:
         """The values of groups, one for each of their replicas, in order."""
@@ -122,10 +122,10 @@ class Share:
 
     def filled(self, whole: Whole) -> Whole:
         """Places with those of other replicas: others have the place of their group, or of the first one."""
-        own = {each: each for members in self.groups for each in members}
-        of_group = {self.argument.grouping.assignment[each[0]]: each[0] for each in self.groups}
-        beside = [of_group.get(number, self.groups[0][0]) for number in self.argument.grouping.assignment]
-        return Whole(whole.shape, lambda replica: whole.part(own.get(replica, beside[replica])))
+        numbers, own, first = self.argument.grouping.assignment, {*self.replicas}, self.groups[0][0]
+        of_group = {numbers[members[0]]: members[0] for members in self.groups}
+        like = [each if each in own else of_group.get(number, first) for each, number in enumerate(numbers)]
+        return Whole(whole.shape, lambda replica: whole.part(like[replica]))
 
     def apart(self) -> list[Share]:
         """The share of each group."""
@@ -197,8 +197,9 @@ class Places:
         if many.argument.role != "state" or dim is None:
             return
         of_replicas: list[tuple[int, ...]] = []
+        own = {*many.replicas}
         for replica in range(many.argument.grouping.num_replicas):
-            if replica not in many.replicas:
+            if replica not in own:
                 of_replicas.append(())
                 continue
             positions = np.moveaxis(positions_of(whole.shape, whole.part(replica)), dim, 0)

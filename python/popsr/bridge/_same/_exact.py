@@ -17,7 +17,7 @@ from popsr.bridge._arguments import Argument, Result, Step
 from popsr.bridge._same._draws import is_float, kept
 from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError, sources_of
 from popsr.bridge._same._parts import key_of, part_of
-from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
+from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict, first_few
 from popsr.errors import UnsupportedError
 
 __all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "inputs_of", "ran"]
@@ -95,9 +95,7 @@ class Exactly:
         """Comparisons of which one side was never taken."""
         unseen = self._unseen
         if unseen:
-            places = [*dict.fromkeys(map(short_place, unseen))]
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            yield f"one side only of comparisons was drawn at {', '.join(places[:3])}{more}"
+            yield f"one side only of comparisons was drawn at {first_few(map(short_place, unseen))}"
 
     @property
     def _unseen(self) -> list[str]:

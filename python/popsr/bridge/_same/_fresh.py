@@ -6,8 +6,6 @@ the same; "differs" may be a relation between fresh values and others, which is 
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +17,9 @@ from popsr.bridge._arguments import Step
 from popsr.bridge._same._exact import Exactly, Value, given_of_many, given_of_one, inputs_of, ran
 from popsr.bridge._same._forms import digest_of, top
 from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
+from popsr.bridge._same._values import first_few
 from popsr.op import Op
 
 __all__ = ["Afresh"]
@@ -47,10 +47,9 @@ class Afresh(Exactly):
     @property
     def notes_of_fresh(self) -> Iterator[str]:
         """Lines of the reference whose values are drawn anew."""
-        places = [*dict.fromkeys(short_place(origin[1]) for origin, _ in self._names)]
-        if places:
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            yield f"values that are equal are drawn anew, for exps inside of others, at {', '.join(places[:3])}{more}"
+        if self._names:
+            places = first_few(short_place(origin[1]) for origin, _ in self._names)
+            yield f"values that are equal are drawn anew, for exps inside of others, at {places}"
 
     def same(self) -> set[str]:
         """Paths of states and results that are the same with fresh values."""
@@ -114,17 +113,6 @@ class _Fresh:
                     found[digest] = None if digest in found else fresh[block]
             self._blocks[shape] = found
         return self._blocks[shape]
-
-
-def blocks_of(whole: tuple[int, ...], part: tuple[int, ...], most: int) -> Iterable[tuple[slice, ...]]:
-    """Blocks of a shape that an array consists of; none if it does not, or of too many."""
-    if len(whole) != len(part) or not math.prod(part) or any(n % m for n, m in zip(whole, part, strict=True)):
-        return
-    counts = [n // m for n, m in zip(whole, part, strict=True)]
-    if math.prod(counts) > most:
-        return
-    for place in itertools.product(*map(range, counts)):
-        yield tuple(slice(i * m, (i + 1) * m) for i, m in zip(place, part, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +241,10 @@ class _Depths:
 
     def _through(self, depth: int) -> Iterator[int]:
         """Bottlenecks of one depth: as many ways lead to and from them as there are."""
-        events = range(self._first, self._end + 1 if self._end < len(self._run.events) else self._end)
+        events = range(self._first, min(self._end + 1, len(self._run.events)))
         into: dict[int, int] = {}
         for event in events:
-            ways = sum(self._ways(each, into) for each in self._operands(event) if self._depth[each] == depth)
+            ways = sum(into.get(each, 1) for each in self._operands(event) if self._depth[each] == depth)
             into.update(
                 (each, ways or 1) for each in self._run.events[event].results if self._depth[each] == depth
             )
@@ -275,13 +263,5 @@ class _Depths:
         )
         total = sum(sources)
         for each, ways in into.items():
-            if total and ways * out.get(each, 0) == total and _can_stand_at(self._run.rows[each][0]):
+            if total and ways * out.get(each, 0) == total and self._run.rows[each][0].value.huge is None:
                 yield each
-
-    @staticmethod
-    def _ways(value: int, into: Mapping[int, int]) -> int:
-        return into.get(value, 1)
-
-
-def _can_stand_at(level: _Level) -> bool:
-    return level.value.huge is None

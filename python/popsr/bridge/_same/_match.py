@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,9 +117,12 @@ class _Matching:
         """Match a state of the optimiser with that of the parameters that it belongs to."""
         owner = share.argument.placement.owner
         before, _, after = share.name.partition(owner)
+        of_owner = [
+            (match.share.replicas, match.one.path) for match in self.found if match.share.name == owner
+        ]
         names: dict[str, list[int]] = {}
         for replica in share.replicas:
-            its = next((match.one.path for match in self._on(replica) if match.share.name == owner), None)
+            its = next((path for replicas, path in of_owner if replica in replicas), None)
             name = share.name if its is None or owner not in share.name else before + its + after
             names.setdefault(name, []).append(replica)
         for name, replicas in names.items():
@@ -129,9 +132,6 @@ class _Matching:
     def _is_renamed(self) -> bool:
         """True if a state has another name in the reference."""
         return any(match.share.name != match.one.path for match in self.found if match.one.role == "state")
-
-    def _on(self, replica: int) -> Iterator[Match]:
-        return (match for match in self.found if replica in match.share.replicas)
 
     def _try(self, share: Share, name: str) -> bool:
         """Match a value with the one of a name, if its place is known there."""
@@ -182,7 +182,8 @@ class _Matching:
         """The path of the reference that a value has beside its neighbours on a replica; None without neighbours."""
         here = [each for each in self._own if replica in each.replicas]
         at = next(i for i, each in enumerate(here) if each.argument is share.argument)
-        its = {id(match.share.argument): match.one.path for match in self._on(replica)}
+        on_replica = (match for match in self.found if replica in match.share.replicas)
+        its = {id(match.share.argument): match.one.path for match in on_replica}
         for step in (-1, 1):
             near = here[at + step] if 0 <= at + step < len(here) else None
             path = None if near is None else its.get(id(near.argument))

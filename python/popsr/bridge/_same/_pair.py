@@ -185,9 +185,8 @@ def whole_example(both: Both) -> Array | None:
     if not rows:
         return None
     example = both.one.example if isinstance(both.one, Argument) else None
-    fits = example is not None and example.shape == both.whole.shape
     whole = np.zeros(both.whole.shape, rows[0][1].dtype)
-    if fits and example is not None:
+    if example is not None and example.shape == both.whole.shape:
         whole[...] = example
     for replica, row in rows:
         put(whole, both.whole.part(replica), row)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import itertools
+import math
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from popsr._fields import Numbers
 from popsr.bridge._arguments import Array, Part
 
-__all__ = ["key_of", "part_of", "positions_of", "put"]
+__all__ = ["blocks_of", "key_of", "part_of", "positions_of", "put"]
 
 
 def part_of(value: Any, part: Part) -> Any:
@@ -23,6 +25,17 @@ def part_of(value: Any, part: Part) -> Any:
     if (part < 0).any():
         flat = Numbers.concat([flat, flat.constant(0.0).reshape((1,))])
     return flat.at(part)
+
+
+def blocks_of(whole: tuple[int, ...], part: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """Blocks of a shape that an array consists of; none if it does not, or of too many."""
+    if len(whole) != len(part) or not math.prod(part) or any(n % m for n, m in zip(whole, part, strict=True)):
+        return
+    counts = [n // m for n, m in zip(whole, part, strict=True)]
+    if math.prod(counts) > most:
+        return
+    for place in itertools.product(*map(range, counts)):
+        yield tuple(slice(i * m, (i + 1) * m) for i, m in zip(place, part, strict=True))
 
 
 def put(value: Array, part: Part, row: Array) -> None:

@@ -15,7 +15,7 @@ from popsr.bridge._same._matched import Alone, Matched
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._suspects import Suspects, suspects_of
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
-from popsr.bridge._same._values import Place
+from popsr.bridge._same._values import Place, called_at
 from popsr.ops._kinds import ADDITIVE
 
 __all__ = ["callers_of", "place_of", "place_shown"]
@@ -69,9 +69,7 @@ def callers_of(step: Step, op: int) -> tuple[str, ...]:
 
 def place_shown(step: Step, op: int) -> str:
     """The line of an op, and the one that calls it where it says more."""
-    callers = callers_of(step, op)
-    called = f", called at {short_place(callers[0])}" if callers else ""
-    return f"{short_place(step.ir._core.location_of(op))}{called}"
+    return f"{short_place(step.ir._core.location_of(op))}{called_at(callers_of(step, op))}"
 
 
 def _calls_all(step: Step, line: str) -> bool:

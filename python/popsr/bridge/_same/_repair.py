@@ -22,8 +22,6 @@ __all__ = ["cause_of", "too_large"]
 
 _MOST_TRIED, _MOST_OPS = 48, 20_000
 """Changes that are tried, fewer of large programs: and ops that are run in all."""
-
-
 _MOST_VALUES = 100_000
 """Ops times replicas of a step whose line is looked for."""
 
@@ -45,7 +43,7 @@ def cause_of(exactly: Exactly, values: Iterable[SameValue]) -> tuple[Place | Non
         exactly: the comparison.
         values: what it found.
     """
-    if exactly.witness is None or too_large(exactly.pair.many):
+    if exactly.witness is None:
         return None, None
     paths = [each.path for each in values if each.verdict == "differs"]
     place, suspects = place_of(exactly.pair, paths, *exactly.witness)

@@ -62,9 +62,7 @@ class Choice:
 
     def at(self, powers: Mapping[int, int], factor: Fraction) -> Fraction:
         """The number of such powers at these sizes."""
-        return factor * math.prod(
-            (Fraction(self.sizes[size]) ** n for size, n in powers.items()), start=Fraction(1)
-        )
+        return math.prod((Fraction(self.sizes[size]) ** n for size, n in powers.items()), start=factor)
 
 
 def _power(number: Fraction, prime: int) -> int:
@@ -278,7 +276,7 @@ class Measure:
     def _is_sized(self, numbers: tuple[int, ...]) -> Sized:
         if len(set(numbers)) < 2:
             return Sized.NOT
-        if (numbers[0] in (0, 1)) == (numbers[1] in (0, 1)) == (numbers[2] in (0, 1)):
+        if len({each in (0, 1) for each in numbers}) == 1:
             sums = [(n * a, n * b, n * c) for a, b, c in self._known for n in (1, 2, -1)]
             for offset in ((0, 0, 0), *sums, *((c, c, c) for c in (1, -1, 2, -2))):
                 rest = [Fraction(a - b) for a, b in zip(numbers, offset, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,12 +11,24 @@ from popsr._text.one_line import one_line
 from popsr._text.summary import Judged, Summary, line
 from popsr.bridge._paths import named_paths
 
-__all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict"]
+__all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict", "called_at", "first_few"]
 
 Verdict = Literal["same", "differs", "unknown"]
 AS_MEAN = "as the mean over replicas"
 """Why a result is the same of which each replica returns a part of a mean."""
 _ORDER: tuple[Verdict, ...] = ("differs", "unknown", "same")
+
+
+def called_at(callers: Sequence[str]) -> str:
+    """Words for the innermost line that calls another one, to be read after it; empty without callers."""
+    return f", called at {short_place(callers[0])}" if callers else ""
+
+
+def first_few(texts: Iterable[str]) -> str:
+    """Three texts that are not equal, and how many more there are."""
+    found = [*dict.fromkeys(texts)]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"{', '.join(found[:3])}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +49,7 @@ class Place:
     callers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        called = f", called at {short_place(self.callers[0])}" if self.callers else ""
-        return f"{short_place(self.location)}{called}: {self.text}"
+        return f"{short_place(self.location)}{called_at(self.callers)}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "EQUAL",
-    "WRONG",
-    "Bug",
-    "Kind",
-    "Program",
-    "Right",
-    "Said",
-    "Truth",
-    "at_right_line",
-    "check_table",
-    "ids",
-    "matching",
-    "part_of",
-    "wrong_lines",
-]
+    "EQUAL", "WRONG", "Bug", "Kind", "Program", "Right", "Said", "Truth", "at_own_line", "at_right_line",
+    "check_lines", "check_table", "check_words", "ids", "matching", "part_of",
+]  # fmt: skip
 
 Kind = Literal[
     "tied weights",
@@ -221,6 +209,36 @@ def at_right_line(right: Right, bug: Bug, place: str) -> bool:
 def at_own_line(right: Right, bug: Bug, place: str) -> bool:
     """True if it does so without the line that calls."""
     return at_right_line(right, bug, re.sub(r", called at [^ ]+:\d+", "", place))
+
+
+def check_words(
+    said: Callable[..., Said],
+    bugs: Iterable[tuple[Right, Bug]],
+    names: tuple[str, str],
+    place: str,
+    change: str,
+) -> None:
+    """Texts are in the place of a bug, and in the change that makes the step right, if one is said.
+
+    Args:
+        said: gives the verdict about a program.
+        bugs: all bugs.
+        names: those of the step and of the bug.
+        place: text of the place, which names a marked line.
+        change: text of the change; empty if none is said.
+    """
+    right, bug = next(pair for pair in bugs if (pair[0].name, pair[1].name) == names)
+    verdict = said(right.make(bug.name), exact=True)
+    assert at_right_line(right, bug, verdict.place), verdict.place
+    assert place in verdict.place
+    assert change in verdict.repair
+    assert bool(change) == bool(verdict.repair)
+
+
+def check_lines(said: Callable[..., Said], bugs: Iterable[tuple[Right, Bug]]) -> None:
+    """Nine of ten bugs are named at a marked line."""
+    named = [at_right_line(*pair, said(pair[0].make(pair[1].name), exact=True).place) for pair in bugs]
+    assert sum(named) >= 0.9 * len(named)
 
 
 def ids(pairs: Iterable[tuple[Right, Bug]]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from tests_py.bridge.same.planted.cases import Bug, Program, Right, at_right_line, ids, matching
+from tests_py.bridge.same.planted.cases import Bug, Program, Right, check_lines, check_words, ids, matching
 from tests_py.bridge.same.planted.jax_table import BUGS, ONE_OF_EACH_KIND, STEPS
 from tests_py.bridge.same.planted.mutate_jax import Mutation, mutant, mutations
 from tests_py.bridge.same.planted.said_jax import said
@@ -79,20 +79,12 @@ SAID = {
 
 @pytest.mark.parametrize("pair", SAID, ids=": ".join)
 def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
-    name, bug = pair
-    right, wrong = next(each for each in BUGS if (each[0].name, each[1].name) == (name, bug))
-    verdict = said(right.make(bug), exact=True)
-    place, change = SAID[pair]
-    assert at_right_line(right, wrong, verdict.place), verdict.place
-    assert place in verdict.place
-    assert change in verdict.repair
-    assert bool(change) == bool(verdict.repair)
+    check_words(said, BUGS, pair, *SAID[pair])
 
 
 @pytest.mark.slow
 def test_nine_of_ten_are_named_at_a_marked_line() -> None:
-    named = [at_right_line(*pair, said(pair[0].make(pair[1].name), exact=True).place) for pair in BUGS]
-    assert sum(named) >= 0.9 * len(named)
+    check_lines(said, BUGS)
 
 
 def check_mutant(program: Program, mutation: Mutation, exact: bool) -> None:

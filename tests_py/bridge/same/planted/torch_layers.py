@@ -12,24 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn import functional
 
 __all__ = [
-    "CopyTo",
-    "Cut",
-    "Gather",
-    "GatherAlone",
-    "ScatterSum",
-    "SumBoth",
-    "SumFrom",
-    "TorchProgram",
-    "Weights",
-    "attend",
-    "no_optimizer",
-    "part_of",
-    "sgd",
-    "size_of",
-    "total",
-]
+    "CopyTo", "Cut", "Gather", "GatherAlone", "ScatterSum", "SumBoth", "SumFrom", "TorchProgram", "Weights",
+    "alone", "attend", "momentum", "no_optimizer", "part_of", "sgd", "size_of", "total",
+]  # fmt: skip
 
 Cut = tuple[int, str]
 """Dimension that is cut, and the axis of the mesh."""
@@ -65,6 +53,25 @@ class TorchProgram:
 def sgd(model: nn.Module) -> Any:
     """Gradient descent over all parameters that are trained."""
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+
+def momentum(m: Any) -> Any:
+    """Gradient descent with momentum."""
+    return torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
+
+
+def alone(loss_of: Any = functional.mse_loss, before: Callable[[Any], object] = lambda m: None) -> Any:
+    """The step as a user writes it for one device: the whole model on the whole batch."""
+
+    def step(m: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(m(x), y)
+        loss.backward()
+        before(m)
+        optimizer.step()
+        return loss
+
+    return step
 
 
 def no_optimizer(_model: nn.Module) -> None:

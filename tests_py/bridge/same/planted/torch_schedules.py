@@ -16,15 +16,13 @@ from torch.distributed.pipelining import (
 from torch.nn import functional
 
 from tests_py.bridge.same.planted.cases import Bug, Right
-from tests_py.bridge.same.planted.torch_layers import TorchProgram, total
+from tests_py.bridge.same.planted.torch_layers import TorchProgram, alone, momentum, total
 from tests_py.bridge.same.planted.torch_staged import (
     PARTS,
     ROWS,
     WIDTH,
     Stages,
-    alone,
     linear,
-    momentum,
     program,
 )
 

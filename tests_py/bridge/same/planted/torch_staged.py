@@ -10,26 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.nn import functional
 
 from tests_py.bridge.same.planted.numbers import draw, integers
 from tests_py.bridge.same.planted.torch_layers import TorchProgram, sgd
 
 __all__ = [
-    "PARTS",
-    "ROWS",
-    "WIDTH",
-    "Stages",
-    "alone",
-    "back",
-    "forth",
-    "linear",
-    "mean_over",
-    "messages",
-    "momentum",
-    "program",
+    "PARTS", "ROWS", "WIDTH", "Stages", "back", "forth", "linear", "mean_over", "messages", "program",
     "without_result",
-]
+]  # fmt: skip
 
 WIDTH, PARTS, ROWS = 3, 2, 8
 messages: Any = dist
@@ -110,10 +98,6 @@ def mean_over(m: Any, axis: str = "data") -> None:
         p.grad /= m.copies
 
 
-def momentum(m: Any) -> Any:
-    return torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
-
-
 def program(
     name: str, bug: str, step: Any, make: Any, reference: Any = None, *, sizes: tuple[int, int] = (2, 1),
     optimizer: Any = sgd, labels: Any = None, tokens: int = 0, axis: str = "data", cuts: Any = None,
@@ -127,20 +111,6 @@ def program(
     cuts = DATA_CUTS if cuts is None else cuts
     shared = ("x", "y") if equal else ()
     return TorchProgram(step, make, optimizer, (x, y), mesh, cuts, reference, (name, bug), shared)
-
-
-def alone(loss_of: Any = functional.mse_loss, before: Callable[[Any], object] = lambda m: None) -> Any:
-    """The step as a user writes it for one device: the whole model on the whole batch."""
-
-    def step(m: Any, optimizer: Any, x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = loss_of(m(x), y)
-        loss.backward()
-        before(m)
-        optimizer.step()
-        return loss
-
-    return step
 
 
 def without_result(step: Any) -> Any:

@@ -13,13 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests_py.bridge.same.planted.cases import Bug, Right
 from tests_py.bridge.same.planted.numbers import draw, integers
-from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom, TorchProgram, part_of, total
+from tests_py.bridge.same.planted.torch_layers import CopyTo, SumFrom, TorchProgram, alone, part_of, total
 from tests_py.bridge.same.planted.torch_staged import (
     PARTS,
     ROWS,
     WIDTH,
     Stages,
-    alone,
     back,
     forth,
     mean_over,

@@ -15,8 +15,6 @@ _MOVES = (
     "alias_copy", "clone", "expand", "expand_copy",
 )  # fmt: skip
 """Ops that move the elements of their first operand."""
-
-
 _SUMS = ("_c10d_functional.all_reduce.default", "_c10d_functional.wait_tensor.default")
 
 
@@ -68,8 +66,7 @@ def _positive_with(value: Any) -> list[Any] | None:
     if not hasattr(value, "target"):
         return [] if isinstance(value, int | float) and value >= 0 else None
     name, args = _name(value), value.args
-    is_square = (name == "mul" and args[0] is args[1]) or (name == "pow" and _is_number(value, 2))
-    if is_square or name in ("linalg_vector_norm", "abs", "exp"):
+    if _is_square(value) or name in ("linalg_vector_norm", "abs", "exp"):
         return []
     if name in ("add", "mul", "div"):
         return [*args[:2], *value.kwargs.values()]
@@ -77,6 +74,11 @@ def _positive_with(value: Any) -> list[Any] | None:
         return [*args[0]]
     is_sum = name in ("pow", "sum", "mean", "sqrt", *_MOVES) or str(value.target) in _SUMS
     return [args[0]] if is_sum else None
+
+
+def _is_square(node: Any) -> bool:
+    name, args = _name(node), node.args
+    return (name == "mul" and args[0] is args[1]) or (name == "pow" and _is_number(node, 2))
 
 
 def _is_number(node: Any, power: float) -> bool:
@@ -87,15 +89,12 @@ def _rewrite(graph: Any, node: Any) -> None:
     """Replace the square of roots, or the norm of roots, by what the roots are taken of."""
     import torch
 
-    name, args = _name(node), node.args
-    is_square = name == "pow" and _is_number(node, 2)
-    is_square = is_square or (name == "mul" and args[0] is args[1])
-    if not hasattr(args[0] if args else None, "target") or not (is_square or name == "linalg_vector_norm"):
-        return
-    if not is_square and not _is_root(node):
+    is_square = _is_square(node)
+    is_norm = _name(node) == "linalg_vector_norm" and _is_root(node)
+    if not (is_square or is_norm) or not hasattr(node.args[0], "target"):
         return
     with graph.inserting_before(node):
-        squared = _squared(graph, args[0])
+        squared = _squared(graph, node.args[0])
         if squared is None:
             return
         if not is_square:
