@@ -168,7 +168,7 @@ def test_truth_at_own_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("count", [6, 17, 40])
 def test_smaller_sizes_are_independent(count: int) -> None:
-    """What is equal at both choices is no product of few sizes by another: those that cannot be so stay."""
+    """Products of few sizes differ between the choices: sizes for which no such ratio is left keep their value."""
     cuts = {1000 * n + n * n % 7: 2 for n in range(1, count + 1)}
     found = list(choices(cuts, [2, 4], lambda sizes: sum(sizes.get(n, n) for n in cuts)))
     assert found
