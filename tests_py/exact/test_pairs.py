@@ -74,6 +74,18 @@ def only_seen(t: T) -> T:
     return weights / total(weights)
 
 
+def norm(t: T) -> T:
+    return ops.sqrt(ops.sumsquare(t))
+
+
+def rank_1(t: T) -> T:
+    return ops.reshape(norm(t), (1,))
+
+
+def halves(t: T) -> list[T]:
+    return [ops.slice(t, [start], [start + 3], [1], [1]) for start in (0, 3)]
+
+
 PAIRS: dict[str, tuple[Make, Make, bool]] = {
     "softmax, fused": (softmax, lambda t: ops.softmax(t, 1), True),
     "softmax without a maximum": (softmax, lambda t: ops.exp(t) / total(ops.exp(t)), True),
@@ -98,6 +110,29 @@ PAIRS: dict[str, tuple[Make, Make, bool]] = {
     "no relu": (ops.relu, lambda t: t, False),
     "inverse roots": (ops.rsqrt, lambda t: ops.pow(t, popsr.constant(-0.5)), True),
     "roots": (lambda t: popsr.constant(1.0) / ops.sqrt(t), ops.rsqrt, True),
+    "product of two norms": (lambda t: norm(t) * norm(t), lambda t: ops.sum(ops.square(t)), True),
+    "square of one norm": (lambda t: ops.square(norm(t)), lambda t: ops.sum(ops.square(t)), True),
+    "norm of norms": (lambda t: norm(ops.concat([*map(rank_1, halves(t))])), norm, True),
+    "norm of moved norms": (
+        lambda t: ops.sqrt(
+            ops.sum(ops.transpose(ops.reshape(ops.sqrt(ops.sumsquare(t, [1], True)), (1, 2))) ** 2)
+        ),
+        norm,
+        True,
+    ),
+    "roots of squares of two numbers": (lambda t: norm(t) * ops.abs(ops.sum(t)), norm, False),
+    "square of the root of a magnitude": (lambda t: ops.square(ops.sqrt(ops.abs(t))), ops.abs, True),
+    "fourth power of a root": (
+        lambda t: ops.integer_pow(norm(t), 4),
+        lambda t: ops.square(ops.sumsquare(t)),
+        True,
+    ),
+    "square of the root of what may be negative": (lambda t: ops.square(ops.sqrt(t)), lambda t: t, False),
+    "square of the root of a difference": (
+        lambda t: ops.square(ops.sqrt(ops.square(t) - ops.square(total(t)))),
+        lambda t: ops.square(t) - ops.square(total(t)),
+        False,
+    ),
     "tanh and sigmoid": (
         ops.tanh,
         lambda t: popsr.constant(2.0) * ops.sigmoid(popsr.constant(2.0) * t) - popsr.constant(1.0),

@@ -38,26 +38,40 @@ class Numbers:
         low: index of the first field.
         huge: multiples of a formal infinite number that are added to the residues, infinities, or NaN for what is
             undefined; None where all are 0.
+        is_positive: True of what is never negative by the way it is made: squares, and sums and products of such.
+        square: what the square is known to be, as of the root of positive numbers; None where it is a product.
     """
 
-    __slots__ = ("_keys", "huge", "low", "residues")
+    __slots__ = ("_keys", "huge", "is_positive", "low", "residues", "square")
 
-    def __init__(self, residues: Residues, huge: Array | None = None) -> None:
+    def __init__(self, residues: Residues, huge: Array | None = None, *, is_positive: bool = False) -> None:
         """Numbers of these residues, the last row being of the top field."""
         self.residues = residues
         self.low = TOP + 1 - len(residues)
         self.huge = huge if huge is None or huge.any() else None
+        self.is_positive = is_positive
+        self.square: Numbers | None = None
         self._keys: tuple[int, tuple[Array, Array, Array]] | None = None
+
+    def _moved_as(
+        self, residues: Residues, huge: Array | None, move: Callable[[Numbers], Numbers]
+    ) -> Numbers:
+        """Elements at other places, and so are their squares."""
+        made = Numbers(residues, huge, is_positive=self.is_positive)
+        if self.square is not None:
+            made.square = move(self.square)
+        return made
 
     @classmethod
     def of(cls, values: Array, low: int) -> Numbers:
         """The numbers that floats or integers are meant to be."""
         given = np.asarray(values)
-        primes = PRIMES[low:]
+        primes, is_positive = PRIMES[low:], bool((given >= 0).all())
         if given.dtype.kind in "iub":
-            return cls(lifted(given, primes))
+            return cls(lifted(given, primes), is_positive=is_positive)
         huge = huge_of(given)
-        return cls(lifted(np.where(huge == 0, given, given.dtype.type(0)), primes), huge)
+        finite = np.where(huge == 0, given, given.dtype.type(0))
+        return cls(lifted(finite, primes), huge, is_positive=is_positive)
 
     @classmethod
     def draw(cls, shape: Sequence[int], key: str, draw: int, low: int = 0) -> Numbers:
@@ -97,7 +111,7 @@ class Numbers:
         """Elements by their position in the flat array."""
         flat = self.residues.reshape(len(self.residues), -1)
         huge = None if self.huge is None else self.huge.reshape(-1)[positions]
-        return Numbers(flat[:, positions], huge)
+        return self._moved_as(flat[:, positions], huge, lambda square: square.at(positions))
 
     @classmethod
     def concat(cls, parts: Sequence[Numbers], axis: int = 0) -> Numbers:
@@ -106,7 +120,12 @@ class Numbers:
         huge = None
         if any(part.huge is not None for part in parts):
             huge = np.concatenate([_of_shape(part.huge, part.shape) for part in parts], along)
-        return cls(np.concatenate([part.residues[low - part.low :] for part in parts], along + 1), huge)
+        made = cls(np.concatenate([part.residues[low - part.low :] for part in parts], along + 1), huge)
+        made.is_positive = all(part.is_positive for part in parts)
+        squares = [part.square for part in parts if part.square is not None]
+        if parts and len(squares) == len(parts):
+            made.square = cls.concat(squares, axis)
+        return made
 
     def at_rows(self, rows: Array) -> Numbers:
         """Rows of the first axis, by a vector of their indices."""
@@ -126,34 +145,36 @@ class Numbers:
     def reshape(self, shape: Sequence[int]) -> Numbers:
         """Elements in another shape."""
         huge = None if self.huge is None else self.huge.reshape(tuple(shape))
-        return Numbers(self.residues.reshape(len(self.residues), *shape), huge)
+        residues = self.residues.reshape(len(self.residues), *shape)
+        return self._moved_as(residues, huge, lambda square: square.reshape(shape))
 
     def transpose(self, axes: Sequence[int]) -> Numbers:
         """Axes in another order."""
         huge = None if self.huge is None else self.huge.transpose(tuple(axes))
-        return Numbers(self.residues.transpose(0, *(axis + 1 for axis in axes)), huge)
+        residues = self.residues.transpose(0, *(axis + 1 for axis in axes))
+        return self._moved_as(residues, huge, lambda square: square.transpose(axes))
 
     def broadcast_to(self, shape: Sequence[int]) -> Numbers:
         """Elements repeated along new axes and axes of one element."""
         if tuple(shape) == self.shape:
             return self
         huge = None if self.huge is None else np.broadcast_to(self.huge, tuple(shape))
-        return Numbers(_broadcast(self.residues, tuple(shape)), huge)
+        residues = _broadcast(self.residues, tuple(shape))
+        return self._moved_as(residues, huge, lambda square: square.broadcast_to(shape))
 
     def __getitem__(self, index: Any) -> Numbers:
         """Basic indexing: integers, slices and new axes, of all axes or the first ones."""
         picks = index if isinstance(index, tuple) else (index,)
-        return Numbers(
-            self.residues[(slice(None), *picks)], None if self.huge is None else np.asarray(self.huge[picks])
-        )
+        huge = None if self.huge is None else np.asarray(self.huge[picks])
+        return self._moved_as(self.residues[(slice(None), *picks)], huge, lambda square: square[picks])
 
     # Arithmetic
 
     def __add__(self, other: Numbers) -> Numbers:
         """Sum."""
         low, a, b = _common(self, other)
-        made = CHAIN.add(low, a, b)
-        return Numbers(made, _huge_sum(self, other, made.shape[1:]))
+        made, are_positive = CHAIN.add(low, a, b), self.is_positive and other.is_positive
+        return Numbers(made, _huge_sum(self, other, made.shape[1:]), is_positive=are_positive)
 
     def __sub__(self, other: Numbers) -> Numbers:
         """Difference."""
@@ -169,9 +190,15 @@ class Numbers:
 
     def __mul__(self, other: Numbers) -> Numbers:
         """Product."""
+        if self.square is not None and (self is other or self._is_root(other)):
+            return self.square
         low, a, b = _common(self, other)
-        made = CHAIN.mul(low, a, b)
-        return Numbers(made, _huge_product(self, other, made.shape[1:]))
+        made, is_positive = CHAIN.mul(low, a, b), self is other or (self.is_positive and other.is_positive)
+        return Numbers(made, _huge_product(self, other, made.shape[1:]), is_positive=is_positive)
+
+    def _is_root(self, other: Numbers) -> bool:
+        """True of another root of the same numbers."""
+        return other.square is not None and self.shape == other.shape and bool(same(self, other).all())
 
     def __truediv__(self, other: Numbers) -> Numbers:
         """Quotient."""
@@ -186,17 +213,21 @@ class Numbers:
                 np.isinf(self.huge), 0.0, np.where(self.huge != 0, np.nan, 0.0 if huge is None else huge)
             )
         inverse = CHAIN.inverse(self.low, self.residues)
-        return Numbers(inverse if self.huge is None else np.where(self.huge == 0, inverse, _ZERO), huge)
+        residues = inverse if self.huge is None else np.where(self.huge == 0, inverse, _ZERO)
+        return Numbers(residues, huge, is_positive=self.is_positive)
 
     def power(self, exponents: Array) -> Numbers:
         """Powers with integer exponents."""
         shape = np.broadcast_shapes(self.shape, exponents.shape)
-        base = self.broadcast_to(shape)
+        base, is_even = self.broadcast_to(shape), bool((exponents % 2 == 0).all())
+        if is_even and base.square is not None:
+            return base.square.power(exponents // 2)
         powers = np.broadcast_to(exponents, shape).astype(np.int64)
         huge = np.where((powers < 0) & base.is_zero(), np.nan, 0.0)
         if base.huge is not None:
             huge = np.where(base.huge == 0, huge, np.where(powers == 1, base.huge, np.nan))
-        return Numbers(CHAIN.power(self.low, base.residues, powers), huge)
+        residues = CHAIN.power(self.low, base.residues, powers)
+        return Numbers(residues, huge, is_positive=is_even or self.is_positive)
 
     def sum(self, axes: Sequence[int]) -> Numbers:
         """Sum over axes."""
@@ -207,7 +238,7 @@ class Numbers:
         residues = CHAIN.sum(self.low, rows.residues.reshape(len(rows.residues), *shape, length))
         with np.errstate(invalid="ignore"):
             huge = None if self.huge is None else np.asarray(self.huge.sum(tuple(axes)))
-        return Numbers(residues, huge)
+        return Numbers(residues, huge, is_positive=self.is_positive)
 
     def matmul(self, other: Numbers) -> Numbers:
         """Products of matrices: [b, m, k] times [b, k, n]."""
@@ -242,9 +273,9 @@ class Numbers:
             EXPS_BEYOND.set(EXPS_BEYOND.get() + 1)
             residues = CHAIN.random(self.low, key_of("exp"), 0, self.residues)
         if self.huge is None:
-            return Numbers(residues)
+            return Numbers(residues, is_positive=True)
         huge = np.where(self.huge > 0, np.inf, np.where(np.isnan(self.huge), np.nan, 0.0))
-        return Numbers(np.where(self.huge == 0, residues, _ZERO), huge)
+        return Numbers(np.where(self.huge == 0, residues, _ZERO), huge, is_positive=True)
 
     def random(
         self, name: str, parity: str = "none", limits: tuple[float, float] = (np.nan, np.nan)
@@ -345,7 +376,11 @@ def same(a: Numbers | Array, b: Numbers | Array) -> Array:
 @functools.lru_cache(maxsize=1 << 12)
 def constant(value: float, low: int) -> Numbers:
     """A number without axes, that a float is meant to be."""
-    return Numbers.of(np.asarray(value, np.float64), low)
+    made = Numbers.of(np.asarray(value, np.float64), low)
+    if value == 0:
+        # so that zeros between parts that are moved leave the squares of these known
+        made.square = Numbers(made.residues, is_positive=True)
+    return made
 
 
 def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
@@ -356,7 +391,7 @@ def select(condition: Array, a: Numbers, b: Numbers) -> Numbers:
     huge = None
     if a.huge is not None or b.huge is not None:
         huge = np.where(condition, _of_shape(a.huge, a.shape), _of_shape(b.huge, b.shape))
-    return Numbers(np.where(condition, *rows), huge)
+    return Numbers(np.where(condition, *rows), huge, is_positive=a.is_positive and b.is_positive)
 
 
 def _broadcast(residues: Residues, shape: tuple[int, ...]) -> Residues:

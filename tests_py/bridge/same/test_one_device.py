@@ -305,12 +305,17 @@ def test_sizes_that_the_step_reads_of_its_mesh_are_ones(exact: bool) -> None:
 # Tensor parallelism
 
 
-def mlp(of_outputs: Callable[[Any], Any]) -> Any:
+def mlp(of_outputs: Callable[[Any], Any], norm: Callable[[Any], Any] | None = None) -> Any:
+    """A step of two layers; with ``norm`` gradients are divided by the root of that sum of squares of their norms."""
+
     def step(w1: Any, w2: Any, x: Any) -> Any:
         def loss(w1: Any, w2: Any) -> Any:
             return (of_outputs(jax.nn.relu(x @ w1) @ w2) ** 2).mean()
 
         value, (g1, g2) = jax.value_and_grad(loss, (0, 1))(w1, w2)
+        if norm is not None:
+            size = jnp.sqrt(norm(jnp.linalg.norm(g1) ** 2 + jnp.sqrt((g2 * g2).sum()) ** 2))
+            g1, g2 = g1 / size, g2 / size
         return w1 - 0.1 * g1, w2 - 0.1 * g2, value
 
     return step
@@ -325,6 +330,8 @@ MLPS = [
     ("right", mlp(psum), (P(None, "model"), P("model"), P()), True),
     ("sum twice", mlp(lambda t: psum(psum(t))), (P(None, "model"), P("model"), P()), False),
     ("mean", mlp(lambda t: lax.pmean(t, "model")), (P(None, "model"), P("model"), P()), False),
+    ("norms of parts", mlp(psum, psum), (P(None, "model"), P("model"), P()), True),
+    ("norms of a part", mlp(psum, lambda t: t), (P(None, "model"), P("model"), P()), False),
 ]
 
 

@@ -10,7 +10,6 @@ from popsr._text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._arguments import Loss, Placement
 from popsr.bridge._builder import StepBuilder
-from popsr.bridge._reading import noise_is_off
 from popsr.bridge._step import BridgedStep
 from popsr.bridge.torch._alone import Cuts, start_of, whole_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
@@ -22,7 +21,6 @@ from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.generators import Drawn
-from popsr.bridge.torch._tracing.squares import squares_without_roots
 from popsr.errors import ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensor import Tensor
@@ -104,8 +102,7 @@ def built(
             state = builder.state(f"of rank {number}", values.of_groups(groups), groups, placement=beside)
             inputs.append(Scalar(state) if varying.is_number else state)
         seeds = RandomSeeds(builder, patterns, world, seen.drawn)
-        module = squares_without_roots(seen.merged.module) if noise_is_off() else seen.merged.module
-        made = Importer(builder, grouping, seeds, seeds.of_generator).run(module, inputs)
+        made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
         for path, old, new in zip(states, inputs, made, strict=False):
             if new is not old:
                 builder.update(path, new)

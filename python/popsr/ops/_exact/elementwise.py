@@ -121,7 +121,9 @@ def relu(op: Exact, t: Numbers) -> Numbers:
 
 @exact("abs")
 def absolute(op: Exact, t: Numbers) -> Numbers:
-    return larger(op, t, -t)
+    found = larger(op, t, -t)
+    found.is_positive = True
+    return found
 
 
 @exact("sign")

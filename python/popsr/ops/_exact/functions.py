@@ -8,9 +8,9 @@ function                  identities
 ========================  =====================================================================================
 exp, exp2, expm1          exp(a + b) = exp(a) exp(b), exp(0) = 1; exp2(x) = exp(x log(2)), expm1(x) = exp(x) - 1
 log, log2, log1p          of log none but log(1) = 0; log2(x) = log(x) / log(2), log1p(x) = log(1 + x)
-sqrt, rsqrt, pow          of sqrt none but at squares of fractions; rsqrt(x) = 1 / sqrt(x);
-                          x ** n is a product, x ** (n + 1/2) = x ** n sqrt(x) for n >= 0,
-                          x ** -e = 1 / x ** e; else exp(e log(x))
+sqrt, rsqrt, pow          sqrt(x) sqrt(x) = x if x is never negative as it is made, as sums of squares are, else none
+                          but at squares of fractions; rsqrt(x) = 1 / sqrt(x); x ** n is a product,
+                          x ** (n + 1/2) = x ** n sqrt(x) for n >= 0, x ** -e = 1 / x ** e; else exp(e log(x))
 cbrt                      odd
 sigmoid, swish, tanh,     sigmoid(-x) = 1 - sigmoid(x), tanh(x) = 2 sigmoid(2 x) - 1, swish(x) = x sigmoid(x),
 gelu                      gelu(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x ** 3)
@@ -21,7 +21,8 @@ asin, acos, atan, erf_inv asin, atan, erf_inv odd; acos(x) = pi / 2 - asin(x)
 asinh, atanh, acosh       asinh and atanh odd
 ========================  =====================================================================================
 
-So sqrt(x) ** 2 = x, exp(log(x)) = x, log(x y) = log(x) + log(y) and sigmoid(x) = 1 / (1 + exp(-x)) are not known.
+So exp(log(x)) = x, sqrt(x y) = sqrt(x) sqrt(y), log(x y) = log(x) + log(y) and sigmoid(x) = 1 / (1 + exp(-x)) are
+not known, nor is (a sqrt(x)) sqrt(x) = a x, of which no factor is the other.
 """
 
 from __future__ import annotations
@@ -89,8 +90,11 @@ def function(name: str, t: Numbers) -> Numbers:
 
 
 def sqrt(t: Numbers) -> Numbers:
-    """Square root."""
-    return function("sqrt", t)
+    """Square root; the square of that of what is never negative is known."""
+    root = function("sqrt", t)
+    if t.is_positive:
+        root.is_positive, root.square = True, t
+    return root
 
 
 def log(t: Numbers) -> Numbers:
@@ -116,6 +120,8 @@ def erf(t: Numbers) -> Numbers:
 def power(t: Numbers, e: Numbers) -> Numbers:
     """Power of a number, ``t ** e``."""
     exponents = np.broadcast_to(e.small(), np.broadcast_shapes(t.shape, e.shape))
+    if (exponents == 0.5).all():
+        return sqrt(t).broadcast_to(exponents.shape)
     twice = exponents * 2
     known = ~np.isnan(twice) & (twice == np.rint(twice)) & (np.abs(exponents) <= 1 << 20)
     sizes = np.where(known, np.abs(exponents), 0)
