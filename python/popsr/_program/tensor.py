@@ -68,7 +68,6 @@ class Tensor(TensorHandle):
     """
 
     __slots__ = ("__weakref__", "_dtype", "_graph_id", "_id", "_ir", "_meta_shape", "_name", "_shape")
-    __array_ufunc__ = None  # so that `ndarray + tensor` reaches __radd__
 
     _ir: Ir
 
@@ -280,9 +279,15 @@ class Tensor(TensorHandle):
         del types, args, kwargs
         if func in (np.shape, np.ndim):
             return self._shape if func is np.shape else len(self._shape)
-        name = getattr(func, "__name__", "a function")
-        ours = f"popsr.ops.{name}, or " if name in _function_names() else ""
-        raise _no_value(f"numpy.{name}", self, f"{ours}{_ON_THE_HOST}")
+        raise _no_value_in_numpy(func, self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """An operator between an array and a tensor, which makes an op; other calls of NumPy are refused."""
+        name = ufunc.__name__
+        if name not in _REFLECTED or method != "__call__" or kwargs or isinstance(inputs[0], Tensor):
+            raise _no_value_in_numpy(ufunc, self)
+        found = getattr(self, _REFLECTED[name])(inputs[0])
+        return name == "not_equal" if found is NotImplemented else found  # an array is never a tensor
 
     # Operators
 
@@ -396,6 +401,13 @@ def _function_names() -> frozenset[str]:
     return frozenset(schema["name"] for schema in _core.op_schemas()) - {"broadcast_to"} | {"split"}
 
 
+# Operators of NumPy by what they call, and of tensors if the array is on the left.
+_REFLECTED = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "remainder": "__rmod__", "power": "__rpow__", "matmul": "__rmatmul__", "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__", "less": "__gt__", "greater": "__lt__", "less_equal": "__ge__", "greater_equal": "__le__",
+    "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
 _ON_THE_HOST = "what session.run returns for a d2h_stream, or session.get_tensor_data(variable)"
 
 
@@ -406,6 +418,13 @@ def _no_value(what: str, t: Tensor, expected: str) -> ArgumentTypeError:
     )
     error.add_note(f"at {describe_location()}")
     return error
+
+
+def _no_value_in_numpy(func: Any, t: Tensor) -> ArgumentTypeError:
+    """The error about a function of NumPy that is given a tensor."""
+    name = getattr(func, "__name__", "a function")
+    ours = f"popsr.ops.{name}, or " if name in _function_names() else ""
+    return _no_value(f"numpy.{name}", t, f"{ours}{_ON_THE_HOST}")
 
 
 def _not_constructible(cls: type[Tensor], got: str) -> ArgumentTypeError:

@@ -166,6 +166,31 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         Type,
         f"numpy.norm: {NO_VALUE} {ON_THE_HOST}",
     ),
+    "np.add": (
+        _entered(lambda p: np.add(p.a, 1)),
+        Type,
+        f"numpy.add: {NO_VALUE} popsr.ops.add, or {ON_THE_HOST}",
+    ),
+    "np.sqrt": (
+        _entered(lambda p: np.sqrt(p.a)),
+        Type,
+        f"numpy.sqrt: {NO_VALUE} popsr.ops.sqrt, or {ON_THE_HOST}",
+    ),
+    "np.add.reduce": (
+        _entered(lambda p: np.add.reduce(p.a)),
+        Type,
+        f"numpy.add: {NO_VALUE} popsr.ops.add, or {ON_THE_HOST}",
+    ),
+    "an array changed by a tensor": (
+        _entered(lambda p: np.add(np.ones(2, np.float32), p.a, out=np.ones(2, np.float32))),
+        Type,
+        f"numpy.add: {NO_VALUE} popsr.ops.add, or {ON_THE_HOST}",
+    ),
+    "array < tensor": (
+        _entered(lambda p: np.ones(2, np.float32) < p.a),
+        Type,
+        f">: {NO_VALUE} ops.greater(a, b), and ops.where or ops.conditional",
+    ),
     "np.asarray": (_entered(lambda p: np.asarray(p.a)), Type, f"numpy.asarray: {NO_VALUE} {ON_THE_HOST}"),
     # Things that are made otherwise
     "Tensor": (
@@ -394,6 +419,10 @@ def test_tensors_stay_handles(p: SimpleNamespace) -> None:
     assert p.a
     assert p.a == p.a
     assert p.a != p.b
+    for array in (np.ones(2, np.float32), np.float32(1)):
+        assert not (p.a == array or array == p.a)
+        assert p.a != array
+        assert array != p.a
     assert len(p.a) == 2
     assert not isinstance(p.a, (Iterable, Collection, Sequence))
     assert (np.shape(p.a), np.ndim(p.a)) == ((2,), 1)
