@@ -260,7 +260,7 @@ class Session(Summarised, HostState, AttachedByHand):
             if isinstance(error, Error):
                 add_place(error, "running")
             if ranks is not None:
-                ranks.tell(error)
+                ranks.report_error(error)
             raise
         return outputs
 
@@ -687,7 +687,7 @@ class Session(Summarised, HostState, AttachedByHand):
     def __exit__(self, exc_type: object, exc_value: BaseException | None, exc_tb: object) -> None:
         ranks = self._state.ranks
         if exc_value is not None and ranks is not None:
-            ranks.leave(exc_value)  # the others may wait for this rank
+            ranks.report_exit(exc_value)  # the others may wait for this rank
         has_ended = ranks is not None and ranks.has_ended
         with together(None if exc_value is not None or has_ended else ranks, "exit"), self._state.lock:
             self._state.require_attached("exit")

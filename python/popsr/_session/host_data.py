@@ -227,7 +227,7 @@ def check_outputs(outputs: Mapping[Stream, Array]) -> None:
         )
 
 
-def apart(plans: Iterable[StreamPlan], arrays: list[Array]) -> list[Array]:
+def unshared(plans: Iterable[StreamPlan], arrays: list[Array]) -> list[Array]:
     """The arrays of the streams, inputs copied where a run might write an output before it has read them."""
     to_device = [plan.to_device for plan in plans]
     outputs = [array for array, is_input in zip(arrays, to_device, strict=True) if not is_input]

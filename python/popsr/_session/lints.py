@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr import _core
 from popsr._host.arguments import read_items
-from popsr._session.replica_warnings import is_news, warn
+from popsr._session.replica_warnings import is_first_warning, warn
 from popsr._text.one_line import one_line
 from popsr._text.shown import shown
 from popsr.analysis._drift import drift_text
@@ -96,7 +96,7 @@ def check_lints(
         if drift.variable not in known:
             at_line.setdefault(drift.location, []).append(drift)
     for location, found in at_line.items():
-        if is_news(ir, "L2", location):
+        if is_first_warning(ir, "L2", location):
             warn(ir, "L2", location, drift_text(ir, found))
     return {drift.variable: Place(drift.location, drift.overwritten) for drift in drifts}
 

@@ -180,7 +180,7 @@ class Ranks:
         try:
             yield
         except BaseException as error:
-            self.tell(error)
+            self.report_error(error)
             raise
 
     def begin_call(self, call: str) -> None:
@@ -193,7 +193,7 @@ class Ranks:
         self.link.is_told, self._moved = False, 0
         self._waiting = Waiting(call, self._timeout)
 
-    def tell(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
         """Tell the other ranks of an error of this call, or of one that leaves the session, unless they know."""
         if self.has_ended or error is self._told:
             return
@@ -207,15 +207,15 @@ class Ranks:
             self._channel.give_up(error)
             return
         limit = self._timeout if self._moved == 0 else _PATIENCE
-        self._tell_in_order(error, Waiting("session", limit, reason=error))
+        self._report_in_order(error, Waiting("session", limit, reason=error))
 
-    def leave(self, error: BaseException) -> None:
+    def report_exit(self, error: BaseException) -> None:
         """Tell the others of an error that leaves ``with session:``; they need not be in a call."""
         if self.has_ended or error is self._told:
             return
-        self._tell_in_order(error, Waiting("exit", _PATIENCE, reason=error))
+        self._report_in_order(error, Waiting("exit", _PATIENCE, reason=error))
 
-    def _tell_in_order(self, error: BaseException, waiting: Waiting) -> None:
+    def _report_in_order(self, error: BaseException, waiting: Waiting) -> None:
         self._waiting = waiting
         try:
             first = self._first_failure("session", [], error)

@@ -12,7 +12,7 @@ from popsr.context import _context
 from popsr.errors import ReplicaWarning
 from popsr.ir import Ir
 
-__all__ = ["is_news", "warn"]
+__all__ = ["is_first_warning", "warn"]
 
 _SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
 
@@ -20,7 +20,7 @@ _SILENCE = "warnings.filterwarnings('ignore', category=popsr.ReplicaWarning)"
 _UNKNOWN = "<unknown>"  # a module; Python drops warnings of None
 
 
-def is_news(ir: Ir, code: str, location: str) -> bool:
+def is_first_warning(ir: Ir, code: str, location: str) -> bool:
     """False if a warning of that lint was given at that line for this program before."""
     return (code, location) not in ir._warned
 
@@ -34,7 +34,7 @@ def warn(ir: Ir, code: str, location: str, text: str) -> None:
         location: ``file:line`` of the op or variable. Empty: the line of the user's program that runs now.
         text: what is wrong and what to do about it; long ones lose their middle.
     """
-    if not is_news(ir, code, location):
+    if not is_first_warning(ir, code, location):
         return
     file, line, module = _place(ir, location)
     how = f"; an error with Session(strict={{'{code}'}}), silent with {_SILENCE}; more: python -m popsr help {code}"

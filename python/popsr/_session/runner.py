@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr._host.arguments import read_mapping
 from popsr._host.overlap import own_memory
-from popsr._session.host_data import StreamPlan, apart, check_keys, check_outputs, input_array
+from popsr._session.host_data import StreamPlan, check_keys, check_outputs, input_array, unshared
 from popsr._session.lints import GroupLint, check_lints, report_break
 from popsr._session.printing import print_values
 from popsr._session.progress import progress_bar
@@ -103,7 +103,7 @@ class Runner:
             arrays.append(data)
         if given is not None and not (own_memory(given.values()) and own_memory(arrays)):
             check_outputs(given)
-            arrays = apart(self._streams, arrays)
+            arrays = unshared(self._streams, arrays)
         state = self._state
         bar = None if progress is False else progress_bar("run", progress, state.core.iterations)
         with state.lock:

@@ -41,13 +41,13 @@ class ReplicaAxes:
         """Replicas along each axis."""
         return {name: max(at) + 1 for name, at in zip(self.names, self.coordinates, strict=True)}
 
-    def apart(self, partition: Partition) -> tuple[str, ...] | None:
+    def split_axes(self, partition: Partition) -> tuple[str, ...] | None:
         """Axes along which replicas are in different blocks; None unless these alone tell the blocks."""
-        return _apart(self, partition)
+        return _split_axes(self, partition)
 
     def along(self, partition: Partition) -> tuple[str, ...] | None:
         """Axes along which the replicas of a block lie; None unless these are all that they differ in."""
-        apart = self.apart(partition)
+        apart = self.split_axes(partition)
         return None if apart is None else tuple(name for name in self._long() if name not in apart)
 
     def _long(self) -> list[str]:
@@ -56,7 +56,7 @@ class ReplicaAxes:
 
 
 @functools.lru_cache(1024)
-def _apart(axes: ReplicaAxes, partition: Partition) -> tuple[str, ...] | None:
+def _split_axes(axes: ReplicaAxes, partition: Partition) -> tuple[str, ...] | None:
     labels, places = partition.labels, [*zip(*axes.coordinates, strict=True)]
     if len(places) != len(labels):
         return None
@@ -82,7 +82,7 @@ def shown_groups(partition: Partition, axes: ReplicaAxes | None, *, sharded: boo
         axes: names, if any are known.
         sharded: True for values that are parts of an array, as its groups are declared.
     """
-    names = None if axes is None or partition.num_replicas == 1 else axes.apart(partition)
+    names = None if axes is None or partition.num_replicas == 1 else axes.split_axes(partition)
     if axes is None or names is None:
         return short_partition(partition)
     if not names:

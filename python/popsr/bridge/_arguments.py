@@ -36,7 +36,7 @@ __all__ = [
     "Start",
     "Step",
     "Whole",
-    "held_groups",
+    "groups_of_holders",
 ]
 
 Array = NDArray[Any]
@@ -68,7 +68,7 @@ class Whole:
     part: Callable[[int], Part] = field(repr=False)
 
 
-def held_groups(grouping: ReplicaGrouping, held: Sequence[int] | None) -> list[tuple[int, ...]]:
+def groups_of_holders(grouping: ReplicaGrouping, held: Sequence[int] | None) -> list[tuple[int, ...]]:
     """The replicas of each group that hold something, all if ``held`` is None; without groups that have none."""
     own = (tuple(each for each in members if held is None or each in held) for members in grouping.groups)
     return [members for members in own if members]

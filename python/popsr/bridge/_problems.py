@@ -87,7 +87,9 @@ def _differ(value: ProvedValue, ending: str) -> str:
         apart = value.shown_proved.removeprefix("differs ")
         return f"differ{ending} {apart}, declared {value.shown_declared}"
     axes = value.axes
-    proved, declared = (None if axes is None else axes.apart(each) for each in (value.proved, value.declared))
+    proved, declared = (
+        None if axes is None else axes.split_axes(each) for each in (value.proved, value.declared)
+    )
     if axes is None or proved is None or declared is None or not set(declared) < set(proved):
         return (
             f"differ{ending} inside groups: declared {short_partition(value.declared)}, proved "

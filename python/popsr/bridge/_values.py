@@ -193,7 +193,7 @@ class _Source:
         if root.kind == "variable" and axes is not None:
             begin = why.steps[-1].tensor
             state = next((each for each in self.step.states if each.tensor is begin), None)
-            if state is not None and axes.apart(state.grouping.partition):
+            if state is not None and axes.split_axes(state.grouping.partition):
                 groups = shown_groups(state.grouping.partition, axes, sharded=state.sharded)
                 return f"'{state.path}' {'is ' if state.sharded else ''}{groups}"
         return root.text

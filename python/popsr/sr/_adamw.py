@@ -101,7 +101,7 @@ def adamw_(
     key = options.key.at(step)
     _core.sr.adamw(aw, fw, ag, fg, am, fm, av, fv, key, step, scalars, options.offset, options.num_threads)
     for source in (sources[0], *sources[2:]):
-        source.tell_written()
+        source.mark_written()
     return w
 
 

@@ -59,7 +59,7 @@ class Source(NamedTuple):
     form: Format
     is_raw: bool
 
-    def tell_written(self) -> None:
+    def mark_written(self) -> None:
         """To be called when the memory was written."""
         if self.kind.written is not None:
             self.kind.written(self.value)
@@ -232,7 +232,7 @@ class Layout(NamedTuple):
         """Result for the caller, once ``array`` is written."""
         if self.given is None:
             return self.first.wrap(self.array, self.form)
-        self.given.tell_written()
+        self.given.mark_written()
         return self.given.value
 
 

@@ -54,7 +54,7 @@ def cast_carrier(source: Source, to: Format, mode: str, out: Any) -> Any:
     check_format("cast", target, to)
     writable("cast", target, result.shape)
     target.array[...] = result
-    target.tell_written()
+    target.mark_written()
     return target.value
 
 

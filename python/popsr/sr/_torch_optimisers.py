@@ -16,7 +16,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
 from popsr.sr._sums import add_
-from popsr.sr._torch_steps import Row, Weight, row_of, tell_written
+from popsr.sr._torch_steps import Row, Weight, mark_written, row_of
 
 __all__ = ["SGD", "Adafactor", "Lion", "Optimiser", "check_range", "read_betas"]
 
@@ -155,7 +155,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             return False
         for weight, moments in zip(weights, held, strict=True):
             weight.state.update(zip(names, moments, strict=True))
-        tell_written(weights, (each for moments in held for each in moments))
+        mark_written(weights, (each for moments in held for each in moments))
         return True
 
     def _zeros(self, like: Any) -> Any:

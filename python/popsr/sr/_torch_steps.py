@@ -9,7 +9,7 @@ import torch
 
 from popsr.sr._formats import FORMATS
 
-__all__ = ["Row", "Weight", "row_of", "tell_written"]
+__all__ = ["Row", "Weight", "mark_written", "row_of"]
 
 _INDEX: dict[Any, int] = {
     getattr(torch, name): form.index for name, form in FORMATS.items() if hasattr(torch, name)
@@ -50,7 +50,7 @@ def row_of(weight: Weight, is_first: bool, moments: Sequence[Any]) -> Row | None
     return *parts, *(0, 0) * (2 - len(moments))
 
 
-def tell_written(weights: Sequence[Weight], moments: Iterable[Any]) -> None:
+def mark_written(weights: Sequence[Weight], moments: Iterable[Any]) -> None:
     """Count the step, and let autograd see that tensors which it saved have changed."""
     for weight in weights:
         weight.state["step"] = weight.state.get("step", 0) + 1

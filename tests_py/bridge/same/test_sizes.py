@@ -173,13 +173,13 @@ def test_smaller_sizes_are_independent(count: int) -> None:
     found = list(choices(cuts, [2, 4], lambda sizes: sum(sizes.get(n, n) for n in cuts)))
     assert found
     for sizes in found:
-        assert len(sizes.told.sizes) > 5
+        assert len(sizes.distinct.sizes) > 5
         one, other = sizes.small
         assert [*one] == [*other]
         for small in sizes.small:
             assert all(new < size for size, new in small.items())
             assert len({*small.values()}) == len(small)
-        if len(one) == len(sizes.told.primes):
+        if len(one) == len(sizes.distinct.primes):
             ratios = [Fraction(one[size], other[size]) for size in one]
             pairs = itertools.combinations_with_replacement(range(len(ratios)), 2)
             products = [ratios[a] * ratios[b] for a, b in pairs]

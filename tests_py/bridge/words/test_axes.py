@@ -40,7 +40,7 @@ def test_every_product_of_axes_is_named(within: tuple[str, ...], shuffled: bool)
     axes = ReplicaAxes(tuple(CUBE), tuple(tuple(row) for row in places.tolist()))
     found = planes(CUBE, within, order.tolist())
     assert axes.along(found) == within
-    assert axes.apart(found) == tuple(name for name in CUBE if name not in within)
+    assert axes.split_axes(found) == tuple(name for name in CUBE if name not in within)
 
 
 def test_no_other_partition_of_four_is_named() -> None:
@@ -48,8 +48,8 @@ def test_no_other_partition_of_four_is_named() -> None:
     for labels in itertools.product(range(4), repeat=4):
         if [*dict.fromkeys(labels)] == [*range(len(set(labels)))]:
             each = Partition.from_labels(labels)
-            if SQUARE.apart(each) is not None:
-                named[str(each)] = SQUARE.apart(each)
+            if SQUARE.split_axes(each) is not None:
+                named[str(each)] = SQUARE.split_axes(each)
     assert named == {
         "{0,1,2,3}": (),
         "{0,2}{1,3}": ("model",),
@@ -59,8 +59,8 @@ def test_no_other_partition_of_four_is_named() -> None:
 
 
 def test_a_partition_of_other_replicas_is_not_named() -> None:
-    assert SQUARE.apart(Partition.from_labels([0, 0])) is None
-    assert SQUARE.apart(Partition.from_labels([0, 0, 1, 1, 0, 0])) is None
+    assert SQUARE.split_axes(Partition.from_labels([0, 0])) is None
+    assert SQUARE.split_axes(Partition.from_labels([0, 0, 1, 1, 0, 0])) is None
 
 
 @pytest.mark.parametrize(

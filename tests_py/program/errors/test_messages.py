@@ -420,7 +420,7 @@ def test_tensors_stay_handles(p: SimpleNamespace) -> None:
     assert p.a == p.a
     assert p.a != p.b
     for array in (np.ones(2, np.float32), np.float32(1)):
-        assert not (p.a == array or array == p.a)
+        assert (p.a == array) is (array == p.a) is False
         assert p.a != array
         assert array != p.a
     assert len(p.a) == 2

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Array, Cut, Part, Placement, Result, Whole, held_groups
+from popsr.bridge._arguments import Argument, Array, Cut, Part, Placement, Result, Whole, groups_of_holders
 from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._parts import key_of, part_of, positions_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 
-__all__ = ["Places", "Share", "declared", "positions_held"]
+__all__ = ["Places", "Share", "covered_positions", "declared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Share:
     def of(cls, argument: Argument, replicas: Sequence[int] | None = None) -> Share:
         """A value on some replicas; on all that hold it without."""
         held = argument.held if replicas is None else replicas
-        return cls(argument, tuple(held_groups(argument.grouping, held)))
+        return cls(argument, tuple(groups_of_holders(argument.grouping, held)))
 
     @classmethod
     def of_result(cls, result: Result, held: Sequence[int]) -> Share:
@@ -127,7 +127,7 @@ class Share:
         like = [each if each in own else of_group.get(number, first) for each, number in enumerate(numbers)]
         return Whole(whole.shape, lambda replica: whole.part(like[replica]))
 
-    def apart(self) -> list[Share]:
+    def by_group(self) -> list[Share]:
         """The share of each group."""
         return [Share(self.argument, (members,)) for members in self.groups]
 
@@ -221,7 +221,7 @@ def _fitting(many: Share, one: Argument, places: Sequence[Part]) -> Whole | None
     return many.whole(one.shape, places)
 
 
-def positions_held(many: Share, whole: Whole) -> Array:
+def covered_positions(many: Share, whole: Whole) -> Array:
     """True for each element of an array that some replica holds, flat."""
     seen = np.zeros(int(np.prod(whole.shape, dtype=np.int64)), bool)
     places = {key_of(part): part for part in map(whole.part, many.replicas)}

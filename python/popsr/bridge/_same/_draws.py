@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from popsr.bridge._arguments import Argument, Array
-from popsr.bridge._same._pair import Both, Pair, UnknownError, held_rows, whole_example
+from popsr.bridge._same._pair import Both, Pair, UnknownError, example_rows, whole_example
 
 __all__ = ["constant_integers", "equal_integers", "is_float", "kept", "moved", "numbers"]
 
@@ -49,7 +49,7 @@ def equal_integers(pair: Pair) -> list[str]:
         many = each.many
         is_cut = each.role == "data" and not is_float(each) and many.shape != each.one.shape
         if is_cut and isinstance(many, Argument) and many.example is not None:
-            rows = [row for _, row in held_rows(each)]
+            rows = [row for _, row in example_rows(each)]
             if len(rows) > 1 and all(row.tobytes() == rows[0].tobytes() for row in rows):
                 found.append(each.path)
     return found

@@ -11,7 +11,7 @@ from popsr._text.nearest import nearest
 from popsr._text.shown import shown
 from popsr.bridge._arguments import Argument, Array, Whole
 from popsr.bridge._same._by_value import places_by_value
-from popsr.bridge._same._cuts import Places, Share, positions_held
+from popsr.bridge._same._cuts import Places, Share, covered_positions
 from popsr.errors import AttributeValueError, ShapeError, UnknownNameError
 
 __all__ = ["Match", "UnknownError", "matched", "require_all"]
@@ -101,7 +101,7 @@ class _Matching:
         if _is_constant(share):
             self._left.append(share)
         elif not self._try(share, share.name) and not self._by_value(share):
-            self._left += [part for part in share.apart() if not self._by_value(part)]
+            self._left += [part for part in share.by_group() if not self._by_value(part)]
 
     def settle(self) -> None:
         """Match what was left: beside neighbours, that may have other names in the reference, else by name."""
@@ -257,7 +257,7 @@ def require_all(path: str, shape: tuple[int, ...], own: Sequence[tuple[Share, Wh
         AttributeValueError: the user says them.
         UnknownError: others.
     """
-    if np.logical_or.reduce([positions_held(share, whole) for share, whole in own]).all():
+    if np.logical_or.reduce([covered_positions(share, whole) for share, whole in own]).all():
         return
     share = own[0][0]
     parts = f"parts {list(share.shape)} of {list(shape)} on {len(share.replicas)} replicas"

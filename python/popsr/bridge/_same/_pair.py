@@ -16,7 +16,7 @@ from popsr.bridge._same._match import Match, UnknownError, matched, require_all
 from popsr.bridge._same._parts import put
 from popsr.errors import ReplicaError
 
-__all__ = ["STEPS", "Both", "Pair", "UnknownError", "held_rows", "pair_of", "sources_of", "whole_example"]
+__all__ = ["STEPS", "Both", "Pair", "UnknownError", "example_rows", "pair_of", "sources_of", "whole_example"]
 
 
 STEPS = 2
@@ -170,7 +170,7 @@ def sources_of(pair: Pair) -> dict[str, list[Both]]:
     return found
 
 
-def held_rows(both: Both) -> list[tuple[int, Array]]:
+def example_rows(both: Both) -> list[tuple[int, Array]]:
     """The arrays of groups that the step was read with, beside the first replica of each; none of a shape alone."""
     share = Share.of(both.many, both.replicas) if isinstance(both.many, Argument) else None
     rows = None if share is None else share.rows
@@ -181,7 +181,7 @@ def held_rows(both: Both) -> list[tuple[int, Array]]:
 
 def whole_example(both: Both) -> Array | None:
     """The array that the step was read with; None of a shape alone. What others hold is the reference's."""
-    rows = held_rows(both)
+    rows = example_rows(both)
     if not rows:
         return None
     example = both.one.example if isinstance(both.one, Argument) else None

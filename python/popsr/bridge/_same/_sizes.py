@@ -79,12 +79,12 @@ class Sizes:
     """Sizes in place of large ones, three times.
 
     Attributes:
-        told: sizes with primes of their own, at which numbers of a program are told apart.
+        distinct: sizes with primes of their own, at which numbers of a program are told apart.
         small: two choices of the smallest sizes, at which the program is compared. Their ratios are multiplicatively
             independent up to products of four of them: what is equal at both by chance alone is none of these.
     """
 
-    told: Choice
+    distinct: Choice
     small: tuple[Mapping[int, int], Mapping[int, int]]
 
 
@@ -114,7 +114,7 @@ def choices(
             large |= large_now
             if not large_now and small[0] not in tried:
                 tried.append(small[0])
-                yield Sizes(found.told(primes, cost), small)
+                yield Sizes(found.with_primes(primes, cost), small)
         if not large:
             return
         changing = {size: cut for size, cut in changing.items() if size not in large}
@@ -180,7 +180,7 @@ class _Chosen:
             unit = math.lcm(unit, *(new for old, new in sizes.items() if size % old == 0))
         return unit, False
 
-    def told(self, primes: Sequence[int], cost: Callable[[Mapping[int, int]], int]) -> Choice:
+    def with_primes(self, primes: Sequence[int], cost: Callable[[Mapping[int, int]], int]) -> Choice:
         """Sizes with primes of their own."""
         sizes: dict[int, int] = {}
         found: dict[int, int] = {}
@@ -243,19 +243,19 @@ class Measure:
     """Numbers of a program as functions of sizes: at its own, at such that tell them apart, and at small ones.
 
     Args:
-        told: sizes at which numbers are told apart.
+        distinct: sizes at which numbers are told apart.
         small: sizes at which it is compared.
         known: sizes of arguments and of parts of them, as they are at all three.
     """
 
     def __init__(
-        self, told: Choice, small: Mapping[int, int], known: Collection[tuple[int, int, int]]
+        self, distinct: Choice, small: Mapping[int, int], known: Collection[tuple[int, int, int]]
     ) -> None:
         """With sums of which one part is known."""
-        self._told = told
+        self._distinct = distinct
         self._others = (
-            Choice({size: size for size in told.sizes}, told.primes),
-            Choice(small, told.primes),
+            Choice({size: size for size in distinct.sizes}, distinct.primes),
+            Choice(small, distinct.primes),
         )
         self._known = [each for each in known if len(set(each)) > 1]
         self._integers: dict[tuple[int, ...], Sized] = {}
@@ -285,7 +285,7 @@ class Measure:
         raise NotSizedError(f"{numbers[0]} is {numbers[1]} and {numbers[2]} at smaller sizes")
 
     def _is_product(self, numbers: list[Fraction]) -> bool:
-        powers, factor = self._told.parts(numbers[1])
+        powers, factor = self._distinct.parts(numbers[1])
         return [each.at(powers, factor) for each in self._others] == [numbers[0], numbers[2]]
 
     def floating(self, numbers: Sequence[float], unit: float) -> bool:
@@ -313,7 +313,7 @@ class Measure:
         exact = None if distance > _COARSE else _simplest(numbers[1], distance)
         if not exact:
             return False
-        powers, factor = self._told.parts(exact)
+        powers, factor = self._distinct.parts(exact)
         return all(
             abs(float(choice.at(powers, factor)) / number - 1) <= distance
             for choice, number in zip(self._others, (numbers[0], numbers[2]), strict=True)

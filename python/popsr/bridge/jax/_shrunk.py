@@ -173,10 +173,10 @@ class Shrinking:
         alone: list[Traced] = []
         held: set[float] = set()
         for number, traced in enumerate(large):
-            told = self._trace(self._how(bool(number), sizes.told.sizes))
+            told = self._trace(self._how(bool(number), sizes.distinct.sizes))
             for small in sizes.small:
                 its = self._trace(self._how(bool(number), small))
-                measure = Measure(sizes.told, small, _known(cuts, sizes.told.sizes, small))
+                measure = Measure(sizes.distinct, small, _known(cuts, sizes.distinct.sizes, small))
                 scaled = Scaled(measure)
                 scaled.compare([each.jaxpr for each in (traced, told, its)], kinds)
                 held |= scaled.held

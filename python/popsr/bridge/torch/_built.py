@@ -15,7 +15,7 @@ from popsr.bridge.torch._alone import Cuts, start_of, whole_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._ranks.job import grouping_of_held, grouping_of_values
+from popsr.bridge.torch._ranks.job import grouping_of_holders, grouping_of_values
 from popsr.bridge.torch._ranks.merge import Merged
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
@@ -168,7 +168,7 @@ def _require_values(leaf: Leaf, value: Any) -> None:
 
 def _own_grouping(labels: Sequence[Hashable], leaf: Leaf) -> ReplicaGrouping | None:
     """The grouping of the ranks that hold a tensor, by equal labels; None if such groups cannot be."""
-    return grouping_of_values(labels) if leaf.held is None else grouping_of_held(labels, leaf.held)
+    return grouping_of_values(labels) if leaf.held is None else grouping_of_holders(labels, leaf.held)
 
 
 def _argument(

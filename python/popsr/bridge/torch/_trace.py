@@ -14,7 +14,7 @@ from popsr._host.arguments import read_choice, read_int, read_mapping
 from popsr._host.frameworks import framework
 from popsr._text.phases import phase
 from popsr._text.shown import shown
-from popsr.bridge._arguments import Loss, Reading, held_groups
+from popsr.bridge._arguments import Loss, Reading, groups_of_holders
 from popsr.bridge._builder import StepBuilder, Unsupported
 from popsr.bridge._reading import read_as
 from popsr.bridge._step import BridgedStep
@@ -164,7 +164,7 @@ def _whole_batch(
     parts = [
         Parts(
             leaf.path,
-            held_groups(patterns.of(leaf.path) or each, leaf.held),
+            groups_of_holders(patterns.of(leaf.path) or each, leaf.held),
             places.of(leaf.path).cut,
             [of_rank[i] for of_rank in rows],
         )

@@ -9,7 +9,7 @@ from popsr.ops._exact.elementwise import absolute
 from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.registry import Exact, exact
 
-__all__ = ["axes_of", "extreme", "keep", "rows_over"]
+__all__ = ["axes_of", "extreme", "keep_axes", "rows_over"]
 
 
 def axes_of(op: Exact, t: Numbers) -> list[int]:
@@ -23,7 +23,7 @@ def count_of(t: Numbers, axes: list[int]) -> int:
     return int(np.prod([t.shape[axis] for axis in axes], dtype=np.int64))
 
 
-def keep(t: Numbers, axes: list[int]) -> Numbers:
+def keep_axes(t: Numbers, axes: list[int]) -> Numbers:
     """A reduced value with axes of one element where axes were."""
     shape = list(t.shape)
     for axis in axes:
@@ -52,7 +52,7 @@ def mean(op: Exact, t: Numbers) -> Numbers:
 def var(op: Exact, t: Numbers) -> Numbers:
     axes = axes_of(op, t)
     count = count_of(t, axes)
-    away = t - keep(t.sum(axes) / op.number(count), axes)
+    away = t - keep_axes(t.sum(axes) / op.number(count), axes)
     return ((away * away).sum(axes) / op.number(count - op["correction"])).reshape(op.shape)
 
 
@@ -80,7 +80,7 @@ def logsum(op: Exact, t: Numbers) -> Numbers:
 def logsumexp(op: Exact, t: Numbers) -> Numbers:
     axes = axes_of(op, t)
     top = extreme(op, t, axes, 1)
-    return (top + log((t - keep(top, axes)).exp().sum(axes))).reshape(op.shape)
+    return (top + log((t - keep_axes(top, axes)).exp().sum(axes))).reshape(op.shape)
 
 
 def extreme(op: Exact, t: Numbers, axes: list[int], sign: int) -> Numbers:

@@ -7,18 +7,18 @@ import numpy as np
 from popsr._fields import Array, Numbers, select
 from popsr.ops._exact.functions import log
 from popsr.ops._exact.linalg import product
-from popsr.ops._exact.reduce import extreme, keep
+from popsr.ops._exact.reduce import extreme, keep_axes
 from popsr.ops._exact.registry import Exact, exact
 
 __all__: list[str] = []
 
 
 def _shifted(op: Exact, t: Numbers, axis: int) -> Numbers:
-    return t - keep(extreme(op, t, [axis], 1), [axis])
+    return t - keep_axes(extreme(op, t, [axis], 1), [axis])
 
 
 def _total(t: Numbers, axis: int) -> Numbers:
-    return keep(t.sum([axis]), [axis])
+    return keep_axes(t.sum([axis]), [axis])
 
 
 def weights(op: Exact, t: Numbers, axis: int) -> Numbers:
@@ -71,9 +71,9 @@ def _attended(op: Exact, q: Numbers, k: Numbers, mask: Numbers | Array | None) -
     some = np.ones(scores.shape, bool) if scores.huge is None else ~np.isneginf(scores.huge)
     seen = np.asarray(some.any(-1))
     top = select(seen, extreme(op, scores, [scores.ndim - 1], 1), op.number(0))
-    parts = (scores - keep(top, [scores.ndim - 1])).exp()
+    parts = (scores - keep_axes(top, [scores.ndim - 1])).exp()
     total = select(seen, parts.sum([parts.ndim - 1]), op.number(1))
-    return scaled, parts / keep(total, [parts.ndim - 1])
+    return scaled, parts / keep_axes(total, [parts.ndim - 1])
 
 
 @exact("attention")

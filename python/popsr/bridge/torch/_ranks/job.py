@@ -16,7 +16,7 @@ from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "grouping_of_all",
-    "grouping_of_held",
+    "grouping_of_holders",
     "grouping_of_labels",
     "grouping_of_one",
     "grouping_of_ranks",
@@ -183,7 +183,7 @@ def _filled(labels: Sequence[Hashable | None]) -> list[Hashable] | None:
     return [("left", next(numbers) // size) if label is None else label for label in labels]
 
 
-def grouping_of_held(labels: Sequence[Hashable], held: Sequence[int]) -> ReplicaGrouping | None:
+def grouping_of_holders(labels: Sequence[Hashable], held: Sequence[int]) -> ReplicaGrouping | None:
     """The grouping of ranks that hold something, by equal labels; others fill it up. None if there is none.
 
     Args:

@@ -24,7 +24,7 @@ from popsr.bridge.torch._locations import (
 from popsr.bridge.torch._ranks.same import GraphKey
 from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._tracing.asynchronous import Pending
-from popsr.bridge.torch._tracing.choices import Choices, ends_by_raise
+from popsr.bridge.torch._tracing.choices import Choices, ends_with_error
 from popsr.bridge.torch._tracing.collective_calls import noted_reductions
 from popsr.bridge.torch._tracing.decompositions import decompositions, in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws, kept_generator
@@ -138,7 +138,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
         except (Error, NewNumbers, WritesOutside):
             raise
         except Exception as error:
-            if choices.outcomes and ends_by_raise(error):
+            if choices.outcomes and ends_with_error(error):
                 raise WayEnds(_told(error)) from error
             raise _told(error) from error
     found.outcomes, found.asked = tuple(choices.outcomes), [number for number, _ in choices.asked]

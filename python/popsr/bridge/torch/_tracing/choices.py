@@ -18,7 +18,7 @@ from popsr.bridge.torch._locations import current_place, is_users, shown_place
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.errors import UnsupportedError
 
-__all__ = ["MOST_WAYS", "Choices", "Numbering", "ends_by_raise", "next_scripts"]
+__all__ = ["MOST_WAYS", "Choices", "Numbering", "ends_with_error", "next_scripts"]
 
 MOST_WAYS = 16
 """Ways through one step that are traced."""
@@ -156,7 +156,7 @@ def next_scripts(outcomes: Sequence[bool], script: Sequence[bool]) -> list[tuple
     return [(*outcomes[:i], not outcomes[i]) for i in range(len(script), len(outcomes))]
 
 
-def ends_by_raise(error: BaseException) -> bool:
+def ends_with_error(error: BaseException) -> bool:
     """True for an error that a statement of the user raises, after which the step does not go on."""
     inner: TracebackType | None = error.__traceback__
     while inner is not None and inner.tb_next is not None:
