@@ -10,6 +10,7 @@ NaN of each sign and no infinity, the latter is an IEEE 754 format.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections import namedtuple
 from collections.abc import Container
@@ -141,13 +142,11 @@ def _read_float8(where: str, dtype: dtypes.dtype | None) -> dtypes.dtype:
 
 def _read_dtype(where: str, dtype: Any, kinds: Container[dtypes.dtype], names: str) -> dtypes.dtype:
     """One of some dtypes, or what stands for one, as everywhere."""
-    try:
+    with contextlib.suppress(DTypeError):
         found = read_dtype(where, dtype)
-    except DTypeError:
-        found = None
-    if found not in kinds:
-        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {names}")
-    return found
+        if found in kinds:
+            return found
+    raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {names}")
 
 
 # Choosing a scale
