@@ -91,17 +91,17 @@ def test_assumptions_do_not_hide_an_unordered_write() -> None:
 def test_none_is_the_current_ipu() -> None:
     with popsr.Ir().main_graph:
         context = popsr.context.get_current_context()
+        outside = context.ipu_id
         x = popsr.constant(1.0) + 1.0
         with popsr.ipu(2):
             y = ops.ipu_copy(x, None)
             assert ops.ipu_copy(x, context.ipu_id).ipu == y.copy_to_ipu(None).ipu == y.ipu == 2
-            with popsr.ipu(None):
-                assert context.ipu_id is None
-                assert ops.ipu_copy(x, None).ipu == 0
+            with popsr.ipu(outside):
+                assert ops.ipu_copy(x, context.ipu_id).ipu == 0
             assert context.ipu_id == 2
-        assert context.ipu_id is None
-        assert ops.ipu_copy(y, context.ipu_id).ipu == y.copy_to_ipu(None, None).ipu == 0
-        assert popsr.variable(1.0).copy_to_ipu(None, 1).ipu == 0
+        assert outside is None
+        assert ops.ipu_copy(y, outside).ipu == y.copy_to_ipu(outside, outside).ipu == 0
+        assert popsr.variable(1.0).copy_to_ipu(outside, 1).ipu == 0
 
 
 # Integers for floats
