@@ -323,7 +323,7 @@ def adam_var_update(
     Raises:
         AttributeValueError: ``learning_rate`` is missing.
         ShapeError: shapes differ, or a scalar has several elements.
-        DTypeError: a tensor is not floating.
+        DTypeError: ``t`` is not floating, or another operand is of bool or float8.
         GraphError: ``t`` is a constant.
     Source:
         You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.
