@@ -292,19 +292,19 @@ def stochastic_rounding(enabled: bool) -> Setting:
     return Setting(change)
 
 
-def ipu(ipu: int) -> Setting:
+def ipu(ipu: int | None) -> Setting:
     """Place the ops made inside, and their results, on a device of the replica.
 
     Places are recorded and checked: ops take inputs that are on one device, ``ops.ipu_copy`` moves a tensor to another.
     Here one memory holds all devices, so no value depends on them.
 
     Args:
-        ipu: number of the device. Outside it is 0.
+        ipu: number of the device. Outside it is 0, and with None, which ``Context.ipu_id`` is there.
     Raises:
-        TypeError: it is not an int.
+        TypeError: it is neither None nor an int.
         ValueError: it is negative.
     """
-    return Setting(lambda: _context._set("_ipu_id", read_ipu("ipu", "ipu", ipu)))
+    return Setting(lambda: _context._set("_ipu_id", None if ipu is None else read_ipu("ipu", "ipu", ipu)))
 
 
 def io_tiles() -> Setting:

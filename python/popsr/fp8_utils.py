@@ -10,14 +10,24 @@ NaN of each sign and no infinity, the latter is an IEEE 754 format.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections import namedtuple
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_scale, require_memory
+from popsr._host.arguments import (
+    read_a,
+    read_choice,
+    read_dtype,
+    read_flag,
+    read_int,
+    read_scale,
+    require_memory,
+)
 from popsr._host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
 from popsr._host.float_environment import in_default_environment
 from popsr._lazy import names_only
@@ -119,9 +129,7 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
         ValueError: ``log2_scale`` is not an int.
     """
     where = "host_pow2scale_cast_from_fp8"
-    to = dtypes.float32 if dtype is None else dtype
-    if not is_a(to, dtypes.dtype) or to not in _WIDE:
-        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {_WIDE_NAMES}")
+    to = _read_dtype(where, dtypes.float32 if dtype is None else dtype, _WIDE, _WIDE_NAMES)
     array = as_array(where, src)
     if float8_of(array) is None:
         raise StateError(f"{where}: wrong data, got {array.dtype}, expected {FLOAT8_NAMES}")
@@ -129,10 +137,16 @@ def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, 
 
 
 def _read_float8(where: str, dtype: dtypes.dtype | None) -> dtypes.dtype:
-    to = dtypes.float8_143 if dtype is None else dtype
-    if not is_a(to, dtypes.dtype) or to not in FLOAT8:
-        raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {FLOAT8_NAMES}")
-    return to
+    return _read_dtype(where, dtypes.float8_143 if dtype is None else dtype, FLOAT8, FLOAT8_NAMES)
+
+
+def _read_dtype(where: str, dtype: Any, kinds: Container[dtypes.dtype], names: str) -> dtypes.dtype:
+    """One of some dtypes, or what stands for one, as everywhere."""
+    with contextlib.suppress(DTypeError):
+        found = read_dtype(where, dtype)
+        if found in kinds:
+            return found
+    raise StateError(f"{where}: wrong dtype, got {shown(dtype)}, expected {names}")
 
 
 # Choosing a scale

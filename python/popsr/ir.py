@@ -22,7 +22,7 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._program.transaction import keep_attribute, transactional
 from popsr._text.shown import shown
 from popsr.dtypes import dtype
-from popsr.errors import ArgumentTypeError, ReplicaError, StateError
+from popsr.errors import ArgumentTypeError, GraphError, ReplicaError, StateError
 from popsr.graph import Graph
 from popsr.module import Module
 from popsr.options import Options
@@ -353,9 +353,9 @@ class Ir(Handle):
         """The analysis of the program as it is now, with the seeds that a session made now would give it.
 
         Raises:
-            GraphError: as ``_assign_seeds`` or ``_check_order``, or a call modifies one tensor through two inputs.
+            GraphError: as ``_assign_seeds`` or ``_check_program``, or a call modifies one tensor through two inputs.
         """
-        self._check_order()
+        self._check_program()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
         if self._facts_at is None:
@@ -363,6 +363,22 @@ class Ir(Handle):
         elif self._facts_at[0] != version:  # for as much work as what was added, if nothing else changed
             self._facts_at = (version, _core.PartitionAnalysis.after(self._facts_at[1], self._core))
         return self._facts_at[1]
+
+    def _check_program(self) -> None:
+        """Check that ops read values alone, and the order of writes in place: see ``_check_order``.
+
+        Raises:
+            GraphError: an op reads an input of the main graph, or as ``_check_order``.
+        """
+        inputs = set(self._core.graph_inputs(0))
+        for op in self.main_graph.ops if inputs else ():
+            for t in op.inputs:
+                if t is not None and t._id in inputs:
+                    raise GraphError(
+                        f"{op.kind} at {op.location}: an input of the main graph has no value, got {shown(t)}, "
+                        "expected a variable, a constant or what ops.host_load reads"
+                    )
+        self._check_order()
 
     def _check_order(self) -> None:
         """Check that data and ``in_sequence`` order all writes in place, if the options ask for it.
@@ -376,7 +392,7 @@ class Ir(Handle):
 
     def _session_facts(self) -> _core.PartitionAnalysis:
         """As ``_facts``, with what a new session takes for granted of small streams and initial values."""
-        self._check_order()
+        self._check_program()
         self._assign_seeds()
         version = self._core.epoch, self._core.seeds_epoch
         if self._session_facts_at is None or self._session_facts_at[0] != version:

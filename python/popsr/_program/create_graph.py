@@ -63,6 +63,8 @@ def graph_input(
 ) -> Tensor:
     """A new input of the current graph.
 
+    An input of the main graph has a shape and a dtype, and no value: sessions and analyses refuse ops that read it.
+
     Args:
         shape: shape on one replica.
         dtype: element type.
@@ -71,8 +73,6 @@ def graph_input(
         meta_shape: shape before sharding, if it is a shard.
     """
     graph = _context.graph_of("graph_input")
-    if graph._id == 0:
-        raise GraphError("graph_input: the main graph has no inputs, expected another graph")
     id_ = graph.ir._core.add_input(
         graph._id,
         _context.scoped(read_name("graph_input", name)),

@@ -8,6 +8,7 @@ from popsr._host.arguments import is_a, read_ipu
 from popsr._program.tensor_handle import TensorHandle
 from popsr._records import DevicePlacement
 from popsr._text.shown import shown
+from popsr.context import _context
 from popsr.errors import GraphError, UndefinedValue
 from popsr.tensorlocation import ReplicatedTensorSharding, TensorLocation, TensorStorage
 
@@ -55,14 +56,15 @@ def check_tensor_ipu_and_tile_set(*args: Any, **tensors: TensorHandle) -> None:
         given[0]._ir._core.check_places("check_tensor_ipu_and_tile_set", [tensor._id for tensor in given])
 
 
-def ipu_copy_attributes(t: Any, destination: int, source: int | None) -> dict[str, int]:
-    """Destination and source of a copy of a tensor; the source is by default the tensor's device.
+def ipu_copy_attributes(t: Any, destination: int | None, source: int | None) -> dict[str, int]:
+    """Destination and source of a copy of a tensor: by default the current device, and the tensor's.
 
     Raises:
         TypeError: they are not ints.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
     """
-    attributes = {"destination": read_ipu("ipu_copy", "destination", destination)}
+    to = _context.ipu_id or 0 if destination is None else read_ipu("ipu_copy", "destination", destination)
+    attributes = {"destination": to}
     if source is not None:
         attributes["source"] = read_ipu("ipu_copy", "source", source)
     elif isinstance(t, TensorHandle):

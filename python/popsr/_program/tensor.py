@@ -232,7 +232,7 @@ class Tensor(TensorHandle):
             square = _op("slice", {"t": self}, start=[0], stop=[columns], step=[1], axis=[0])
         return _op("subsample", {"t": square.flatten()}, strides=[columns + 1])
 
-    def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
+    def copy_to_ipu(self, destination: int | None, source: int | None = None) -> Tensor:
         """See :func:`popsr.ops.ipu_copy`."""
         return _op("ipu_copy", {"t": self}, **ipu_copy_attributes(self, destination, source))
 
@@ -469,7 +469,7 @@ class Variable(Tensor, tensor_type="Variable"):
         groups = self.replica_grouping.num_groups
         return self._shape if groups == 1 else (groups, *self._shape)
 
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
+    def copy_to_ipu(self, dst: int | None, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
         """See :func:`popsr.ops.ipu_copy`; where a variable is must be said."""
         return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 
@@ -479,7 +479,7 @@ class Constant(Tensor, tensor_type="Const"):
 
     __slots__ = ()
 
-    def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
+    def copy_to_ipu(self, dst: int | None, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
         """See :func:`popsr.ops.ipu_copy`; where a constant is must be said."""
         return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 

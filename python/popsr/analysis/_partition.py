@@ -400,6 +400,7 @@ def analyze(
         _equal_stream(ir, stream, groups)
         for stream, groups in read_mapping("analyze", "equal", equal).items()
     ]
+    ir._check_program()
     ir._assign_seeds()
     return PartitionAnalysis._of(ir, _core.PartitionAnalysis(ir._core, rows))
 

@@ -27,7 +27,7 @@ class PopartAnalysis(ProgramAnalysis):
     def __init__(self, ir: Ir) -> None:
         """Analyse the main graph and all that it calls."""
         super().__init__(ir)
-        ir._check_order()
+        ir._check_program()
         self._core = _core.PopartAnalysis(ir._core)
 
     def is_equal(self, t: Tensor, grouping: ReplicaGrouping | None = None) -> bool:

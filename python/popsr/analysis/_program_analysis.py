@@ -32,6 +32,10 @@ class ProgramAnalysis:
         if not isinstance(t, Tensor):
             raise ArgumentTypeError(f"{where}: t is not a Tensor, got {shown(t)}, expected a Tensor")
         self._require_own(where, "tensor", t, t._ir)
+        if t._id in self._ir._core.graph_inputs(0):
+            raise GraphError(
+                f"{where}: an input of the main graph has no value, got {shown(t)}, expected another tensor"
+            )
         return t._id
 
     def _op(self, where: str, op: Op, name: str = "op") -> int:

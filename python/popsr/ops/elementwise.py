@@ -367,7 +367,7 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
     Returns:
         Tensor of the shape and dtype of ``X``.
     Facts:
-        dtypes: floats
+        dtypes: X: floats; Y, a, b: numbers
         gradient: none
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on
@@ -392,7 +392,7 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
     Returns:
         An alias of ``X``.
     Facts:
-        dtypes: floats
+        dtypes: X: floats; Y, a, b: numbers
         gradient: none
         replicas: meet of inputs
         rounding: stochastic where stochastic rounding is on

@@ -76,7 +76,7 @@ def nll_loss_with_softmax_grad(
         The loss, a scalar, or of the shape of ``labels`` for reduction "none"; and the gradient, of the shape of
         ``probs``.
     Facts:
-        dtypes: probs, loss_grad: floats; labels: ints
+        dtypes: probs: floats; labels: ints; loss_grad: numbers
         gradient: none
         replicas: meet of inputs; of the loss without loss_grad
         rounding: stochastic where stochastic rounding is on

@@ -315,7 +315,7 @@ def adam_var_update(
     Returns:
         An alias of ``t``.
     Facts:
-        dtypes: t, x, r1, r2: floats; learning_rate, max_weight_norm: numbers
+        dtypes: t: floats; x, r1, r2, learning_rate, max_weight_norm: numbers
         gradient: none
         replicas: meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent
         rounding: stochastic where stochastic rounding is on
@@ -323,7 +323,7 @@ def adam_var_update(
     Raises:
         AttributeValueError: ``learning_rate`` is missing.
         ShapeError: shapes differ, or a scalar has several elements.
-        DTypeError: a tensor is not floating.
+        DTypeError: ``t`` is not floating, or another operand is of bool or float8.
         GraphError: ``t`` is a constant.
     Source:
         You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.

@@ -12,12 +12,13 @@ from popsr.tensor import Tensor
 __all__ = ["io_tile_copy", "ipu_copy"]
 
 
-def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
+def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> Tensor:
     """A copy of a tensor on another device of the replica. Gradients do not cross it.
 
     Args:
         t: the operand, any dtype and shape.
-        destination: number of the IPU of the result.
+        destination: number of the IPU of the result. None, which ``Context.ipu_id`` is outside ``popsr.ipu``: the one
+            that ops are made on now.
         source: number of the IPU of ``t``. Default: where it is.
     Returns:
         Tensor of the shape and dtype of ``t``, with its bits.
@@ -27,7 +28,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
         replicas: meet of inputs
         rounding: never stochastic
     Raises:
-        TypeError: ``destination`` or ``source`` is not an int.
+        TypeError: ``destination`` or ``source`` is neither None nor an int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
     Example:
         >>> evaluate(ops.ipu_copy, [1.0, 2.0], destination=1, source=0)

@@ -423,11 +423,6 @@ BAD: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
         errors.ShapeError,
         r"another shape, got \(3,\), expected \(2,\)",
     ),
-    "input of the main graph": (
-        lambda ir: Make(ONE).create_input(),
-        errors.GraphError,
-        "main graph has no inputs",
-    ),
     "buffer": (
         lambda ir: Make(ONE, F32).create_remote_tensor(popsr.remote_buffer((2,), F32), 0),
         errors.ShapeError,

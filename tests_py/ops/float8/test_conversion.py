@@ -24,6 +24,7 @@ from tests_py.support.oracles.float8 import (
     value_of,
     values,
 )
+from tests_py.support.unchecked import unchecked
 
 ALL_HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
 # Exponent of the least number, and the greatest one.
@@ -186,6 +187,22 @@ def test_defaults() -> None:
     data = fp8_utils.host_pow2scale_cast_to_fp8(np.array([1.0], np.float16))
     assert data.dtype == dtypes.np_dtype_float8_143
     assert fp8_utils.host_pow2scale_cast_from_fp8(data).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+def test_dtypes_are_named_as_everywhere(name: str) -> None:
+    """By their names and by types of NumPy and ml_dtypes; numbers and sequences are data."""
+    kind, x = dtype(name), np.array([0.75, -1.5], np.float32)
+    data = fp8_utils.host_pow2scale_cast_to_fp8(x, kind)
+    for each in (name, kind.as_numpy(), np_dtype(name), np_dtype(name).type):
+        assert np.array_equal(fp8_utils.host_pow2scale_cast_to_fp8(x, unchecked(each)), data)
+        assert fp8_utils.host_fp8_mse_scale(x, unchecked(each)) == fp8_utils.host_fp8_mse_scale(x, kind)
+    for source in ([0.75, -1.5], (np.float16(0.75), -1.5)):
+        assert np.array_equal(fp8_utils.host_pow2scale_cast_to_fp8(unchecked(source), kind), data)
+    assert fp8_utils.host_pow2scale_cast_to_fp8(unchecked(0.75), kind) == data[0]
+    for to in ("float16", np.float16, np.dtype(np.float16)):
+        back = fp8_utils.host_pow2scale_cast_from_fp8(data, unchecked(to))
+        assert (back.dtype, back.tolist()) == (np.float16, [0.75, -1.5])
 
 
 def test_torch_tensors_are_data() -> None:

@@ -14,6 +14,7 @@ from popsr.addons.remote import load_remote, named_variable_buffers
 from popsr.addons.rts import gather_replica_sharded_tensor
 from popsr.ops import collectives
 from tests_py.support.helpers import FLOAT8, Array, codes, dtype
+from tests_py.support.oracles.float8 import nearest
 from tests_py.support.unchecked import unchecked
 
 CODES = np.arange(256, dtype=np.uint8)
@@ -114,3 +115,73 @@ def test_gathers_and_indices_move_codes(name: str) -> None:
         got = session.run()
     for i, (out, (_, expect)) in enumerate(zip(outs, calls, strict=True)):
         assert np.array_equal(codes(got[out])[1], expect), i
+
+
+def _remote_entry(value: Any, **options: Any) -> tuple[popsr.Variable, popsr.Tensor]:
+    """The second entry of a buffer, by an offset that a tensor holds."""
+    kind = options.get("dtype") or popsr.dtypes.dtype.as_dtype(value.dtype)
+    buffer = popsr.replica_sharded_buffer(
+        value.shape, kind, shard_over=options.pop("shard_over", None), entries=2
+    )
+    variable = popsr.remote_replica_sharded_variable(value, buffer, 1, **options)
+    return variable, ops.remote_load(buffer, popsr.constant(1, popsr.uint32))
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "sharded": popsr.replica_sharded_variable,
+    "remote": _remote_entry,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("shard_over", [2, 4])
+def test_few_elements_are_gathered(make: str, shard_over: int) -> None:
+    """Fewer than shards, or as many as do not divide: padding is gathered where the parts are asked for."""
+    ir = popsr.Ir(replication=4)
+    group = ir.replica_grouping(group_size=shard_over)
+    outs, expected = [], []
+    with ir.main_graph, popsr.in_sequence():
+        for name in FLOAT8:
+            for shape in ((1,), (3,), (3, 5)):
+                value = data(name, shape, 113)
+                _, shard = MAKERS[make](value, shard_over=shard_over)
+                parts = np.zeros((shard_over, -(-value.size // shard_over)), np.uint8)
+                parts.reshape(-1)[: value.size] = codes(value).reshape(-1)
+                assert shard.shape == parts.shape[1:]
+                shapes: dict[Any, Array] = {
+                    "auto": codes(value),
+                    "meta_shape": codes(value),
+                    "concat": parts.reshape(-1),
+                    "new_axis": parts,
+                }
+                for output_shape, expect in shapes.items():
+                    t = collectives.replicated_all_gather(shard, group=group, output_shape=output_shape)
+                    assert (t.shape, t.dtype) == (expect.shape, dtype(name))
+                    outs.append(popsr.d2h_stream(t.shape, t.dtype))
+                    expected.append(expect)
+                    ops.host_store(outs[-1], t)
+    with popsr.Session(ir, "ipu_hw") as session:
+        got = session.run()
+    for out, expect in zip(outs, expected, strict=True):
+        assert all(np.array_equal(each, expect) for each in codes(got[out])), out.tensor_id
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("log2_scale", [None, -3, 2])
+@pytest.mark.parametrize("nan_on_overflow", [None, False])
+def test_scaled_floats_are_gathered(make: str, log2_scale: int | None, nan_on_overflow: bool | None) -> None:
+    numbers = np.array([0.5, -3.0, 1e9, 7.0, np.nan, -2.2, 0.0], np.float32)
+    ir = popsr.Ir(replication=2)
+    outs = {}
+    with ir.main_graph, popsr.in_sequence():
+        for name in FLOAT8:
+            options = {"dtype": dtype(name), "log2_scale": log2_scale, "nan_on_overflow": nan_on_overflow}
+            whole = gather_replica_sharded_tensor(MAKERS[make](numbers, **options)[1])
+            outs[name] = popsr.d2h_stream(whole.shape, whole.dtype)
+            ops.host_store(outs[name], whole)
+    with popsr.Session(ir, "ipu_hw") as session:
+        got = session.run()
+    for name, out in outs.items():
+        scaled = np.ldexp(numbers.astype(np.float64), log2_scale or 0)
+        expect = nearest(scaled, name, nan_on_overflow=nan_on_overflow is None)
+        assert all(np.array_equal(each, expect) for each in codes(got[out])), name

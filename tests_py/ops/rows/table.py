@@ -110,6 +110,12 @@ _SCALED_ADD = _row(
     Case(normal((3, 5), (3, 5)), oracles.scaled_add, {"a": 0.3, "b": -1.7}, "factors"),
     Case(together(normal((300,)), (normal((300,)), "float32")), oracles.scaled_add, {"b": 1e-3}, "mixed"),
     Case(together(normal((9,), (9,)), (positive((), (1,)), "float32")), oracles.scaled_add, {}, "tensors"),
+    Case(
+        together(normal((300,)), (normal((300,)), "int16"), (positive((), (1,)), "int32")),
+        oracles.scaled_add,
+        {},
+        "integers",
+    ),
     Case(special(2), oracles.scaled_add, {"a": -1.0}, "special"),
     grad="stops",
 )
@@ -398,6 +404,8 @@ def _losses() -> dict[str, Row]:
         ):
             case = Case(losses(*rows, third=third), oracle, attrs, label, (name,), bound=bound)
             joint.append(case)
+        integer = together(losses(6), (positive(()), "int32"))
+        joint.append(Case(integer, oracle, {"reduction": "sum"}, "integer", (name,), bound=bound))
     return {
         "nll_loss": _row(*plain, grad="finite"),
         "nll_loss_with_softmax_grad": _row(

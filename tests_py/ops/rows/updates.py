@@ -440,6 +440,7 @@ def _var_update() -> Row:
 
     scalars = together(normal((5, 40), (5, 40)), (positive((), (1,), (), (1,)), "float32"))
     mixed = together(normal((300,)), (normal((300,)), "float32"), (positive((), ()), "float32"))
+    integers = together(normal((300,)), (normal((300,)), "int16"), (positive((), ()), "int32"))
     without_norms = case("no-greatest-norm", 2.0, 0.7)
     return Row(
         (
@@ -452,6 +453,7 @@ def _var_update() -> Row:
             case("wide-norms", 3.0, 2.0, "float64", max_weight_norm=1.0),
             Case(scalars, var_update, {}, "tensors", call=tensors),
             Case(mixed, var_update, {"learning_rate": 1e-3, "max_weight_norm": 10.0}, "mixed"),
+            Case(integers, var_update, {"learning_rate": 0.5, "max_weight_norm": 10.0}, "integers"),
             Case(
                 together(special(2), (positive((), ()), "float32")),
                 var_update,

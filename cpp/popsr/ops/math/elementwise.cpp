@@ -214,9 +214,9 @@ std::optional<ProductFusion> scaled_add_fusion(const EvalSpec& spec) {
 std::vector<OpDef> scaled_add_ops() {
   const OpDef scaled_add{.name = "scaled_add",
                          .inputs = {{"X", kFloating},
-                                    {"Y", kFloating},
-                                    {.name = "a", .dtypes = kFloating, .optional = true},
-                                    {.name = "b", .dtypes = kFloating, .optional = true}},
+                                    {"Y", kNumbers},
+                                    {.name = "a", .dtypes = kNumbers, .optional = true},
+                                    {.name = "b", .dtypes = kNumbers, .optional = true}},
                          .attrs = {optional(kA, 1.0), optional(kB, 1.0)},
                          .infer = infer_scaled_add,
                          .kernel = {.eval = eval_scaled_add,

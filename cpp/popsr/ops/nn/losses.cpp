@@ -392,7 +392,7 @@ std::vector<OpDef> losses_ops() {
        .numerics = kRoundsOnce,
        .program = {.internal = true}},
       {.name = "nll_loss_with_softmax_grad",
-       .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"loss_grad", kFloating}},
+       .inputs = {{"probs", kFloating}, {"labels", kIntegers}, {"loss_grad", kNumbers}},
        .attrs = {optional(kIgnoreIndex), reduction()},
        .infer = infer_with_softmax_grad,
        .kernel = {.eval = nll_loss_with_softmax_grad},

@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr._fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
-from popsr.ops._exact.registry import Exact, Value, exact, numbers
+from popsr.ops._exact.registry import Exact, Value, exact, numbers, scalar
 
 __all__ = ["COMBINED", "defined", "larger", "order_sign", "smaller"]
 
@@ -91,12 +91,8 @@ def scale(op: Exact, t: Numbers) -> Numbers:
 
 
 @exact("scaled_add", "scaled_add_")
-def scaled_add(
-    op: Exact, x: Numbers, y: Numbers, a: Numbers | None = None, b: Numbers | None = None
-) -> Numbers:
-    first = op.number(op["a"]) if a is None else a.reshape(())
-    second = op.number(op["b"]) if b is None else b.reshape(())
-    return x * first + y * second
+def scaled_add(op: Exact, x: Numbers, y: Value, a: Value | None = None, b: Value | None = None) -> Numbers:
+    return x * scalar(op, "a", a, 1) + numbers(op, y) * scalar(op, "b", b, 1)
 
 
 @exact("maximum")

@@ -11,7 +11,7 @@ import numpy as np
 from popsr._fields import Array, Numbers, select
 from popsr.ops._exact.elementwise import larger
 from popsr.ops._exact.functions import log
-from popsr.ops._exact.registry import Exact, exact
+from popsr.ops._exact.registry import Exact, Value, exact, numbers
 
 __all__: list[str] = []
 
@@ -71,9 +71,9 @@ def nll_loss_grad(op: Exact, probs: Numbers, labels: Array, dloss: Numbers) -> N
 
 
 @exact("nll_loss_with_softmax_grad")
-def nll_loss_with_softmax_grad(op: Exact, probs: Numbers, labels: Array, loss_grad: Numbers) -> list[Numbers]:
+def nll_loss_with_softmax_grad(op: Exact, probs: Numbers, labels: Array, loss_grad: Value) -> list[Numbers]:
     of = Labels(op, probs, labels)
     rows = probs.reshape((len(of.flat), of.classes))
-    away = (rows - Numbers.of(of.on(), op.low)) * _per_row(op, of, loss_grad)
+    away = (rows - Numbers.of(of.on(), op.low)) * _per_row(op, of, numbers(op, loss_grad))
     gradient = select(of.ignored[:, None], op.number(0), away).reshape(probs.shape)
     return [_loss(op, of, probs, labels.shape), gradient]

@@ -89,13 +89,11 @@ def updater(
 
 
 @exact("adam_var_update")
-def adam_var_update(
-    op: Exact, t: Numbers, x: Numbers, r1: Numbers, r2: Numbers, *factors: Value | None
-) -> Numbers:
+def adam_var_update(op: Exact, t: Numbers, x: Value, r1: Value, r2: Value, *factors: Value | None) -> Numbers:
     rate, bound = [*factors, None, None][:2]
     step = scalar(op, "learning_rate", rate)
     if bound is not None or op["max_weight_norm"] is not None:
-        most, norm, size = scalar(op, "max_weight_norm", bound), r1.reshape(()), r2.reshape(())
+        most, norm, size = scalar(op, "max_weight_norm", bound), scalar(op, "r1", r1), scalar(op, "r2", r2)
         if not (norm.is_zero() or size.is_zero() or most.is_zero()):
             step = step * smaller(op, sqrt(norm), most) / sqrt(size)
-    return t - step * x
+    return t - step * numbers(op, x)

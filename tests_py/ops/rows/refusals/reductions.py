@@ -61,6 +61,16 @@ REFUSALS: list[Refusal] = [
         Shape,
         r"nll_loss: labels do not match, .*i32\[3\]",
     ),
+    *(
+        Refusal(
+            f"{kind.name} labels",
+            lambda t, op=op, kind=kind: getattr(ops, op)(t(2, 3), t(2, kind=kind)),
+            DType,
+            rf"{op}: input labels has the wrong dtype, got \w+\[2\] .*, expected one of int8",
+        )
+        for op in ("nll_loss", "nll_loss_with_softmax_grad")
+        for kind in (F16, F32, popsr.bool)
+    ),
     Refusal(
         "reduction",
         lambda t: ops.nll_loss(t(2, 3), t(2, kind=popsr.int32), reduction="max"),
