@@ -7,7 +7,6 @@ has the k-th part of the flattened value. The groups are the value's own: replic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from popsr import ops
 from popsr._host.arguments import read_a, read_flag
@@ -17,6 +16,7 @@ from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
 from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
 from popsr.context import gir, in_sequence
 from popsr.ops.collectives import CollectiveOps
 from popsr.replica_grouping import ReplicaGrouping
@@ -25,6 +25,7 @@ from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output
 __all__ = [
     "all_gather_replica_sharded_graph",
     "gather_replica_sharded_tensor",
+    "inputs_like",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "replica_sharded_spec",
@@ -74,21 +75,23 @@ def gather_replica_sharded_tensor(
 
 @transactional
 def all_gather_replica_sharded_graph(
-    tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
+    tensors: NamedTensors | NamedVariableFactories,
+    use_io_tiles: bool = False,
+    replica_groups: NamedReplicaGrouping | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers tensors, with a named argument and an output for each.
 
     Args:
-        tensors: the tensors; those that are not shards pass through.
+        tensors: the tensors, or factories of them; those that are not shards pass through.
         use_io_tiles: gather on io tiles and copy from there.
         replica_groups: the groups by key. Default: one of all replicas, also for keys that are not there.
     Returns:
         The graph, and the keys of its outputs: sorted. ``NamedTensors.pack(names, graph.bind(tensors).call())``.
     """
-    read_a("all_gather_replica_sharded_graph: tensors", tensors, NamedTensors)
-    use_io_tiles = read_flag("all_gather_replica_sharded_graph: use_io_tiles", use_io_tiles)
+    where = "all_gather_replica_sharded_graph"
+    use_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("all_gather") as graph, in_sequence():
-        args = _inputs(tensors)
+        args = inputs_like(where, tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
             group = group_of(replica_groups, name)
@@ -131,7 +134,7 @@ def reduce_replica_sharded_tensor(
 
 @transactional
 def reduce_replica_sharded_graph(
-    tensors: NamedTensors,
+    tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
@@ -140,7 +143,7 @@ def reduce_replica_sharded_graph(
     """A graph that reduces tensors, with a named argument and an output for each.
 
     Args:
-        tensors: the tensors, whole.
+        tensors: the tensors, whole, or factories of them.
         op: as for ``reduce_replica_sharded_tensor``.
         use_io_tiles: reduce on io tiles and copy from there.
         shard_groups: groups whose members have a part each, by key. A key that is not there has ``replica_group``;
@@ -149,10 +152,10 @@ def reduce_replica_sharded_graph(
     Returns:
         The graph, and the keys of its outputs: sorted.
     """
-    read_a("reduce_replica_sharded_graph: tensors", tensors, NamedTensors)
-    use_io_tiles = read_flag("reduce_replica_sharded_graph: use_io_tiles", use_io_tiles)
+    where = "reduce_replica_sharded_graph"
+    use_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("reduce") as graph, in_sequence():
-        args = _inputs(tensors)
+        args = inputs_like(where, tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
             with tiles(use_io_tiles):
@@ -170,14 +173,22 @@ def _can_shard(t: Tensor | TensorSpec, group: ReplicaGrouping) -> bool:
     return not t.meta_shape and group.group_size > 1 and math.prod(t.shape) % group.group_size == 0
 
 
-def _inputs(tensors: NamedTensors) -> NamedTensors:
-    """Inputs of the current graph, in the order of sorted keys."""
-    inputs = (graph_input(t.shape, t.dtype, key, False, t.meta_shape) for key, t in _sorted(tensors))
-    return NamedTensors.pack((key for key, _ in _sorted(tensors)), inputs)
+def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> NamedTensors:
+    """Inputs of the current graph like the leaves of a tree, in the order of sorted keys.
 
-
-def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
-    return zip(*tensors.unpack(), strict=True)
+    Args:
+        where: the call, for messages.
+        tensors: tensors, or factories, which stand for the tensors that they make.
+    Raises:
+        ArgumentTypeError: it is no such tree, or has another leaf.
+    """
+    read_a(f"{where}: tensors", tensors, (NamedTensors, NamedVariableFactories))
+    keys, leaves = tensors.unpack()
+    made = []
+    for key, leaf in zip(keys, leaves, strict=True):
+        like = read_a(f"{where}: {key!r} of tensors", leaf, (Tensor, VariableFactory))
+        made.append(graph_input(like.shape, like.dtype, key, False, like.meta_shape))
+    return NamedTensors.pack(keys, made)
 
 
 __dir__ = names_only(__all__)
