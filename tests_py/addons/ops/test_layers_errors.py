@@ -36,6 +36,21 @@ REFUSED: dict[str, Row] = {
         r"LayerNorm: x has another rank, got shape \(2, 3, 4\), expected two axes",
         lambda: layers.LayerNorm().build(popsr.graph_input((2, 3, 4), popsr.float32)),
     ),
+    "layer norm of other axes": (
+        errors.ShapeError,
+        r"LayerNorm: x has other last axes than normalized_shape, got shape \(2, 4, 3\), expected \(..., 3, 4\)",
+        lambda: layers.LayerNorm(normalized_shape=(3, 4)).build(popsr.graph_input((2, 4, 3), popsr.float32)),
+    ),
+    "layer norm of too few axes": (
+        errors.ShapeError,
+        r"LayerNorm: x has other last axes than normalized_shape, got shape \(4,\)",
+        lambda: layers.LayerNorm(normalized_shape=(3, 4)).build(popsr.graph_input((4,), popsr.float32)),
+    ),
+    "layer norm of nothing": (
+        errors.ShapeError,
+        r"LayerNorm: nothing is normalised, got normalized_shape \(\), expected extents",
+        lambda: layers.LayerNorm(normalized_shape=()),
+    ),
     "group norm of a vector": (
         errors.ShapeError,
         r"GroupNorm: x has too few axes, got shape \(4,\)",
