@@ -14,9 +14,10 @@ from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.rts import specs_of
 from popsr.addons.variable_factory import NamedVariableFactories
 from popsr.context import gir, in_sequence
-from popsr.errors import ArgumentTypeError, ReplicaError, ShapeError
+from popsr.errors import ReplicaError, ShapeError
 from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output, replica_sharded_buffer
@@ -129,17 +130,16 @@ def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int |
 
 
 @transactional
-def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
+def named_buffers(tensors: NamedTensors | NamedVariableFactories, entries: int = 1) -> NamedRemoteBuffers:
     """A buffer for each tensor, as it is: shards as shards, others whole.
 
     Args:
-        tensors: the tensors.
+        tensors: the tensors, or factories of them.
         entries: entries of each buffer.
     """
-    if not isinstance(tensors, NamedTensors):
-        raise ArgumentTypeError(f"named_buffers: not NamedTensors, got {shown(tensors)}")
+    specs = specs_of("named_buffers", tensors)
     return NamedRemoteBuffers.from_dict(
-        {key: create_remote_buffer(t.spec, entries, shard_over=1) for key, t in tensors.to_dict().items()}
+        {key: create_remote_buffer(spec, entries, shard_over=1) for key, spec in specs.items()}
     )
 
 

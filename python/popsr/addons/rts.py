@@ -29,6 +29,7 @@ __all__ = [
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "replica_sharded_spec",
+    "specs_of",
 ]
 
 
@@ -173,8 +174,8 @@ def _can_shard(t: Tensor | TensorSpec, group: ReplicaGrouping) -> bool:
     return not t.meta_shape and group.group_size > 1 and math.prod(t.shape) % group.group_size == 0
 
 
-def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> NamedTensors:
-    """Inputs of the current graph like the leaves of a tree, in the order of sorted keys.
+def specs_of(where: str, tensors: NamedTensors | NamedVariableFactories) -> dict[str, TensorSpec]:
+    """Specs of the leaves of a tree, by dotted key.
 
     Args:
         where: the call, for messages.
@@ -183,12 +184,23 @@ def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> N
         ArgumentTypeError: it is no such tree, or has another leaf.
     """
     read_a(f"{where}: tensors", tensors, (NamedTensors, NamedVariableFactories))
-    keys, leaves = tensors.unpack()
-    made = []
-    for key, leaf in zip(keys, leaves, strict=True):
+    specs = {}
+    for key, leaf in tensors.to_dict().items():
         like = read_a(f"{where}: {key!r} of tensors", leaf, (Tensor, VariableFactory))
-        made.append(graph_input(like.shape, like.dtype, key, False, like.meta_shape))
-    return NamedTensors.pack(keys, made)
+        specs[key] = TensorSpec(like.shape, like.dtype, like.meta_shape or ())
+    return specs
+
+
+def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> NamedTensors:
+    """Inputs of the current graph like the leaves of a tree, in the order of sorted keys.
+
+    Args:
+        where: as for ``specs_of``.
+        tensors: as for ``specs_of``.
+    """
+    specs = dict(sorted(specs_of(where, tensors).items()))
+    inputs = [graph_input(each.shape, each.dtype, key, False, each.meta_shape) for key, each in specs.items()]
+    return NamedTensors.pack(specs, inputs)
 
 
 __dir__ = names_only(__all__)

@@ -13,7 +13,7 @@ from popsr.addons import rts
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops import replicated_strided_collectives as strided
-from popsr.addons.remote import load_remote, named_variable_buffers
+from popsr.addons.remote import load_remote, named_buffers, named_variable_buffers
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
 from tests_py.support.helpers import Array, assert_same_bits
 from tests_py.support.unchecked import unchecked
@@ -153,6 +153,9 @@ def test_graphs_for_factories_are_those_for_what_factories_make(name: str) -> No
         ]
         assert kinds[0] == kinds[1] == kinds[2]
         assert kinds[0][0] == ["b.s", "b.x", "w"] == [t.name for t in made[0][0].graph.inputs]
+        buffers = [named_buffers(tree).to_dict() for tree in (factories, factories.init_zero())]
+        kept = [{key: (b.tensor_shape, b.meta_shape) for key, b in each.items()} for each in buffers]
+        assert kept[0] == kept[1] == {"w": ((2, 3), ()), "b.x": ((3,), ()), "b.s": ((2,), (2, 2))}
         assert popsr.gmg().variables == ()
         factories.init()
 
