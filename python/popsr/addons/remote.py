@@ -51,7 +51,8 @@ def create_remote_buffer(
         spec: shape and dtype of an entry. A shard, with a meta shape, is kept as it is.
         entries: how many entries.
         replica_group: groups of replicas with the same value. Default: one group of all.
-        shard_over: each of so many members of a group keeps a part. Default: all members; 1: each keeps all.
+        shard_over: each of so many members of a group keeps a part. Default: all members, of a group without a stride
+            those of its parts of constant stride; 1: each keeps all.
     Returns:
         A buffer of the spec's shape, or of ``(elements / shard_over,)`` with the spec's shape as meta shape.
     Raises:
@@ -66,11 +67,11 @@ def create_remote_buffer(
         return buffer
     group = gir().replica_grouping() if replica_group is None else replica_group
     read_a(f"{where}: replica_group", group, ReplicaGrouping)
-    shards = group.group_size if shard_over is None else read_int(f"{where}: shard_over", shard_over, 1)
-    if group.group_size % shards != 0:
+    size = group.const_rg.group_size
+    shards = size if shard_over is None else read_int(f"{where}: shard_over", shard_over, 1)
+    if size % shards != 0:
         raise ReplicaError(
-            f"{where}: shards do not tile the groups, got shard_over {shards}, expected a divisor of "
-            f"{group.group_size}"
+            f"{where}: shards do not tile the groups, got shard_over {shards}, expected a divisor of {size}"
         )
     if shards == 1:
         return RemoteBuffer(spec.shape, spec.dtype, entries)
@@ -105,7 +106,7 @@ def named_variable_buffers(
     buffers = {}
     for key, factory in factories._factories().items():
         group = factory.replica_grouping
-        shards = _shards(key, group.group_size, shard_over_dict)
+        shards = _shards(key, group.const_rg.group_size, shard_over_dict)
         if factory.meta_shape:
             shards = factory.shard_over
         whole = factory.meta_shape or factory.shape

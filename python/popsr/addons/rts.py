@@ -1,7 +1,8 @@
 """Replicated tensor sharding: members of a group that would hold the same value hold a part of it each.
 
 A shard is a tensor of one dimension with the shape of the whole value as meta shape; the member of rank k in its group
-has the k-th part of the flattened value. The groups are the value's own: replicas that hold the same.
+has the k-th part of the flattened value. The groups are the value's own: replicas that hold the same. Groups without a
+stride are taken in their constant-stride form, ``const_rg``, whose groups hold a whole value each.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
         shard already, or its elements are not a multiple of the group size.
     """
     read_a("replica_sharded_spec: t", t, (Tensor, TensorSpec))
-    read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping)
-    if not _can_shard(t, shard_over):
+    shards = read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping).const_rg
+    if not _can_shard(t, shards):
         return TensorSpec(t.shape, t.dtype, t.meta_shape)
-    return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
+    return TensorSpec((math.prod(t.shape) // shards.group_size,), t.dtype, t.shape)
 
 
 @transactional
@@ -65,11 +66,13 @@ def gather_replica_sharded_tensor(
     """
     read_a("gather_replica_sharded_tensor: t", t, Tensor)
     use_io_tiles = read_flag("gather_replica_sharded_tensor: use_io_tiles", use_io_tiles)
+    group = fill_none_group(replica_group, gir().replica_grouping())
+    shards = read_a("gather_replica_sharded_tensor: replica_group", group, ReplicaGrouping).const_rg
     if not t.meta_shape:
         return t
     with tiles(use_io_tiles):
         gathered = ops.collectives.replicated_all_gather(
-            ops.io_tile_copy(t) if use_io_tiles else t, group=replica_group
+            ops.io_tile_copy(t) if use_io_tiles else t, group=shards
         )
     return ops.io_tile_copy(gathered) if use_io_tiles else gathered
 
@@ -95,9 +98,7 @@ def all_gather_replica_sharded_graph(
         args = inputs_like(where, tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
-            group = group_of(replica_groups, name)
-            group = None if group is None else group.const_rg
-            graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group))
+            graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group_of(replica_groups, name)))
     return GraphWithNamedArgs(graph, args), list(names)
 
 
@@ -123,7 +124,9 @@ def reduce_replica_sharded_tensor(
     read_a(f"{where}: t", t, Tensor)
     reduced_over = fill_none_group(replica_group, gir().replica_grouping())
     read_a(f"{where}: replica_group", reduced_over, ReplicaGrouping)
-    shards = read_a(f"{where}: shard_group", fill_none_group(shard_group, reduced_over), ReplicaGrouping)
+    shards = read_a(
+        f"{where}: shard_group", fill_none_group(shard_group, reduced_over), ReplicaGrouping
+    ).const_rg
     if not _can_shard(t, shards):
         return ops.collectives.replicated_all_reduce(t, op, reduced_over)
     if shards == reduced_over:

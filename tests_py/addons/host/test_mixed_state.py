@@ -13,8 +13,12 @@ from popsr.addons import rts
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops import replicated_strided_collectives as strided
-from popsr.addons.remote import load_remote, named_buffers, named_variable_buffers
-from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
+from popsr.addons.remote import load_remote, named_buffers, named_variable_buffers, store_remote
+from popsr.addons.variable_factory import (
+    NamedVariableFactories,
+    VariableFactory,
+    add_replica_sharded_variable_input,
+)
 from tests_py.support.helpers import Array, assert_same_bits
 from tests_py.support.unchecked import unchecked
 
@@ -170,3 +174,55 @@ def test_other_leaves_and_trees_are_refused(name: str) -> None:
         ):
             with pytest.raises(errors.ArgumentTypeError, match=text):
                 GRAPHS[name](tree)
+
+
+WITHOUT_STRIDE = {
+    "pairs of four": ([0, 0, 1, 1, 0, 0, 1, 1], 2),
+    "threes of six": ([0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1], 3),
+    "single ones": ([0, 1, 1, 0], 1),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_STRIDE)
+def test_groups_without_a_stride_keep_parts_in_their_constant_form(name: str) -> None:
+    """As tensor parallelism beside data parallelism makes them: buffers, reduced parts and gathers have equal parts."""
+    assignment, parts = WITHOUT_STRIDE[name]
+    ir = popsr.Ir(len(assignment))
+    groups = ir.replica_grouping_from_assignments(assignment)
+    data = integers(7, groups.num_groups, 6, 4)
+    updates = integers(8, len(assignment), 6, 4)
+    with ir.main_graph, popsr.in_sequence():
+        factory = VariableFactory(iter(data), replica_grouping=groups)
+        factories = NamedVariableFactories(w=factory)
+        with ir.create_empty_graph():
+            part, in_parts = add_replica_sharded_variable_input("w", lambda: data[0], replica_grouping=groups)
+        buffers = named_variable_buffers(factories)
+        assert in_parts.shard_over == parts
+        assert part.shape == buffers.w.tensor_shape
+        spec = rts.replica_sharded_spec(popsr.TensorSpec((6, 4), F32), groups)
+        assert spec.shape == buffers.w.tensor_shape == ((24 // parts,) if parts > 1 else (6, 4))
+        variables = factories.init_remote(buffers)
+        own_groups = factories.replica_groupings
+        gradients = NamedTensors(w=own(ir, updates))
+        reduce, names = rts.reduce_replica_sharded_graph(factories, "add", False, own_groups, groups)
+        of_parts = NamedTensors.pack(names, reduce.bind(gradients).call())
+        loaded = load_remote(buffers)
+        assert of_parts.w.spec == loaded.w.spec == spec
+        updated = NamedTensors(w=loaded.w + of_parts.w)
+        store_remote(buffers, updated)
+        gather, names = rts.all_gather_replica_sharded_graph(updated, replica_groups=own_groups)
+        whole = NamedTensors.pack(names, gather.bind(updated).call())
+        assert popsr.analysis.analyze(ir).is_equal(whole.w, groups)
+        out = popsr.d2h_stream((6, 4), F32)
+        ops.host_store(out, whole.w)
+    with popsr.Session(ir, check=True) as session:
+        got = session.run()[out]
+        kept = session.get_tensor_data(variables.w)
+    expect = np.stack([data[g] + updates[list(groups.groups[g])].sum(0) for g in range(groups.num_groups)])
+    assert_same_bits(got, expect[list(groups.assignment)])
+    assert_same_bits(kept, expect)
+    with (
+        ir.main_graph,
+        pytest.raises(errors.ReplicaError, match=rf"got shard_over \d, expected a divisor of {parts}$"),
+    ):
+        VariableFactory(lambda: data[0], replica_grouping=groups, shard_over=2 * parts)

@@ -25,7 +25,7 @@ from popsr.addons.transforms.batch_serialisation import (
 from tests_py.support.helpers import Array, assert_same_bits
 
 F32 = popsr.float32
-REPLICAS, STEPS, ROWS, ROW = 4, 2, 3, 1
+STEPS, ROWS, ROW = 2, 3, 1
 RNG = np.random.default_rng(3)
 W = RNG.standard_normal((4, 4)).astype(np.float32)
 SPEC = popsr.TensorSpec((2, 4), F32)
@@ -49,16 +49,21 @@ class InParts(addons.Module):
         return rts.gather_replica_sharded_tensor(ops.exp(part))
 
 
+def grouping(replicas: int, stride: int, size: int, transposed: bool = False) -> popsr.ReplicaGrouping:
+    """Groups of so many replicas."""
+    groups = popsr.Ir(replicas).replica_grouping(stride, size)
+    return groups.transpose() if transposed else groups
+
+
 def shared(group: popsr.ReplicaGrouping, seed: int) -> Array:
     """Data of each step, alike in each group."""
     data = np.random.default_rng(seed).standard_normal((STEPS, group.num_groups, 2, 4))
     return data[:, list(group.assignment)].astype(np.float32)
 
 
-def differentiate(layer: addons.Module, group: tuple[int, int], serialised: Any) -> list[Array]:
+def differentiate(layer: addons.Module, groups: popsr.ReplicaGrouping, serialised: Any) -> list[Array]:
     """Gradients of x, a row a step and replica, and the mean gradient of w on the first replica."""
-    ir = popsr.Ir(REPLICAS)
-    groups = ir.replica_grouping(*group)
+    ir = popsr.Ir(groups.num_replicas)
     ir.num_host_transfers = STEPS
     with ir.main_graph, popsr.in_sequence():
         x, dy = (popsr.h2d_stream((2, 4), F32, name) for name in ("x", "dy"))
@@ -150,29 +155,33 @@ def without_group(forward: Any, backward: Any, group: Any) -> Any:
 
 
 ROUTES = [by_group, by_handle, shared_by_rows, by_load_handles]
-GROUPS = [(1, 4), (1, 2), (2, 2), (1, 1)]
-CASES = [*itertools.product(ROUTES, GROUPS), (without_group, (1, 4))]
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "all": (4, 1, 4),
+    "neighbours": (4, 1, 2),
+    "strided": (4, 2, 2),
+    "each alone": (4, 1, 1),
+    "without a stride": (8, 2, 2, True),
+}
+CASES = [*itertools.product(ROUTES, GROUPS), (without_group, "all")]
 
 
 @pytest.mark.parametrize(("route", "group"), CASES)
-def test_activations_in_parts(route: Any, group: tuple[int, int]) -> None:
-    got = differentiate(Layer(), group, route)
-    for each, expect in zip(got, differentiate(Layer(), group, None), strict=True):
+def test_activations_in_parts(route: Any, group: str) -> None:
+    got = differentiate(Layer(), grouping(*GROUPS[group]), route)
+    written_out = differentiate(Layer(), grouping(*GROUPS[group]), None)
+    for each, expect in zip(got, written_out, strict=True):
         assert_same_bits(each, expect)
-    check(got, group)
+    check(got, grouping(*GROUPS[group]))
 
 
-def check(got: list[Array], group: tuple[int, int]) -> None:
+def check(got: list[Array], groups: popsr.ReplicaGrouping) -> None:
     """Against NumPy; a gradient of w in parts is the first replica's."""
-    groups = popsr.Ir(REPLICAS).replica_grouping(*group)
     x, dy = (shared(groups, seed).astype(np.float64) for seed in (1, 2))
     h = np.tanh(x @ W)
     of_product = dy * np.exp(h) * (1 - h**2)
     np.testing.assert_allclose(got[0], of_product @ W.T, rtol=1e-4, atol=1e-5)
-    of_w = np.mean(x[:, 0].transpose(0, 2, 1) @ of_product[:, 0], 0)
-    np.testing.assert_allclose(
-        got[1], of_w.reshape(-1)[: got[1].size].reshape(got[1].shape), rtol=1e-4, atol=1e-5
-    )
+    of_w = np.mean(x[:, 0].transpose(0, 2, 1) @ of_product[:, 0], 0).reshape(-1)[: got[1].size]
+    np.testing.assert_allclose(got[1].reshape(-1), of_w, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -182,16 +191,16 @@ def test_graphs_with_parts_of_their_own(named: bool) -> None:
     def route(forward: Any, backward: Any, group: Any) -> Any:
         return {}, {}, {} if named else {"named": addons.NamedTensors()}
 
-    got = differentiate(InParts(), (1, 4), route)
-    for each, expect in zip(got, differentiate(InParts(), (1, 4), None), strict=True):
+    got = differentiate(InParts(), grouping(4, 1, 4), route)
+    for each, expect in zip(got, differentiate(InParts(), grouping(4, 1, 4), None), strict=True):
         assert_same_bits(each, expect)
-    check(got, (1, 4))
+    check(got, grouping(4, 1, 4))
 
 
 @pytest.mark.parametrize("with_group", [False, True])
 def test_parts_that_the_host_put_into_the_buffer(with_group: bool) -> None:
     """Remote variables in parts are loaded step by step, put together, and their results stored in parts."""
-    ir = popsr.Ir(REPLICAS)
+    ir = popsr.Ir(4)
     data = np.random.default_rng(5).standard_normal((ROWS, STEPS, 2, 4)).astype(np.float32)
     with ir.main_graph, popsr.in_sequence():
         everyone = ir.replica_grouping()
@@ -211,13 +220,13 @@ def test_parts_that_the_host_put_into_the_buffer(with_group: bool) -> None:
     ir.num_host_transfers = STEPS
     with popsr.Session(ir, check=True) as session:
         got = session.run()[out]
-    expect = np.exp(np.tanh(data[2].astype(np.float64) @ W)).reshape(STEPS, REPLICAS, 2)
+    expect = np.exp(np.tanh(data[2].astype(np.float64) @ W)).reshape(STEPS, 4, 2)
     np.testing.assert_allclose(got, expect, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shards", [(1, 2), (2, 2)])
 def test_fewer_parts_than_replicas_need_their_groups(shards: tuple[int, int]) -> None:
-    ir = popsr.Ir(REPLICAS)
+    ir = popsr.Ir(4)
     with ir.main_graph:
         _, graph = Layer().create_graph(SPEC)
         y = graph.graph.outputs[0]

@@ -215,7 +215,8 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     read_a("store: target", target, (DeviceToHostStream, RemoteHandle))
     read_a("store: place", place, StepPlace)
     if isinstance(target, RemoteHandle) and _is_sharded(t, target.shard_group):
-        t = ops.collectives.replica_sharded_slice(t, target.shard_group)
+        assert target.shard_group is not None
+        t = ops.collectives.replica_sharded_slice(t, target.shard_group.const_rg)
     stored = ops.io_tile_copy(t) if place.use_io_tiles else t
     if isinstance(target, RemoteHandle):
         entry = _entry(target, place)
