@@ -12,6 +12,7 @@ import popsr
 from popsr import addons, errors
 from popsr.addons import layers
 from tests_py.support.helpers import assert_refused, make_variable
+from tests_py.support.unchecked import unchecked
 
 
 def spec(*shape: int, kind: Any = popsr.float32) -> popsr.TensorSpec:
@@ -161,3 +162,8 @@ def test_data_of_torch_that_does_not_fit() -> None:
             build()
     with pytest.raises(TypeError, match="another dtype"):
         mapping(variables[True], with_bias, popsr.float16)
+    for twin in (layers.Linear, layers.GroupNorm, layers.LayerNorm, layers.Conv2D):
+        with pytest.raises(
+            errors.ArgumentTypeError, match="torch_mapping: variables is not a NamedTensors, got dict"
+        ):
+            twin.torch_mapping(unchecked({}), with_bias)

@@ -73,8 +73,10 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     """A variable of a layer.
 
     Raises:
+        ArgumentTypeError: ``variables`` is not a tree of tensors.
         ValueError: there is none of that name, or it is not a variable.
     """
+    read_a(f"{where}.torch_mapping: variables", variables, NamedTensors)
     found: Any = variables.get(name) if name in variables else None
     if not is_a(found, Variable):
         raise AttributeValueError(
