@@ -197,8 +197,8 @@ def test_graphs_with_parts_of_their_own(named: bool) -> None:
     check(got, grouping(4, 1, 4))
 
 
-@pytest.mark.parametrize("with_group", [False, True])
-def test_parts_that_the_host_put_into_the_buffer(with_group: bool) -> None:
+@pytest.mark.parametrize("place", ["buffers", "handles", "new buffer"])
+def test_parts_that_the_host_put_into_the_buffer(place: str) -> None:
     """Remote variables in parts are loaded step by step, put together, and their results stored in parts."""
     ir = popsr.Ir(4)
     data = np.random.default_rng(5).standard_normal((ROWS, STEPS, 2, 4)).astype(np.float32)
@@ -209,9 +209,12 @@ def test_parts_that_the_host_put_into_the_buffer(with_group: bool) -> None:
         source, target = (batch_serial_buffer(t, STEPS, ROWS, everyone) for t in (x, y))
         for entry, each in enumerate(data.reshape(-1, 2, 4)):
             popsr.remote_replica_sharded_variable(each, source, entry)
-        group = everyone if with_group else None
+        group = everyone if place == "handles" else None
         load, store = RemoteHandle(source, 0, group), RemoteHandle(target, 0, group)
-        result = batch_serialise(graph, STEPS, {x: load}, {}, {y: store}, rows=ROWS)
+        stores: Any = {y: everyone if place == "new buffer" else store}
+        result = batch_serialise(graph, STEPS, {x: load}, {}, stores, rows=ROWS)
+        if place == "new buffer":
+            target = result.stored_buffers[y].buffer
         assert result.stored_buffers == {y: RemoteHandle(target, 0, everyone)}
         result.graph.bind(factories.init()).call(2)
         out = popsr.d2h_stream((2,), F32)
@@ -237,3 +240,25 @@ def test_fewer_parts_than_replicas_need_their_groups(shards: tuple[int, int]) ->
                 match=r"of another shape, got \(4,\), expected \(2,( 4)?\), or shard_group=\.\.\., the groups",
             ):
                 batch_serialise(graph, STEPS, {}, {}, {y: RemoteHandle(buffer, 0, group)})
+
+
+def test_tensors_inside_the_graph_have_no_buffers() -> None:
+    """By handle and by group, in both functions; nothing is made."""
+    ir = popsr.Ir(4)
+    with ir.main_graph:
+        _, graph = Layer().create_graph(SPEC)
+        backward = addons.autodiff(graph)
+        inner = next(t for t in graph.graph.tensors if t not in (*graph.graph.inputs, *graph.graph.outputs))
+        loads = {backward.graph.inputs[0]: popsr.h2d_stream((2, 4), F32)}
+        for value in (ir.replica_grouping(), batch_serial_buffer(inner)):
+            stores: Any = {inner: value}
+            for call in (
+                lambda stores=stores: batch_serialise(graph, STEPS, {}, {}, stores),
+                lambda stores=stores: batch_serialise_fwd_and_grad(
+                    graph, backward, graph.args, STEPS, loads, {}, stores
+                ),
+            ):
+                with pytest.raises(
+                    errors.GraphError, match="store_buffers has a tensor that callers of the graph"
+                ):
+                    call()
