@@ -26,11 +26,9 @@ from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output
 __all__ = [
     "all_gather_replica_sharded_graph",
     "gather_replica_sharded_tensor",
-    "inputs_like",
     "reduce_replica_sharded_graph",
     "reduce_replica_sharded_tensor",
     "replica_sharded_spec",
-    "specs_of",
 ]
 
 
