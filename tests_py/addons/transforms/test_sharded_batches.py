@@ -262,3 +262,63 @@ def test_tensors_inside_the_graph_have_no_buffers() -> None:
                     errors.GraphError, match="store_buffers has a tensor that callers of the graph"
                 ):
                     call()
+
+
+@pytest.mark.parametrize("group", ["all", "strided", "without a stride"])
+def test_layers_hand_on_activations_and_gradients_in_parts(group: str) -> None:
+    """A row of a buffer for each value between layers, as in phased execution, forward and backward, against NumPy."""
+    groups, layers = grouping(*GROUPS[group]), 3
+    ir = popsr.Ir(groups.num_replicas)
+    ir.num_host_transfers = STEPS
+    with ir.main_graph, popsr.in_sequence():
+        x, dy = (popsr.h2d_stream((2, 4), F32, name) for name in ("x", "dy"))
+        dx = popsr.d2h_stream((2, 4), F32, "dx")
+        factories, forward = Layer().create_graph(SPEC)
+        of_gradient, backward = addons.autodiff_with_accumulation(
+            forward, forward.args.tensors, grads_required=forward.graph.inputs[:1]
+        )
+        between, gradients = (
+            batch_serial_buffer(forward.graph.inputs[0], shard_group=groups) for _ in range(2)
+        )
+
+        def row(buffer: popsr.RemoteBuffer, offset: int) -> RemoteHandle:
+            return RemoteHandle(buffer, offset, groups)
+
+        (of_x, _), of_y = forward.graph.inputs, forward.graph.outputs[0]
+        of_dy, of_dx = backward.graph.inputs[0], backward.graph.outputs[0]
+        first, second = batch_serialise_fwd_and_grad(
+            forward,
+            backward,
+            forward.args,
+            STEPS,
+            {of_x: row(between, 0), of_dy: row(gradients, 1)},
+            {},
+            {of_y: row(between, 1), of_dx: row(gradients, 0)},
+            rows=layers,
+        )
+        copy = addons.GraphWithNamedArgs(ir.create_graph(lambda t: t, SPEC))
+        given, result = copy.graph.inputs[0], copy.graph.outputs[0]
+        for stream, target in ((x, row(between, 0)), (dy, row(gradients, layers))):
+            batch_serialise(copy, STEPS, {given: stream}, {}, {result: target}).graph.call(0)
+        weights, sums = factories.init(), of_gradient.init("sum")
+        for layer in range(layers):
+            first.graph.bind(weights).call(layer)
+        sums.update(weights)
+        for layer in reversed(range(layers)):
+            second.graph.bind(sums).call(layer)
+        batch_serialise(copy, STEPS, {given: row(gradients, 0)}, {result: dx}, {}).graph.call(0)
+    data = [shared(groups, seed)[:, [0] * groups.num_replicas] for seed in (1, 2)]
+    with popsr.Session(ir, check=True) as session:
+        got = session.run({x: data[0], dy: data[1]})[dx]
+        of_w = session.get_tensor_data(sums.accum.w)
+
+    values, of_value, expect_w = [data[0].astype(np.float64)], data[1].astype(np.float64), []
+    for _ in range(layers):
+        values.append(np.exp(np.tanh(values[-1] @ W)))
+    for given_value in values[-2::-1]:
+        h = np.tanh(given_value @ W)
+        of_product = of_value * np.exp(h) * (1 - h**2)
+        expect_w.append(given_value.swapaxes(2, 3) @ of_product)
+        of_value = of_product @ W.T
+    np.testing.assert_allclose(got, of_value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(of_w, np.mean(expect_w, (0, 1, 2)), rtol=1e-4, atol=1e-5)
