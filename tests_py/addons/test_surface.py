@@ -11,14 +11,17 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 
 import popsr.addons
+import popsr.fp8_utils
 from tests_py.support.helpers import run_python
 from tests_py.support.surface import Table, problems
 
 TABLE = Table("addons/surface.txt")
 MODULES = TABLE.modules
+BOTH_NAMES = ["popxl_addons", "popxl_addons.fp8_utils", *MODULES]
 # Functions that hide the modules of the same names in their packages.
 HIDDEN = {
     "popxl_addons": ("autodiff", "seed_variable", "cross_entropy"),
@@ -48,6 +51,18 @@ def test_names_and_signatures(module: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_float8_helpers_are_those_of_popsr() -> None:
+    """As attribute of the package and as module of its own, whose values ``tests_py/ops/float8`` holds."""
+    module = importlib.import_module("popsr.addons.fp8_utils")
+    assert popsr.addons.fp8_utils is popsr.fp8_utils
+    for name in popsr.fp8_utils.__all__:
+        assert getattr(module, name) is getattr(popsr.fp8_utils, name)
+    data = np.array([0.75, 0.25, 240, 300], np.float32)
+    assert module.host_pow2scale_cast_to_fp8(data).view(np.uint8).tolist() == [0x3C, 0x30, 0x7F, 0x80]
+    narrow = module.host_pow2scale_cast_to_fp8(data, popsr.float8_152, 1)
+    assert module.host_pow2scale_cast_from_fp8(narrow, log2_scale=-1).tolist() == [0.75, 0.25, 256, 320]
+
+
 @pytest.mark.parametrize("package", HIDDEN)
 def test_functions_hide_their_modules(package: str) -> None:
     found = importlib.import_module(_popsr(package))
@@ -72,7 +87,7 @@ import importlib, json
 import popsr.compat
 popsr.compat.install()
 found = {{}}
-for path in {[*MODULES, "popxl_addons"]!r}:
+for path in {BOTH_NAMES!r}:
     try:
         module = importlib.import_module(path)
     except ImportError:
@@ -85,7 +100,7 @@ print(json.dumps(found))
     return found
 
 
-@pytest.mark.parametrize("module", ["popxl_addons", *MODULES])
+@pytest.mark.parametrize("module", BOTH_NAMES)
 def test_modules_have_both_names(module: str, aliases: dict[str, bool]) -> None:
     assert aliases[module]
 

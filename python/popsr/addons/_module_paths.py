@@ -1,8 +1,14 @@
-"""Paths of popxl_addons to ops that have a folder there: ``popsr.addons.ops.linear_layout.linear_layout``."""
+"""Paths of popxl_addons that are no files here.
+
+Ops that have a folder there, as ``popsr.addons.ops.linear_layout.linear_layout``, and ``popsr.addons.fp8_utils``, which
+is ``popsr.fp8_utils``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from popsr import fp8_utils
 
 __all__ = ["MODULE_PATHS"]
 
@@ -22,5 +28,6 @@ _OPS = {
 
 # As popsr's own table: a path, the module that holds its names, and the names.
 MODULE_PATHS: Mapping[str, Mapping[str, str]] = {
-    f"addons.ops.{name}.{name}": {f"addons.ops.{name}": names} for name, names in _OPS.items()
+    "addons.fp8_utils": {"fp8_utils": " ".join(fp8_utils.__all__)},
+    **{f"addons.ops.{name}.{name}": {f"addons.ops.{name}": names} for name, names in _OPS.items()},
 }

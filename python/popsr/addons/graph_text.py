@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from popsr._host.arguments import read_a
 from popsr._lazy import names_only
+from popsr._popart.op_classes import op_type
 from popsr.addons.named_tensors import NamedTensors
 from popsr.graph import Graph
 from popsr.op import Op
@@ -54,8 +55,7 @@ def schedule_text(graph: Graph, args: NamedTensors) -> str:
 
 
 def _name(op: Op) -> str:
-    kind = "".join(part.capitalize() for part in op.kind.split("_"))
-    return f"{kind}{'Inplace' if op.kind.endswith('_') else ''}.{op.id}"
+    return f"{op_type(op.kind)}.{op.id}"
 
 
 def _called(op: Op) -> str:

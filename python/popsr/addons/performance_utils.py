@@ -28,6 +28,7 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._host.arguments import is_a, read_choice, read_number
 from popsr._lazy import names_only
+from popsr._popart.op_classes import OpView
 from popsr._records import OpSchema
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -51,36 +52,36 @@ Format = Literal["K", "M", "G", "T", "nearest3"]
 _EXPONENTS = {"K": 3, "M": 6, "G": 9, "T": 12}
 
 
-def matmul_flops(op: Op) -> int:
+def matmul_flops(op: Op | OpView) -> int:
     """Operations of a matrix product: 2 for each element of the result and of the contracted axis.
 
     Args:
-        op: a ``matmul``, as in ``graph.ops``.
+        op: a ``matmul``, as in ``graph.ops`` or ``graph._pb_graph.getOps()``.
     Raises:
         ArgumentTypeError: another op, or none.
     """
     return _flops_of("matmul_flops", op, lambda schema: bool(schema["family"] == "matmul"))
 
 
-def elementwise_binary_flops(op: Op) -> int:
+def elementwise_binary_flops(op: Op | OpView) -> int:
     """Operations of elementwise arithmetic: the number of elements of the result.
 
     Args:
-        op: an op such as ``add`` or ``mul``, as in ``graph.ops``.
+        op: an op such as ``add`` or ``mul``, as in ``graph.ops`` or ``graph._pb_graph.getOps()``.
     Raises:
         ArgumentTypeError: another op, or none.
     """
     return _flops_of("elementwise_binary_flops", op, _is_binary)
 
 
-def group_norm_flops(op: Op) -> int:
+def group_norm_flops(op: Op | OpView) -> int:
     """Operations of a normalisation.
 
     Of each element: a sum for the mean; a difference, a square and a sum for the variance; two factors and a
     summand. Of each group of each sample: two quotients, ``eps``, a root and its inverse.
 
     Args:
-        op: a ``group_norm`` or ``layer_norm``, as in ``graph.ops``.
+        op: a ``group_norm`` or ``layer_norm``, as in ``graph.ops`` or ``graph._pb_graph.getOps()``.
     Raises:
         ArgumentTypeError: another op, or none.
     """
@@ -95,13 +96,15 @@ def _is_binary(schema: OpSchema) -> bool:
     return bool(row["operands"] == 2 and row["scalars"] == 0 and row["flops"])
 
 
-def _flops_of(where: str, op: Op, accepts: Callable[[OpSchema], bool]) -> int:
+def _flops_of(where: str, op: Op | OpView, accepts: Callable[[OpSchema], bool]) -> int:
     kinds = [schema["name"] for schema in _core.op_schemas() if accepts(schema)]
-    if not is_a(op, Op) or op.kind not in kinds:
+    seen: Any = op._op if isinstance(op, OpView) else op
+    if not is_a(seen, Op) or seen.kind not in kinds:
         raise ArgumentTypeError(
             f"{where}: not such an op, got {shown(op)}, expected one of {', '.join(kinds)}"
         )
-    return op._ir._core.op_flops(op.id)
+    flops: int = seen._ir._core.op_flops(seen.id)
+    return flops
 
 
 # Programs

@@ -14,9 +14,10 @@ from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.rts import specs_of
 from popsr.addons.variable_factory import NamedVariableFactories
 from popsr.context import gir, in_sequence
-from popsr.errors import ArgumentTypeError, ReplicaError, ShapeError
+from popsr.errors import ReplicaError, ShapeError
 from popsr.remote_buffer import RemoteBuffer
 from popsr.replica_grouping import ReplicaGrouping
 from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output, replica_sharded_buffer
@@ -50,7 +51,8 @@ def create_remote_buffer(
         spec: shape and dtype of an entry. A shard, with a meta shape, is kept as it is.
         entries: how many entries.
         replica_group: groups of replicas with the same value. Default: one group of all.
-        shard_over: each of so many members of a group keeps a part. Default: all members; 1: each keeps all.
+        shard_over: each of so many members of a group keeps a part. Default: all members, of a group without a stride
+            those of its parts of constant stride; 1: each keeps all.
     Returns:
         A buffer of the spec's shape, or of ``(elements / shard_over,)`` with the spec's shape as meta shape.
     Raises:
@@ -65,11 +67,11 @@ def create_remote_buffer(
         return buffer
     group = gir().replica_grouping() if replica_group is None else replica_group
     read_a(f"{where}: replica_group", group, ReplicaGrouping)
-    shards = group.group_size if shard_over is None else read_int(f"{where}: shard_over", shard_over, 1)
-    if group.group_size % shards != 0:
+    size = group.const_rg.group_size
+    shards = size if shard_over is None else read_int(f"{where}: shard_over", shard_over, 1)
+    if size % shards != 0:
         raise ReplicaError(
-            f"{where}: shards do not tile the groups, got shard_over {shards}, expected a divisor of "
-            f"{group.group_size}"
+            f"{where}: shards do not tile the groups, got shard_over {shards}, expected a divisor of {size}"
         )
     if shards == 1:
         return RemoteBuffer(spec.shape, spec.dtype, entries)
@@ -104,7 +106,7 @@ def named_variable_buffers(
     buffers = {}
     for key, factory in factories._factories().items():
         group = factory.replica_grouping
-        shards = _shards(key, group.group_size, shard_over_dict)
+        shards = _shards(key, group.const_rg.group_size, shard_over_dict)
         if factory.meta_shape:
             shards = factory.shard_over
         whole = factory.meta_shape or factory.shape
@@ -129,17 +131,16 @@ def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int |
 
 
 @transactional
-def named_buffers(tensors: NamedTensors, entries: int = 1) -> NamedRemoteBuffers:
+def named_buffers(tensors: NamedTensors | NamedVariableFactories, entries: int = 1) -> NamedRemoteBuffers:
     """A buffer for each tensor, as it is: shards as shards, others whole.
 
     Args:
-        tensors: the tensors.
+        tensors: the tensors, or factories of them.
         entries: entries of each buffer.
     """
-    if not isinstance(tensors, NamedTensors):
-        raise ArgumentTypeError(f"named_buffers: not NamedTensors, got {shown(tensors)}")
+    specs = specs_of("named_buffers", tensors)
     return NamedRemoteBuffers.from_dict(
-        {key: create_remote_buffer(t.spec, entries, shard_over=1) for key, t in tensors.to_dict().items()}
+        {key: create_remote_buffer(spec, entries, shard_over=1) for key, spec in specs.items()}
     )
 
 

@@ -1,13 +1,13 @@
 """Replicated tensor sharding: members of a group that would hold the same value hold a part of it each.
 
 A shard is a tensor of one dimension with the shape of the whole value as meta shape; the member of rank k in its group
-has the k-th part of the flattened value. The groups are the value's own: replicas that hold the same.
+has the k-th part of the flattened value. The groups are the value's own: replicas that hold the same. Groups without a
+stride are taken in their constant-stride form, ``const_rg``, whose groups hold a whole value each.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from popsr import ops
 from popsr._host.arguments import read_a, read_flag
@@ -17,6 +17,7 @@ from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
 from popsr.addons.named_tensors import NamedTensors
+from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
 from popsr.context import gir, in_sequence
 from popsr.ops.collectives import CollectiveOps
 from popsr.replica_grouping import ReplicaGrouping
@@ -42,10 +43,10 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
         shard already, or its elements are not a multiple of the group size.
     """
     read_a("replica_sharded_spec: t", t, (Tensor, TensorSpec))
-    read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping)
-    if not _can_shard(t, shard_over):
+    shards = read_a("replica_sharded_spec: shard_over", shard_over, ReplicaGrouping).const_rg
+    if not _can_shard(t, shards):
         return TensorSpec(t.shape, t.dtype, t.meta_shape)
-    return TensorSpec((math.prod(t.shape) // shard_over.group_size,), t.dtype, t.shape)
+    return TensorSpec((math.prod(t.shape) // shards.group_size,), t.dtype, t.shape)
 
 
 @transactional
@@ -63,37 +64,39 @@ def gather_replica_sharded_tensor(
     """
     read_a("gather_replica_sharded_tensor: t", t, Tensor)
     use_io_tiles = read_flag("gather_replica_sharded_tensor: use_io_tiles", use_io_tiles)
+    group = fill_none_group(replica_group, gir().replica_grouping())
+    shards = read_a("gather_replica_sharded_tensor: replica_group", group, ReplicaGrouping).const_rg
     if not t.meta_shape:
         return t
     with tiles(use_io_tiles):
         gathered = ops.collectives.replicated_all_gather(
-            ops.io_tile_copy(t) if use_io_tiles else t, group=replica_group
+            ops.io_tile_copy(t) if use_io_tiles else t, group=shards
         )
     return ops.io_tile_copy(gathered) if use_io_tiles else gathered
 
 
 @transactional
 def all_gather_replica_sharded_graph(
-    tensors: NamedTensors, use_io_tiles: bool = False, replica_groups: NamedReplicaGrouping | None = None
+    tensors: NamedTensors | NamedVariableFactories,
+    use_io_tiles: bool = False,
+    replica_groups: NamedReplicaGrouping | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that gathers tensors, with a named argument and an output for each.
 
     Args:
-        tensors: the tensors; those that are not shards pass through.
+        tensors: the tensors, or factories of them; those that are not shards pass through.
         use_io_tiles: gather on io tiles and copy from there.
         replica_groups: the groups by key. Default: one of all replicas, also for keys that are not there.
     Returns:
         The graph, and the keys of its outputs: sorted. ``NamedTensors.pack(names, graph.bind(tensors).call())``.
     """
-    read_a("all_gather_replica_sharded_graph: tensors", tensors, NamedTensors)
-    use_io_tiles = read_flag("all_gather_replica_sharded_graph: use_io_tiles", use_io_tiles)
+    where = "all_gather_replica_sharded_graph"
+    use_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("all_gather") as graph, in_sequence():
-        args = _inputs(tensors)
+        args = inputs_like(where, tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
-            group = group_of(replica_groups, name)
-            group = None if group is None else group.const_rg
-            graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group))
+            graph_output(gather_replica_sharded_tensor(t, use_io_tiles, group_of(replica_groups, name)))
     return GraphWithNamedArgs(graph, args), list(names)
 
 
@@ -119,7 +122,9 @@ def reduce_replica_sharded_tensor(
     read_a(f"{where}: t", t, Tensor)
     reduced_over = fill_none_group(replica_group, gir().replica_grouping())
     read_a(f"{where}: replica_group", reduced_over, ReplicaGrouping)
-    shards = read_a(f"{where}: shard_group", fill_none_group(shard_group, reduced_over), ReplicaGrouping)
+    shards = read_a(
+        f"{where}: shard_group", fill_none_group(shard_group, reduced_over), ReplicaGrouping
+    ).const_rg
     if not _can_shard(t, shards):
         return ops.collectives.replicated_all_reduce(t, op, reduced_over)
     if shards == reduced_over:
@@ -131,7 +136,7 @@ def reduce_replica_sharded_tensor(
 
 @transactional
 def reduce_replica_sharded_graph(
-    tensors: NamedTensors,
+    tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
@@ -140,7 +145,7 @@ def reduce_replica_sharded_graph(
     """A graph that reduces tensors, with a named argument and an output for each.
 
     Args:
-        tensors: the tensors, whole.
+        tensors: the tensors, whole, or factories of them.
         op: as for ``reduce_replica_sharded_tensor``.
         use_io_tiles: reduce on io tiles and copy from there.
         shard_groups: groups whose members have a part each, by key. A key that is not there has ``replica_group``;
@@ -149,10 +154,10 @@ def reduce_replica_sharded_graph(
     Returns:
         The graph, and the keys of its outputs: sorted.
     """
-    read_a("reduce_replica_sharded_graph: tensors", tensors, NamedTensors)
-    use_io_tiles = read_flag("reduce_replica_sharded_graph: use_io_tiles", use_io_tiles)
+    where = "reduce_replica_sharded_graph"
+    use_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
     with gir().create_empty_graph("reduce") as graph, in_sequence():
-        args = _inputs(tensors)
+        args = inputs_like(where, tensors)
         names, inputs = args.unpack()
         for name, t in zip(names, inputs, strict=True):
             with tiles(use_io_tiles):
@@ -170,14 +175,33 @@ def _can_shard(t: Tensor | TensorSpec, group: ReplicaGrouping) -> bool:
     return not t.meta_shape and group.group_size > 1 and math.prod(t.shape) % group.group_size == 0
 
 
-def _inputs(tensors: NamedTensors) -> NamedTensors:
-    """Inputs of the current graph, in the order of sorted keys."""
-    inputs = (graph_input(t.shape, t.dtype, key, False, t.meta_shape) for key, t in _sorted(tensors))
-    return NamedTensors.pack((key for key, _ in _sorted(tensors)), inputs)
+def specs_of(where: str, tensors: NamedTensors | NamedVariableFactories) -> dict[str, TensorSpec]:
+    """Specs of the leaves of a tree, by dotted key.
+
+    Args:
+        where: the call, for messages.
+        tensors: tensors, or factories, which stand for the tensors that they make.
+    Raises:
+        ArgumentTypeError: it is no such tree, or has another leaf.
+    """
+    read_a(f"{where}: tensors", tensors, (NamedTensors, NamedVariableFactories))
+    specs = {}
+    for key, leaf in tensors.to_dict().items():
+        like = read_a(f"{where}: {key!r} of tensors", leaf, (Tensor, VariableFactory))
+        specs[key] = TensorSpec(like.shape, like.dtype, like.meta_shape or ())
+    return specs
 
 
-def _sorted(tensors: NamedTensors) -> Iterable[tuple[str, Tensor]]:
-    return zip(*tensors.unpack(), strict=True)
+def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> NamedTensors:
+    """Inputs of the current graph like the leaves of a tree, in the order of sorted keys.
+
+    Args:
+        where: as for ``specs_of``.
+        tensors: as for ``specs_of``.
+    """
+    specs = dict(sorted(specs_of(where, tensors).items()))
+    inputs = [graph_input(each.shape, each.dtype, key, False, each.meta_shape) for key, each in specs.items()]
+    return NamedTensors.pack(specs, inputs)
 
 
 __dir__ = names_only(__all__)

@@ -115,7 +115,7 @@ class VariableFactory:
         self.dtype = read_dtype(self._what, first) if kind is None else kind
         self._full_shape: tuple[int, ...] = tuple(first.shape)
         self.shard_over = read_int(f"{self._what}: shard_over", shard_over, 1)
-        size = self.replica_grouping.group_size
+        size = self.replica_grouping.const_rg.group_size
         if size % self.shard_over != 0:
             raise ReplicaError(
                 f"{self._what}: shards do not tile the groups, got shard_over {shard_over}, expected a divisor of "
@@ -476,14 +476,15 @@ def add_replica_sharded_variable_input(
         dtype: as for ``VariableFactory``.
         by_ref: the input is by reference.
         replica_grouping: as for ``VariableFactory``.
-        shard_over: number of parts. Default: the group size.
+        shard_over: number of parts. Default: the group size, of groups without a stride that of ``const_rg``.
         replica_group: another name of ``replica_grouping``.
     Returns:
         An input of shape ``(ceil(elements / shard_over),)`` with the meta shape of the value; and the factory.
     """
     if shard_over is None:
         given = replica_group if replica_grouping is None else replica_grouping
-        shard_over = read_group("add_replica_sharded_variable_input", given, "replica_grouping").group_size
+        group = read_group("add_replica_sharded_variable_input", given, "replica_grouping")
+        shard_over = group.const_rg.group_size
     factory = VariableFactory(
         data_iter, dtype, name, by_ref, replica_grouping, shard_over, replica_group=replica_group
     )

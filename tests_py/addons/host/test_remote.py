@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[Callable[[popsr.Ir], Any], type[Exception], str]] = {
     "no tensors": (
         lambda ir: named_buffers(unchecked({"a": 1})),
         errors.ArgumentTypeError,
-        "not NamedTensors",
+        "named_buffers: tensors is not a NamedTensors or NamedVariableFactories, got dict",
     ),
     "no entry": (lambda ir: load_remote(plain_buffers(), 2), errors.OutOfRangeError, "2"),
     "no entries": (lambda ir: load_remote_graph(plain_buffers(), 0), Value, "entries: got 0"),

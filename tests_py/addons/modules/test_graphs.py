@@ -224,7 +224,7 @@ def test_schedules(ir: popsr.Ir) -> None:
     assert graph.print_schedule() == (
         "Graph : Affine_subgraph(0)\n"
         "  (%1, %2, a.w=%3, total=%4) -> (%5, %1) {\n"
-        f"    AddInplace.{ids[0]} (%4 [() float32], %2 [() float32]) -> (%6 [() float32])\n"
+        f"    AddLhsInplace.{ids[0]} (%4 [() float32], %2 [() float32]) -> (%6 [() float32])\n"
         f"    Mul.{ids[1]} (%1 [() float32], %3 [() float32]) -> (%7 [() float32])\n"
         f"    Add.{ids[2]} (%7 [() float32], %2 [() float32]) -> (%5 [() float32])\n"
         "  }"
@@ -237,6 +237,8 @@ def test_schedules(ir: popsr.Ir) -> None:
     (called,) = set(outer.graph.called_graphs)
     assert all(line.endswith(f" ({called.id})") for line in lines[2:4])
     assert "%2 [(3, 3) float16]" in lines[2]
+    product = ir.create_graph(lambda x: x @ x, popsr.TensorSpec((2, 2), popsr.float32))
+    assert f"    MatMul.{product.ops[0].id} (" in GraphWithNamedArgs(product).print_schedule()
     assert GraphWithNamedArgs(ir.create_empty_graph("e")).print_schedule().splitlines()[1:] == [
         "  () -> () {",
         "  }",

@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[T], Any]]] = {
     ),
     "graph, no tree": (
         errors.ArgumentTypeError,
-        "replicated_all_reduce_strided_graph: tensors are not NamedTensors, got",
+        "replicated_all_reduce_strided_graph: tensors is not a NamedTensors or NamedVariableFactories, got",
         lambda t: strided.replicated_all_reduce_strided_graph([t]),  # type: ignore[arg-type]
     ),
     "weight": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -202,6 +203,17 @@ def _torch_layers(torch: Any) -> dict[str, tuple[addons.Module, Any, tuple[int, 
         "linear": (layers.Linear(5), nn.Linear(4, 5), (3, 4)),
         "linear without bias": (layers.Linear(5, False), nn.Linear(4, 5, bias=False), (3, 4)),
         "layer norm": (layers.LayerNorm(), nn.LayerNorm(6), (3, 6)),
+        "layer norm of the last axis": (
+            layers.LayerNorm(normalized_shape=6),
+            nn.LayerNorm(6),
+            (2, 3, 5, 6),
+        ),
+        "layer norm of images": (
+            layers.LayerNorm(normalized_shape=(3, 5, 6)),
+            nn.LayerNorm((3, 5, 6)),
+            (2, 3, 5, 6),
+        ),
+        "layer norm of all axes": (layers.LayerNorm(normalized_shape=(3, 6)), nn.LayerNorm((3, 6)), (3, 6)),
         "group norm": (layers.GroupNorm(3), nn.GroupNorm(3, 6), (2, 6, 4, 4)),
         "conv": (
             layers.Conv2D(6, (3, 2), (2, 1), (1, 2, 1, 2), (1, 2), 2),
@@ -221,6 +233,9 @@ TORCH_ROWS = [
     "linear",
     "linear without bias",
     "layer norm",
+    "layer norm of the last axis",
+    "layer norm of images",
+    "layer norm of all axes",
     "group norm",
     "conv",
     "conv without bias",
@@ -250,6 +265,22 @@ def test_layers_of_torch(row: str) -> None:
         if row.startswith("linear"):
             expect = expect.T
         np.testing.assert_allclose(gradient[0].reshape(expect.shape), expect, rtol=1e-3, atol=1e-4)
+
+
+def test_layer_norms_of_torch_on_flat_rows() -> None:
+    """Weights of several axes are those of flat rows, and the other way round; other orders of axes are refused."""
+    torch = pytest.importorskip("torch")
+    x = RNG.standard_normal((2, 3, 4)).astype(np.float32)
+    flat, images = x.reshape(2, 12), layers.LayerNorm(normalized_shape=(3, 4))
+    for shape, layer, data in (((3, 4), layers.LayerNorm(), flat), ((12,), images, x)):
+        twin = torch.nn.LayerNorm(shape)
+        for parameter in twin.parameters():
+            torch.nn.init.normal_(parameter)
+        got = Run(layer, data, functools.partial(layers.LayerNorm.torch_mapping, nn_layer=twin))
+        expect = twin(torch.tensor(x.reshape(2, *shape))).detach().numpy()
+        np.testing.assert_allclose(got.y[0], expect.reshape(data.shape), rtol=1e-4, atol=1e-5)
+    with pytest.raises(errors.ShapeError, match=r"data of 'weight' is of another shape, got \(4, 3\)"):
+        Run(images, x, lambda v: layers.LayerNorm.torch_mapping(v, torch.nn.LayerNorm((4, 3))))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -286,7 +317,7 @@ def through_float8(x: Array, name: str, metric: str) -> Array:
     wide = x.astype(np.float64)
     if metric == "mse":
         scale = fp8_utils.host_fp8_mse_scale_pb(x, dtype(name))
-    elif metric == "manual":
+    elif metric.startswith("manual"):
         scale = 3
     else:
         greatest = {"float8_143": 240.0, "float8_152": 57344.0}[name]
@@ -295,7 +326,7 @@ def through_float8(x: Array, name: str, metric: str) -> Array:
 
 
 @pytest.mark.parametrize("name", ["float16", "float32"])
-@pytest.mark.parametrize("metric", ["amax", "mse", "manual"])
+@pytest.mark.parametrize("metric", ["amax", "mse", "manual", "manual_scale"])
 def test_linear_of_float8(metric: str, name: str) -> None:
     """Products of the converted operands, rounded to float16; gradients likewise."""
     x = RNG.standard_normal((2, 3, 16)).astype(np_dtype(name))

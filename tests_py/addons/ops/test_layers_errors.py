@@ -12,6 +12,7 @@ import popsr
 from popsr import addons, errors
 from popsr.addons import layers
 from tests_py.support.helpers import assert_refused, make_variable
+from tests_py.support.unchecked import unchecked
 
 
 def spec(*shape: int, kind: Any = popsr.float32) -> popsr.TensorSpec:
@@ -35,6 +36,21 @@ REFUSED: dict[str, Row] = {
         errors.ShapeError,
         r"LayerNorm: x has another rank, got shape \(2, 3, 4\), expected two axes",
         lambda: layers.LayerNorm().build(popsr.graph_input((2, 3, 4), popsr.float32)),
+    ),
+    "layer norm of other axes": (
+        errors.ShapeError,
+        r"LayerNorm: x has other last axes than normalized_shape, got shape \(2, 4, 3\), expected \(..., 3, 4\)",
+        lambda: layers.LayerNorm(normalized_shape=(3, 4)).build(popsr.graph_input((2, 4, 3), popsr.float32)),
+    ),
+    "layer norm of too few axes": (
+        errors.ShapeError,
+        r"LayerNorm: x has other last axes than normalized_shape, got shape \(4,\)",
+        lambda: layers.LayerNorm(normalized_shape=(3, 4)).build(popsr.graph_input((4,), popsr.float32)),
+    ),
+    "layer norm of nothing": (
+        errors.ShapeError,
+        r"LayerNorm: nothing is normalised, got normalized_shape \(\), expected extents",
+        lambda: layers.LayerNorm(normalized_shape=()),
     ),
     "group norm of a vector": (
         errors.ShapeError,
@@ -146,3 +162,8 @@ def test_data_of_torch_that_does_not_fit() -> None:
             build()
     with pytest.raises(TypeError, match="another dtype"):
         mapping(variables[True], with_bias, popsr.float16)
+    for twin in (layers.Linear, layers.GroupNorm, layers.LayerNorm, layers.Conv2D):
+        with pytest.raises(
+            errors.ArgumentTypeError, match="torch_mapping: variables is not a NamedTensors, got dict"
+        ):
+            twin.torch_mapping(unchecked({}), with_bias)

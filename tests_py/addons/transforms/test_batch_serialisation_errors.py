@@ -124,7 +124,8 @@ REFUSED: list[tuple[Callable[[Refusal], Any], type[Exception], str]] = [
     ),
     (lambda r: r.one(None, None, {"y": r.buffer}), TypeError, "a handle is not for a tensor, got 'y'"),
     (lambda r: r.one(None, None, {r.w: r.buffer}), errors.ShapeError, "of another shape"),
-    (lambda r: r.one(None, None, {r.y: r.ir.replica_grouping()}), TypeError, "no handle for"),
+    (lambda r: r.one(None, None, {r.y: 3}), TypeError, "no handle for"),
+    (lambda r: r.one({r.x: r.ir.replica_grouping()}), TypeError, "no handle for"),
     (
         lambda r: r.one(seed_input=r.y),
         ValueError,
@@ -134,7 +135,7 @@ REFUSED: list[tuple[Callable[[Refusal], Any], type[Exception], str]] = [
     (lambda r: r.both({}), ValueError, "a gradient has no load handle, got none for '.*Gradient___"),
     (lambda r: r.both(gradient_graph=r.graph), AttributeError, "is not a gradient graph"),
     (lambda r: r.both(forward_graph=Layer().create_graph(SPEC)[1]), ValueError, "no gradient graph of"),
-    (lambda r: r.both(buffers={r.foreign: r.ir.replica_grouping()}), ValueError, "is not in the graphs"),
+    (lambda r: r.both(buffers={r.foreign: r.ir.replica_grouping()}), ValueError, "callers of the graph"),
     (
         lambda r: r.both(named_inputs_for_grad_graph=addons.NamedTensors(w=r.foreign)),
         ValueError,

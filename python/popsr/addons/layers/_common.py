@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,7 @@ from popsr.errors import AttributeValueError, ShapeError
 from popsr.tensor import Tensor, Variable
 from popsr.utils import to_numpy
 
-__all__ = ["map_bias", "read_operand", "torch_data", "truncated_normal", "variable_of"]
+__all__ = ["fitted", "map_bias", "read_operand", "torch_data", "truncated_normal", "variable_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -72,8 +73,10 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     """A variable of a layer.
 
     Raises:
+        ArgumentTypeError: ``variables`` is not a tree of tensors.
         ValueError: there is none of that name, or it is not a variable.
     """
+    read_a(f"{where}.torch_mapping: variables", variables, NamedTensors)
     found: Any = variables.get(name) if name in variables else None
     if not is_a(found, Variable):
         raise AttributeValueError(
@@ -84,17 +87,23 @@ def variable_of(where: str, variables: NamedTensors, name: str) -> Variable:
     return variable
 
 
+def fitted(data: Array, variable: Variable) -> Array:
+    """Data in the shape of a variable, where one of both has all elements on one axis; others as they are."""
+    shape = variable.shape_on_host
+    return data.reshape(shape) if data.size == math.prod(shape) and 1 in (data.ndim, len(shape)) else data
+
+
 def map_bias(
-    where: str, weights: WeightsDict, variables: NamedTensors, layer: Any, dtype: dtypes.dtype, **options: Any
+    where: str, weights: WeightsDict, variables: NamedTensors, layer: Any, dtype: dtypes.dtype
 ) -> WeightsDict:
-    """``weights`` with the bias too, if the variables have one; ``shape`` is its shape there.
+    """``weights`` with the bias too, if the variables have one.
 
     Raises:
         ValueError: only one side has a bias.
     """
     if "bias" in variables:
-        data = torch_data(where, layer, "bias", dtype)
-        weights[variable_of(where, variables, "bias")] = data.reshape(options.get("shape", data.shape))
+        variable = variable_of(where, variables, "bias")
+        weights[variable] = fitted(torch_data(where, layer, "bias", dtype), variable)
     elif getattr(layer, "bias", None) is not None:
         raise AttributeValueError(
             f"{where}.torch_mapping: no variable for the bias, got {variables.keys_flat()}, expected 'bias' too"

@@ -134,7 +134,7 @@ class Conv2D(Module):
         """
         weight = torch_data("Conv2D", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("Conv2D", variables, "weight"): weight})
-        return map_bias("Conv2D", weights, variables, nn_layer, dtype, shape=(1, -1, 1, 1))
+        return map_bias("Conv2D", weights, variables, nn_layer, dtype)
 
 
 def _read_kernel(kernel_size: Any) -> tuple[int, int]:

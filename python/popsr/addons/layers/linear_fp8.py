@@ -21,6 +21,12 @@ from popsr.tensor import Tensor, constant
 __all__ = ["LinearFP8"]
 
 _LEAST, _MOST = -32, 31  # what ops take as log2_scale
+_CHOOSERS = {
+    "amax": fp8_amax_scale,
+    "mse": fp8_mse_scale,
+    "manual_scale": None,
+    "manual": None,
+}  # None: the given one
 
 
 class LinearFP8(Module):
@@ -33,8 +39,8 @@ class LinearFP8(Module):
         out_features: extent of the last axis of the result.
         bias: is there one?
         scale_metric: how the power of two is chosen that operands are multiplied by: "amax" is the greatest that fits,
-            "mse" loses least, "manual" is ``scale``.
-        scale: its exponent for "manual", from -15 to 16.
+            "mse" loses least, "manual_scale" (or "manual") is ``scale``.
+        scale: its exponent for "manual_scale", from -15 to 16.
         replica_grouping: groups of replicas with the same variables. Default: one of all.
     Raises:
         ValueError: a number out of range, or an unknown ``scale_metric``.
@@ -52,7 +58,7 @@ class LinearFP8(Module):
         super().__init__()
         self.out_features = read_int("LinearFP8: out_features", out_features, 1)
         self.bias = bias
-        self.scale_metric = read_choice("LinearFP8", "scale_metric", scale_metric, ("amax", "mse", "manual"))
+        self.scale_metric = read_choice("LinearFP8", "scale_metric", scale_metric, tuple(_CHOOSERS))
         self.scale = read_int("LinearFP8: scale", scale, -15, 16)
         self.replica_grouping = replica_grouping
 
@@ -99,10 +105,8 @@ class LinearFP8(Module):
 
     def _to_float8(self, t: Tensor, kind: dtypes.dtype, *partners: Tensor) -> tuple[Tensor, Tensor]:
         """The tensor as float8 and its scale, which together with each partner's can be undone in one step."""
-        if self.scale_metric == "manual":
-            scale: Tensor = constant(self.scale, dtypes.int32)
-        else:
-            scale = (fp8_amax_scale if self.scale_metric == "amax" else fp8_mse_scale)(t, kind)
+        choose = _CHOOSERS[self.scale_metric]
+        scale: Tensor = constant(self.scale, dtypes.int32) if choose is None else choose(t, kind)
         for partner in partners:
             scale = ops.maximum(scale, constant(-_MOST, dtypes.int32) - partner)
             limit = constant(_LEAST, dtypes.int32) + partner

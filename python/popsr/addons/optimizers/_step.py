@@ -49,7 +49,7 @@ class OptimizerStep(Module):
         if not var.meta_shape:
             return 1
         group = replica_grouping or gir().replica_grouping()
-        elements, size = math.prod(var.meta_shape), group.group_size
+        elements, size = math.prod(var.meta_shape), group.const_rg.group_size
         for parts in range(size, 0, -1):
             if size % parts == 0 and (-(-elements // parts),) == var.shape:
                 return parts

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 Loads = Mapping[Tensor, HostToDeviceStream | RemoteBufferWithOffset | RemoteHandle]
-Stores = Mapping[Tensor, RemoteBufferWithOffset | RemoteHandle]
+Stores = Mapping[Tensor, RemoteBufferWithOffset | RemoteHandle | ReplicaGrouping]
 IoMode = Literal["compute", "io", "io_overlapped"]
 
 
@@ -97,6 +97,7 @@ class _Plan:
     loads: dict[Tensor, HostToDeviceStream | RemoteHandle] = field(default_factory=dict)
     streams: dict[Tensor, DeviceToHostStream] = field(default_factory=dict)
     buffers: dict[Tensor, RemoteHandle] = field(default_factory=dict)
+    groups: dict[Tensor, ReplicaGrouping] = field(default_factory=dict)  # of buffers that are made for it
     seed: Tensor | None = None
 
 
@@ -129,10 +130,7 @@ def batch_serialise_non_overlapped(
     _check_graph(plan.where, graph)
     plan.loads = read_loads(plan.where, load_handles)
     plan.streams = read_streams(plan.where, "store_streams", DeviceToHostStream, store_streams)
-    plan.buffers = {
-        t: read_remote(plan.where, _tensor(plan.where, t), handle)
-        for t, handle in read_mapping(plan.where, "store_buffers", store_buffers).items()
-    }
+    plan.buffers, plan.groups = _read_buffers(plan.where, store_buffers)
     plan.seed = seed_input
     _check_tensors(graph.graph, plan)
     return _serialise(graph, plan)
@@ -191,7 +189,8 @@ def batch_serialise(
         steps: how many parts.
         load_handles: stream, or buffer and row offset, by input of the graph.
         store_streams: stream by input or output of the graph.
-        store_buffers: buffer and row offset by input or output of the graph.
+        store_buffers: buffer and row offset by input or output of the graph; with a grouping as value, a new buffer
+            whose entries it shards.
         seed_input: input that is given number i of ``ops.split_random_seed`` of the seed that the new graph is given.
         rows: how many batches the buffers hold.
         io_mode: "compute"; "io" and "io_overlapped": load and store on io tiles. No value depends on it. With one step
@@ -220,7 +219,7 @@ def batch_serialise_fwd_and_grad(
     steps: int,
     load_handles: Loads,
     store_streams: Mapping[Tensor, DeviceToHostStream],
-    store_buffers: Mapping[Tensor, RemoteBufferWithOffset | RemoteHandle | ReplicaGrouping],
+    store_buffers: Stores,
     seed_input: Tensor | None = None,
     rows: int = 1,
     io_mode: IoMode = "io",
@@ -241,7 +240,7 @@ def batch_serialise_fwd_and_grad(
         load_handles: as for ``batch_serialise``, by input of one of the graphs; one for each gradient that the gradient
             graph is given.
         store_streams: as for ``batch_serialise``, by tensor of one of the graphs.
-        store_buffers: the same of buffers; with a grouping as value, a new buffer whose entries it shards.
+        store_buffers: as for ``batch_serialise``, by tensor of one of the graphs.
         seed_input: input of the forward graph that is a random seed; the gradient graph's steps load the same seeds.
         rows: how many batches the buffers hold.
         io_mode: as for ``batch_serialise``.
@@ -270,16 +269,16 @@ def batch_serialise_fwd_and_grad(
     _split(forward.loads, backward.loads, read_loads(where, load_handles), ours)
     streams = read_streams(where, "store_streams", DeviceToHostStream, store_streams)
     _split(forward.streams, backward.streams, streams, ours)
-    groups = _read_buffers(where, store_buffers)
-    given = {t: handle for t, handle in groups.items() if isinstance(handle, RemoteHandle)}
-    _split(forward.buffers, backward.buffers, given, ours)
+    handles, groups = _read_buffers(where, store_buffers)
+    _split(forward.buffers, backward.buffers, handles, ours)
+    _split(forward.groups, backward.groups, groups, ours)
     forward.seed = seed_input
     _check_tensors(forward_graph.graph, forward)
     _check_tensors(gradient_graph.graph, backward)
     named = {t: key for key, t in named_inputs_for_grad_graph.to_dict().items()}
     needed = _Needed(forward_graph, gradient_graph, forward, backward, named)
-    needed.check(groups)
-    _split(forward.buffers, backward.buffers, _new_buffers(groups, steps, rows), ours)
+    needed.check()
+    _add_buffers(forward)
     args = needed.connect()
     first = _serialise(forward_graph, forward)
     second = _serialise(GraphWithNamedArgs(gradient_graph.graph, args), backward)
@@ -302,11 +301,11 @@ class _Needed:
         info = gradient_graph.grad_graph_info
         self.inputs = list(zip(gradient_graph.graph.inputs, info.expected_inputs, strict=False))
 
-    def check(self, groups: Mapping[Tensor, Any]) -> None:
+    def check(self) -> None:
         """Nothing is missing, and nothing is of another graph."""
         where = self.forward.where
         known = set(self.forward_graph.graph.tensors) | set(self.gradient_graph.graph.tensors)
-        for t in [*groups, *self.named]:
+        for t in self.named:
             if t not in known:
                 raise GraphError(
                     f"{where}: {shown(t.id)} is not in the graphs, got {shown(t)}, expected one of "
@@ -381,24 +380,24 @@ def _tensor(where: str, t: Any) -> Tensor:
     return t
 
 
-def _read_buffers(where: str, buffers: Any) -> dict[Tensor, RemoteHandle | ReplicaGrouping]:
-    found: dict[Tensor, RemoteHandle | ReplicaGrouping] = {}
+def _read_buffers(
+    where: str, buffers: Any
+) -> tuple[dict[Tensor, RemoteHandle], dict[Tensor, ReplicaGrouping]]:
+    """Handles, and groups of buffers that are to be made."""
+    handles, groups = {}, {}
     for t, value in read_mapping(where, "store_buffers", buffers).items():
-        if isinstance(value, ReplicaGrouping):
-            found[_tensor(where, t)] = value
+        if is_a(value, ReplicaGrouping):
+            groups[_tensor(where, t)] = value
         else:
-            found[t] = read_remote(where, _tensor(where, t), value)
-    return found
+            handles[t] = read_remote(where, _tensor(where, t), value)
+    return handles, groups
 
 
-def _new_buffers(
-    groups: Mapping[Tensor, RemoteHandle | ReplicaGrouping], steps: int, rows: int
-) -> dict[Tensor, RemoteHandle]:
-    return {
-        t: RemoteHandle(batch_serial_buffer(t, steps, rows, group), 0, group)
-        for t, group in groups.items()
-        if isinstance(group, ReplicaGrouping)
-    }
+def _add_buffers(plan: _Plan) -> None:
+    """Make the buffers of which only groups are known."""
+    for t, group in plan.groups.items():
+        plan.buffers[t] = RemoteHandle(batch_serial_buffer(t, plan.steps, plan.rows, group), 0, group)
+    plan.groups = {}
 
 
 def _split(
@@ -414,7 +413,7 @@ def _check_tensors(graph: Graph, plan: _Plan) -> None:
     for name, tensors, known in (
         ("load_handles", plan.loads, inputs),
         ("store_streams", plan.streams, (*inputs, *outputs)),
-        ("store_buffers", plan.buffers, (*inputs, *outputs)),
+        ("store_buffers", [*plan.buffers, *plan.groups], (*inputs, *outputs)),
         ("seed_input", [] if plan.seed is None else [plan.seed], inputs),
     ):
         _check_members(plan.where, name, tensors, known)
@@ -461,6 +460,7 @@ def _step_graph(graph: Graph, kept: Iterable[Tensor], plan: _Plan) -> Graph:
 
 def _serialise(graph: GraphWithNamedArgs, plan: _Plan) -> BatchSerialResult:
     """Nothing here is refused."""
+    _add_buffers(plan)
     for handle in (*plan.loads.values(), *plan.buffers.values()):
         if isinstance(handle, RemoteHandle):
             grow(handle, plan.steps, plan.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from popsr import dtypes, ops
@@ -46,7 +46,8 @@ class RemoteHandle:
         buffer: the buffer.
         row_offset: added to the row; a function makes another row of it; None: the rows have their entries in common.
         shard_group: members of a group keep a part of each value, which are put together where it is loaded. Values
-            whose elements are not a multiple of the group size are kept whole.
+            whose elements are not a multiple of the group size are kept whole. Default: all replicas where the buffer
+            keeps a part on each of them, else none.
     """
 
     buffer: RemoteBuffer
@@ -118,19 +119,27 @@ def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
             f"{where}: the buffer for {shown(t.id)} is of another Ir, got {shown(handle.buffer)}, "
             "expected one of the current Ir"
         )
-    spec = t.spec if handle.shard_group is None else replica_sharded_spec(t, handle.shard_group)
-    _check_like(where, t, handle.buffer.tensor_shape, handle.buffer.tensor_dtype, spec.shape)
-    return handle
+    buffer, group = handle.buffer, handle.shard_group
+    has_parts = buffer.meta_shape == t.shape != buffer.tensor_shape
+    if group is None and has_parts:
+        everyone = t.ir.replica_grouping()
+        group = everyone if replica_sharded_spec(t, everyone).shape == buffer.tensor_shape else None
+    spec = t.spec if group is None else replica_sharded_spec(t, group)
+    hint = ", or shard_group=..., the groups whose members have its parts" if has_parts else ""
+    _check_like(where, t, buffer.tensor_shape, buffer.tensor_dtype, spec.shape, hint)
+    return replace(handle, shard_group=group)
 
 
-def _check_like(where: str, t: Tensor, shape: Any, dtype: dtypes.dtype, expected: tuple[int, ...]) -> None:
+def _check_like(
+    where: str, t: Tensor, shape: Any, dtype: dtypes.dtype, expected: tuple[int, ...], hint: str = ""
+) -> None:
     if dtype != t.dtype:
         raise DTypeError(
             f"{where}: the handle for {shown(t.id)} is of another dtype, got {dtype.name}, expected {t.dtype.name}"
         )
     if tuple(shape) != tuple(expected):
         raise ShapeError(
-            f"{where}: the handle for {shown(t.id)} is of another shape, got {shape}, expected {expected}"
+            f"{where}: the handle for {shown(t.id)} is of another shape, got {shape}, expected {expected}{hint}"
         )
 
 
@@ -206,7 +215,8 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     read_a("store: target", target, (DeviceToHostStream, RemoteHandle))
     read_a("store: place", place, StepPlace)
     if isinstance(target, RemoteHandle) and _is_sharded(t, target.shard_group):
-        t = ops.collectives.replica_sharded_slice(t, target.shard_group)
+        assert target.shard_group is not None
+        t = ops.collectives.replica_sharded_slice(t, target.shard_group.const_rg)
     stored = ops.io_tile_copy(t) if place.use_io_tiles else t
     if isinstance(target, RemoteHandle):
         entry = _entry(target, place)

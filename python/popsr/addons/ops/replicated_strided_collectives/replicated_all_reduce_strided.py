@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._host.arguments import is_a, read_choice, read_flag
+from popsr._host.arguments import read_choice, read_flag
 from popsr._lazy import names_only
 from popsr._program.operands import check_floats, read_group, read_tensor
 from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import widened
-from popsr.context import gir, in_sequence, io_tiles
-from popsr.errors import ArgumentTypeError
+from popsr.addons.rts import inputs_like
+from popsr.addons.variable_factory import NamedVariableFactories
+from popsr.context import gir, in_sequence
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant, graph_input, graph_output
+from popsr.tensor import Tensor, constant, graph_output
 
 __all__ = [
     "replicated_all_reduce_strided",
@@ -96,7 +97,7 @@ def replicated_all_reduce_strided_identical_grad_inputs(
 
 @transactional
 def replicated_all_reduce_strided_graph(
-    tensors: NamedTensors,
+    tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",
     group: ReplicaGrouping | None = None,
     use_io_tiles: bool = False,
@@ -104,7 +105,7 @@ def replicated_all_reduce_strided_graph(
     """A graph that reduces each of some tensors over each group.
 
     Args:
-        tensors: what is reduced: shapes, dtypes and names of the graph's arguments.
+        tensors: what is reduced, or factories of it: shapes, dtypes and names of the graph's arguments.
         op: "add" or "mean".
         group: the groups. Default: one of all replicas.
         use_io_tiles: reduce on io tiles and copy from there.
@@ -116,28 +117,19 @@ def replicated_all_reduce_strided_graph(
         ValueError: another ``op``, or a group of another number of replicas.
     """
     where = "replicated_all_reduce_strided_graph"
-    if not is_a(tensors, NamedTensors):
-        raise ArgumentTypeError(f"{where}: tensors are not NamedTensors, got {shown(tensors)}")
-    names, found = tensors.unpack()
-    keys, leaves = list(names), list(found)
     read_choice(where, "op", op, ("add", "mean"))
     group = read_group(where, group)
     on_io_tiles = read_flag(f"{where}: use_io_tiles", use_io_tiles)
-    for key, t in zip(keys, leaves, strict=True):
-        if op == "mean":
-            check_floats(where, key, t.dtype)
-    inputs = []
     with gir().create_empty_graph("all_reduce") as graph, in_sequence():
-        for key, t in zip(keys, leaves, strict=True):
-            inputs.append(graph_input(t.shape, t.dtype, key, False, t.meta_shape))
-        for t in inputs:
-            if on_io_tiles:
-                with io_tiles():
-                    t = replicated_all_reduce_strided(ops.io_tile_copy(t), op, group)
-                graph_output(ops.io_tile_copy(t))
-            else:
-                graph_output(replicated_all_reduce_strided(t, op, group))
-    return GraphWithNamedArgs(graph, NamedTensors.pack(keys, inputs)), keys
+        args = inputs_like(where, tensors)
+        keys, inputs = args.unpack()
+        for key, t in zip(keys, inputs, strict=True):
+            if op == "mean":
+                check_floats(where, key, t.dtype)
+            with tiles(on_io_tiles):
+                reduced = replicated_all_reduce_strided(ops.io_tile_copy(t) if on_io_tiles else t, op, group)
+            graph_output(ops.io_tile_copy(reduced) if on_io_tiles else reduced)
+    return GraphWithNamedArgs(graph, args), list(keys)
 
 
 def _check(where: str, t: Tensor, op: CollectiveOps, group: ReplicaGrouping | None) -> ReplicaGrouping:
