@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(".ci").resolve()))
 import builds
 from builds import build, install_groups, install_popsr, run_cpp_tests
 
-nox.needs_version = ">=2024.4.15"
+nox.needs_version = ">=2024.10.9"
 nox.options.error_on_missing_interpreters = True
 
 nox.options.sessions = ["tests", "cpp", "lint"]
@@ -53,7 +53,7 @@ OLDEST_RUNS = (
     "tests_py/bridge/torch/test_uninitialised.py",
     "tests_py/bridge/torch/wrappers/test_ddp.py",
 )
-# The tests that ran in the last whole session `tests`, by name; the session `peers` runs the others.
+# Tests that ran in the last whole session `tests`, by file where all of it did, else by name; `peers` runs the others.
 RAN = "build/tests/ran.txt"
 # C++ tests that run rules and runtimes that are wrong on purpose.
 MUTANTS = "*wrong rule*,*wrong on purpose*"
@@ -127,10 +127,10 @@ def peers(session: nox.Session) -> None:
 
 @nox.session
 def bare(session: nox.Session) -> None:
-    """The Python tests without optional packages: all are read, and those run that a package can make a difference to.
+    """The Python tests without optional packages, of which those run that a package can make a difference to.
 
     These are in files that have the name of a package which the session `tests` installs, themselves or through what
-    they import of the tests. Each skip says which package is missing.
+    they import of the tests; other files are not read. Each skip says which package is missing.
     """
     install_popsr(session)
     session.install(*builds.RUNNER)
@@ -317,12 +317,26 @@ def stubs(session: nox.Session) -> None:
     session.run("python", ".ci/stubs.py")
 
 
-@nox.session
+@nox.session(venv_location=".nox/peers", reuse_venv=True)
 def docs(session: nox.Session) -> None:
-    """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages."""
+    """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages.
+
+    The environment is that of the session `peers`, which has most of what the notebooks import.
+    """
     install_popsr(session, "test", "mpi", "peers")
     install_groups(session, "mpi", "docs")
-    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "build/docs", *session.posargs)
+    session.run(
+        "sphinx-build",
+        "-W",
+        "--keep-going",
+        "-j",
+        "auto",
+        "-b",
+        "html",
+        "docs",
+        "build/docs",
+        *session.posargs,
+    )
 
 
 @nox.session

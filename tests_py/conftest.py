@@ -18,6 +18,7 @@ from tests_py.support import unchanged
 from tests_py.support.sessions import pytest_addoption as pytest_addoption
 from tests_py.support.sessions import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests_py.support.sessions import pytest_configure as pytest_configure
+from tests_py.support.sessions import pytest_ignore_collect as pytest_ignore_collect
 
 # Hypothesis has other settings where a variable of the environment says CI: examples are the same everywhere.
 hypothesis.settings.register_profile(

@@ -34,6 +34,15 @@ _PATIENCE = 5 * _HANG.total_seconds()
 _THREADS = 16
 """Threads of a rank after which groups are freed that cycles of objects keep: theirs poll all the time."""
 
+_PRELOADED = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "popsr.bridge.torch",
+    "pytest",
+)
+"""Modules that most ranks import: optimisers need the first."""
+
 
 class RankError(RuntimeError):
     """Errors that ranks raised.
@@ -90,7 +99,8 @@ class _Job:
 
     def __init__(self, world: int) -> None:
         """One process a rank."""
-        start = multiprocessing.get_context("spawn")
+        start = multiprocessing.get_context("forkserver")  # PyTorch is imported once for all ranks
+        start.set_forkserver_preload(list(_PRELOADED))
         self._folder = tempfile.TemporaryDirectory()
         self._count = 0
         self._pipes, self._processes = [], []

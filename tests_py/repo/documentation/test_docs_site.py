@@ -14,6 +14,7 @@ import pytest
 import popsr
 from popsr import __main__ as command
 from popsr import _help, errors
+from tests_py.support.forked import run_program
 from tests_py.support.needed import need_packages
 
 ROOT = Path(__file__).parents[3]
@@ -43,14 +44,7 @@ def reference() -> Iterator[Any]:
 
 def run(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     (folder / "program.py").write_text(program)
-    return subprocess.run(
-        [sys.executable, "-W", "error", "program.py"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=120,
-        env={**os.environ, "MPLBACKEND": "agg"},
-    )
+    return run_program(folder, "-W", "error", env={"MPLBACKEND": "agg"})
 
 
 def programs() -> Iterator[Any]:
