@@ -2,6 +2,7 @@
 folders.
 """
 
+import gc
 import importlib.metadata
 import importlib.util
 import platform
@@ -30,6 +31,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("everywhere")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: of their millions of objects each collection of garbage would look at all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
