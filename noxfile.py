@@ -205,7 +205,8 @@ def sanitized(
     *of_cpp: str,
 ) -> None:
     """The C++ tests and Python tests of a preset with a sanitizer."""
-    install_popsr(session, "test", preset=preset)
+    install_popsr(session, preset=preset)
+    session.install(*builds.RUNNER)
     run_cpp_tests(session, preset, *of_cpp, env=options)
     names = (library, "libstdc++.so")
     paths = [session.run("g++", f"-print-file-name={n}", external=True, silent=True).strip() for n in names]

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import popsr
 from tests_py import ROOT
-from tests_py.support.sessions import ANY, mentions, unexplained
+from tests_py.support.sessions import ANY, Watch, mentions, unexplained
 
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -147,6 +149,24 @@ SKIPS = {
 def test_sessions_know_why_a_test_is_skipped(reason: str) -> None:
     for lacks, right in zip((["torch", "jax"], [ANY]), SKIPS[reason], strict=True):
         assert unexplained([reason], lacks) == ([] if right else [reason])
+
+
+def test_files_of_which_all_tests_ran_are_written_by_file(tmp_path: Path) -> None:
+    """Another session does not read these; of a file with a skip it runs what has not run."""
+    options: dict[str, Any] = {"ran": tmp_path / "ran.txt", "lacks": None}
+    watch = Watch(SimpleNamespace(getoption=options.get))  # type: ignore[arg-type]
+    for name, skipped in (
+        ("a.py::one", False),
+        ("a.py::two", False),
+        ("b.py::one", False),
+        ("b.py::two", True),
+    ):
+        reason = ("b.py", 1, "Skipped: needs torch") if skipped else None
+        watch.pytest_runtest_logreport(
+            SimpleNamespace(nodeid=name, when="call", passed=not skipped, skipped=skipped, longrepr=reason)  # type: ignore[arg-type]
+        )
+    watch.pytest_sessionfinish(SimpleNamespace(exitstatus=pytest.ExitCode.OK))  # type: ignore[arg-type]
+    assert options["ran"].read_text().split() == ["a.py", "b.py::one"]
 
 
 def test_a_file_of_tests_has_the_words_of_what_it_imports() -> None:

@@ -104,7 +104,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers of xdist report to their controller
-        config.pluginmanager.register(_Watch(config))
+        config.pluginmanager.register(Watch(config))
 
 
 @functools.cache
@@ -134,7 +134,7 @@ def _file(name: str) -> str:
     return name.partition("::")[0]
 
 
-class _Watch:
+class Watch:
     """Notes which tests ran, and why others were skipped."""
 
     def __init__(self, config: pytest.Config) -> None:
