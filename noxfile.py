@@ -103,8 +103,14 @@ COUNTS = (
 
 
 def run_tests(session: nox.Session, *options: str) -> None:
-    """The Python tests in a process for each core, without those that the session `slow` runs."""
-    session.run("pytest", "-n", "auto", "-m", "not slow", *options, *session.posargs)
+    """The Python tests in a process for each core, without those that the session `slow` runs.
+
+    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process.
+    """
+    command = ("pytest", "-n", "auto", "--dist=worksteal", "-m", "not slow", *options, *session.posargs)
+    session.run(
+        *command, env={"OMP_NUM_THREADS": "1"}
+    )  # PyTorch's and NumPy's threads would share these cores
 
 
 @nox.session
@@ -121,8 +127,7 @@ def peers(session: nox.Session) -> None:
     """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX."""
     install_popsr(session, *TESTED, "peers")
     install_groups(session, *TOOLS)
-    # a worker takes tests that follow each other: what files make once, ranks and imports are made in one process
-    run_tests(session, "--dist=worksteal", "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+    run_tests(session, "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
 
 
 @nox.session
