@@ -63,7 +63,14 @@ def test_programs_print_what_is_shown(program: str, shown: str, tmp_path: Path) 
     assert result.stdout.replace(f"{tmp_path}/", "") == shown
 
 
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def notebooks() -> Iterator[Any]:
+    """Those of steps of PyTorch take long, and the session `docs` runs all."""
+    for page in NOTEBOOKS:
+        slow = re.search(r"^import torch\b", page.read_text(), re.MULTILINE)
+        yield pytest.param(page, id=page.stem, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("page", list(notebooks()))
 def test_cells_run(page: Path, tmp_path: Path) -> None:
     """The site's build executes them in Jupyter and shows what they print."""
     lines = []
