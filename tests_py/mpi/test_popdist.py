@@ -122,8 +122,8 @@ def test_the_example_prints_the_same_on_one_and_on_three_ranks(library: str) -> 
 
 # Library, ranks, names and configurations.
 PUBLISHED_PROGRAMS = [
-    ("mpich", 2, ["bert", "llama", "quantised", "t5", "translation"]),
-    ("openmpi", 3, ["gpt phased"]),
+    ("mpich", 2, ["bert", "half", "llama", "quantised", "t5", "translation"]),
+    ("openmpi", 3, ["gpt phased", "half"]),
     ("mpich", 4, ["gpt", "half"]),
 ]
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Bits", "RankError", "bits", "run", "states"]
+__all__ = ["PRELOADED", "Bits", "RankError", "bits", "run", "states"]
 
 Bits = tuple[str, tuple[int, ...], bytes]
 """Element type, shape and bytes of a tensor."""
@@ -34,7 +34,7 @@ _PATIENCE = 5 * _HANG.total_seconds()
 _THREADS = 16
 """Threads of a rank after which groups are freed that cycles of objects keep: theirs poll all the time."""
 
-_PRELOADED = (
+PRELOADED = (
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
@@ -100,7 +100,7 @@ class _Job:
     def __init__(self, world: int) -> None:
         """One process a rank."""
         start = multiprocessing.get_context("forkserver")  # PyTorch is imported once for all ranks
-        start.set_forkserver_preload(list(_PRELOADED))
+        start.set_forkserver_preload(list(PRELOADED))
         self._folder = tempfile.TemporaryDirectory()
         self._count = 0
         self._pipes, self._processes = [], []
