@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(".ci").resolve()))
 import builds
 from builds import build, install_groups, install_popsr, run_cpp_tests
 
-nox.needs_version = ">=2024.10.9"
+nox.needs_version = ">=2024.4.15"
 nox.options.error_on_missing_interpreters = True
 
 nox.options.sessions = ["tests", "cpp", "lint"]
@@ -124,10 +124,15 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX."""
+    """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX, and the site.
+
+    Notebooks of the site need the same packages, whose installation takes long. Tests that are named run alone.
+    """
     install_popsr(session, *TESTED, "peers")
     install_groups(session, *TOOLS)
     run_tests(session, "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+    if not session.posargs:
+        build_site(session)
 
 
 @nox.session
@@ -323,26 +328,19 @@ def stubs(session: nox.Session) -> None:
     session.run("python", ".ci/stubs.py")
 
 
-@nox.session(venv_location=".nox/peers", reuse_venv=True)
+@nox.session
 def docs(session: nox.Session) -> None:
-    """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages.
-
-    The environment is that of the session `peers`, which has most of what the notebooks import.
-    """
+    """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages."""
     install_popsr(session, "test", "mpi", "peers")
-    install_groups(session, "mpi", "docs")
-    session.run(
-        "sphinx-build",
-        "-W",
-        "--keep-going",
-        "-j",
-        "auto",
-        "-b",
-        "html",
-        "docs",
-        "build/docs",
-        *session.posargs,
-    )
+    install_groups(session, "mpi")
+    build_site(session)
+
+
+def build_site(session: nox.Session) -> None:
+    """The documentation site, with an environment that has what the notebooks import."""
+    install_groups(session, "docs")
+    options = ("-W", "--keep-going", "-j", "auto", "-b", "html")
+    session.run("sphinx-build", *options, "docs", "build/docs", *session.posargs)
 
 
 @nox.session

@@ -17,7 +17,7 @@ import pytest
 from tests_py import ROOT
 
 LIBRARIES = ("mpich", "openmpi")
-# Where the library makes no difference to what is tested, the second is the nightly tests'.
+# Libraries for tests to which they make no difference: the nightly tests have the second.
 FIRST = ("mpich", pytest.param("openmpi", marks=pytest.mark.slow))
 RUNNER = ("-m", "mpi4py")  # aborts all ranks after an exception on one
 _FILES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
