@@ -124,7 +124,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX, and the site.
+    """The Python tests that `tests` has not run, all if it has not run, beside PyTorch and JAX, and then the site.
 
     Notebooks of the site need the same packages, whose installation takes long. Tests that are named run alone.
     """
