@@ -53,7 +53,7 @@ OLDEST_RUNS = (
     "tests_py/bridge/torch/test_uninitialised.py",
     "tests_py/bridge/torch/wrappers/test_ddp.py",
 )
-# The tests that ran in the last whole session `tests`, by name; the session `peers` runs the others.
+# Tests that ran in the last whole session `tests`, by file where all of it did, else by name; `peers` runs the others.
 RAN = "build/tests/ran.txt"
 # C++ tests that run rules and runtimes that are wrong on purpose.
 MUTANTS = "*wrong rule*,*wrong on purpose*"
@@ -103,8 +103,14 @@ COUNTS = (
 
 
 def run_tests(session: nox.Session, *options: str) -> None:
-    """The Python tests in a process for each core, without those that the session `slow` runs."""
-    session.run("pytest", "-n", "auto", "-m", "not slow", *options, *session.posargs)
+    """The Python tests in a process for each core, without those that the session `slow` runs.
+
+    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process.
+    """
+    command = ("pytest", "-n", "auto", "--dist=worksteal", "-m", "not slow", *options, *session.posargs)
+    session.run(
+        *command, env={"OMP_NUM_THREADS": "1"}
+    )  # PyTorch's and NumPy's threads would share these cores
 
 
 @nox.session
@@ -118,19 +124,23 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """The Python tests that the session `tests` has not run, all if it has not run, beside PyTorch and JAX."""
+    """The Python tests that `tests` has not run, all if it has not run, beside PyTorch and JAX, and then the site.
+
+    Notebooks of the site need the same packages, whose installation takes long. Tests that are named run alone.
+    """
     install_popsr(session, *TESTED, "peers")
     install_groups(session, *TOOLS)
-    # a worker takes tests that follow each other: what files make once, ranks and imports are made in one process
-    run_tests(session, "--dist=worksteal", "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+    run_tests(session, "--lacks=", *([] if session.posargs else [f"--beside={RAN}"]))
+    if not session.posargs:
+        build_site(session)
 
 
 @nox.session
 def bare(session: nox.Session) -> None:
-    """The Python tests without optional packages: all are read, and those run that a package can make a difference to.
+    """The Python tests without optional packages, of which those run that a package can make a difference to.
 
     These are in files that have the name of a package which the session `tests` installs, themselves or through what
-    they import of the tests. Each skip says which package is missing.
+    they import of the tests; other files are not read. Each skip says which package is missing.
     """
     install_popsr(session)
     session.install(*builds.RUNNER)
@@ -205,7 +215,8 @@ def sanitized(
     *of_cpp: str,
 ) -> None:
     """The C++ tests and Python tests of a preset with a sanitizer."""
-    install_popsr(session, "test", preset=preset)
+    install_popsr(session, preset=preset)
+    session.install(*builds.RUNNER)
     run_cpp_tests(session, preset, *of_cpp, env=options)
     names = (library, "libstdc++.so")
     paths = [session.run("g++", f"-print-file-name={n}", external=True, silent=True).strip() for n in names]
@@ -321,8 +332,15 @@ def stubs(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The documentation site, in build/docs: its notebooks run, and warnings are errors. The tests run the pages."""
     install_popsr(session, "test", "mpi", "peers")
-    install_groups(session, "mpi", "docs")
-    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "build/docs", *session.posargs)
+    install_groups(session, "mpi")
+    build_site(session)
+
+
+def build_site(session: nox.Session) -> None:
+    """The documentation site, with an environment that has what the notebooks import."""
+    install_groups(session, "docs")
+    options = ("-W", "--keep-going", "-j", "auto", "-b", "html")
+    session.run("sphinx-build", *options, "docs", "build/docs", *session.posargs)
 
 
 @nox.session

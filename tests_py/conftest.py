@@ -2,6 +2,7 @@
 folders.
 """
 
+import gc
 import importlib.metadata
 import importlib.util
 import platform
@@ -18,6 +19,7 @@ from tests_py.support import unchanged
 from tests_py.support.sessions import pytest_addoption as pytest_addoption
 from tests_py.support.sessions import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests_py.support.sessions import pytest_configure as pytest_configure
+from tests_py.support.sessions import pytest_ignore_collect as pytest_ignore_collect
 
 # Hypothesis has other settings where a variable of the environment says CI: examples are the same everywhere.
 hypothesis.settings.register_profile(
@@ -29,6 +31,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("everywhere")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: of their millions of objects each collection of garbage would look at all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Recordings of several ranks beside those of one process; run by ``test_recordings.py``.
 
-``python -m mpi4py -m tests_py.mpi.recordings FOLDER``
+``python -m mpi4py -m tests_py.mpi.recordings FOLDER COUNT``: with so many random programs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tests_py.support.programs.bit_judge import quiet
 from tests_py.support.recorded_program import step
 
 COMM = MPI.COMM_WORLD
-PROGRAMS = range(16)
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"optimise": False}, {"optimise": False, "dedup": False})
 Inputs = Callable[[int], dict[Any, Array]]
 
@@ -93,8 +92,8 @@ def failure(folder: Path) -> None:
         assert 0 < runs[1] < runs[0] == runs[2]
 
 
-def programs(folder: Path) -> None:
-    for number in PROGRAMS:
+def programs(folder: Path, count: int) -> None:
+    for number in range(count):
         program = of_number(number)
         if program is not None and program.ir.replication_factor >= COMM.size:
             compare(folder, f"random {number}", program.ir, random_inputs(program))
@@ -156,7 +155,7 @@ def refusals(folder: Path, ir: popsr.Ir) -> None:
         assert not list(open_record("diff", folder / "empty.rec").runs())
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, count: int) -> None:
     ir, stream = step()
     data = np.random.default_rng(0).normal(size=(3, 4, 8, 16)).astype(np.float32)
 
@@ -169,10 +168,10 @@ def main(folder: Path) -> None:
         drift(folder)
         refusals(folder, ir)
         set_sizes(40, (300, 5))
-        programs(folder)
+        programs(folder, count)
     if COMM.rank == 0:
         print("recordings")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

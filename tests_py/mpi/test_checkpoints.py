@@ -9,7 +9,7 @@ import pytest
 from tests_py.mpi import worlds
 
 
-@pytest.mark.parametrize("library", worlds.LIBRARIES)
+@pytest.mark.parametrize("library", worlds.FIRST)
 def test_checkpoints_of_ranks_are_those_of_one_process(library: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     assert worlds.check(library, 4, "tests_py.mpi.checkpoints", str(tmp_path)) == "checkpoints\n"

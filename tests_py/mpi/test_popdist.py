@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +49,14 @@ def rows(folder: Path, ranks: int) -> Array:
     return np.concatenate([np.load(file) for file in files])
 
 
+def started() -> Iterator[Any]:
+    """Each program in one of the worlds, the first in all; the others are the nightly tests'."""
+    for (i, world), (j, run) in itertools.product(enumerate(WORLDS), enumerate(RUNS)):
+        yield pytest.param(
+            *world, *run, marks=[] if j in (0, *range(i + 1, len(RUNS), 3)) else pytest.mark.slow
+        )
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[Array, str]]:
     """Rows and prints of one process without a launcher, by program and number of replicas."""
@@ -70,8 +81,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tup
     return found
 
 
-@pytest.mark.parametrize(("library", "ranks"), WORLDS)
-@pytest.mark.parametrize(("name", "replicas", "variables"), RUNS)
+@pytest.mark.parametrize(("library", "ranks", "name", "replicas", "variables"), list(started()))
 def test_programs_give_the_bits_of_one_process(
     library: str,
     ranks: int,
@@ -92,7 +102,7 @@ def test_programs_give_the_bits_of_one_process(
     assert result.stdout == prints  # of the first instance
 
 
-@pytest.mark.parametrize("library", worlds.LIBRARIES)
+@pytest.mark.parametrize("library", worlds.FIRST)
 def test_the_example_prints_the_same_on_one_and_on_three_ranks(library: str) -> None:
     pytest.importorskip("sklearn")
     worlds.require(library)

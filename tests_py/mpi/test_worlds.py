@@ -14,18 +14,18 @@ from tests_py.support.helpers import run_python
 # Library, ranks, each so many-th golden program, random programs. Three ranks send small messages, and three and four
 # reduce all values in chains.
 SHORT = [
-    ("mpich", 2, 1, 0, 90),
-    ("mpich", 3, 3, 90, 140),
-    ("mpich", 4, 4, 140, 170),
-    ("openmpi", 2, 3, 170, 230),
-    ("openmpi", 4, 6, 230, 250),
-    ("mpich", 8, 24, 250, 260),
+    ("mpich", 2, 1, 0, 48),
+    ("mpich", 3, 6, 90, 108),
+    ("mpich", 4, 8, 140, 156),
+    ("openmpi", 2, 6, 170, 188),
+    ("openmpi", 4, 12, 230, 238),
+    ("mpich", 8, 48, 250, 254),
 ]
 MANY = [
     (library, ranks, int(first == 250), first, first + 200)
     for library in worlds.LIBRARIES
     for ranks in (1, 2, 3, 4)
-    for first in range(250, 2850, 200)
+    for first in range(50, 2850, 200)
     if ranks > 1 or library == "mpich"
 ]
 
@@ -80,8 +80,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("library", worlds.LIBRARIES)
+@pytest.mark.parametrize(("library", "example"), list(zip(worlds.LIBRARIES, EXAMPLES, strict=True)))
 def test_examples_print_the_same_on_one_and_on_three_ranks(library: str, example: str) -> None:
     if example == "mpi_training.py":
         pytest.importorskip("sklearn")

@@ -17,6 +17,8 @@ import pytest
 from tests_py import ROOT
 
 LIBRARIES = ("mpich", "openmpi")
+# Libraries for tests to which they make no difference: the nightly tests have the second.
+FIRST = ("mpich", pytest.param("openmpi", marks=pytest.mark.slow))
 RUNNER = ("-m", "mpi4py")  # aborts all ranks after an exception on one
 _FILES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
 _LAUNCHERS = {"mpich": ["mpiexec.hydra"], "openmpi": ["prterun", "--map-by", ":OVERSUBSCRIBE"]}

@@ -14,6 +14,7 @@ import pytest
 from popsr import demo
 from popsr.demo.data import idx_folder
 from tests_py import ROOT
+from tests_py.repo.documentation import test_examples
 from tests_py.support.needed import need_packages
 
 
@@ -106,11 +107,20 @@ def test_idx_header_cannot_ask_for_all_memory(idx: Any) -> None:
         idx_folder(idx, 10**9)
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+EXAMPLES = [
+    path for path in sorted((ROOT / "examples").glob("*.py")) if path.name not in test_examples.PRINTED
+]
+"""Examples that no other test runs without arguments."""
+FEWER = dict.fromkeys(("sr_harmonic", "sr_least_squares", "sr_euler"), ("figure.png", "100"))
+"""Arguments of figures: by default their computations are long."""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_run(example: Any, tmp_path: Path) -> None:
     need_packages(example.read_text())
+    args = FEWER.get(example.stem, ())
     result = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=300
+        [sys.executable, str(example), *args], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout

@@ -50,7 +50,7 @@ def unexplained(reasons: Sequence[str], lacks: Sequence[str]) -> list[str]:
     return wrong
 
 
-def texts(file: Path) -> str:
+def files_of(file: Path) -> set[Path]:
     """A file of tests, and the modules of the tests that it imports, themselves and through others."""
     seen = {file}
     waiting = [file]
@@ -58,7 +58,7 @@ def texts(file: Path) -> str:
         new = _imported(waiting.pop()) - seen
         seen |= new
         waiting += new
-    return "\n".join(sorted(each.read_text() for each in seen))
+    return seen
 
 
 @functools.cache
@@ -71,10 +71,14 @@ def _imported(file: Path) -> frozenset[Path]:
     return frozenset(path for path in paths if path.exists())
 
 
-@functools.cache
 def mentions(file: Path, packages: str) -> bool:
     """Whether a file of tests, or what it imports of the tests, has the name of one of these packages."""
-    return re.search(packages.replace(",", "|"), texts(file), re.IGNORECASE) is not None
+    return any(_has(each, packages) for each in files_of(file))
+
+
+@functools.cache
+def _has(file: Path, packages: str) -> bool:
+    return re.search(packages.replace(",", "|"), file.read_text(), re.IGNORECASE) is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,28 +86,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lacks", metavar="PACKAGES", help=f"skips for want of others fail the run; {ANY}: of no other"
     )
-    group.addoption("--ran", metavar="FILE", type=Path, help="names of the tests that ran are written there")
+    group.addoption(
+        "--ran",
+        metavar="FILE",
+        type=Path,
+        help="names of the tests, or of files of which all ran, are written there",
+    )
     group.addoption(
         "--beside", metavar="FILE", type=Path, help="runs the tests that --ran has not written there"
     )
-    group.addoption("--mentioning", metavar="WORDS", help="runs files of tests that have one of these words")
+    group.addoption(
+        "--mentioning",
+        metavar="WORDS",
+        help="reads files of tests that have one of these words",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers of xdist report to their controller
-        config.pluginmanager.register(_Watch(config))
+        config.pluginmanager.register(Watch(config))
+
+
+@functools.cache
+def beside(file: Path | None) -> frozenset[str]:
+    """Names of the tests, and of the files with all of theirs, that another session ran."""
+    return frozenset(file.read_text().split("\n") if file and file.exists() else ())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test for this session are not read: pytest makes an item of each of their thousands of tests."""
+    if not collection_path.match("test_*.py"):
+        return None
+    words = config.getoption("mentioning")
+    ran = collection_path.relative_to(config.rootpath).as_posix() in beside(config.getoption("beside"))
+    return True if ran or (words and not mentions(collection_path, words)) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    beside, words = config.getoption("beside"), config.getoption("mentioning")
-    ran = set(beside.read_text().split("\n")) if beside and beside.exists() else set()
-    kept = [item for item in items if item.nodeid not in ran and (not words or mentions(item.path, words))]
+    ran = beside(config.getoption("beside"))
+    kept = [item for item in items if item.nodeid not in ran]
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in ran])
         items[:] = kept
 
 
-class _Watch:
+def _file(name: str) -> str:
+    return name.partition("::")[0]
+
+
+class Watch:
     """Notes which tests ran, and why others were skipped."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -111,6 +142,7 @@ class _Watch:
         lacks: str | None = config.getoption("lacks")
         self.lacks = None if lacks is None else lacks.split(",")
         self.ran: list[str] = []
+        self.skipped: set[str] = set()  # their files
         self.reasons: list[str] = []
         if self.file:
             self.file.unlink(missing_ok=True)
@@ -126,6 +158,7 @@ class _Watch:
     def _note(self, report: Any) -> None:
         if report.skipped and not hasattr(report, "wasxfail"):
             self.reasons.append(report.longrepr[2])
+            self.skipped.add(_file(report.nodeid))
 
     def unexplained(self) -> list[str]:
         return [] if self.lacks is None else unexplained(self.reasons, self.lacks)
@@ -135,7 +168,8 @@ class _Watch:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.file and session.exitstatus == pytest.ExitCode.OK:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.write_text("\n".join(sorted(self.ran)))
+            whole = {_file(name) for name in self.ran} - self.skipped
+            self.file.write_text("\n".join(sorted([*whole, *(x for x in self.ran if _file(x) not in whole)])))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for reason in self.unexplained():

@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 metadata = pytest.importorskip("torch.distributed.checkpoint.metadata")
 filesystem = pytest.importorskip("torch.distributed.checkpoint.filesystem")
-from tests_py.bridge.audit.test_audit import GROUPS, jobs  # noqa: E402, F401
+from tests_py.bridge.audit.test_audit import GROUPS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -41,7 +41,7 @@ def held(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
 
 
 @pytest.mark.parametrize("kind", ["dcp", "alone"])
-def test_a_real_job_that_drifts_is_found(jobs: dict[str, Path], kind: str) -> None:  # noqa: F811
+def test_a_real_job_that_drifts_is_found(jobs: dict[str, Path], kind: str) -> None:
     report = audit(jobs["drift"] / kind, GROUPS)
     reference = audit(jobs["drift"] / "pt", GROUPS)
     assert report.first is not None
@@ -51,13 +51,13 @@ def test_a_real_job_that_drifts_is_found(jobs: dict[str, Path], kind: str) -> No
         assert audit(jobs["drift"] / "dcp/step_{step}/rank_{rank}", GROUPS).drifts == report.drifts
 
 
-def test_a_checkpoint_of_all_ranks_is_refused(jobs: dict[str, Path]) -> None:  # noqa: F811
+def test_a_checkpoint_of_all_ranks_is_refused(jobs: dict[str, Path]) -> None:
     for source in (jobs["drift"] / "shared", jobs["drift"] / "shared/step_1"):
         with pytest.raises(errors.FileError, match=r"one copy of what ranks hold in common.*log_hashes"):
             audit(source)
 
 
-def test_a_sharded_tensor_of_a_real_job(jobs: dict[str, Path]) -> None:  # noqa: F811
+def test_a_sharded_tensor_of_a_real_job(jobs: dict[str, Path]) -> None:
     whole = torch.arange(10.0).reshape(5, 2)
     path = jobs["good"] / "shared/step_2"
     assert len(list(path.glob("*.distcp"))) == 2

@@ -121,7 +121,14 @@ def test_gpt_with_a_forgotten_mean(forgotten: str) -> None:
     assert drifting == {f"state['{part}']['blocks']['{forgotten}']" for part in ("params", "m", "v")}
 
 
-@pytest.mark.parametrize("sizes", [{"data": 2, "model": 2}, {"data": 2, "model": 4}, {"model": 2, "data": 4}])
+TENSOR_PARALLEL: list[Any] = [
+    {"data": 2, "model": 2},
+    pytest.param({"data": 2, "model": 4}, marks=pytest.mark.slow),
+    {"model": 2, "data": 4},
+]
+
+
+@pytest.mark.parametrize("sizes", TENSOR_PARALLEL)
 def test_gpt_with_tensor_parallelism(sizes: dict[str, int]) -> None:
     args = (models.gpt_state(), *models.tokens(8))
     states = models.state_specs("model")

@@ -72,7 +72,7 @@ def proof_of(layers: int, ranks: int, wrong: int | None = None) -> Any:
 
 SIZES = [
     (2, 16),
-    (13, 2),
+    (12, 2),
     pytest.param(24, 2, marks=pytest.mark.slow),
     pytest.param(48, 2, marks=pytest.mark.slow),
 ]
@@ -85,7 +85,7 @@ def test_right_steps_are_the_same(layers: int, ranks: int) -> None:
     assert any("drawn anew" in note for note in found.notes) is (layers > 11)
 
 
-WRONG = [(13, 12), *(pytest.param(24, wrong, marks=pytest.mark.slow) for wrong in (0, 11, 23))]
+WRONG = [(12, 11), *(pytest.param(24, wrong, marks=pytest.mark.slow) for wrong in (0, 11, 23))]
 
 
 @pytest.mark.parametrize(("layers", "wrong"), WRONG)

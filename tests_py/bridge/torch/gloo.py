@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Bits", "RankError", "bits", "run", "states"]
+__all__ = ["PRELOADED", "Bits", "RankError", "bits", "run", "states"]
 
 Bits = tuple[str, tuple[int, ...], bytes]
 """Element type, shape and bytes of a tensor."""
@@ -33,6 +33,15 @@ _PATIENCE = 5 * _HANG.total_seconds()
 
 _THREADS = 16
 """Threads of a rank after which groups are freed that cycles of objects keep: theirs poll all the time."""
+
+PRELOADED = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "popsr.bridge.torch",
+    "pytest",
+)
+"""Modules that most ranks import: optimisers need the first."""
 
 
 class RankError(RuntimeError):
@@ -90,7 +99,8 @@ class _Job:
 
     def __init__(self, world: int) -> None:
         """One process a rank."""
-        start = multiprocessing.get_context("spawn")
+        start = multiprocessing.get_context("forkserver")  # PyTorch is imported once for all ranks
+        start.set_forkserver_preload(list(PRELOADED))
         self._folder = tempfile.TemporaryDirectory()
         self._count = 0
         self._pipes, self._processes = [], []

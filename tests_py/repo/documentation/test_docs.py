@@ -1,14 +1,13 @@
 """The pages in docs/ print what they show."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests_py import ROOT
+from tests_py.support.forked import run_program
 from tests_py.support.needed import need_packages
 
 DOCS = ROOT / "docs"
@@ -24,13 +23,7 @@ PROGRAMS = [
 def test_programs_print_what_is_shown(program: Any, shown: Any, tmp_path: Path) -> None:
     need_packages(program)
     (tmp_path / "program.py").write_text(program)
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "program.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-    )
+    result = run_program(tmp_path, "-W", "error")
     assert result.returncode == 0, result.stderr
     assert result.stdout.replace(f"{tmp_path}/", "") == shown
 

@@ -14,6 +14,7 @@ import pytest
 import popsr
 from popsr import __main__ as command
 from popsr import _help, errors
+from tests_py.support.forked import run_program
 from tests_py.support.needed import need_packages
 
 ROOT = Path(__file__).parents[3]
@@ -43,14 +44,7 @@ def reference() -> Iterator[Any]:
 
 def run(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     (folder / "program.py").write_text(program)
-    return subprocess.run(
-        [sys.executable, "-W", "error", "program.py"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=120,
-        env={**os.environ, "MPLBACKEND": "agg"},
-    )
+    return run_program(folder, "-W", "error", env={"MPLBACKEND": "agg"})
 
 
 def programs() -> Iterator[Any]:
@@ -69,7 +63,14 @@ def test_programs_print_what_is_shown(program: str, shown: str, tmp_path: Path) 
     assert result.stdout.replace(f"{tmp_path}/", "") == shown
 
 
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def notebooks() -> Iterator[Any]:
+    """Tutorials; the nightly tests have those of PyTorch's steps, which take long and run when the site is built."""
+    for page in NOTEBOOKS:
+        slow = re.search(r"^import torch\b", page.read_text(), re.MULTILINE)
+        yield pytest.param(page, id=page.stem, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("page", list(notebooks()))
 def test_cells_run(page: Path, tmp_path: Path) -> None:
     """The site's build executes them in Jupyter and shows what they print."""
     lines = []

@@ -1,14 +1,13 @@
 """README.md says what is so: its programs run and print what it shows, its commands and folders exist."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests_py import ROOT
+from tests_py.support.forked import run_program
 from tests_py.support.needed import need_packages
 
 README = (ROOT / "README.md").read_text()
@@ -30,9 +29,7 @@ def test_programs_run_and_print_what_their_comments_say(program: Any, text: Any,
     need_packages(program)
     (tmp_path / "program.py").write_text(program)
     strict = () if "Warning" in text else ("-W", "error")
-    result = subprocess.run(
-        [sys.executable, *strict, "program.py"], capture_output=True, text=True, cwd=tmp_path, timeout=120
-    )
+    result = run_program(tmp_path, *strict)
     assert result.returncode == 0, result.stderr
     shown = re.findall(r"^\s*print\(.*\)  # (.+)$", program, re.MULTILINE)
     output = f"{result.stdout}\n{result.stderr}".replace(f"{tmp_path}/", "")

@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 __all__ = [
     "EQUAL", "WRONG", "Bug", "Kind", "Program", "Right", "Said", "Truth", "at_own_line", "at_right_line",
-    "check_lines", "check_table", "check_words", "ids", "matching", "part_of",
+    "check_lines", "check_table", "check_words", "ids", "kinds_not_said", "matching", "part_of",
 ]  # fmt: skip
 
 Kind = Literal[
@@ -176,6 +176,7 @@ class Said:
         repair: the change with which all are the same; empty if none is said.
         in_step: True if no state drifts.
         seconds: processor time of the proof.
+        names: of all states and results.
     """
 
     differing: frozenset[str]
@@ -184,6 +185,7 @@ class Said:
     repair: str
     in_step: bool
     seconds: float
+    names: frozenset[str]
 
     @classmethod
     def of(cls, proof: Any, name_of: Callable[[str], str], names: Iterable[str], seconds: float) -> Said:
@@ -195,7 +197,7 @@ class Said:
         unknown = {name: each.reason for name, each in found.items() if each.verdict == "unknown"}
         assert same.ok == (not differing and not unknown)
         place, repair = (str(each or "") for each in (same.place, same.repair))
-        return cls(differing, unknown, place, repair, not proof.drifting, seconds)
+        return cls(differing, unknown, place, repair, not proof.drifting, seconds, frozenset(found))
 
 
 def at_right_line(right: Right, bug: Bug, place: str) -> bool:
@@ -218,7 +220,7 @@ def check_words(
     place: str,
     change: str,
 ) -> None:
-    """Texts are in the place of a bug, and in the change that makes the step right, if one is said.
+    """The wrong states differ; texts are in the place of a bug, and in the change that makes it right, if one is said.
 
     Args:
         said: gives the verdict about a program.
@@ -229,10 +231,22 @@ def check_words(
     """
     right, bug = next(pair for pair in bugs if (pair[0].name, pair[1].name) == names)
     verdict = said(right.make(bug.name), exact=True)
+    assert verdict.differing == matching(bug.wrong, verdict.names)
+    assert not verdict.unknown
     assert at_right_line(right, bug, verdict.place), verdict.place
     assert place in verdict.place
     assert change in verdict.repair
     assert bool(change) == bool(verdict.repair)
+
+
+def kinds_not_said(
+    pairs: Iterable[tuple[Right, Bug]], said: Iterable[tuple[str, str]]
+) -> list[tuple[Right, Bug]]:
+    """The first bug of each kind of which no text is tested, which tests its states too."""
+    pairs, said = list(pairs), set(said)
+    seen = {bug.kind for right, bug in pairs if (right.name, bug.name) in said}
+    first = {bug.kind: (right, bug) for right, bug in reversed(pairs)}
+    return [first[kind] for kind in get_args(Kind) if kind in first and kind not in seen]
 
 
 def check_lines(said: Callable[..., Said], bugs: Iterable[tuple[Right, Bug]]) -> None:

@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests_py.bridge.torch.gloo import PRELOADED
 from tests_py.bridge.torch.mutants import faulty
 from tests_py.bridge.torch.steps.drawing import Program
 from tests_py.bridge.torch.steps.mixed import Mixed
@@ -86,7 +87,8 @@ class Tracer:
             self._process = None
 
     def _start(self) -> None:
-        start = multiprocessing.get_context("spawn")
+        start = multiprocessing.get_context("forkserver")  # as ranks are: PyTorch is imported once
+        start.set_forkserver_preload(list(PRELOADED))
         self._pipe, there = start.Pipe()
         self._process = start.Process(target=_serve, args=(there,), daemon=True)
         self._process.start()
