@@ -321,7 +321,10 @@ def _rename(model: Any, training: bool) -> None:
                 node.domain = ""
             if node.domain in ("", "ai.onnx"):
                 _reduce_none(onnx, node)
-                if (opset_of(node, version) or version) < since.get(node.op_type, 0):
+                own = opset_of(node, version) or version
+                if node.op_type == "Dropout" and not training and own < 7:
+                    node.attribute.append(onnx.helper.make_attribute("is_test", 1))
+                if own < since.get(node.op_type, 0):
                     node.domain = DOMAIN
             is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
             if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):

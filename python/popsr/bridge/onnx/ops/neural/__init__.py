@@ -11,6 +11,7 @@ from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their ru
     _quantise,
     _random,
     _recurrent,
+    _removed,
     _resize,
     _samples,
     _signal,

@@ -228,10 +228,15 @@ def _elements(w: Windows, extents: Sequence[int]) -> Array:
     return total
 
 
+def power_of(node: Node) -> float:
+    """The power of a norm, which opset 1 writes as a float."""
+    return node.number("p", 2.0) if node.opset < 2 else node.integer("p", 2)
+
+
 @rule("LpPool")
 def _lp_pool(node: Node, t: Tensor) -> Tensor:
     w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
-    p = node.integer("p", 2)
+    p = power_of(node)
     powers = ops.square(t) if p == 2 else ops.pow(ops.abs(t), node.like(p, t))
     sums = _window_reduced(powers, w, "sum")
     return ops.sqrt(sums) if p == 2 else ops.pow(sums, node.like(1 / p, t))
@@ -251,9 +256,9 @@ def _global_max_pool(t: Tensor) -> Tensor:
     return ops.max(t, _spatial(t), True)
 
 
-@rule("GlobalLpPool", since=2)
+@rule("GlobalLpPool")
 def _global_lp_pool(node: Node, t: Tensor) -> Tensor:
-    p = node.integer("p", 2)
+    p = power_of(node)
     if p == 2:
         return ops.l2(t, _spatial(t), True)
     sums = ops.sum(ops.pow(ops.abs(t), node.like(p, t)), _spatial(t), True)

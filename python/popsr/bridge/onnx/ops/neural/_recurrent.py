@@ -187,7 +187,7 @@ def _split(t: Tensor, parts: int) -> list[Tensor]:
     return list(ops.split(t, parts, -1)) if parts > 1 else [t]
 
 
-@rule("RNN", since=7)
+@rule("RNN")
 def _rnn(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start = (*rest, None, None, None)[:3]
 
@@ -198,7 +198,7 @@ def _rnn(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
     return _layer(node, Layer(x, w, r, b, lengths, (start,)), 1, [cell], 1)
 
 
-@rule("GRU", since=7)
+@rule("GRU")
 def _gru(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start = (*rest, None, None, None)[:3]
     reset_after = bool(node.integer("linear_before_reset", 0))
@@ -224,7 +224,7 @@ def _gru(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
     return _layer(node, Layer(x, w, r, b, lengths, (start,)), 3, [cell], 2)
 
 
-@rule("LSTM", since=7)
+@rule("LSTM")
 def _lstm(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start, start_c, p = (*rest, *(None,) * 5)[:5]
     joined = bool(node.integer("input_forget", 0))
