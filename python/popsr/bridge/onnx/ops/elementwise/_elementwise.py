@@ -251,8 +251,8 @@ def _celu(node: Node, t: Tensor) -> Tensor:
 @rule("Selu")
 def _selu(node: Node, t: Tensor) -> Tensor:
     newer = node.opset >= 6
-    alpha = node.number("alpha", 1.67326319217681884765625 if newer else np.float32(1.6732))
-    gamma = node.number("gamma", 1.05070102214813232421875 if newer else np.float32(1.0507))
+    alpha = node.number("alpha", 1.67326319217681884765625 if newer else 1.673200011253357)
+    gamma = node.number("gamma", 1.05070102214813232421875 if newer else 1.0506999492645264)
     return _scaled(node, _negative(node, t, _scaled(node, ops.expm1(t), alpha)), gamma)
 
 

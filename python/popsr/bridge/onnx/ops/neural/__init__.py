@@ -3,10 +3,8 @@
 from popsr._lazy import names_only
 from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their rules
     _attention,
-    _classic,
     _convolutions,
     _einsum,
-    _microsoft,
     _neural,
     _quantise,
     _random,

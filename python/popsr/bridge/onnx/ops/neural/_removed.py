@@ -15,7 +15,8 @@ __all__: list[str] = []
 
 @rule("SimplifiedLayerNormalization")
 def _simplified_layer_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
-    return rms_norm(node, t, scale)
+    made: Tensor = rms_norm(node, t, scale)
+    return made
 
 
 @rule("Affine")
