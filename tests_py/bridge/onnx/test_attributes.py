@@ -88,6 +88,32 @@ def schemas() -> list[Any]:
     return [each for each in known if (each.domain, each.name) in RULES]
 
 
+UNREAD_OF_MICROSOFT = {
+    "Attention.rotary_embedding_dim": "rotations are refused",
+    "EmbedLayerNormalization.mask_index_type": "the shape of a result that is made if it has a name",
+    "FusedConv.kernel_shape": "extents of the weights",
+    "GroupQueryAttention.k_norm_epsilon": "of operands that are refused",
+    "GroupQueryAttention.k_quant_type": "refused",
+    "GroupQueryAttention.q_norm_epsilon": "of operands that are refused",
+    "GroupQueryAttention.qk_norm_epsilon": "of operands that are refused",
+    "GroupQueryAttention.v_quant_type": "refused",
+    "MatMulNBits.accuracy_level": "the least precision",
+}
+
+
+def test_no_attribute_of_onnxruntime_is_passed_over() -> None:
+    pytest.importorskip("onnxruntime")
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    missed = set()
+    for each in state.get_all_operator_schema():
+        rule = find_rule(each.domain, each.name, 1) if each.domain == "com.microsoft" else None
+        if rule is not None:
+            read = read_by(rule.function, None)
+            missed |= {f"{each.name}.{name}" for name in each.attributes if not is_made_of(name, read)}
+    assert missed <= set(UNREAD_OF_MICROSOFT)
+
+
 def test_no_attribute_is_passed_over() -> None:
     missed, used = [], set()
     for each in schemas():

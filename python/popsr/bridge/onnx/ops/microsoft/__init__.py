@@ -2,7 +2,10 @@
 
 from popsr._lazy import names_only
 from popsr.bridge.onnx.ops.microsoft import (  # noqa: F401  they register their rules
+    _attention,
+    _fused,
     _quantised,
+    _weights,
 )
 
 __all__: list[str] = []

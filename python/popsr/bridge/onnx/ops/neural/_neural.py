@@ -14,7 +14,7 @@ from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
 from popsr.tensor import Tensor
 
-__all__ = ["normalised", "rms_norm"]
+__all__ = ["gemm", "normalised", "rms_norm"]
 
 # Products
 
@@ -37,7 +37,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 @rule("Gemm", since=1)
-def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     a = moved(a, (1, 0)) if node.integer("transA", 0) else a
     b = moved(b, (1, 0)) if node.integer("transB", 0) else b
