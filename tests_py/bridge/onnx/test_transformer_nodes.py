@@ -41,6 +41,8 @@ IMAGE, KERNEL = (
 )
 WORDS, TABLE = np.array([[1, 2, 0], [3, 3, 1]], np.int32), RNG.normal(size=(6, 12)).astype(np.float32)
 
+CODES = [RNG.integers(0, 256, shape).astype(np.uint8) for shape in ((6, 12), (6, 12), (2, 12), (12,), (12,))]
+
 TRANSFORMERS: dict[str, tuple[str, list[Any], dict[str, Any], list[str]]] = {
     "sum and its norm": (
         "SkipLayerNormalization", [ROWS, SKIP[0], GAIN, GAIN], {"epsilon": 1e-5}, ["y", "", "", "s"]
@@ -58,6 +60,15 @@ TRANSFORMERS: dict[str, tuple[str, list[Any], dict[str, Any], list[str]]] = {
         "EmbedLayerNormalization",
         [WORDS, None, TABLE, TABLE, None, GAIN, GAIN, None, np.array([[3, 1, 2]], np.int32)],
         {},
+        ["y", "count"],
+    ),
+    "embedding of bytes": (
+        "QEmbedLayerNormalization",
+        [
+            WORDS, WORDS % 2, *(CODES[i] for i in range(5)), np.minimum(WORDS, 1),
+            *(np.float32(0.01 * (i + 1)) for i in range(5)), *(np.uint8(100 + i) for i in range(5)),
+        ],
+        {"epsilon": 1e-5},
         ["y", "count"],
     ),
     "attention": ("Attention", [ROWS, PROJECT, SHIFT], HEADS, ["y"]),

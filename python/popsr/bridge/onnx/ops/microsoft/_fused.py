@@ -142,6 +142,21 @@ def _skip_rms_norm(node: Node, t: Tensor, skip: Tensor, scale: Tensor, bias: Ten
     return [ops.mul(cast(normal, t.dtype), scale), None, None, total]
 
 
+@microsoft("QEmbedLayerNormalization")
+def _q_embed_layer_norm(
+    node: Node, words: Tensor, segments: Tensor | None, *operands: Tensor | None
+) -> Results:
+    """The same with tables, factors and shifts that are quantised."""
+    mask, codes, scales, zeros = operands[5], operands[:5], operands[6:11], operands[11:16]
+    wide = [
+        None
+        if code is None or scale is None
+        else ops.dequantize_linear(code, reshaped(scale, ()), None if zero is None else reshaped(zero, ()))
+        for code, scale, zero in zip(codes, scales, zeros, strict=True)
+    ]
+    return list(_embed_layer_norm(node, words, segments, *wide, mask))
+
+
 @microsoft("EmbedLayerNormalization")
 def _embed_layer_norm(
     node: Node,

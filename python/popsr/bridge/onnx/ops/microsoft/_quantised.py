@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._node import Node, cast
+from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import moved, reshaped
 from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
 from popsr.bridge.onnx.ops.microsoft._domain import microsoft
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
 from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.neural._recurrent import Layer, Product, lstm
 from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
 
@@ -144,6 +145,33 @@ def matmul_to_float(
 
 
 microsoft("MatMulIntegerToFloat")(matmul_to_float)
+
+
+@microsoft("DynamicQuantizeLSTM", kind="raw")
+def _dynamic_lstm(node: Node, x: Value, w: Value, r: Value, *rest: Value) -> list[Tensor]:
+    """Rows and states are quantised before each product; weights are ``[directions, inputs, gates]``."""
+    given = [*rest, *(None,) * 9][:9]
+    operands = [None if each is None else node.tensor(each) for each in (x, w, r, *given[:5])]
+    t, weights, states, bias, lengths, *starts, peep = operands
+    names = ("w", "w_zero", "r", "r_zero")
+    known = {name: node.known(each, "scales") for name, each in zip(names, given[5:], strict=True)}
+
+    def of(direction: int) -> Product:
+        def product(name: str, rows: Tensor, matrix: Tensor) -> Tensor:
+            scale, zero = (known[key][direction] for key in (name, f"{name}_zero"))
+            whole, own, point = _quantise.dynamic_quantize(node, rows)
+            factor = node.constant(scale, dtypes.float32)
+            made: Tensor = matmul_to_float(
+                node, whole, matrix, own, factor, point, node.constant(zero, matrix.dtype)
+            )
+            return made
+
+        return product
+
+    turned = [moved(_given(each), (0, 2, 1)) for each in (weights, states)]
+    products = [of(direction) for direction in range(turned[0].shape[0])]
+    layer = Layer(_given(t), turned[0], turned[1], bias, lengths, tuple(starts), peep, products)
+    return lstm(node, layer)
 
 
 @microsoft("DynamicQuantizeMatMul")
