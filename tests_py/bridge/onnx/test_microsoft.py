@@ -63,7 +63,7 @@ def moves(net: Net) -> str:
     for name, shape in (("w", (4, 4, 3, 3)), ("v", (4, 4))):
         net.normal(name, shape)
     a = net.add("Conv", [x, "w"], pads=[1] * 4)
-    a = net.add("Clip", [a, net.constant(np.float32(-1)), net.constant(np.float32(1))])
+    a = net.add("Clip", [a, *(net.constant(np.array(each, np.float32)) for each in (-1, 1))])
     a = net.add("MaxPool", [a], kernel_shape=[2, 2], strides=[2, 2])
     a = net.add("Pad", [a, net.ints(0, 0, 1, 0, 0, 0, 0, 1)])
     first = net.add("Split", [a, net.ints(2, 2)], "split", outputs=2, axis=1)

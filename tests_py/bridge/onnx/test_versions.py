@@ -55,6 +55,7 @@ class Case(NamedTuple):
 
 
 MIDDLE: dict[str, Any] = {"mode": "linear"}
+PLACES: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 POOL: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}
 WIDE: dict[str, Any] = {"kernel_shape": [2, 2], "pads": [1] * 4, "strides": [3, 3], "ceil_mode": 1}
 CASES = [
@@ -116,6 +117,11 @@ CASES = [
     Case("Resize", (11, 13, 18, 19), [IMAGE, NONE, SCALES]),
     Case("Resize", (11, 13, 18, 19), [IMAGE, NONE, SCALES], {"mode": "cubic"}),
     Case("Resize", (11, 13), [IMAGE, NONE, NONE, ints(1, 2, 7, 3)], MIDDLE),
+    Case("Resize", (11, 13), [IMAGE, NONE, NONE, ints(1, 2, 7, 3)], PLACES),
+    Case("Resize", (11, 18), [floats(1, 1, 8, 10), NONE, np.array([1, 1, 0.6, 0.7], np.float32)], PLACES),
+    Case("Resize", (11, 18), [floats(1, 1, 8, 10), NONE, np.array([1, 1, 0.6, 0.7], np.float32)], MIDDLE),
+    Case("Resize", (11,), [IMAGE, NONE, SCALES], {"coordinate_transformation_mode": "tf_half_pixel_for_nn"}),
+    Case("Resize", (19,), [IMAGE, NONE, SCALES], {"coordinate_transformation_mode": "half_pixel_symmetric"}),
     Case("Scale", (1,), [X], {"scale": 0.3}),
     Case("ScaledTanh", (1,), [X], {"alpha": 0.3, "beta": 2.0}),
     Case("Selu", (6,), [X]),
@@ -268,6 +274,14 @@ MALFORMED: dict[str, tuple[Case, str]] = {
     ),
     "no attribute": (Case("Concat", (4,), [X, X]), "no attribute axis, which it must have in opset 4"),
     "parts that are not equal": (Case("Split", (13,), [X], {"axis": 1}, 2), "3 elements split in 2 equal"),
+    "a scale that shrinks": (
+        Case("Upsample", (9,), [IMAGE, np.array([1, 1, 0.5, 1], np.float32)]),
+        r"Upsample .scales \[1.0, 1.0, 0.5, 1.0\], which shrink",
+    ),
+    "places that readers do not agree on": (
+        Case("Resize", (11,), [IMAGE, NONE, SCALES], {"coordinate_transformation_mode": "align_corners"}),
+        "Resize .align_corners with scales, of which readers have different places: needs sizes",
+    ),
     "a kind of element": (Case("Cast", (1,), [X], {"to": "HALF"}), "element type half"),
 }
 
