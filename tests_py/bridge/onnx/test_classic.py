@@ -115,6 +115,12 @@ CASES: dict[str, Callable[[], Any]] = {
     "linear regressor": lambda: model(
         "LinearRegressor", 1, coefficients=W, intercepts=[0.1, 0.2, 0.3], targets=3
     ),
+    **{
+        f"linear regressor, {how}": functools.partial(
+            model, "LinearRegressor", 1, coefficients=W, targets=3, post_transform=how
+        )
+        for how in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+    },
     "linear classifier": lambda: model(
         "LinearClassifier", 2, coefficients=W, intercepts=[0.1, 0.2, 0.3], classlabels_ints=[5, 7, 9],
         post_transform="SOFTMAX",
@@ -264,6 +270,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a key that is NaN": (
         lambda: model("LabelEncoder", 1, GAPS, keys_floats=[float("nan")], values_int64s=[2]),
         "LabelEncoder .a key that is NaN",
+    ),
+    "a norm of two meanings": (lambda: model("Normalizer", 1), "Normalizer .norm MAX, of which"),
+    "a transform of one target": (
+        lambda: model("LinearRegressor", 1, coefficients=W[:4], post_transform="LOGISTIC"),
+        "LinearRegressor .post_transform LOGISTIC of one target",
+    ),
+    "a transform of trees for one target": (
+        lambda: model(
+            "TreeEnsembleRegressor", 1, **trees("target", [0], n_targets=1, post_transform="SOFTMAX")
+        ),
+        "TreeEnsembleRegressor .post_transform SOFTMAX of one target",
     ),
     "labels that are strings": (
         lambda: model("LabelEncoder", 1, WHOLE, keys_int64s=[1], values_strings=["a"]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from popsr import dtypes, ops
@@ -29,14 +27,9 @@ def _scaler(node: Node, t: Tensor) -> Tensor:
 def _normalizer(node: Node, t: Tensor) -> Tensor:
     """Rows over their length; rows of zeros stay."""
     t, norm = cast(t, dtypes.float32), node.text("norm", "MAX")
-    lengths: dict[str, Callable[[], Tensor]] = {
-        "MAX": lambda: ops.max(ops.abs(t), [t.rank - 1], True),
-        "L1": lambda: ops.l1(t, [t.rank - 1], True),
-        "L2": lambda: ops.l2(t, [t.rank - 1], True),
-    }
-    if norm not in lengths:
-        raise NotSupportedError(f"norm {norm}")
-    length = lengths[norm]()
+    if norm not in ("L1", "L2"):
+        raise NotSupportedError(f"norm {norm}, of which readers take the sign or do not")
+    length = (ops.l1 if norm == "L1" else ops.l2)(t, [t.rank - 1], True)
     return ops.div(t, ops.where(ops.equal(length, node.like(0, t)), node.like(1, t), length))
 
 

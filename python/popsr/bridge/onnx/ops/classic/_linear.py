@@ -9,7 +9,14 @@ from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import reshaped
 from popsr.bridge.onnx._types import Array
-from popsr.bridge.onnx.ops.classic._scores import classic, labels_of, named, of_two, transformed
+from popsr.bridge.onnx.ops.classic._scores import (
+    classic,
+    labels_of,
+    named,
+    of_two,
+    transformed,
+    transformed_targets,
+)
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -25,7 +32,7 @@ def _linear(node: Node, t: Tensor, rows: int) -> Tensor:
 @classic("LinearRegressor")
 def _linear_regressor(node: Node, t: Tensor) -> Tensor:
     made = _linear(node, t, node.integer("targets", 1))
-    return transformed(node, made, node.text("post_transform", "NONE"))
+    return transformed_targets(node, made, node.text("post_transform", "NONE"))
 
 
 _TWO = 2

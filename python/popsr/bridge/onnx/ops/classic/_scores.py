@@ -12,7 +12,7 @@ from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
-__all__ = ["DOMAIN", "classic", "labels_of", "named", "of_two", "transformed"]
+__all__ = ["DOMAIN", "classic", "labels_of", "named", "of_two", "transformed", "transformed_targets"]
 
 DOMAIN = "ai.onnx.ml"
 classic = functools.partial(rule, domain=DOMAIN)
@@ -32,6 +32,13 @@ def transformed(node: Node, scores: Tensor, how: str) -> Tensor:
     if how == "SOFTMAX_ZERO":
         return _softmax_of_others(node, scores)
     raise NotSupportedError(f"post_transform {how}")
+
+
+def transformed_targets(node: Node, made: Tensor, how: str) -> Tensor:
+    """Results of a regression as ``post_transform`` gives them."""
+    if how != "NONE" and made.shape[1] == 1:
+        raise NotSupportedError(f"post_transform {how} of one target, which some readers pass over")
+    return transformed(node, made, how)
 
 
 def _softmax_of_others(node: Node, scores: Tensor) -> Tensor:

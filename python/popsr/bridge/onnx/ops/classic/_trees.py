@@ -12,7 +12,14 @@ from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import check_known, expanded, reshaped
 from popsr.bridge.onnx._types import Array
-from popsr.bridge.onnx.ops.classic._scores import classic, labels_of, named, of_two, transformed
+from popsr.bridge.onnx.ops.classic._scores import (
+    classic,
+    labels_of,
+    named,
+    of_two,
+    transformed,
+    transformed_targets,
+)
 from popsr.tensor import Tensor
 
 __all__: list[str] = []
@@ -229,7 +236,7 @@ def _tree_regressor(node: Node, t: Tensor) -> Tensor:
     t = _operand(t)
     scores, _, _ = _classic_scores(node, t, "target", node.integer("n_targets", 1))
     made = _with_base(node, scores, _numbers(node, "base_values", t.dtype))
-    return cast(transformed(node, made, node.text("post_transform", "NONE")), dtypes.float32)
+    return cast(transformed_targets(node, made, node.text("post_transform", "NONE")), dtypes.float32)
 
 
 @classic("TreeEnsembleClassifier")
@@ -309,7 +316,7 @@ def _tree_ensemble(node: Node, t: Tensor) -> Tensor:
     post = node.integer("post_transform", 0)
     if post not in _POSTS:
         raise NotSupportedError(f"post_transform {post}, of which readers have different numbers")
-    return transformed(node, made, _POSTS[post])
+    return transformed_targets(node, made, _POSTS[post])
 
 
 def _sets(node: Node, modes: Array, leaves: int, kind: np.dtype[Any]) -> Array | None:
