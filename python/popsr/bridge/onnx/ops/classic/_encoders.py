@@ -79,7 +79,7 @@ def _imputer(node: Node, t: Tensor) -> Tensor:
 
 
 def _is_one_of(node: Node, t: Tensor, keys: Array) -> Tensor:
-    """Which of the keys each element is, on a last axis; NaN is NaN."""
+    """True where an element is a key, of each key on a last axis; NaN is NaN."""
     wide = reshaped(t, (*t.shape, 1))
     same = ops.equal(wide, node.like(keys, t))
     if not is_floating(keys) or not np.isnan(keys).any():
@@ -89,11 +89,11 @@ def _is_one_of(node: Node, t: Tensor, keys: Array) -> Tensor:
 
 @classic("OneHotEncoder")
 def _one_hot_encoder(node: Node, t: Tensor) -> Tensor:
-    """With zeros for what is no category."""
+    """With zeros for elements that are not a category."""
     if node.texts("cats_strings", ()):
         raise NotSupportedError("categories that are strings")
     if not node.integer("zeros", 1):
-        raise NotSupportedError("zeros=0, which fails where an element is no category")
+        raise NotSupportedError("zeros=0, which fails at an element that is not a category")
     keys = np.asarray(node.ints("cats_int64s"), np.int64)
     return cast(_is_one_of(node, cast(t, dtypes.int64), keys), dtypes.float32)
 
@@ -103,7 +103,7 @@ _NAN_SINCE = 4
 
 @classic("LabelEncoder", since=2)
 def _label_encoder(node: Node, t: Tensor) -> Tensor:
-    """Values of keys; of what is no key, the default."""
+    """Values of keys; the default of elements that are not a key."""
     keys, values = _table(node, "keys"), _table(node, "values")
     if len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys of {len(values)} values")

@@ -49,7 +49,7 @@ def _attended(
 
 
 def _earlier(rows: int, keys: int, window: int = -1) -> Array:
-    """Which keys the last ``rows`` of them see: those before them and themselves, of a window the last ones."""
+    """True where the last ``rows`` keys see a key: those before them and themselves, of a window the last ones."""
     check_known(rows * keys)
     apart = counting(rows)[:, None] + (keys - rows) - counting(keys)[None, :]
     seen = apart >= 0

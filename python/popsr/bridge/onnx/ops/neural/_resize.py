@@ -122,7 +122,7 @@ _NEIGHBOURS: dict[str, Callable[[Array], Array]] = {
 
 
 def _places(rule_of_places: str, extent: int, size: int, scale: np.float32) -> Array:
-    """Where the elements of a result lie in the operand, in float32: others are on the other side of whole numbers."""
+    """Places of a result's elements in the operand, in float32: others are on the other side of whole numbers."""
     number = counting(size).astype(np.float32)
     if rule_of_places == "asymmetric":
         return number / scale
