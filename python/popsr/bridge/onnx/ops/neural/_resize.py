@@ -99,12 +99,14 @@ def _resized(node: Node, t: Tensor, **attrs: Any) -> Tensor:
         if is_float(t.dtype):
             return ops.resize(t, **attrs)
         return cast(ops.round(ops.resize(cast(t, dtypes.float32), **attrs)), t.dtype)
-    if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        return ops.resize(t, **attrs)
     if scales is None:
         scales = [size / max(extent, 1) for size, extent in zip(sizes, extents, strict=True)]
+    places_of = attrs["coordinate_transformation_mode"]
+    is_exact = places_of in _OF_SCALES and all(math.frexp(scale)[0] == _HALF for scale in scales)
+    if places_of == "tf_crop_and_resize" or is_exact:
+        return ops.resize(t, **attrs)
     for axis, extent, size, scale in zip(attrs["axes"], extents, sizes, scales, strict=True):
-        places = _places(attrs["coordinate_transformation_mode"], extent, size, np.float32(scale))
+        places = _places(places_of, extent, size, np.float32(scale))
         at = np.clip(_NEIGHBOURS[attrs["nearest_mode"]](places), 0, extent - 1).astype(np.int64)
         if size != extent or (at != np.arange(extent)).any():
             t = ops.gather(t, node.constant(at, dtypes.int64), axis)
@@ -112,6 +114,8 @@ def _resized(node: Node, t: Tensor, **attrs: Any) -> Tensor:
 
 
 _HALF = np.float32(0.5)
+_OF_SCALES = ("asymmetric", "half_pixel", "pytorch_half_pixel")
+"""Rules whose places are the same in float32 and float64 where scales are powers of 2."""
 
 _NEIGHBOURS: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda places: np.floor(places) + (places - np.floor(places) > _HALF),
