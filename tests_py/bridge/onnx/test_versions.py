@@ -128,6 +128,8 @@ CASES = [
     Case("SimplifiedLayerNormalization", (1,), [X, floats(4)], {"epsilon": 1e-5, "axis": -1}),
     Case("Slice", (1,), [X], {"starts": [0, -2], "ends": [1, 100], "axes": [2, 1]}),
     Case("Slice", (10, 13), [X, ints(3), ints(-100), ints(-1), ints(-2)]),
+    Case("Slice", (10, 13), [X, ints(-9, 9), ints(-9, -9), ints(2, 1), ints(-1, -2)]),
+    Case("Slice", (10, 13), [X, ints(-9), ints(1), ints(2), ints(-1)]),
     Case("Softmax", (1, 11, 13), [X]),
     Case("Softmax", (1, 11), [X], {"axis": 0}),
     Case("Split", (13,), [X, ints(1, 3)], {"axis": -1}, 2),
@@ -274,6 +276,40 @@ MALFORMED: dict[str, tuple[Case, str]] = {
     ),
     "no attribute": (Case("Concat", (4,), [X, X]), "no attribute axis, which it must have in opset 4"),
     "parts that are not equal": (Case("Split", (13,), [X], {"axis": 1}, 2), "3 elements split in 2 equal"),
+    "dilations with auto_pad": (
+        Case(
+            "MaxPool", (12,), [IMAGE], {"kernel_shape": [2, 2], "dilations": [2, 1], "auto_pad": "SAME_UPPER"}
+        ),
+        "MaxPool .auto_pad with dilations",
+    ),
+    "elements between windows": (
+        Case(
+            "AveragePool",
+            (11,),
+            [floats(1, 1, 9)],
+            {"kernel_shape": [1], "strides": [3], "auto_pad": "SAME_UPPER"},
+        ),
+        "AveragePool .auto_pad of a kernel of 1 for steps of 3",
+    ),
+    "elements between kernels": (
+        Case(
+            "ConvTranspose",
+            (11,),
+            [floats(1, 1, 3), floats(1, 1, 2)],
+            {"strides": [3], "auto_pad": "SAME_UPPER"},
+        ),
+        "ConvTranspose .auto_pad of a kernel that is shorter than the stride",
+    ),
+    "elements at the front": (
+        Case(
+            "ConvTranspose", (11,), [floats(1, 1, 3), floats(1, 1, 2)], {"strides": [3], "output_shape": [10]}
+        ),
+        r"ConvTranspose .output_shape \[10\], of which",
+    ),
+    "a wrap of what is cut off": (
+        Case("Pad", (19,), [X, ints(0, 0, -1, 0, 0, 2)], {"mode": "wrap"}),
+        "Pad .mode wrap with elements that are cut",
+    ),
     "a scale that shrinks": (
         Case("Upsample", (9,), [IMAGE, np.array([1, 1, 0.5, 1], np.float32)]),
         r"Upsample .scales \[1.0, 1.0, 0.5, 1.0\], which shrink",

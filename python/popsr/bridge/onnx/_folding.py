@@ -140,13 +140,16 @@ def slices_of(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> list[slice]:
-    """A slice for each dimension, with the bounds of Python."""
+    """A slice for each dimension; backwards from before the first element is from that element, unlike in Python."""
     found = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if not -len(shape) <= axis < len(shape) or step == 0:
             raise IndexError(f"axis {axis} or step {step} out of range")
-        first, last, by = slice(start, end, step).indices(shape[axis])
-        found[axis] = slice(first, None if by < 0 and last < 0 else last, by)
+        extent = shape[axis]
+        first, last = (bound + extent if bound < 0 else bound for bound in (start, end))
+        low, high = (0, extent) if step > 0 else (-1, extent - 1)
+        first, last = min(max(first, 0), high), min(max(last, low), high)
+        found[axis] = slice(max(first, 0), None if last < 0 else last, step)
     return found
 
 

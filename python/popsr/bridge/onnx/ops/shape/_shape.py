@@ -237,6 +237,8 @@ def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mo
         if not before and not after:
             continue
         extent = t.shape[axis]
+        if mode == "wrap" and min(before, after) < 0:
+            raise NotSupportedError("mode wrap with elements that are cut off")
         places = counting(extent + before + after) - before
         if mode == "edge":
             places = np.clip(places, 0, extent - 1)
