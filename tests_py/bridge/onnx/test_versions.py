@@ -107,6 +107,19 @@ CASES = [
     Case("Pad", (2,), [X], {"pads": [0, -1, 0, 0, 0, 2], "mode": "edge"}),
     Case("Pad", (2,), [X], {"pads": [0, 1, 0, 0, 0, 2], "value": 3.0}),
     Case("ParametricSoftplus", (1,), [X], {"alpha": 0.3, "beta": 2.0}),
+    Case(
+        "GRU",
+        (14,),
+        layer(3, 2),
+        {
+            "hidden_size": 4,
+            "direction": "bidirectional",
+            "activations": ["HardSigmoid", "ScaledTanh", "Affine", "ThresholdedRelu"],
+            "activation_alpha": [0.3, 0.5, 0.7, 0.2],
+            "activation_beta": [0.4, 0.9, 0.1],
+        },
+        2,
+    ),
     Case("RNN", (7, 14), layer(1), {"hidden_size": 4, "activations": ["Elu"], "clip": 0.3}, 2),
     Case("ReduceMean", (1, 11, 13), [X], {"axes": [1, -1]}),
     Case("ReduceMean", (18,), [X, ints(1)]),
@@ -309,6 +322,14 @@ MALFORMED: dict[str, tuple[Case, str]] = {
     "a wrap of what is cut off": (
         Case("Pad", (19,), [X, ints(0, 0, -1, 0, 0, 2)], {"mode": "wrap"}),
         "Pad .mode wrap with elements that are cut",
+    ),
+    "a clip of cells": (
+        Case("LSTM", (7,), layer(4), {"hidden_size": 4, "clip": 0.3}),
+        "LSTM .clip, which readers apply to the cell",
+    ),
+    "an activation without numbers": (
+        Case("RNN", (7,), layer(1), {"hidden_size": 4, "activations": ["Affine"]}),
+        "RNN .activation Affine without its numbers",
     ),
     "a scale that shrinks": (
         Case("Upsample", (9,), [IMAGE, np.array([1, 1, 0.5, 1], np.float32)]),

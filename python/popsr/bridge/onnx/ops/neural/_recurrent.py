@@ -49,6 +49,10 @@ def _functions(node: Node, direction: int, defaults: Sequence[str]) -> list[Func
     made = []
     for name in names:
         lower = name.lower()
+        if lower in _NEEDED and not (alphas and (betas or lower not in _BETA)):
+            raise NotSupportedError(
+                f"activation {name} without its numbers, of which readers have other defaults"
+            )
         alpha = alphas.pop(0) if lower in _ALPHA and alphas else _ALPHA.get(lower, 0.0)
         beta = betas.pop(0) if lower in _BETA and betas else _BETA.get(lower, 0.0)
         made.append(_function(node, lower, alpha, beta))
@@ -63,6 +67,7 @@ _ALPHA = {
     "elu": 1.0,
     "affine": 1.0,
 }
+_NEEDED = ("affine", "scaledtanh", "thresholdedrelu")
 _BETA = {"scaledtanh": 1.0, "hardsigmoid": 0.5, "affine": 0.0}
 
 
@@ -242,6 +247,8 @@ def _lstm(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> 
 
 def lstm(node: Node, layer: Layer) -> list[Tensor]:
     """The layer, whose products with the states are those of its direction."""
+    if node.number("clip", 0.0):
+        raise NotSupportedError("clip, which readers apply to the cell or do not")
     joined = bool(node.integer("input_forget", 0))
 
     def cell(direction: int) -> Cell:
