@@ -31,6 +31,7 @@ TITLES = {
     "attention": "attention",
     "einsum": "Einstein sums",
     "signal": "Fourier transforms",
+    "removed": "ops that ONNX has no more, of onnxruntime",
     "control": "branches and loops",
     "sequences": "sequences and optional values",
     "training": "`ai.onnx.preview.training`",

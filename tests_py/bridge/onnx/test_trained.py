@@ -213,11 +213,11 @@ def test_weights_of_models_are_all_but_running_statistics(name: str) -> None:
 def test_operands_of_the_table_are_those_of_onnx() -> None:
     known = op_types()
     for (domain, op_type), positions in _trained.WEIGHTS.items():
-        if domain == "":
+        if domain == "" and onnx.defs.has(op_type):
             schema = onnx.defs.get_schema(op_type)
             assert positions[-1] < schema.max_input, op_type
         else:
-            assert f"{domain}.{op_type}" in known
+            assert f"{domain}.{op_type}".strip(".") in known
     for op_type in (*_trained.CARRIES, *_trained.ELEMENTWISE):
         assert op_type in known
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr._text.shown import shown
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._types import Array, numpy_type
 
@@ -23,7 +24,9 @@ __all__ = [
     "reshaped_extents",
     "shape_slice",
     "slices_of",
+    "split_lengths",
     "squeezed_axes",
+    "tiles_of",
 ]
 
 MAX_FOLDED = 1 << 18
@@ -42,8 +45,10 @@ def _checked(count: int) -> None:
 def _exact(function: Callable[..., Any], kinds: str = "iubf") -> Callable[..., Array]:
     """Element-wise, of one type: NumPy's arithmetic is exact or rounded once, as popsr's."""
 
-    def fold(_node: Node, *values: Array) -> Array:
+    def fold(node: Node, *values: Array) -> Array:
         if any(value.dtype.kind not in kinds or value.dtype == np.float16 for value in values):
+            raise NotFoldedError
+        if node.has("broadcast"):  # before opset 7, beside an axis
             raise NotFoldedError
         _checked(math.prod(np.broadcast_shapes(*(value.shape for value in values))))
         with np.errstate(all="ignore"):
@@ -69,7 +74,7 @@ def _mod(node: Node, a: Array, b: Array) -> Array:
 
 
 def _cast(node: Node, value: Array) -> Array:
-    to = numpy_type(node.integer("to"))
+    to = numpy_type(node.type_code("to"))
     return _converted(value, to)
 
 
@@ -135,13 +140,16 @@ def slices_of(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> list[slice]:
-    """A slice for each dimension, with the bounds of Python."""
+    """A slice for each dimension; backwards from before the first element is from that element, unlike in Python."""
     found = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if not -len(shape) <= axis < len(shape) or step == 0:
             raise IndexError(f"axis {axis} or step {step} out of range")
-        first, last, by = slice(start, end, step).indices(shape[axis])
-        found[axis] = slice(first, None if by < 0 and last < 0 else last, by)
+        extent = shape[axis]
+        first, last = (bound + extent if bound < 0 else bound for bound in (start, end))
+        low, high = (0, extent) if step > 0 else (-1, extent - 1)
+        first, last = min(max(first, 0), high), min(max(last, low), high)
+        found[axis] = slice(max(first, 0), None if last < 0 else last, step)
     return found
 
 
@@ -167,7 +175,7 @@ def _cut(
 
 def _concat(node: Node, *parts: Array) -> Array:
     _checked(sum(part.size for part in parts))
-    return np.concatenate(parts, node.integer("axis"))
+    return np.concatenate(parts, node.integer("axis", 1 if node.opset < 4 else None))
 
 
 def axes_operand(node: Node, axes: Array | None) -> tuple[int, ...] | None:
@@ -215,9 +223,18 @@ def _expand(_node: Node, data: Array, shape: Array) -> Array:
     return np.broadcast_to(data, extents)
 
 
-def _tile(_node: Node, data: Array, repeats: Array) -> Array:
-    _checked(data.size * math.prod(int(n) for n in repeats))
-    return np.tile(data, [int(n) for n in repeats])
+def tiles_of(node: Node, rank: int, repeats: Array, axis: Array | None) -> list[int]:
+    """Copies along each axis; before opset 6 along one that is an operand."""
+    if axis is None or node.opset >= 6:
+        return [int(n) for n in repeats.reshape(-1)]
+    along = int(axis.reshape(-1)[0]) % rank
+    return [int(repeats.reshape(-1)[0]) if i == along else 1 for i in range(rank)]
+
+
+def _tile(node: Node, data: Array, repeats: Array, axis: Array | None = None) -> Array:
+    times = tiles_of(node, data.ndim, repeats, axis)
+    _checked(data.size * math.prod(times))
+    return np.tile(data, times)
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[..., Array]:
@@ -248,15 +265,24 @@ def _where(_node: Node, which: Array, a: Array, b: Array) -> Array:
     return np.where(which, a, b)
 
 
-def _split(node: Node, data: Array, sizes: Array | None = None) -> list[Array]:
-    axis, parts = node.integer("axis", 0), len(node.proto.output)
-    extent = data.shape[axis]
+def split_lengths(node: Node, extent: int, sizes: Array | None) -> list[int]:
+    """Extents of the parts: given, or equal ones; from opset 18 on the last may be shorter."""
+    parts = len(node.proto.output)
+    if node.integer("num_outputs", parts) != parts:
+        raise ValueError(f"num_outputs {node.integer('num_outputs')} of {parts} outputs")
     each = -(-extent // parts)
-    given = node.ints("split", ()) if sizes is None else [int(n) for n in sizes]
-    lengths = given or [min(each, extent - each * i) for i in range(parts)]
+    given = node.ints("split", ()) if sizes is None else [int(n) for n in sizes.reshape(-1)]
+    if not given and extent % parts and node.opset < 18:
+        raise ValueError(f"{extent} elements split in {parts} equal parts")
+    lengths = list(given) or [max(0, min(each, extent - each * i)) for i in range(parts)]
     if sum(lengths) != extent or len(lengths) != parts:
-        raise ValueError(f"{extent} elements split in {list(lengths)}")
-    return np.split(data, np.cumsum(lengths)[:-1], axis)
+        raise ValueError(f"{extent} elements split in {shown(lengths)} for {parts} outputs")
+    return lengths
+
+
+def _split(node: Node, data: Array, sizes: Array | None = None) -> list[Array]:
+    axis = node.integer("axis", 0)
+    return np.split(data, np.cumsum(split_lengths(node, data.shape[axis], sizes))[:-1], axis)
 
 
 def _transpose(node: Node, data: Array) -> Array:

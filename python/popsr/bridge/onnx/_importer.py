@@ -32,6 +32,7 @@ from popsr.bridge.onnx._rules import (
     ValueNeededError,
     find_rule,
 )
+from popsr.bridge.onnx._schemas import check_attributes
 from popsr.bridge.onnx._types import code_of
 from popsr.bridge.onnx._values import Values
 from popsr.context import location
@@ -249,6 +250,7 @@ class Importer(Values):
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
         node = Node(proto, position, opset, self, values, attributes)
+        check_attributes(self._onnx, node, domain)
         if domain == "":
             results = narrow_results(node, operands, lambda plain: self._by_rule(node, domain, plain))
             if results is not None:

@@ -197,7 +197,7 @@ def _made(node: Node, operands: Sequence[Value]) -> Kind | None:
             return like.kind
     name = {"Cast": "to", "QuantizeLinear": "output_dtype"}.get(op_type)
     if name is not None:
-        return narrow_kind(node.integer(name, 0))
+        return narrow_kind(node.type_code(name, 0))
     if op_type == "Constant" and node.has("value"):
         return narrow_kind(node.attributes["value"].t.data_type)
     return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.onnx._rules import NotSupportedError
-from popsr.bridge.onnx._types import Array, array_of
+from popsr.bridge.onnx._types import Array, array_of, code_named
 from popsr.tensor import Tensor
 
 __all__ = ["Missing", "Node", "Reader", "Sequenced", "Value", "Weight", "cast", "is_float"]
@@ -114,6 +114,13 @@ class Node:
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
         return int(self._attribute(name, "i", default))
+
+    def type_code(self, name: str, default: int | None = None) -> int:
+        """A number of ``TensorProto.DataType``; opset 1 writes its name."""
+        found = self.attributes.get(name)
+        if found is not None and found.type == _TYPES["s"]:
+            return code_named(self.text(name))
+        return self.integer(name, default)
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number, with the value of its 32 bits."""

@@ -51,13 +51,21 @@ WEIGHTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("ai.graphcore", "GroupNormalization"): (1, 2),
     ("ai.graphcore", "GroupedGather"): (0,),
     ("ai.graphcore", "LSTM"): (1, 2),
+    ("", "SimplifiedLayerNormalization"): (1,),
+    ("com.microsoft", "Attention"): (1, 2),
     ("com.microsoft", "BiasGelu"): (1,),
     ("com.microsoft", "DynamicQuantizeMatMul"): (4,),
+    ("com.microsoft", "EmbedLayerNormalization"): (2, 3, 4, 5, 6),
     ("com.microsoft", "FastGelu"): (1,),
+    ("com.microsoft", "FusedConv"): (1, 2),
+    ("com.microsoft", "FusedGemm"): (0, 1, 2),
     ("com.microsoft", "FusedMatMul"): (0, 1),
     ("com.microsoft", "MatMulIntegerToFloat"): (6,),
+    ("com.microsoft", "MatMulNBits"): (5,),
+    ("com.microsoft", "MultiHeadAttention"): (3,),
     ("com.microsoft", "QAttention"): (2,),
     ("com.microsoft", "SkipLayerNormalization"): (2, 3, 4),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): (2, 3),
 }
 """Operands that are weights, by domain and op type."""
 
@@ -79,7 +87,10 @@ Made = frozenset[str] | str
 _CONSTANT: Made = frozenset()
 _DATA, _SCALE, _WHOLE = "data", "scale of data", "whole numbers that stand for data"
 _PRODUCT = "product of data and a weight"
-_PRODUCTS = (("", "Einsum"), ("", "MatMul"), ("com.microsoft", "FusedMatMul"))
+_PRODUCTS = (
+    *(("", "Einsum"), ("", "MatMul")),
+    *(("com.microsoft", "FusedMatMul"), ("com.microsoft", "MatMulNBits")),
+)
 """Op types of layers whose bias is added by another node."""
 
 _KINDS = {

@@ -12,7 +12,7 @@ from popsr import dtypes
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.io._onnx_format import ONNX_TYPES, require_onnx
 
-__all__ = ["Array", "array_of", "code_of", "dtype_of", "numpy_type"]
+__all__ = ["Array", "array_of", "code_named", "code_of", "dtype_of", "numpy_type"]
 
 Array = NDArray[Any]
 
@@ -36,6 +36,14 @@ def dtype_of(code: int) -> dtypes.dtype:
     if name not in ONNX_TYPES or name in _HAS_NO_TENSORS:
         raise NotSupportedError(f"element type {name.lower()}")
     return dtypes.dtype.as_dtype(ONNX_TYPES[name])
+
+
+def code_named(name: str) -> int:
+    """The number of ``TensorProto.DataType`` that has this name."""
+    for code, known in _names().items():
+        if known == name.upper():
+            return code
+    raise NotSupportedError(f"element type {name.lower()}")
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
 from popsr.bridge.onnx._node import Node, cast
-from popsr.bridge.onnx._places import OPSET, opset_of
+from popsr.bridge.onnx._places import OPSET, graphs_of, opset_of
 from popsr.bridge.onnx._rules import OTHERS, RULES, Rule
 from popsr.compat.popart._custom import hints
 from popsr.compat.popart._external import is_elsewhere, read_elsewhere
@@ -39,7 +39,6 @@ __all__ = [
     "Weight",
     "can_read",
     "describe",
-    "graphs_of",
     "initializer_of",
     "parse_model",
     "read_graph",
@@ -276,14 +275,6 @@ def reads(node: Any) -> list[str]:
     return names
 
 
-def graphs_of(node: Any) -> Iterator[Any]:
-    """Graphs of a node's attributes."""
-    for each in node.attribute:
-        if each.HasField("g"):
-            yield each.g
-        yield from each.graphs
-
-
 def _copy_results(model: Any, names: set[str]) -> None:
     """Put a copy between nodes and what reads these results of theirs."""
     make, nodes = require_onnx("Session").helper.make_node, []
@@ -321,7 +312,10 @@ def _rename(model: Any, training: bool) -> None:
                 node.domain = ""
             if node.domain in ("", "ai.onnx"):
                 _reduce_none(onnx, node)
-                if (opset_of(node, version) or version) < since.get(node.op_type, 0):
+                own = opset_of(node, version) or version
+                if node.op_type == "Dropout" and not training and own < 7:
+                    node.attribute.append(onnx.helper.make_attribute("is_test", 1))
+                if own < since.get(node.op_type, 0):
                     node.domain = DOMAIN
             is_dropout = training and node.op_type in ("Dropout", "ShapedDropout")
             if node.domain == DOMAIN and (is_dropout or node.op_type in _RANDOM):

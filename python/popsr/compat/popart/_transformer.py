@@ -11,6 +11,7 @@ import numpy as np
 from popsr._host.arguments import read_bool, read_items, read_text, require_known
 from popsr._lazy import LazyModule
 from popsr._text.shown import shown
+from popsr.bridge.onnx._places import graphs_of
 from popsr.compat.popart._builder import Builder
 from popsr.errors import AttributeValueError
 from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
@@ -114,7 +115,7 @@ class GraphTransformer:
         while todo:
             graph = todo.pop()
             yield graph
-            todo += [inner for node in graph.node for inner in _model.graphs_of(node)]
+            todo += [inner for node in graph.node for inner in graphs_of(node)]
 
     def _convert(self, where: str, before: str, after: str, clip: bool = False) -> None:
         """Let all tensors of an element type have another: inputs, initializers, constants and results of casts."""

@@ -131,7 +131,7 @@ def _scan(node: Node, *operands: Value) -> list[Value]:
     )
     outputs = len(body.output) - len(carried)
     axes = node.ints("scan_input_axes", (0,) * count)
-    back = node.ints("scan_input_directions", (0,) * count)
+    back = node.ints("scan_input_directions", node.ints("directions", (0,) * count))
     out_axes = node.ints("scan_output_axes", (0,) * outputs)
     out_back = node.ints("scan_output_directions", (0,) * outputs)
     length = scanned[0].shape[axes[0]]

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import add_rule, rule
@@ -177,7 +179,9 @@ def _clip(_node: Node, t: Tensor, low: Tensor | None = None, high: Tensor | None
 
 @rule("Clip", since=1)
 def _clip_6(node: Node, t: Tensor) -> Tensor:
-    low, high = node.number("min", -3.402823e38), node.number("max", 3.402823e38)
+    """The bounds that are not given are the ends of float32."""
+    edge = float(np.finfo(np.float32).max)
+    low, high = node.number("min", -edge), node.number("max", edge)
     return ops.minimum(ops.maximum(t, node.like(low, t)), node.like(high, t))
 
 
@@ -192,9 +196,9 @@ def _is_inf(node: Node, t: Tensor) -> Tensor:
     return found
 
 
-@rule("Cast", since=6)
+@rule("Cast")
 def _cast(node: Node, t: Tensor) -> Tensor:
-    return converted(node, t, dtype_of(node.integer("to")))
+    return converted(node, t, dtype_of(node.type_code("to")))
 
 
 @rule("CastLike", since=15, kind="raw")
@@ -246,14 +250,13 @@ def _celu(node: Node, t: Tensor) -> Tensor:
 
 @rule("Selu")
 def _selu(node: Node, t: Tensor) -> Tensor:
-    alpha, gamma = (
-        node.number("alpha", 1.67326319217681884765625),
-        node.number("gamma", 1.05070102214813232421875),
-    )
+    newer = node.opset >= 6
+    alpha = node.number("alpha", 1.67326319217681884765625 if newer else 1.673200011253357)
+    gamma = node.number("gamma", 1.05070102214813232421875 if newer else 1.0506999492645264)
     return _scaled(node, _negative(node, t, _scaled(node, ops.expm1(t), alpha)), gamma)
 
 
-@rule("ThresholdedRelu", since=10)
+@rule("ThresholdedRelu")
 def _thresholded_relu(node: Node, t: Tensor) -> Tensor:
     return ops.where(ops.greater(t, node.like(node.number("alpha", 1.0), t)), t, node.like(0, t))
 

@@ -3,14 +3,13 @@
 from popsr._lazy import names_only
 from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their rules
     _attention,
-    _classic,
     _convolutions,
     _einsum,
-    _microsoft,
     _neural,
     _quantise,
     _random,
     _recurrent,
+    _removed,
     _resize,
     _samples,
     _signal,

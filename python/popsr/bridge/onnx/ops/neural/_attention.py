@@ -9,7 +9,7 @@ from popsr.bridge.onnx._rules import FunctionBodyError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped, shape_of
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["by_head", "repeated"]
 
 __dir__ = names_only(__all__)
 
@@ -27,9 +27,9 @@ def _attention(
         raise FunctionBodyError
     heads = node.integer("q_num_heads", 0) or q.shape[1]
     own = node.integer("kv_num_heads", 0) or k.shape[1]
-    queries, keys, values = _by_head(q, heads), _by_head(k, own), _by_head(v, own)
+    queries, keys, values = by_head(q, heads), by_head(k, own), by_head(v, own)
     mask = _mask(node, given_mask, q, (*queries.shape[:3], keys.shape[2]))
-    keys, values = _repeated(keys, heads), _repeated(values, heads)
+    keys, values = repeated(keys, heads), repeated(values, heads)
     scale = node.number("scale", queries.shape[-1] ** -0.5)
     made = ops.attention(queries, keys, values, mask, bool(node.integer("is_causal", 0)), scale)
     if q.rank == 4:
@@ -47,14 +47,14 @@ def _is_covered(node: Node, q: Tensor) -> bool:
     )
 
 
-def _by_head(t: Tensor, heads: int) -> Tensor:
+def by_head(t: Tensor, heads: int) -> Tensor:
     """From ``[batch, sequence, features]`` to ``[batch, head, sequence, feature of the head]``."""
     if t.rank == 4:
         return t
     return moved(reshaped(t, (*t.shape[:2], heads, t.shape[2] // heads)), (0, 2, 1, 3))
 
 
-def _repeated(t: Tensor, heads: int) -> Tensor:
+def repeated(t: Tensor, heads: int) -> Tensor:
     """Each head once for each of the heads of queries that share it."""
     batch, own, *rest = t.shape
     if own == heads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
-from popsr.bridge.onnx._rules import rule
+from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import check_known, counting, reshaped
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
@@ -92,12 +93,18 @@ def _conv(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 def _conv_transpose(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     axes = t.rank - 2
     auto, wanted = node.text("auto_pad", "NOTSET"), node.ints("output_shape", ())[-axes:]
+    steps, gaps = node.ints("strides", (1,) * axes), node.ints("dilations", (1,) * axes)
+    spans = [(size - 1) * gap + 1 for size, gap in zip(weight.shape[2:], gaps, strict=True)]
+    if auto.startswith("SAME") and not wanted and any(map(operator.lt, spans, steps)):
+        raise NotSupportedError(
+            "auto_pad of a kernel that is shorter than the stride: readers have other extents"
+        )
     made = ops.conv_transpose(
         t,
         weight,
-        node.ints("strides", (1,) * axes),
+        steps,
         (0,) * (2 * axes) if wanted else node.ints("pads", (0,) * (2 * axes)),
-        node.ints("dilations", (1,) * axes),
+        gaps,
         node.integer("group", 1),
         "not_set" if auto == "NOTSET" or wanted else auto.lower(),  # type: ignore[arg-type]
         node.ints("output_padding", ()),
@@ -111,6 +118,10 @@ def _of_extents(t: Tensor, wanted: Sequence[int], auto: str) -> Tensor:
     """Cut at both ends, or padded: an odd element in front, or at the end with SAME_UPPER."""
     cut = [have - extent for have, extent in zip(t.shape[2:], wanted, strict=True)]
     low = [n // 2 if auto == "SAME_UPPER" else n - n // 2 for n in cut]
+    if min(low, default=0) < 0:
+        raise NotSupportedError(
+            f"output_shape {list(wanted)}, of which readers add elements at different ends"
+        )
     high = [n - first for n, first in zip(cut, low, strict=True)]
     return ops.pad(t, [0, 0, *(-n for n in low)], [0, 0, *(-n for n in high)]) if any(cut) else t
 
@@ -118,9 +129,24 @@ def _of_extents(t: Tensor, wanted: Sequence[int], auto: str) -> Tensor:
 # Pools
 
 
+def _pool_windows(node: Node, extents: Sequence[int]) -> Windows:
+    """The windows of a pool; where readers place them differently, it is refused."""
+    kernel = node.ints("kernel_shape")
+    if node.text("auto_pad", "NOTSET").startswith("SAME"):
+        strides = node.ints("strides", (1,) * len(kernel))
+        if any(gap > 1 for gap in node.ints("dilations", ())):
+            raise NotSupportedError("auto_pad with dilations, which some readers do not count")
+        for extent, size, step in zip(extents, kernel, strides, strict=True):
+            if (-(-extent // step) - 1) * step + size - extent < -1:
+                raise NotSupportedError(
+                    f"auto_pad of a kernel of {size} for steps of {step}, which leaves elements out"
+                )
+    return windows_of(node, extents, kernel)
+
+
 @rule("MaxPool")
 def _max_pool(node: Node, t: Tensor) -> list[Tensor]:
-    w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
+    w = _pool_windows(node, t.shape[2:])
     if node.wants(1):
         return _max_with_indices(node, t, w)
     if not is_float(t.dtype):
@@ -211,7 +237,7 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
 
 @rule("AveragePool")
 def average_pool(node: Node, t: Tensor) -> Tensor:
-    w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
+    w = _pool_windows(node, t.shape[2:])
     if node.integer("count_include_pad", 0) and any((*w.low, *w.high)):
         return ops.div(_window_reduced(t, w, "sum"), node.like(_elements(w, t.shape[2:]), t))
     pads = (*w.low, *w.high)
@@ -228,10 +254,15 @@ def _elements(w: Windows, extents: Sequence[int]) -> Array:
     return total
 
 
+def power_of(node: Node) -> float:
+    """The power of a norm, which opset 1 writes as a float."""
+    return node.number("p", 2.0) if node.opset < 2 else node.integer("p", 2)
+
+
 @rule("LpPool")
 def _lp_pool(node: Node, t: Tensor) -> Tensor:
-    w = windows_of(node, t.shape[2:], node.ints("kernel_shape"))
-    p = node.integer("p", 2)
+    w = _pool_windows(node, t.shape[2:])
+    p = power_of(node)
     powers = ops.square(t) if p == 2 else ops.pow(ops.abs(t), node.like(p, t))
     sums = _window_reduced(powers, w, "sum")
     return ops.sqrt(sums) if p == 2 else ops.pow(sums, node.like(1 / p, t))
@@ -251,9 +282,9 @@ def _global_max_pool(t: Tensor) -> Tensor:
     return ops.max(t, _spatial(t), True)
 
 
-@rule("GlobalLpPool", since=2)
+@rule("GlobalLpPool")
 def _global_lp_pool(node: Node, t: Tensor) -> Tensor:
-    p = node.integer("p", 2)
+    p = power_of(node)
     if p == 2:
         return ops.l2(t, _spatial(t), True)
     sums = ops.sum(ops.pow(ops.abs(t), node.like(p, t)), _spatial(t), True)

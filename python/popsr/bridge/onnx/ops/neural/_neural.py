@@ -10,10 +10,11 @@ from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["gemm", "normalised", "rms_norm"]
 
 # Products
 
@@ -36,7 +37,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 @rule("Gemm", since=1)
-def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     a = moved(a, (1, 0)) if node.integer("transA", 0) else a
     b = moved(b, (1, 0)) if node.integer("transB", 0) else b
@@ -75,11 +76,19 @@ def _leibniz(rows: list[list[Tensor]]) -> Tensor:
 # Norms
 
 
-def _normalised(node: Node, t: Tensor, axes: list[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+def normalised(node: Node, t: Tensor, axes: list[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     """Less the mean, over the standard deviation; and these two."""
     mean = ops.mean(t, axes, True)
     scale = ops.rsqrt(ops.add(ops.var(t, axes, True, 0.0), node.like(epsilon, t)))
     return ops.mul(ops.sub(t, mean), scale), mean, scale
+
+
+def _stashed(node: Node, t: Tensor) -> Tensor:
+    """The operand in the type in which it is normalised: narrow floats as float32, as ``stash_type`` says."""
+    kind = dtype_of(node.integer("stash_type", 1))
+    if kind not in (dtypes.float32, t.dtype):
+        raise NotSupportedError(f"stash_type {kind.name}")
+    return cast(t, kind) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
 
 
 def _per_channel(t: Tensor, like: Tensor) -> Tensor:
@@ -127,7 +136,7 @@ def _batch_normalised(node: Node, t: Tensor, operands: Sequence[Tensor], trainin
         factor = ops.mul(scale, ops.rsqrt(ops.add(wide_var, node.like(epsilon, t))))
         return [ops.add(ops.mul(ops.sub(t, wide_mean), factor), bias)]
     axes = [0, *range(2, t.rank)]
-    normal, own, _ = _normalised(node, t, axes, epsilon)
+    normal, own, _ = normalised(node, t, axes, epsilon)
     share = node.number("momentum", 0.9)
     own_mean = cast(reshaped(own, mean.shape), mean.dtype)
     own_var = cast(ops.var(t, axes, False, 0.0), var.dtype)
@@ -140,28 +149,28 @@ def _batch_normalised(node: Node, t: Tensor, operands: Sequence[Tensor], trainin
 
 @rule("InstanceNormalization", since=1)
 def _instance_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    normal, _, _ = _normalised(node, t, list(range(2, t.rank)), node.number("epsilon", 1e-5))
+    normal, _, _ = normalised(node, t, list(range(2, t.rank)), node.number("epsilon", 1e-5))
     return ops.add(ops.mul(normal, _per_channel(scale, t)), _per_channel(bias, t))
 
 
-@rule("LayerNormalization", since=17)
+@rule("LayerNormalization")
 def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None) -> list[Tensor]:
-    """Narrow floats are normalised as float32, as ``stash_type`` says."""
+    """Also of opset 16 and before, as onnxruntime writes it where it fuses ops."""
+    wide = _stashed(node, t)
     axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
     epsilon = node.number("epsilon", 1e-5)
     if not node.wants(1) and not node.wants(2) and len(axes) == 1 and bias is not None and scale.rank == 1:
         rows = reshaped(t, (t.nelms // t.shape[-1], t.shape[-1]))
         return [reshaped(ops.layer_norm(rows, scale, bias, epsilon), t.shape)]
-    wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
-    normal, mean, deviation = _normalised(node, wide, axes, epsilon)
+    normal, mean, deviation = normalised(node, wide, axes, epsilon)
     made = ops.mul(cast(normal, t.dtype), scale)
     return [made if bias is None else ops.add(made, bias), mean, deviation]
 
 
 @rule("RMSNormalization", since=23)
-def _rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
+def rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
     axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
-    wide = cast(t, dtypes.float32) if t.dtype in (dtypes.float16, dtypes.bfloat16) else t
+    wide = _stashed(node, t)
     square = ops.mean(ops.square(wide), axes, True)
     normal = ops.mul(wide, ops.rsqrt(ops.add(square, node.like(node.number("epsilon", 1e-5), wide))))
     return ops.mul(cast(normal, scale.dtype), scale)
@@ -169,10 +178,25 @@ def _rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
 
 @rule("GroupNormalization", since=21)
 def _group_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    normal = _of_groups(node, t)
+    return ops.add(ops.mul(normal, _per_channel(scale, t)), _per_channel(bias, t))
+
+
+@rule("GroupNormalization", since=18)
+def _group_norm_18(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """With a factor and a shift of each group."""
     groups = node.integer("num_groups")
-    rows = reshaped(t, (t.shape[0], groups, t.nelms // (t.shape[0] * groups)))
-    normal, _, _ = _normalised(node, rows, [2], node.number("epsilon", 1e-5))
-    return ops.add(ops.mul(reshaped(normal, t.shape), _per_channel(scale, t)), _per_channel(bias, t))
+    rows = reshaped(_of_groups(node, t), (t.shape[0], groups, t.nelms // (t.shape[0] * groups)))
+    wide = [reshaped(each, (groups, 1)) for each in (scale, bias)]
+    return reshaped(ops.add(ops.mul(rows, wide[0]), wide[1]), t.shape)
+
+
+def _of_groups(node: Node, t: Tensor) -> Tensor:
+    """Each group of channels of a sample, normalised."""
+    groups = node.integer("num_groups")
+    rows = reshaped(_stashed(node, t), (t.shape[0], groups, t.nelms // (t.shape[0] * groups)))
+    normal, _, _ = normalised(node, rows, [2], node.number("epsilon", 1e-5))
+    return cast(reshaped(normal, t.shape), t.dtype)
 
 
 @rule("LpNormalization", since=1)
@@ -248,20 +272,34 @@ def _dropout(node: Node, value: Value, ratio: Value = None, training: Value = No
     part = 0.5 if ratio is None else node.known_float(ratio, "ratio")
     if training is None or not node.known(training, "training_mode").any() or part == 0.0:
         return [t, _mask(node, t)]
+    return _dropped(node, t, part)
+
+
+def _dropped(node: Node, t: Tensor, part: float) -> list[Tensor]:
+    """The operand without a part of its elements, the others as much greater; and where they are."""
     ones = expanded(node.like(1, t), t.shape)
     seed = node.constant(np.array([node.integer("seed", 0), node.position], np.uint32), dtypes.uint32)
     kept = ops.dropout(ones, seed, part)
     return [ops.mul(t, kept), ops.not_equal(kept, node.like(0, kept))]
 
 
+@rule("Dropout", since=10)
+def _dropout_10(node: Node, t: Tensor) -> list[Tensor]:
+    return [t, _mask(node, t)]
+
+
 @rule("Dropout", since=7)
 def _dropout_7(node: Node, t: Tensor) -> list[Tensor]:
-    return [t, _mask(node, t)]
+    """With a mask of the operand's type."""
+    return [t, cast(_mask(node, t), t.dtype)]
 
 
 @rule("Dropout", since=1)
 def _dropout_1(node: Node, t: Tensor) -> list[Tensor]:
-    return [t, _mask(node, t)]
+    """In training mode, unless ``is_test`` is set."""
+    part = node.number("ratio", 0.5)
+    made = [t, _mask(node, t)] if node.integer("is_test", 0) or not part else _dropped(node, t, part)
+    return [made[0], cast(made[1], t.dtype)]
 
 
 def _mask(node: Node, t: Tensor) -> Tensor:

@@ -59,6 +59,8 @@ def quantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None) -
         kind = zero.dtype
     else:
         kind = dtype_of(node.integer("output_dtype")) if node.integer("output_dtype", 0) else dtypes.uint8
+    if node.integer("precision", 0):
+        scale = cast(scale, dtype_of(node.integer("precision")))
     wide = cast(cast(t, dtypes.float32) if not is_float(t.dtype) else t, scale.dtype)
     if kind in _SHORT and is_float(scale.dtype):
         one = _one_or_all(scale)

@@ -14,15 +14,23 @@ from popsr.bridge.onnx._tensors import expanded, moved, reshaped
 from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, with_row
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["Layer", "Product", "lstm"]
 
 Function = Callable[[Tensor], Tensor]
 Cell = Callable[[list[Tensor], list[Tensor], list[Tensor]], list[Tensor]]
 """New states, of rows of products with the input, of the states, and of weights."""
 
 
+Product = Callable[[str, Tensor, Tensor], Tensor]
+"""Rows times a matrix, which is "w" or "r"."""
+
+
+def _plain(_name: str, rows: Tensor, matrix: Tensor) -> Tensor:
+    return ops.matmul(rows, matrix)
+
+
 class Layer(NamedTuple):
-    """The operands of a layer: weights of each direction."""
+    """The operands of a layer: weights of each direction, and how rows are multiplied by them, by direction."""
 
     x: Tensor
     w: Tensor
@@ -31,6 +39,7 @@ class Layer(NamedTuple):
     lengths: Tensor | None
     starts: tuple[Tensor | None, ...]
     p: Tensor | None = None
+    products: Sequence[Product] = (_plain, _plain)
 
 
 def _functions(node: Node, direction: int, defaults: Sequence[str]) -> list[Function]:
@@ -40,6 +49,10 @@ def _functions(node: Node, direction: int, defaults: Sequence[str]) -> list[Func
     made = []
     for name in names:
         lower = name.lower()
+        if lower in _NEEDED and not (alphas and (betas or lower not in _BETA)):
+            raise NotSupportedError(
+                f"activation {name} without its numbers, of which readers have other defaults"
+            )
         alpha = alphas.pop(0) if lower in _ALPHA and alphas else _ALPHA.get(lower, 0.0)
         beta = betas.pop(0) if lower in _BETA and betas else _BETA.get(lower, 0.0)
         made.append(_function(node, lower, alpha, beta))
@@ -54,6 +67,7 @@ _ALPHA = {
     "elu": 1.0,
     "affine": 1.0,
 }
+_NEEDED = ("affine", "scaledtanh", "thresholdedrelu")
 _BETA = {"scaledtanh": 1.0, "hardsigmoid": 0.5, "affine": 0.0}
 
 
@@ -115,6 +129,7 @@ def _layer(
             layer.lengths,
             tuple(_of_direction(each, number) for each in starts),
             _of_direction(layer.p, number),
+            layer.products[number : number + 1],
         )
         made, states = _one_direction(node, part, gates, cells[0](number), reverse, bias_parts)
         rows.append(made)
@@ -142,7 +157,7 @@ def _one_direction(
     """Rows of the first state, and the last states."""
     length, batch, _ = layer.x.shape
     hidden = layer.r.shape[-1]
-    products = ops.matmul(layer.x, moved(layer.w, (1, 0)))
+    products = layer.products[0]("w", layer.x, moved(layer.w, (1, 0)))
     weights = [moved(layer.r, (1, 0))]
     size = gates * hidden
     if layer.b is not None:
@@ -187,7 +202,7 @@ def _split(t: Tensor, parts: int) -> list[Tensor]:
     return list(ops.split(t, parts, -1)) if parts > 1 else [t]
 
 
-@rule("RNN", since=7)
+@rule("RNN")
 def _rnn(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start = (*rest, None, None, None)[:3]
 
@@ -198,7 +213,7 @@ def _rnn(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
     return _layer(node, Layer(x, w, r, b, lengths, (start,)), 1, [cell], 1)
 
 
-@rule("GRU", since=7)
+@rule("GRU")
 def _gru(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start = (*rest, None, None, None)[:3]
     reset_after = bool(node.integer("linear_before_reset", 0))
@@ -224,9 +239,16 @@ def _gru(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
     return _layer(node, Layer(x, w, r, b, lengths, (start,)), 3, [cell], 2)
 
 
-@rule("LSTM", since=7)
+@rule("LSTM")
 def _lstm(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> list[Tensor]:
     b, lengths, start, start_c, p = (*rest, *(None,) * 5)[:5]
+    return lstm(node, Layer(x, w, r, b, lengths, (start, start_c), p))
+
+
+def lstm(node: Node, layer: Layer) -> list[Tensor]:
+    """The layer, whose products with the states are those of its direction."""
+    if node.number("clip", 0.0):
+        raise NotSupportedError("clip, which readers apply to the cell or do not")
     joined = bool(node.integer("input_forget", 0))
 
     def cell(direction: int) -> Cell:
@@ -234,7 +256,7 @@ def _lstm(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> 
 
         def step(parts: list[Tensor], state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
             h, c = state
-            recurrent = _split(ops.matmul(h, weights[0]), 4)
+            recurrent = _split(layer.products[direction]("r", h, weights[0]), 4)
             i, o, forget, new = (ops.add(a, b) for a, b in zip(parts, recurrent, strict=True))
             peep = _split(weights[1], 3) if len(weights) > 1 else None
             if peep is not None:
@@ -248,4 +270,4 @@ def _lstm(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> 
 
         return step
 
-    return _layer(node, Layer(x, w, r, b, lengths, (start, start_c), p), 4, [cell], 1)
+    return _layer(node, layer, 4, [cell], 1)

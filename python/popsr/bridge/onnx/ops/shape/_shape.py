@@ -9,12 +9,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._text.shown import shown
-from popsr.bridge.onnx._folding import axes_operand, reshaped_extents, shape_slice, slices_of, squeezed_axes
+from popsr.bridge.onnx._folding import (
+    axes_operand,
+    reshaped_extents,
+    shape_slice,
+    slices_of,
+    split_lengths,
+    squeezed_axes,
+    tiles_of,
+)
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
-from popsr.bridge.onnx._types import Array, dtype_of
+from popsr.bridge.onnx._trained import is_floating
+from popsr.bridge.onnx._types import Array, dtype_of, numpy_type
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
 from popsr.tensor import Tensor
 
@@ -56,7 +64,12 @@ def _range(node: Node, start: Value, limit: Value, delta: Value) -> Array:
     count = max(0, math.ceil((float(high) - float(low)) / float(by)))
     if count > 1 << 24:
         raise NotSupportedError(f"{count} elements")
-    return np.asarray((np.arange(count, dtype=first.dtype) * by + low).astype(first.dtype))
+    kind = first.dtype
+    if is_floating(first) and kind.itemsize == 2:
+        kind = numpy_type(node.integer("stash_type", 1))
+    return np.asarray(
+        (np.arange(count).astype(kind) * by.astype(kind) + low.astype(kind)).astype(first.dtype)
+    )
 
 
 @rule("EyeLike", since=9, kind="raw")
@@ -125,9 +138,11 @@ def _expand(node: Node, value: Value, shape: Value) -> Tensor:
     return expanded(t, np.broadcast_shapes(t.shape, node.known_ints(shape, "shape")))
 
 
-@rule("Tile", since=6, kind="raw")
-def _tile(node: Node, value: Value, repeats: Value) -> Tensor:
-    t, times = node.tensor(value), node.known_ints(repeats, "repeats")
+@rule("Tile", kind="raw")
+def _tile(node: Node, value: Value, repeats: Value, axis: Value = None) -> Tensor:
+    t = node.tensor(value)
+    along = None if axis is None else node.known(axis, "axis")
+    times = tiles_of(node, t.rank, node.known(repeats, "repeats"), along)
     if len(times) != t.rank:
         raise ValueError(f"{len(times)} repeats of rank {t.rank}")
     middle = tuple(n for extent in t.shape for n in (1, extent))
@@ -146,7 +161,7 @@ def _transpose(node: Node, t: Tensor) -> Tensor:
 
 @rule("Concat")
 def _concat(node: Node, *parts: Tensor) -> Tensor:
-    axis = node.integer("axis", 1)
+    axis = node.integer("axis", 1 if node.opset < 4 else None)
     full = [part for part in parts if part.nelms] or list(parts[:1])
     return full[0] if len(full) == 1 else ops.concat(full, axis)
 
@@ -155,14 +170,7 @@ def _concat(node: Node, *parts: Tensor) -> Tensor:
 def _split(node: Node, value: Value, sizes: Value = None) -> list[Tensor]:
     t, axis = node.tensor(value), node.integer("axis", 0)
     axis %= t.rank
-    parts = len(node.proto.output)
-    if node.integer("num_outputs", parts) != parts:
-        raise ValueError(f"num_outputs {node.integer('num_outputs')} of {parts} outputs")
-    each = -(-t.shape[axis] // parts)
-    given = node.ints("split", ()) if sizes is None else node.known_ints(sizes, "split")
-    lengths = list(given) or [max(0, min(each, t.shape[axis] - each * i)) for i in range(parts)]
-    if sum(lengths) != t.shape[axis] or len(lengths) != parts:
-        raise ValueError(f"{t.shape[axis]} elements split in {shown(lengths)} for {parts} outputs")
+    lengths = split_lengths(node, t.shape[axis], None if sizes is None else node.known(sizes, "split"))
     ends = np.cumsum([0, *lengths])
     return [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
 
@@ -207,10 +215,11 @@ def _slice_1(node: Node, t: Tensor) -> Tensor:
     return cut(t, starts, node.ints("ends"), axes, (1,) * len(starts))
 
 
-@rule("Pad", since=2, kind="raw")
+@rule("Pad", kind="raw")
 def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, axes: Value = None) -> Tensor:
     t = node.tensor(value)
-    edges = node.ints("pads") if pads is None else node.known_ints(pads, "pads")
+    own = "paddings" if node.opset < 2 else "pads"
+    edges = node.ints(own) if pads is None else node.known_ints(pads, "pads")
     along = range(t.rank) if axes is None else [axis % t.rank for axis in node.known_ints(axes, "axes")]
     low, high = [0] * t.rank, [0] * t.rank
     for i, axis in enumerate(along):
@@ -228,6 +237,8 @@ def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mo
         if not before and not after:
             continue
         extent = t.shape[axis]
+        if mode == "wrap" and min(before, after) < 0:
+            raise NotSupportedError("mode wrap with elements that are cut off")
         places = counting(extent + before + after) - before
         if mode == "edge":
             places = np.clip(places, 0, extent - 1)

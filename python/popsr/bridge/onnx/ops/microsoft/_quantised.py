@@ -1,29 +1,25 @@
-"""Ops of the domain ``com.microsoft`` that onnxruntime's quantiser writes, and some of those that it fuses."""
+"""Quantised ops that onnxruntime's quantiser writes, as whole ops or fused ones."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
-import numpy as np
-
 from popsr import dtypes, ops
-from popsr.bridge.onnx._node import Node, cast
-from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx._node import Node, Value, cast
+from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._tensors import moved, reshaped
 from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
+from popsr.bridge.onnx.ops.microsoft._domain import microsoft
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
 from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.neural._recurrent import Layer, Product, lstm
 from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["matmul_to_float"]
 
-DOMAIN = "com.microsoft"
-_microsoft = functools.partial(rule, domain=DOMAIN)
-
-_microsoft("QuantizeLinear")(_quantise.quantize)
-_microsoft("DequantizeLinear")(_quantise.dequantize)
+microsoft("QuantizeLinear")(_quantise.quantize)
+microsoft("DequantizeLinear")(_quantise.dequantize)
 
 
 def _wide(t: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -52,8 +48,8 @@ def _given(t: Tensor | None) -> Tensor:
     return t
 
 
-_microsoft("QLinearAdd")(_binary(ops.add))
-_microsoft("QLinearMul")(_binary(ops.mul))
+microsoft("QLinearAdd")(_binary(ops.add))
+microsoft("QLinearMul")(_binary(ops.mul))
 
 
 def _unary(function: Callable[[Node, Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -84,22 +80,22 @@ def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Nod
     return of
 
 
-_microsoft("QLinearSigmoid")(_unary(lambda _, t: ops.sigmoid(t)))
-_microsoft("QLinearLeakyRelu")(_unary(leaky_relu))
-_microsoft("QLinearSoftmax")(_unary(_softmax))
-_microsoft("QLinearAveragePool")(_unary(_channels_first(_convolutions.average_pool)))
-_microsoft("QLinearGlobalAveragePool")(
+microsoft("QLinearSigmoid")(_unary(lambda _, t: ops.sigmoid(t)))
+microsoft("QLinearLeakyRelu")(_unary(leaky_relu))
+microsoft("QLinearSoftmax")(_unary(_softmax))
+microsoft("QLinearAveragePool")(_unary(_channels_first(_convolutions.average_pool)))
+microsoft("QLinearGlobalAveragePool")(
     _unary(_channels_first(lambda _, t: ops.mean(t, list(range(2, t.rank)), True)))
 )
 
 
-@_microsoft("QLinearConcat")
+@microsoft("QLinearConcat")
 def _concat(node: Node, scale: Tensor, zero: Tensor, *operands: Tensor) -> Tensor:
     parts = [_wide(*operands[i : i + 3]) for i in range(0, len(operands), 3)]
     return _back(ops.concat(parts, node.integer("axis")), scale, zero, zero.dtype)
 
 
-@_microsoft("QLinearWhere")
+@microsoft("QLinearWhere")
 def _where(_node: Node, which: Tensor, *operands: Tensor) -> Tensor:
     made = ops.where(which, _wide(*operands[:3]), _wide(*operands[3:6]))
     return _back(made, operands[6], operands[7], operands[0].dtype)
@@ -108,7 +104,7 @@ def _where(_node: Node, which: Tensor, *operands: Tensor) -> Tensor:
 # Products
 
 
-@_microsoft("QGemm")
+@microsoft("QGemm")
 def _gemm(node: Node, *operands: Tensor | None) -> Tensor:
     """Floats without a scale of the result; the bias is whole numbers in the scale of the products."""
     a, a_scale, a_zero, b, b_scale, b_zero, bias, scale, zero = (*operands, None, None, None)[:9]
@@ -133,7 +129,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return ops.mul(cast(one, dtypes.float64), cast(other, dtypes.float64))
 
 
-def _matmul_to_float(
+def matmul_to_float(
     _node: Node,
     a: Tensor,
     b: Tensor,
@@ -148,10 +144,37 @@ def _matmul_to_float(
     return made if bias is None else ops.add(made, bias)
 
 
-_microsoft("MatMulIntegerToFloat")(_matmul_to_float)
+microsoft("MatMulIntegerToFloat")(matmul_to_float)
 
 
-@_microsoft("DynamicQuantizeMatMul")
+@microsoft("DynamicQuantizeLSTM", kind="raw")
+def _dynamic_lstm(node: Node, x: Value, w: Value, r: Value, *rest: Value) -> list[Tensor]:
+    """Rows and states are quantised before each product; weights are ``[directions, inputs, gates]``."""
+    given = [*rest, *(None,) * 9][:9]
+    operands = [None if each is None else node.tensor(each) for each in (x, w, r, *given[:5])]
+    t, weights, states, bias, lengths, *starts, peep = operands
+    names = ("w", "w_zero", "r", "r_zero")
+    known = {name: node.known(each, "scales") for name, each in zip(names, given[5:], strict=True)}
+
+    def of(direction: int) -> Product:
+        def product(name: str, rows: Tensor, matrix: Tensor) -> Tensor:
+            scale, zero = (known[key][direction] for key in (name, f"{name}_zero"))
+            whole, own, point = _quantise.dynamic_quantize(node, rows)
+            factor = node.constant(scale, dtypes.float32)
+            made: Tensor = matmul_to_float(
+                node, whole, matrix, own, factor, point, node.constant(zero, matrix.dtype)
+            )
+            return made
+
+        return product
+
+    turned = [moved(_given(each), (0, 2, 1)) for each in (weights, states)]
+    products = [of(direction) for direction in range(turned[0].shape[0])]
+    layer = Layer(_given(t), turned[0], turned[1], bias, lengths, tuple(starts), peep, products)
+    return lstm(node, layer)
+
+
+@microsoft("DynamicQuantizeMatMul")
 def _dynamic_matmul(
     node: Node,
     a: Tensor,
@@ -161,104 +184,4 @@ def _dynamic_matmul(
     bias: Tensor | None = None,
 ) -> Tensor:
     whole, scale, point = _quantise.dynamic_quantize(node, a)
-    return _matmul_to_float(node, whole, b, scale, b_scale, point, b_zero, bias)
-
-
-@_microsoft("QAttention")
-def _attention(
-    node: Node,
-    t: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    scale: Tensor,
-    w_scale: Tensor,
-    mask: Tensor | None = None,
-    zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    past: Tensor | None = None,
-) -> Tensor:
-    """Attention of quantised rows to themselves; a mask is 1 for keys that are seen."""
-    if past is not None or node.wants(1):
-        raise NotSupportedError("with past keys")
-    if node.integer("do_rotary", 0):
-        raise NotSupportedError("with rotary embeddings")
-    if mask is not None and mask.shape != t.shape[:2]:
-        raise NotSupportedError(f"a mask of shape {list(mask.shape)}")
-    joined = _matmul_to_float(node, t, weight, scale, w_scale, zero, w_zero, bias)
-    batch, length, heads = *t.shape[:2], node.integer("num_heads")
-    width = joined.shape[2] // 3 // heads
-    parts = [
-        moved(reshaped(each, (batch, length, heads, width)), (0, 2, 1, 3)) for each in ops.split(joined, 3, 2)
-    ]
-    added = None
-    if mask is not None:
-        hidden = ops.equal(mask, node.like(0, mask))
-        low = node.constant(node.number("mask_filter_value", -10000.0), dtypes.float32)
-        row = ops.where(hidden, low, node.constant(0, dtypes.float32))
-        added = expanded(reshaped(row, (batch, 1, 1, length)), (batch, heads, length, length))
-    queries, keys, values = parts
-    made = ops.attention(
-        queries,
-        keys,
-        values,
-        added,
-        bool(node.integer("unidirectional", 0)),
-        node.number("scale", 0.0) or width**-0.5,
-    )
-    return reshaped(moved(made, (0, 2, 1, 3)), (batch, length, heads * width))
-
-
-# Fused ops
-
-
-@_microsoft("FusedMatMul")
-def _fused_matmul(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    if node.integer("transBatchA", 0) or node.integer("transBatchB", 0):
-        raise NotSupportedError("with moved batches")
-    a = _transposed(a) if node.integer("transA", 0) else a
-    b = _transposed(b) if node.integer("transB", 0) else b
-    made, alpha = ops.matmul(a, b), node.number("alpha", 1.0)
-    return made if alpha == 1.0 else ops.mul(made, node.like(alpha, made))
-
-
-def _transposed(t: Tensor) -> Tensor:
-    return moved(t, (*range(t.rank - 2), t.rank - 1, t.rank - 2)) if t.rank > 1 else t
-
-
-@_microsoft("Gelu")
-def _gelu(_node: Node, t: Tensor) -> Tensor:
-    return ops.geluerf(t)
-
-
-@_microsoft("BiasGelu")
-def _bias_gelu(_node: Node, t: Tensor, bias: Tensor) -> Tensor:
-    return ops.geluerf(ops.add(t, bias))
-
-
-@_microsoft("FastGelu")
-def _fast_gelu(_node: Node, t: Tensor, bias: Tensor | None = None) -> Tensor:
-    return ops.gelu(t if bias is None else ops.add(t, bias))
-
-
-@_microsoft("QuickGelu")
-def _quick_gelu(node: Node, t: Tensor) -> Tensor:
-    return ops.mul(t, ops.sigmoid(ops.mul(t, node.like(node.number("alpha", 1.702), t))))
-
-
-@_microsoft("SkipLayerNormalization")
-def _skip_layer_norm(
-    node: Node,
-    t: Tensor,
-    skip: Tensor,
-    scale: Tensor,
-    shift: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """The norm of a sum."""
-    if node.results() > 1:
-        raise NotSupportedError("with more than one result")
-    total = ops.add(t, skip if bias is None else ops.add(skip, bias))
-    if shift is None:
-        shift = node.like(np.zeros(scale.shape), scale)
-    rows = reshaped(total, (total.nelms // total.shape[-1], total.shape[-1]))
-    return reshaped(ops.layer_norm(rows, scale, shift, node.number("epsilon", 1e-12)), total.shape)
+    return matmul_to_float(node, whole, b, scale, b_scale, point, b_zero, bias)
