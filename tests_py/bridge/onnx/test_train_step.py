@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -155,6 +156,18 @@ def test_weights_of_groups_have_means_of_their_own() -> None:
     assert {each.path: str(each.proved) for each in proof.states}["fc1.weight"] == "{0,1}{2,3}"
 
 
+def quantised(net: Net, x: str, dynamic: bool) -> str:
+    """A layer whose result is quantised: the gradient would be of the scale alone, or none."""
+    made = net.add("MatMul", [x, net.normal("weight", (3, 1))])
+    if dynamic:
+        codes = net.add("DynamicQuantizeLinear", [made], "codes", outputs=3)
+        scale, zero = "codes.out1", "codes.out2"
+    else:
+        scale, zero = net.constant(np.array(0.1, np.float32)), net.constant(np.array(0, np.int8))
+        codes = net.add("QuantizeLinear", [made, scale, zero])
+    return net.add("ReduceMean", [net.add("DequantizeLinear", [codes, scale, zero])], keepdims=0)
+
+
 REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
     "no optimizer": (REPEATED["LSTM"], {}, ArgumentTypeError, "train_step: not an optimizer, got None"),
     "no such output": (
@@ -175,6 +188,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Error], str]] = {
         UnknownNameError,
         "train_step: target has the name of an input, got 'x'",
     ),
+    **{
+        f"numbers that are quantised, {dynamic}": (
+            functools.partial(model_of, functools.partial(quantised, dynamic=dynamic)),
+            {"optimizer": SGDOptimizerStep(), "lr": 0.1},
+            GradientError,
+            "train_step: no gradient reaches a weight, got ['weight'], expected weights that the loss depends on",
+        )
+        for dynamic in (False, True)
+    },
     "no weights": (
         lambda: model_of(lambda net, x: net.add("Pow", [x, net.weight("two", np.array(2, np.float32))])),
         {"optimizer": SGDOptimizerStep(), "lr": 0.1},

@@ -273,6 +273,16 @@ REFUSED: dict[str, tuple[Any, int, str]] = {
         6,
         "GroupQueryAttention .its number of keys of each sample is not known",
     ),
+    "elements beyond the end": (
+        (
+            "QLinearAveragePool",
+            [U8[None], A, Z, B, Z],
+            {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1},
+            ["y"],
+        ),
+        1,
+        "QLinearAveragePool .ceil_mode with count_include_pad",
+    ),
     "rotations": (changed("attention", {"do_rotary": 1}), 1, "Attention .with rotary embeddings"),
     "a mask of another shape": (
         changed("attention", x3=np.ones(8, np.int32)),

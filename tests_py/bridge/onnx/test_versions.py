@@ -295,6 +295,10 @@ MALFORMED: dict[str, tuple[Case, str]] = {
         ),
         "MaxPool .auto_pad with dilations",
     ),
+    "a window that is too large": (
+        Case("MaxPool", (12,), [floats(1, 1, 4)], {"kernel_shape": [3], "dilations": [2]}),
+        "MaxPool .a kernel of 3 in steps of 2 for 4 elements",
+    ),
     "elements between windows": (
         Case(
             "AveragePool",

@@ -14,7 +14,7 @@ from popsr._text.shown import shown
 from popsr._text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._types import Array
 from popsr.context import in_sequence
-from popsr.errors import ArgumentTypeError, GradientError, ShapeError, UnknownNameError
+from popsr.errors import ArgumentTypeError, GradientError, GraphError, ShapeError, UnknownNameError
 from popsr.graph import Graph
 from popsr.ir import Ir
 from popsr.ops import collectives
@@ -110,6 +110,22 @@ class OnnxTraining(Summarised):
         return Summary(repr(self), ("name", "role", "dtype", "shape"), rows, len(rows))
 
 
+def _gradients(graph: Graph, weights: Mapping[str, Tensor]) -> Any:
+    """The graph of the gradients of all weights.
+
+    Raises:
+        GradientError: no gradient reaches one, as through numbers that are quantised.
+    """
+    try:
+        return autodiff(graph, grads_required=list(weights.values()))
+    except GraphError as error:
+        lost = [name for name, t in weights.items() if f"/{t.name}'" in str(error)] or list(weights)
+        raise GradientError(
+            f"{_WHERE}: no gradient reaches a weight, got {shown(lost)}, expected weights that the loss depends on by "
+            "floats alone, or trainable= of load without those"
+        ) from error
+
+
 def build_training(
     model: Model,
     loss: str | Callable[..., Tensor] | None,
@@ -142,7 +158,7 @@ def build_training(
         bound = {data[name]: ops.host_load(stream) for name, stream in streams.items()}
         bound.update({weights[name]: each for name, each in model.variables.items()})
         call = ops.call_with_info(graph, inputs_dict=bound)
-        backward = autodiff(graph, grads_required=list(weights.values()))
+        backward = _gradients(graph, weights)
         seed = constant(np.ones(call.outputs[0].shape), call.outputs[0].dtype)
         gradients = ops.call(backward.graph, seed, inputs_dict=backward.inputs_dict(call))
         made = OnnxTraining._of(model, streams)

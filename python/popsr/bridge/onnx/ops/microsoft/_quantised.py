@@ -83,7 +83,16 @@ def _channels_first(function: Callable[[Node, Tensor], Tensor]) -> Callable[[Nod
 microsoft("QLinearSigmoid")(_unary(lambda _, t: ops.sigmoid(t)))
 microsoft("QLinearLeakyRelu")(_unary(leaky_relu))
 microsoft("QLinearSoftmax")(_unary(_softmax))
-microsoft("QLinearAveragePool")(_unary(_channels_first(_convolutions.average_pool)))
+
+
+def _average_pool(node: Node, t: Tensor) -> Tensor:
+    if node.integer("ceil_mode", 0) and node.integer("count_include_pad", 0):
+        raise NotSupportedError("ceil_mode with count_include_pad, which counts elements beyond the end too")
+    made: Tensor = _convolutions.average_pool(node, t)
+    return made
+
+
+microsoft("QLinearAveragePool")(_unary(_channels_first(_average_pool)))
 microsoft("QLinearGlobalAveragePool")(
     _unary(_channels_first(lambda _, t: ops.mean(t, list(range(2, t.rank)), True)))
 )

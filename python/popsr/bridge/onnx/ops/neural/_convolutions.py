@@ -141,7 +141,13 @@ def _pool_windows(node: Node, extents: Sequence[int]) -> Windows:
                 raise NotSupportedError(
                     f"auto_pad of a kernel of {size} for steps of {step}, which leaves elements out"
                 )
-    return windows_of(node, extents, kernel)
+    w = windows_of(node, extents, kernel)
+    for extent, size, gap, low, high in zip(extents, kernel, w.dilations, w.low, w.high, strict=True):
+        if extent + low + high < (size - 1) * gap + 1:
+            raise NotSupportedError(
+                f"a kernel of {size} in steps of {gap} for {extent + low + high} elements"
+            )
+    return w
 
 
 @rule("MaxPool")

@@ -94,9 +94,9 @@ def dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None)
 
 @rule("DynamicQuantizeLinear", since=11)
 def dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
-    """To bytes; the range of the numbers, with 0 in it, becomes that of bytes."""
+    """To bytes; the range of the numbers, with 0 in it, becomes that of bytes. Gradients stop, at the scale too."""
     zero = node.like(0, t)
-    low, high = ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)
+    low, high = (ops.detach(each) for each in (ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)))
     scale = ops.div(ops.sub(high, low), node.like(255, t))
     point = ops.cast(ops.round(ops.div(ops.sub(zero, low), scale)), dtypes.uint8)
     return [ops.quantize_linear(t, scale, point, dtypes.uint8), scale, point]
