@@ -43,6 +43,7 @@ def environment(library: str) -> dict[str, str]:
     own = {
         "MPI4PY_LIBMPI": f"{prefix}/lib/{_FILES[library]}",
         "OMP_NUM_THREADS": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",  # MPICH's ranks, which wait in loops, are more than the cores
         "PYTHONPATH": os.pathsep.join([str(ROOT), *(path for path in sys.path if path)]),
     }
     if library == "openmpi":

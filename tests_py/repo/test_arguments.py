@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -22,19 +23,23 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Out
 from tests_py.support.hostile.values import HOSTILE, Liar, Raises
 
 PACKAGE = Path(popsr.__file__).parent
-SOURCES = {
-    str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))
-}
 Type, Value = ArgumentTypeError, AttributeValueError
 
 # One home
+
+
+@functools.cache
+def sources() -> dict[str, ast.Module]:
+    return {
+        str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))
+    }
 
 
 def test_errors_show_values_by_one_function() -> None:
     """``{value!r}`` in the text of an error runs the user's ``__repr__``, of any length."""
     shows = [
         f"{file}:{node.lineno}"
-        for file, tree in SOURCES.items()
+        for file, tree in sources().items()
         for each in ast.walk(tree)
         if isinstance(each, ast.Raise)
         for node in ast.walk(each)
@@ -46,7 +51,7 @@ def test_errors_show_values_by_one_function() -> None:
 def test_integers_are_read_in_one_place() -> None:
     asking = {
         file
-        for file, tree in SOURCES.items()
+        for file, tree in sources().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.Attribute) and node.attr in ("index", "__index__"))
         and isinstance(node.value, ast.Name)
@@ -57,7 +62,7 @@ def test_integers_are_read_in_one_place() -> None:
 
 def test_readers_have_one_definition() -> None:
     homes: dict[str, set[str]] = {}
-    for file, tree in SOURCES.items():
+    for file, tree in sources().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name in (*arguments.__all__, *operands.__all__):
                 homes.setdefault(node.name, set()).add(file)

@@ -27,7 +27,7 @@ __all__ = ["run_program"]
 _PACKAGES = {"popsr": ("popsr",), "jax": ("jax",), "torch": ("torch", "torch._dynamo")}
 # The child leaves the loop, and runs the program as the module of the interpreter that it is.
 _SERVER = """
-import importlib, json, os, sys, types
+import importlib, json, os, sys, types, warnings
 for name in sys.argv[1:]:
     importlib.import_module(name)
 while True:
@@ -37,7 +37,9 @@ while True:
         if not read:
             os._exit(0)
         request += read
-    child = os.fork()
+    with warnings.catch_warnings():  # NumPy's library has threads, which stop before a fork; Python warns from 3.12 on
+        warnings.simplefilter("ignore")
+        child = os.fork()
     if not child:
         break
     os.write(1, b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
