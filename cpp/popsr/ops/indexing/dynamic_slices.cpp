@@ -264,6 +264,7 @@ std::vector<OpDef> dynamic_ops() {
                .infer = infer_dynamic_update,
                .kernel = {.eval = eval_dynamic_update},
                .grad = per_input({kept_grad, nullptr, update_grad}),
+               .memory = {.in_place = true},
                .replicas = {.partition = update_rule,
                             .says = "meet of inputs; of the update alone where it covers everything"}};
   return {

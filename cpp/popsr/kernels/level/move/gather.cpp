@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/kernels/level/product/matmul_pack-inl.h"
 
 namespace popsr::kernels {
 namespace {
@@ -51,18 +52,37 @@ void copy_row(T* out, const T* in, std::int64_t n, std::int64_t stride) {
   }
 }
 
+/// out[y][x] = in[y + x * stride] from i[0] and j[0] on, up to i[1] and j[1].
+template <class T>
+void transpose_tile(T* out, const T* in, std::int64_t columns, std::int64_t stride,
+                    const std::int64_t (&i)[2], const std::int64_t (&j)[2]) {
+  std::int64_t y = i[0];
+  if constexpr (sizeof(T) == 4) {
+    using Block = Block4<T>;
+    const std::int64_t whole = j[0] + (j[1] - j[0]) / 4 * 4;
+    for (; y + 4 <= i[1]; y += 4) {
+      for (std::int64_t x = j[0]; x < whole; x += 4) {
+        typename Block::V block[4];
+        load_transposed4(in + y + x * stride, stride, block);
+        for (int q = 0; q < 4; ++q)
+          *reinterpret_cast<typename Block::Unaligned*>(out + (y + q) * columns + x) = block[q];
+      }
+      for (std::int64_t x = whole; x < j[1]; ++x)
+        for (int q = 0; q < 4; ++q) out[(y + q) * columns + x] = in[y + q + x * stride];
+    }
+  }
+  for (; y < i[1]; ++y)
+    for (std::int64_t x = j[0]; x < j[1]; ++x) out[y * columns + x] = in[y + x * stride];
+}
+
 /// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines.
 template <class T>
 void transpose(T* out, const T* in, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-  for (std::int64_t j0 = 0; j0 < columns; j0 += kTile) {
-    const std::int64_t j1 = j0 + kTile < columns ? j0 + kTile : columns;
-    for (std::int64_t i0 = 0; i0 < rows; i0 += kTile) {
-      const std::int64_t i1 = i0 + kTile < rows ? i0 + kTile : rows;
-      for (std::int64_t i = i0; i < i1; ++i) {
-        for (std::int64_t j = j0; j < j1; ++j) out[i * columns + j] = in[i + j * stride];
-      }
+  for (std::int64_t j = 0; j < columns; j += kTile)
+    for (std::int64_t i = 0; i < rows; i += kTile) {
+      transpose_tile(out, in, columns, stride, {i, i + kTile < rows ? i + kTile : rows},
+                     {j, j + kTile < columns ? j + kTile : columns});
     }
-  }
 }
 
 /// The innermost axes: one row, or a transposed matrix where the last axis but one has stride 1.

@@ -13,7 +13,7 @@ from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
 from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
-from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.neural._quantise import product, requantised
 from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
 
@@ -113,10 +113,9 @@ def _gemm(node: Node, *operands: Tensor | None) -> Tensor:
     """Floats without a scale of the result; the bias is whole numbers in the scale of the products."""
     a, a_scale, a_zero, b, b_scale, b_zero, bias, scale, zero = (*operands, None, None, None)[:9]
     a, b, a_scale, b_scale = _given(a), _given(b), _given(a_scale), _given(b_scale)
-    left, right = centred(a, a_zero), centred(b, b_zero, 0 if node.integer("transB", 0) else 1)
-    left = moved(left, (1, 0)) if node.integer("transA", 0) else left
-    right = moved(right, (1, 0)) if node.integer("transB", 0) else right
-    sums = ops.matmul(left, right)
+    left = moved(a, (1, 0)) if node.integer("transA", 0) else a
+    right = moved(b, (1, 0)) if node.integer("transB", 0) else b
+    sums = cast(product(left, right, a_zero, b_zero), dtypes.float64)
     if bias is not None:
         sums = ops.add(sums, cast(bias, sums.dtype))
     alpha = node.number("alpha", 1.0)
@@ -143,7 +142,7 @@ def _matmul_to_float(
     b_zero: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    sums = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
+    sums = cast(product(a, b, a_zero, b_zero), dtypes.float64)
     made = cast(ops.mul(sums, _product(a_scale, b_scale)), dtypes.float32)
     return made if bias is None else ops.add(made, bias)
 
