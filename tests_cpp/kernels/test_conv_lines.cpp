@@ -64,6 +64,37 @@ void check_lines(std::mt19937& random, bool square) {
 }
 
 template <class T>
+void check_plane(std::mt19937& random) {
+  const auto below = [&random](std::int64_t end) {
+    return static_cast<std::int64_t>(random() % static_cast<unsigned>(end));
+  };
+  const std::int64_t lines = 1 + below(20), n = 1 + below(70), begin = below(lines),
+                     end = begin + 1 + below(lines - begin);
+  const std::vector<T> a = normals<T>(random, 9), x = normals<T>(random, lines * n);
+  for (const std::string& level : available_levels()) {
+    std::vector<T> expected(at(lines * n), T{5});
+    for (std::int64_t l = begin; l < end; ++l)
+      for (std::int64_t j = 0; j < n; ++j) {
+        T sum = 0;
+        for (std::int64_t i = 0; i < 9; ++i) {
+          const std::int64_t y = l + i / 3 - 1, z = j + i % 3 - 1;
+          const bool inside = y >= 0 && y < lines && z >= 0 && z < n;
+          const T value = inside ? x[at(y * n + z)] : T{0}, product = a[at(i)] * value;
+          sum = level == "v2" ? sum + product : std::fma(a[at(i)], value, sum);
+        }
+        expected[at(l * n + j)] = sum;
+      }
+    std::vector<T> c(expected.size(), T{5});
+    const ConvPlaneArgs args{
+        .lines = lines, .n = n, .begin = begin, .end = end, .a = a.data(), .x = x.data(), .c = c.data()};
+    const KernelTable& table = kernel_table(level);
+    (std::is_same_v<T, float> ? table.conv_plane_f32 : table.conv_plane_f64)(args);
+    INFO(level, " lines ", begin, " to ", end, " of ", lines, " of ", n);
+    CHECK(c == expected);
+  }
+}
+
+template <class T>
 void check_fill(std::mt19937& random) {
   const auto below = [&random](unsigned end) { return static_cast<std::int64_t>(random() % end); };
   const std::int64_t lines = 1 + below(5), n = 1 + below(70), step = 1 + below(3), pitch = n * step + 2;
@@ -100,6 +131,14 @@ TEST_CASE("lines of a convolution are its chains") {
   for (int i = 0; i < 120; ++i) {
     check_lines<float>(random, i % 2 == 0);
     check_lines<double>(random, i % 2 == 0);
+  }
+}
+
+TEST_CASE("a plane is convolved as if zeros were around it") {
+  std::mt19937 random(8);
+  for (int i = 0; i < 150; ++i) {
+    check_plane<float>(random);
+    check_plane<double>(random);
   }
 }
 

@@ -167,6 +167,17 @@ struct ConvLinesArgs {
 };
 using ConvLinesFn = void (*)(const ConvLinesArgs& args);
 
+/// Lines begin .. end-1 of such a product of three by three steps over a dense plane of `lines` by n elements
+/// with zeros around it, whose result is as large:
+///   C(l, j) = fma-chain over y, z = 0..2, from +0, of a[3*y + z] * X(l + y - 1, j + z - 1)
+struct ConvPlaneArgs {
+  std::int64_t lines = 0, n = 0, begin = 0, end = 0;
+  const void* a = nullptr;
+  const void* x = nullptr;
+  void* c = nullptr;  ///< Line 0.
+};
+using ConvPlaneFn = void (*)(const ConvPlaneArgs& args);
+
 /// Dense lines of `before` zeros, from[l*from_line + i*step] for i < n, and `after` zeros.
 struct FillLinesArgs {
   void* to = nullptr;
@@ -266,6 +277,8 @@ struct KernelTable {
   ConvFn conv_f64;
   ConvLinesFn conv_lines_f32;
   ConvLinesFn conv_lines_f64;
+  ConvPlaneFn conv_plane_f32;
+  ConvPlaneFn conv_plane_f64;
   FillLinesFn fill_lines_f32;
   FillLinesFn fill_lines_f64;
   PackFn pack_f32;

@@ -95,6 +95,8 @@ constexpr void fill_functions(KernelTable& table) {
   table.conv_f64 = conv_f64;
   table.conv_lines_f32 = conv_lines_f32;
   table.conv_lines_f64 = conv_lines_f64;
+  table.conv_plane_f32 = conv_plane_f32;
+  table.conv_plane_f64 = conv_plane_f64;
   table.fill_lines_f32 = fill_lines_f32;
   table.fill_lines_f64 = fill_lines_f64;
   table.pack_f32 = pack_f32;

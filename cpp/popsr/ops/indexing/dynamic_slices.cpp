@@ -264,9 +264,9 @@ std::vector<OpDef> dynamic_ops() {
                .infer = infer_dynamic_update,
                .kernel = {.eval = eval_dynamic_update},
                .grad = per_input({kept_grad, nullptr, update_grad}),
-               .memory = {.in_place = true},
                .replicas = {.partition = update_rule,
-                            .says = "meet of inputs; of the update alone where it covers everything"}};
+                            .says = "meet of inputs; of the update alone where it covers everything"},
+               .memory = {.in_place = true}};
   return {
       update,
       inplace_form(update, "dynamic_update_"),

@@ -110,6 +110,64 @@ void conv_lines(const ConvLinesArgs& args) {
   }
 }
 
+/// The same over a plane with zeros around it, which are not in memory; `edge`: the columns are beside them.
+template <class X, int Lines, bool Edge>
+void plane_micro(const ConvPlaneArgs& args, std::int64_t line, std::int64_t column, int cols) {
+  using T = typename X::T;
+  using V = typename X::V;
+  const T* const a = static_cast<const T*>(args.a);
+  V weights[9];
+#pragma GCC unroll 9
+  for (int i = 0; i < 9; ++i) weights[i] = X::splat(a[i]);
+  const int first = column == 0 ? 1 : 0;  // Lane of the left column that is in the plane.
+  const int last = static_cast<int>(at_most(args.n - column - 1, cols));
+  const T* const x = static_cast<const T*>(args.x) + column - 1;
+  V acc[Lines][1] = {};
+#pragma GCC unroll 10
+  for (int from = 0; from < Lines + 2; ++from) {
+    const std::int64_t y = line + from - 1;
+    V v[3] = {};
+    if (y >= 0 && y < args.lines) {
+      const T* const at = x + y * args.n;
+      v[0] = Edge ? X::load_between(at, first, cols) : X::load(at);
+      v[1] = Edge ? X::load_between(at + 1, 0, cols) : X::load(at + 1);
+      v[2] = Edge ? X::load_between(at + 2, 0, last) : X::load(at + 2);
+    }
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; ++i) {
+      const V value = kept(v[i]);
+#pragma GCC unroll 3
+      for (int j = 0; j < 3; ++j)
+        if (from >= j && from - j < Lines) {
+          acc[from - j][0] = X::fma(weights[3 * j + i], value, acc[from - j][0]);
+        }
+    }
+  }
+  T* const c = static_cast<T*>(args.c) + line * args.n + column;
+  store_tile<X, Lines, 1, Edge>(acc, c, args.n, cols);
+}
+
+template <class X>
+using PlaneMicroFn = void (*)(const ConvPlaneArgs&, std::int64_t, std::int64_t, int);
+template <class X, bool Edge>
+constexpr PlaneMicroFn<X> kPlaneMicros[4] = {
+    plane_micro<X, 1, Edge>, plane_micro<X, 2, Edge>, plane_micro<X, 4, Edge>,
+    kLinesTogether<X> == 8 ? plane_micro<X, kLinesTogether<X>, Edge> : nullptr};
+
+template <class X>
+void conv_plane(const ConvPlaneArgs& args) {
+  for (std::int64_t j = 0; j < args.n; j += X::kLanes) {
+    const auto cols = static_cast<int>(at_most(args.n - j, X::kLanes));
+    const bool edge = j == 0 || j + X::kLanes + 1 > args.n;
+    const PlaneMicroFn<X>* const micros = edge ? kPlaneMicros<X, true> : kPlaneMicros<X, false>;
+    std::int64_t together = kLinesTogether<X>;
+    for (std::int64_t l = args.begin; l < args.end; l += together) {
+      while (together > args.end - l) together /= 2;
+      micros[together == 8 ? 3 : together / 2](args, l, j, cols);
+    }
+  }
+}
+
 /// Every other element of two vectors.
 template <class X>
 POPSR_INLINE typename X::V even_of(typename X::V a, typename X::V b) {

@@ -139,7 +139,7 @@ POPSR_INLINE __m512i quarters(__m512i a, __m512i b) {
 
 /// Four steps of 64 columns: each group's elements become neighbours.
 template <bool Turn>
-POPSR_INLINE void pack_step(Right* to, const std::uint8_t* from, std::int64_t row) {
+POPSR_INLINE void interleave(const std::uint8_t* from, std::int64_t row, __m512i (&to)[4]) {
   const auto load = [&](std::int64_t i) __attribute__((always_inline)) {
     const __m512i x = _mm512_loadu_si512(from + i * row);
     return Turn ? _mm512_xor_si512(x, _mm512_set1_epi8(static_cast<char>(-128))) : x;
@@ -152,10 +152,17 @@ POPSR_INLINE void pack_step(Right* to, const std::uint8_t* from, std::int64_t ro
   const __m512i q2 = _mm512_unpacklo_epi16(high, high2), q3 = _mm512_unpackhi_epi16(high, high2);
   const __m512i s0 = quarters<0, 1>(q0, q1), s1 = quarters<2, 3>(q0, q1);
   const __m512i s2 = quarters<0, 1>(q2, q3), s3 = quarters<2, 3>(q2, q3);
-  _mm512_storeu_si512(to, quarters<0, 2>(s0, s2));
-  _mm512_storeu_si512(to + 64, quarters<1, 3>(s0, s2));
-  _mm512_storeu_si512(to + 128, quarters<0, 2>(s1, s3));
-  _mm512_storeu_si512(to + 192, quarters<1, 3>(s1, s3));
+  to[0] = quarters<0, 2>(s0, s2);
+  to[1] = quarters<1, 3>(s0, s2);
+  to[2] = quarters<0, 2>(s1, s3);
+  to[3] = quarters<1, 3>(s1, s3);
+}
+
+template <bool Turn>
+POPSR_INLINE void pack_step(Right* to, const std::uint8_t* from, std::int64_t row) {
+  __m512i steps[4];
+  interleave<Turn>(from, row, steps);
+  for (int q = 0; q < 4; ++q) _mm512_storeu_si512(to + 64 * q, steps[q]);
 }
 static_assert(kWidth == 64 && X::kGroup == 4);
 
@@ -232,6 +239,57 @@ void pack_columns(Right* to, const RightBlock& block) {
   }
 }
 
+// Few rows: a panel is read once, so that it is not packed
+
+/// Most rows of such products; 0: the level has none.
+#if defined(__AVX512VNNI__)
+constexpr int kDirectRows = 3;
+#else
+constexpr int kDirectRows = 0;
+#endif
+
+/// A tile over whole groups of steps of the right operand as it lies in memory. `left_zero` is that of the
+/// packed rows.
+template <int Rows, bool Turn>
+void direct_micro(const IntegerTile& tile, const RightBlock& block, std::uint32_t left_zero) {
+#if defined(__AVX512VNNI__)
+  using V = X::V;
+  V sum[Rows][X::kVecs] = {}, columns[X::kVecs] = {};
+  const V ones = X::splat(0x01010101U);
+  const Left* row = tile.row;
+  const std::uint8_t* from = block.from;
+  for (std::int64_t g = tile.groups; g > 0; --g) {
+    __m512i steps[4];
+    interleave<Turn>(from, block.row, steps);
+#pragma GCC unroll 4
+    for (int q = 0; q < X::kVecs; ++q) {
+      const V right = reinterpret_cast<V>(steps[q]);
+      columns[q] = X::add_products(columns[q], ones, right);
+#pragma GCC unroll 4
+      for (int r = 0; r < Rows; ++r)
+        sum[r][q] = X::add_products(sum[r][q], X::group(row + r * tile.row_pitch), right);
+    }
+    row += X::kGroup;
+    from += X::kGroup * block.row;
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+    for (int q = 0; q < X::kVecs; ++q) {
+      V x = sum[r][q] - columns[q] * X::splat(left_zero);
+      if (tile.zero != nullptr) x = x - X::load(tile.zero + q * X::kLanes) * X::splat(tile.factors[r]);
+      X::store(tile.c + r * tile.c_row + q * X::kLanes, x);
+    }
+#else
+  (void)tile, (void)block, (void)left_zero;
+#endif
+}
+
+using DirectFn = void (*)(const IntegerTile&, const RightBlock&, std::uint32_t);
+template <bool Turn>
+constexpr DirectFn kDirect[4] = {nullptr, direct_micro<1, Turn>, direct_micro<2, Turn>,
+                                 direct_micro<3, Turn>};
+
 // The product
 
 class IntegerProduct {
@@ -281,6 +339,8 @@ class IntegerProduct {
 
   void panel(std::int64_t x, std::int64_t cols) {
     const bool has_zero = load_zeros(x, cols);
+    const bool whole = cols == kWidth && args_.k % X::kGroup == 0;
+    if (whole && args_.b_col == 1 && block_.end - block_.begin <= kDirectRows) return direct(x, has_zero);
     std::int64_t k = 0;
     do {  // A product without steps is 0.
       const std::int64_t steps = at_most(kPanelSteps, args_.k - k);
@@ -291,6 +351,21 @@ class IntegerProduct {
       }
       k += steps;
     } while (k < args_.k);
+  }
+
+  void direct(std::int64_t x, bool has_zero) {
+    const IntegerTile tile{.row = rows_,
+                           .row_pitch = pitch_,
+                           .panel = nullptr,
+                           .groups = args_.k / X::kGroup,
+                           .start = nullptr,
+                           .zero = has_zero ? zero_ : nullptr,
+                           .factors = factors_,
+                           .c = reinterpret_cast<std::uint32_t*>(args_.c) + block_.begin * args_.c_row + x,
+                           .c_row = args_.c_row,
+                           .resume = false};
+    const RightBlock block{static_cast<const std::uint8_t*>(args_.b) + x, args_.b_row, 1, args_.k, kWidth};
+    (args_.b_signed ? kDirect<false> : kDirect<true>)[block_.end - block_.begin](tile, block, left_zero_);
   }
 
   /// Zero points of the columns as they are packed; false if all are 0.

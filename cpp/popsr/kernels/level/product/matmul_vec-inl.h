@@ -17,7 +17,8 @@
 namespace popsr::kernels {
 namespace {
 
-/// Type-independent part: loads and stores need the alignment of an element only.
+/// Type-independent part: loads and stores need the alignment of an element only. load_between reads lanes
+/// begin .. end-1 alone, the others are +0.
 template <class Element, int Bytes>
 struct VecBase {
   using T = Element;
@@ -38,6 +39,9 @@ struct F32 : VecBase<float, 64> {
   static POPSR_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static POPSR_INLINE __mmask16 mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
   static POPSR_INLINE V load_part(const T* p, int n) { return _mm512_maskz_loadu_ps(mask(n), p); }
+  static POPSR_INLINE V load_between(const T* p, int begin, int end) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask(end) & ~mask(begin)), p);
+  }
   static POPSR_INLINE void store_part(T* p, V x, int n) { _mm512_mask_storeu_ps(p, mask(n), x); }
 };
 
@@ -47,6 +51,9 @@ struct F64 : VecBase<double, 64> {
   static POPSR_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
   static POPSR_INLINE __mmask8 mask(int n) { return static_cast<__mmask8>((1u << n) - 1u); }
   static POPSR_INLINE V load_part(const T* p, int n) { return _mm512_maskz_loadu_pd(mask(n), p); }
+  static POPSR_INLINE V load_between(const T* p, int begin, int end) {
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask(end) & ~mask(begin)), p);
+  }
   static POPSR_INLINE void store_part(T* p, V x, int n) { _mm512_mask_storeu_pd(p, mask(n), x); }
 };
 
@@ -60,6 +67,9 @@ struct F32 : VecBase<float, 32> {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   static POPSR_INLINE V load_part(const T* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
+  static POPSR_INLINE V load_between(const T* p, int begin, int end) {
+    return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(begin), mask(end)));
+  }
   static POPSR_INLINE void store_part(T* p, V x, int n) { _mm256_maskstore_ps(p, mask(n), x); }
 };
 
@@ -71,6 +81,9 @@ struct F64 : VecBase<double, 32> {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
   }
   static POPSR_INLINE V load_part(const T* p, int n) { return _mm256_maskload_pd(p, mask(n)); }
+  static POPSR_INLINE V load_between(const T* p, int begin, int end) {
+    return _mm256_maskload_pd(p, _mm256_andnot_si256(mask(begin), mask(end)));
+  }
   static POPSR_INLINE void store_part(T* p, V x, int n) { _mm256_maskstore_pd(p, mask(n), x); }
 };
 
@@ -98,6 +111,11 @@ struct Vec16 : VecBase<Element, 16> {
   static POPSR_INLINE V load_part(const T* p, int n) {
     V x = {};
     for (int lane = 0; lane < n; ++lane) x[lane] = p[lane];
+    return x;
+  }
+  static POPSR_INLINE V load_between(const T* p, int begin, int end) {
+    V x = {};
+    for (int lane = begin; lane < end; ++lane) x[lane] = p[lane];
     return x;
   }
   static POPSR_INLINE void store_part(T* p, V x, int n) {

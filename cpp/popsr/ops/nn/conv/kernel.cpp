@@ -262,6 +262,15 @@ class Conv {
   }
 
   void run_unit(const Unit<T>& unit, const Buffers<T>& at) const {
+    if (is_plane()) {
+      return convolve_plane<T>(table_, {.lines = sweep_.in[1],
+                                        .n = sweep_.in[2],
+                                        .begin = unit.begin,
+                                        .end = unit.end,
+                                        .a = unit.weights,
+                                        .x = unit.in,
+                                        .c = unit.out});
+    }
     const bool is_dense = columns_.samples > 0;
     const T* const x = is_dense ? columns(unit, at) : image(unit, at);
     if (is_by_lines()) return run_lines(unit, x);
@@ -283,6 +292,18 @@ class Conv {
   bool is_by_lines() const {
     return sweep_.rows == 1 && direct_ && sweep_.chains.phases.size() == 1 &&
            sweep_.chains.steps <= kMostLineSteps;
+  }
+
+  /// One input channel too, and three by three steps with zeros around it, as kernels::ConvPlaneArgs has it.
+  bool is_plane() const {
+    const ConvImage& image = sweep_.image;
+    if (!is_by_lines() || !holds<T>(in_dtype_) || sweep_.chains.steps != 9 || sweep_.channels != 1)
+      return false;
+    if (sweep_.in != sweep_.out || sweep_.in[0] != 1 || sweep_.tile.axis != 1) return false;
+    const std::vector<std::int64_t>& offset = sweep_.chains.phases.front().offset;
+    for (std::int64_t i = 0; i < 9; ++i)
+      if (offset[static_cast<std::size_t>(i)] != i / 3 * image.pitch[1] + i % 3) return false;
+    return image.step == Spatial{1, 1, 1} && image.base[1] == -1 && image.base[2] == -1;
   }
 
   void run_lines(const Unit<T>& unit, const T* x) const {
