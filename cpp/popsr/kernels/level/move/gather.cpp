@@ -10,6 +10,8 @@ namespace {
 
 constexpr auto kMaxRank = static_cast<int>(kMaxGatherRank);
 constexpr std::int64_t kTile = 16;
+/// Bytes between addresses that lie in one set of a usual first-level cache. Decides speed only.
+constexpr std::int64_t kSharedSets = 4096;
 
 /// A view without size-1 axes and with mergeable neighbours merged; rank >= 1.
 struct View {
@@ -75,14 +77,21 @@ void transpose_tile(T* out, const T* in, std::int64_t columns, std::int64_t stri
     for (std::int64_t x = j[0]; x < j[1]; ++x) out[y * columns + x] = in[y + x * stride];
 }
 
-/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines.
+/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines. Where rows of `out`
+/// share sets of the caches, some rows are finished before the next ones.
 template <class T>
 void transpose(T* out, const T* in, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-  for (std::int64_t j = 0; j < columns; j += kTile)
-    for (std::int64_t i = 0; i < rows; i += kTile) {
-      transpose_tile(out, in, columns, stride, {i, i + kTile < rows ? i + kTile : rows},
-                     {j, j + kTile < columns ? j + kTile : columns});
-    }
+  const auto tile = [&](std::int64_t i, std::int64_t j) {
+    transpose_tile(out, in, columns, stride, {i, i + kTile < rows ? i + kTile : rows},
+                   {j, j + kTile < columns ? j + kTile : columns});
+  };
+  if (columns * static_cast<std::int64_t>(sizeof(T)) % kSharedSets == 0) {
+    for (std::int64_t i = 0; i < rows; i += kTile)
+      for (std::int64_t j = 0; j < columns; j += kTile) tile(i, j);
+  } else {
+    for (std::int64_t j = 0; j < columns; j += kTile)
+      for (std::int64_t i = 0; i < rows; i += kTile) tile(i, j);
+  }
 }
 
 /// The innermost axes: one row, or a transposed matrix where the last axis but one has stride 1.
