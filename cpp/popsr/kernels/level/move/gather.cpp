@@ -77,8 +77,8 @@ void transpose_tile(T* out, const T* in, std::int64_t columns, std::int64_t stri
     for (std::int64_t x = j[0]; x < j[1]; ++x) out[y * columns + x] = in[y + x * stride];
 }
 
-/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines. Where rows of `out`
-/// share sets of the caches, some rows are finished before the next ones.
+/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines. Where rows of
+/// `out` share sets of the caches, some of them are finished before the next ones.
 template <class T>
 void transpose(T* out, const T* in, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   const auto tile = [&](std::int64_t i, std::int64_t j) {

@@ -390,7 +390,7 @@ class IntegerProduct {
     }
   }
 
-  /// Where the columns start: less the left zero point times the sum of the panel's column.
+  /// Fills the starts of the columns: minus the left zero point times the sum of the panel's column.
   void start_columns(std::int64_t groups) {
     X::V sums[X::kVecs] = {};
     const X::V ones = X::splat(X::kGroup == 4 ? 0x01010101U : 0x00010001U);
