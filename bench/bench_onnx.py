@@ -117,7 +117,7 @@ INFERENCE = {
 }
 
 
-def _onnxruntime(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def on_one_thread(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(
@@ -138,7 +138,7 @@ def test_inference(benchmark, name):
     }
     threads = popsr.num_threads()
     popsr.set_num_threads(1)
-    own, other = load(model, shapes={"N": batch}), _onnxruntime(model)
+    own, other = load(model, shapes={"N": batch}), on_one_thread(model)
     (found,) = own.run(data).values()
     (expected,) = other.run(None, data)
     assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-4 * np.abs(expected).max()

@@ -252,6 +252,7 @@ struct MemoryAspect {
   ViewFn view = nullptr;
   EvalFn write_back = nullptr;
   bool same_bytes = false;  ///< Output 0 is input 0 with another shape: the buffer may be shared.
+  bool in_place = false;    ///< Output 0 may be where input 0 is: `eval` then writes what differs.
   ZerosFn zeros = nullptr;  ///< nullptr: nothing is known but what `same_bytes` and `influences` say.
   bool (*undefined)(const Op&) = nullptr;  ///< True if outputs are whatever the memory held before.
 };

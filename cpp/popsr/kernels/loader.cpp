@@ -62,8 +62,8 @@ std::vector<std::string> detect_levels() {
     return levels;
   }
   levels.emplace_back("v3");
-  // avx512 f, dq, cd, bw, vl; vaes; opmask and zmm state
-  if (has_all(extended.ebx, {16, 17, 28, 30, 31}) && has_all(extended.ecx, {9}) &&
+  // avx512 f, dq, cd, bw, vl; vaes, avx512 vnni; opmask and zmm state
+  if (has_all(extended.ebx, {16, 17, 28, 30, 31}) && has_all(extended.ecx, {9, 11}) &&
       has_all(state, {5, 6, 7})) {
     levels.emplace_back("v4");
   }

@@ -20,7 +20,7 @@ from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, Error, GraphError
 from popsr.op import Op
 
-__all__ = ["Inputs", "append", "append_op", "foreign_tensor", "number", "tensor"]
+__all__ = ["Inputs", "append", "append_op", "foreign_tensor", "number", "optional_tensor", "tensor"]
 
 
 class _Absent(enum.Enum):
@@ -40,6 +40,13 @@ Inputs = Mapping[str, TensorHandle | Iterable[TensorHandle] | _Absent]
 def tensor(value: Any) -> TensorHandle | _Absent:
     """A factor that may be a number or a tensor, as input: the tensor, else absent."""
     return value if isinstance(value, TensorHandle) else _ABSENT
+
+
+def optional_tensor(op: str, name: str, value: Any) -> TensorHandle | _Absent:
+    """An input that may be None."""
+    if value is None or isinstance(value, TensorHandle):
+        return tensor(value)
+    raise ArgumentTypeError(f"{op}: {name} is not a Tensor, got {shown(value)}, expected a Tensor")
 
 
 def number(value: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from popsr._core import transact
-from popsr._program.append import Inputs, append_op, foreign_tensor, number, tensor
+from popsr._program.append import Inputs, append_op, foreign_tensor, number, optional_tensor, tensor
 from popsr._program.tensor import Tensor
 from popsr.context import _context
 
-__all__ = ["Inputs", "emit", "emit_op", "foreign_tensor", "number", "tensor"]
+__all__ = ["Inputs", "emit", "emit_op", "foreign_tensor", "number", "optional_tensor", "tensor"]
 
 
 def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from popsr import dtypes
 from popsr._host.arguments import read_dtype
 from popsr._lazy import names_only
-from popsr._program.emit import emit
+from popsr._program.emit import emit, optional_tensor
 from popsr.tensor import Tensor
 
-__all__ = ["matmul", "matmul_pow2scaled"]
+__all__ = ["matmul", "matmul_integer", "matmul_pow2scaled"]
 
 
 def matmul(
@@ -93,6 +93,39 @@ def matmul_pow2scaled(
         {"lhs": lhs, "rhs": rhs, "log2_scale": log2_scale},
         available_memory_proportion=available_memory_proportion,
     )
+
+
+def matmul_integer(
+    lhs: Tensor, rhs: Tensor, lhs_zero: Tensor | None = None, rhs_zero: Tensor | None = None
+) -> Tensor:
+    """Exact matrix product of bytes, each less its zero point, modulo 2^32. An addition of popsr.
+
+    Sums do not overflow while the contracted axis has up to 33,025 places. No gradient flows back.
+
+    Args:
+        lhs: left operand, int8 or uint8.
+        rhs: right operand, int8 or uint8.
+        lhs_zero: one number of the dtype of ``lhs``. Default: 0.
+        rhs_zero: one number of the dtype of ``rhs``, or one of each of its columns. Default: 0.
+    Returns:
+        Tensor of int32 and the shape that ``numpy.matmul`` gives.
+    Facts:
+        dtypes: int8, uint8
+        gradient: none
+        replicas: meet of inputs
+        rounding: never stochastic
+    Raises:
+        ShapeError: inner extents differ, batches do not broadcast, an operand is a scalar, or zero points do not match.
+        DTypeError: other dtypes than these, or a zero point of another dtype than its operand.
+    Source:
+        ONNX: operator MatMulInteger.
+    Example:
+        >>> evaluate(ops.matmul_integer, np.uint8([[130, 128]]), np.int8([[10], [1]]), np.uint8(128))
+        array([[20]], dtype=int32)
+    """
+    zeros = {"lhs_zero": lhs_zero, "rhs_zero": rhs_zero}
+    given = {name: optional_tensor("matmul_integer", name, zero) for name, zero in zeros.items()}
+    return emit("matmul_integer", {"lhs": lhs, "rhs": rhs, **given})
 
 
 __dir__ = names_only(__all__)

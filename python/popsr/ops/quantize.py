@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_dtype
+from popsr._host.arguments import read_dtype
 from popsr._lazy import names_only
-from popsr._program.emit import emit, tensor
-from popsr._text.shown import shown
-from popsr.errors import ArgumentTypeError
+from popsr._program.emit import emit, optional_tensor
 from popsr.tensor import Tensor
 
 __all__ = ["dequantize_linear", "quantize_linear"]
@@ -54,17 +50,9 @@ def quantize_linear(
         array([  0,   0,   2, 198], dtype=uint8)
     """
     where = "quantize_linear"
-    inputs = {"t": t, "scale": scale, "zero_point": _optional(where, zero_point)}
+    inputs = {"t": t, "scale": scale, "zero_point": optional_tensor(where, "zero_point", zero_point)}
     kind = read_dtype(where, data_type).name
     return emit(where, inputs, data_type=kind, axis=axis, block_size=block_size)
-
-
-def _optional(op: str, zero_point: Tensor | None) -> Any:
-    if zero_point is not None and not is_a(zero_point, Tensor):
-        raise ArgumentTypeError(
-            f"{op}: zero_point is not a Tensor, got {shown(zero_point)}, expected a Tensor"
-        )
-    return tensor(zero_point)
 
 
 def dequantize_linear(
@@ -98,7 +86,11 @@ def dequantize_linear(
         >>> evaluate(ops.dequantize_linear, codes, scale, zero)
         array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    inputs = {"t": t, "scale": scale, "zero_point": _optional("dequantize_linear", zero_point)}
+    inputs = {
+        "t": t,
+        "scale": scale,
+        "zero_point": optional_tensor("dequantize_linear", "zero_point", zero_point),
+    }
     return emit("dequantize_linear", inputs, axis=axis, block_size=block_size)
 
 

@@ -204,6 +204,35 @@ def _dequantized() -> Row:
     )
 
 
+def matmul_integer(
+    lhs: Array, rhs: Array, lhs_zero: Array | None = None, rhs_zero: Array | None = None
+) -> Array:
+    """In integers of 64 bits, of which the lower half stays."""
+    a, b = (t.astype(np.int64) for t in (lhs, rhs))
+    if lhs_zero is not None:
+        a = a - lhs_zero.astype(np.int64).reshape(())
+    if rhs_zero is not None:
+        b = b - rhs_zero.astype(np.int64)
+    return np.asarray(np.matmul(a, b)).astype(np.int32)
+
+
+def _byte_products() -> Row:
+    bytes_ = ("int8", "uint8")
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "": [(3, 4), (4, 5)],
+        "zeros": [(3, 4), (4, 5), (), ()],
+        "columns": [(7, 6), (6, 5), (1,), (5,)],
+        "batch": [(2, 3, 4), (4, 5), ()],
+        "batches": [(2, 3, 4), (2, 4, 5), (), (5,)],
+        "vectors": [(40,), (40,), (), (1,)],
+        "tiles": [(37, 530), (530, 70), (), (70,)],
+        "empty": [(3, 0), (0, 2)],
+    }
+    cases = [Case(normal(*each), matmul_integer, {}, label, bytes_) for label, each in shapes.items()]
+    mixed = together(normal((9, 33)), (normal((33, 20)), "int8"), normal(()), (normal((20,)), "int8"))
+    return Row((*cases, Case(mixed, matmul_integer, {}, "signs", bytes_)), "nothing")
+
+
 def element_rows() -> dict[str, Row]:
     """Rows by op."""
     return {
@@ -211,4 +240,5 @@ def element_rows() -> dict[str, Row]:
         "scatter_elements": Row(tuple(_scatters()), "finite"),
         "quantize_linear": _quantized(),
         "dequantize_linear": _dequantized(),
+        "matmul_integer": _byte_products(),
     }

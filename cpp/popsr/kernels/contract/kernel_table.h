@@ -119,6 +119,24 @@ struct MatmulArgs {
 /// and has at least matmul_scratch(args) bytes, one per thread.
 using MatmulFn = void (*)(const MatmulArgs& args, int part, int parts, void* scratch);
 
+/// A product of matrices of bytes, modulo 2^32:
+///   C(i, j) = sum over k of (A(i, k) - a_zero) * (B(k, j) - b_zero[j])
+/// A and B as in MatmulArgs, with any strides.
+struct IntegerMatmulArgs {
+  std::int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
+  bool a_signed = false, b_signed = false;
+  std::int32_t a_zero = 0;
+  const std::int32_t* b_zero = nullptr;  ///< Of each column, or one of all.
+  bool one_b_zero = true;
+  std::int32_t* c = nullptr;
+  std::int64_t c_row = 0;
+};
+/// Parts and scratch as for MatmulFn.
+using IntegerMatmulFn = void (*)(const IntegerMatmulArgs& args, int part, int parts, void* scratch);
+
 /// A product whose right operand is addressed step by step: a convolution over an image as it lies in memory.
 ///   chain(i, j) = fma-chain over k = 0..K-1, from +0, of A(i, k) * x[offset[k] + j]   (K > 4096: as above)
 ///   C(i, j) = chain(i, j), or C(i, j) + chain(i, j) when `add`
@@ -136,6 +154,39 @@ struct ConvArgs {
   bool add = false;
 };
 using ConvFn = void (*)(const ConvArgs& args);
+
+/// One row of such a product, of at most 4096 steps, for positions in lines:
+///   C(l, j) = fma-chain over k = 0..K-1, from +0, of a[k] * x[offset[k] + l*x_line + j]
+struct ConvLinesArgs {
+  std::int64_t k = 0, lines = 0, n = 0;
+  const void* a = nullptr;
+  const void* x = nullptr;
+  const std::int64_t* offset = nullptr;
+  std::int64_t x_line = 0, c_line = 0;
+  void* c = nullptr;
+};
+using ConvLinesFn = void (*)(const ConvLinesArgs& args);
+
+/// Lines begin .. end-1 of such a product of three by three steps over a dense plane of `lines` by n elements
+/// with zeros around it, whose result is as large:
+///   C(l, j) = fma-chain over y, z = 0..2, from +0, of a[3*y + z] * X(l + y - 1, j + z - 1)
+struct ConvPlaneArgs {
+  std::int64_t lines = 0, n = 0, begin = 0, end = 0;
+  const void* a = nullptr;
+  const void* x = nullptr;
+  void* c = nullptr;  ///< Line 0.
+};
+using ConvPlaneFn = void (*)(const ConvPlaneArgs& args);
+
+/// Dense lines of `before` zeros, from[l*from_line + i*step] for i < n, and `after` zeros.
+struct FillLinesArgs {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::int64_t lines = 0, from_line = 0, step = 1;
+  std::int64_t before = 0, n = 0, after = 0;
+};
+using FillLinesFn = void (*)(const FillLinesArgs& args);
+
 /// to[k*width + x] = from[k*from_k + x*from_x] for x < cols, 0 up to `width`.
 using PackFn = void (*)(void* to, std::int64_t width, const void* from, std::int64_t from_k,
                         std::int64_t from_x, std::int64_t k, std::int64_t cols);
@@ -219,9 +270,17 @@ struct KernelTable {
   MatmulFn matmul_f32;
   MatmulFn matmul_f64;
   std::size_t (*matmul_scratch)(const MatmulArgs& args, int element_size);
+  IntegerMatmulFn matmul_integer;
+  std::size_t (*matmul_integer_scratch)(const IntegerMatmulArgs& args);
 
   ConvFn conv_f32;
   ConvFn conv_f64;
+  ConvLinesFn conv_lines_f32;
+  ConvLinesFn conv_lines_f64;
+  ConvPlaneFn conv_plane_f32;
+  ConvPlaneFn conv_plane_f64;
+  FillLinesFn fill_lines_f32;
+  FillLinesFn fill_lines_f64;
   PackFn pack_f32;
   PackFn pack_f64;
   std::int64_t conv_rows;  ///< Most rows of a tile of ConvArgs.

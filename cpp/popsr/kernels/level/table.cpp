@@ -9,6 +9,7 @@
 #include "popsr/kernels/level/noise/dropout.h"
 #include "popsr/kernels/level/product/conv.h"
 #include "popsr/kernels/level/product/matmul.h"
+#include "popsr/kernels/level/product/matmul_integer.h"
 #include "popsr/kernels/level/reduce/columns.h"
 #include "popsr/kernels/level/reduce/norm-inl.h"
 #include "popsr/kernels/level/reduce/reduce-inl.h"
@@ -88,8 +89,16 @@ constexpr void fill_functions(KernelTable& table) {
   table.matmul_f32 = matmul_f32;
   table.matmul_f64 = matmul_f64;
   table.matmul_scratch = matmul_scratch;
+  table.matmul_integer = matmul_integer;
+  table.matmul_integer_scratch = matmul_integer_scratch;
   table.conv_f32 = conv_f32;
   table.conv_f64 = conv_f64;
+  table.conv_lines_f32 = conv_lines_f32;
+  table.conv_lines_f64 = conv_lines_f64;
+  table.conv_plane_f32 = conv_plane_f32;
+  table.conv_plane_f64 = conv_plane_f64;
+  table.fill_lines_f32 = fill_lines_f32;
+  table.fill_lines_f64 = fill_lines_f64;
   table.pack_f32 = pack_f32;
   table.pack_f64 = pack_f64;
   table.conv_rows = kConvRows;

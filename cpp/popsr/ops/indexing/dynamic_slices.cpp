@@ -265,7 +265,8 @@ std::vector<OpDef> dynamic_ops() {
                .kernel = {.eval = eval_dynamic_update},
                .grad = per_input({kept_grad, nullptr, update_grad}),
                .replicas = {.partition = update_rule,
-                            .says = "meet of inputs; of the update alone where it covers everything"}};
+                            .says = "meet of inputs; of the update alone where it covers everything"},
+               .memory = {.in_place = true}};
   return {
       update,
       inplace_form(update, "dynamic_update_"),

@@ -1,8 +1,9 @@
-// matmul: NumPy's matrix product, and the product of scaled float8.
+// matmul: NumPy's matrix product, and the products of scaled float8 and of bytes.
 #include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/ops/infer.h"
+#include "popsr/ops/linalg/matmul_integer.h"
 #include "popsr/ops/linalg/matmul_kernel.h"
 #include "popsr/ops/linalg/matmul_shape.h"
 #include "popsr/ops/math/pow2scale.h"
@@ -12,6 +13,7 @@ namespace popsr {
 namespace {
 
 constexpr std::size_t kLhs = 0, kRhs = 1;
+constexpr DTypeSet kBytes = {DType::kInt8, DType::kUInt8};
 
 constexpr Attr<double> kAvailableMemory{"available_memory_proportion"};
 constexpr Attr<DType> kOutputType{"output_type"};
@@ -58,6 +60,26 @@ std::vector<OutputDef> infer_matmul(const InferContext& context) {
 std::vector<OutputDef> infer_matmul_pow2scaled(const InferContext& context) {
   require_scalar_scale(context, kMatmulScale);
   return {{{DType::kFloat16, product_shape(context, false, false)}}};
+}
+
+std::vector<OutputDef> infer_matmul_integer(const InferContext& context) {
+  Shape shape = product_shape(context, false, false);
+  if (context.has(kLhsZero)) {
+    require_equal_dtypes(context, kLhs, kLhsZero);
+    require_one_element(context, kLhsZero);
+  }
+  if (context.has(kRhsZero)) {
+    require_equal_dtypes(context, kRhs, kRhsZero);
+    const Shape& rhs = context.type(kRhs).shape;
+    const Shape& zero = context.type(kRhsZero).shape;
+    const std::int64_t columns = rhs.size() > 1 ? rhs.back() : 1;
+    if (zero != Shape{columns} && num_elements(zero) != 1) {
+      raise<ShapeError>("{}: rhs_zero does not match, got {} for {}, expected one number or shape {}",
+                        context.name(), describe(context, kRhsZero), describe(context, kRhs),
+                        to_string(Shape{columns}));
+    }
+  }
+  return {{{DType::kInt32, std::move(shape)}}};
 }
 
 // Gradient
@@ -162,6 +184,15 @@ std::vector<OpDef> matmul_ops() {
        .kernel = {.eval = matmul_pow2scaled_kernel, .flops = matmul_flops<false>},
        .grad = {.missing = NoGrad::kThrows},
        .numerics = kRoundsOnce},
+      {.name = "matmul_integer",
+       .inputs = {{"lhs", kBytes},
+                  {"rhs", kBytes},
+                  {.name = "lhs_zero", .dtypes = kBytes, .optional = true},
+                  {.name = "rhs_zero", .dtypes = kBytes, .optional = true}},
+       .infer = infer_matmul_integer,
+       .kernel = {.eval = matmul_integer_kernel,
+                  .takes = matmul_integer_takes,
+                  .flops = matmul_flops<false>}},
   };
 }
 

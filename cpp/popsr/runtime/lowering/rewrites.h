@@ -28,6 +28,9 @@ void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, Lower
 /// Writes out short loops in which fused products are accumulated, so that they can wait for each other.
 void unroll_accumulations(LoweredProgram& program);
 
+/// Lets ops of an iteration write the values that it carries where the next one reads them.
+void write_carried(LoweredProgram& program);
+
 /// Lets fused products that are accumulated into one target, one after another, wait for the last of them,
 /// or for a reduction of the target in place or before it is overwritten: the target is read and written
 /// once, and is stored once per block of the reduction. Storage must have been chosen; it is to be chosen

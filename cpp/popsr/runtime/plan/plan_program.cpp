@@ -20,6 +20,7 @@ LoweredProgram plan_program(const PartitionAnalysis& facts, const PlanOptions& o
     read_through_views(ir, kernels, program);
   }
   if (options.fuse && options.unroll) unroll_accumulations(program);
+  if (options.fuse) write_carried(program);
   choose_storage(facts, program, options.dedup);
   if (options.fuse) {
     if (fuse_accumulations(ir, kernels, program, options.dedup, options.ranks)) {

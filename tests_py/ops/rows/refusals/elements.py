@@ -124,4 +124,34 @@ REFUSALS: list[Refusal] = [
         Shape,
         r"dequantize_linear: scales do not match",
     ),
+    Refusal(
+        "product-inner",
+        lambda t: ops.matmul_integer(t(2, 3, kind=U8), t(2, 3, kind=I8)),
+        Shape,
+        r"matmul_integer: inner dimensions differ, got u8\[2, 3\] @ i8\[2, 3\]",
+    ),
+    Refusal(
+        "product-zeros",
+        lambda t: ops.matmul_integer(t(2, 3, kind=U8), t(3, 4, kind=I8), None, t(3, kind=I8)),
+        Shape,
+        r"matmul_integer: rhs_zero does not match, got i8\[3\] for i8\[3, 4\], expected one number or shape \[4\]",
+    ),
+    Refusal(
+        "product-lhs-zero",
+        lambda t: ops.matmul_integer(t(2, 3, kind=U8), t(3, 4, kind=I8), t(2, kind=U8)),
+        Shape,
+        r"matmul_integer: ",
+    ),
+    Refusal(
+        "product-zero-dtype",
+        lambda t: ops.matmul_integer(t(2, 3, kind=U8), t(3, 4, kind=I8), t(kind=I8)),
+        DType,
+        r"matmul_integer: .*expected equal dtypes",
+    ),
+    Refusal(
+        "product-dtype",
+        lambda t: ops.matmul_integer(t(2, 3), t(3, 4)),
+        DType,
+        r"matmul_integer: input lhs has the wrong dtype, got f32",
+    ),
 ]

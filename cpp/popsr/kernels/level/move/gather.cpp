@@ -3,12 +3,15 @@
 #include <cstddef>
 
 #include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/kernels/level/product/matmul_pack-inl.h"
 
 namespace popsr::kernels {
 namespace {
 
 constexpr auto kMaxRank = static_cast<int>(kMaxGatherRank);
 constexpr std::int64_t kTile = 16;
+/// Bytes between addresses that lie in one set of a usual first-level cache. Decides speed only.
+constexpr std::int64_t kSharedSets = 4096;
 
 /// A view without size-1 axes and with mergeable neighbours merged; rank >= 1.
 struct View {
@@ -51,17 +54,43 @@ void copy_row(T* out, const T* in, std::int64_t n, std::int64_t stride) {
   }
 }
 
-/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines.
+/// out[y][x] = in[y + x * stride] from i[0] and j[0] on, up to i[1] and j[1].
+template <class T>
+void transpose_tile(T* out, const T* in, std::int64_t columns, std::int64_t stride,
+                    const std::int64_t (&i)[2], const std::int64_t (&j)[2]) {
+  std::int64_t y = i[0];
+  if constexpr (sizeof(T) == 4) {
+    using Block = Block4<T>;
+    const std::int64_t whole = j[0] + (j[1] - j[0]) / 4 * 4;
+    for (; y + 4 <= i[1]; y += 4) {
+      for (std::int64_t x = j[0]; x < whole; x += 4) {
+        typename Block::V block[4];
+        load_transposed4(in + y + x * stride, stride, block);
+        for (int q = 0; q < 4; ++q)
+          *reinterpret_cast<typename Block::Unaligned*>(out + (y + q) * columns + x) = block[q];
+      }
+      for (std::int64_t x = whole; x < j[1]; ++x)
+        for (int q = 0; q < 4; ++q) out[(y + q) * columns + x] = in[y + q + x * stride];
+    }
+  }
+  for (; y < i[1]; ++y)
+    for (std::int64_t x = j[0]; x < j[1]; ++x) out[y * columns + x] = in[y + x * stride];
+}
+
+/// out[i][j] = in[i + j * stride]: square tiles, so that both sides use whole cache lines. Where rows of
+/// `out` share sets of the caches, some of them are finished before the next ones.
 template <class T>
 void transpose(T* out, const T* in, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-  for (std::int64_t j0 = 0; j0 < columns; j0 += kTile) {
-    const std::int64_t j1 = j0 + kTile < columns ? j0 + kTile : columns;
-    for (std::int64_t i0 = 0; i0 < rows; i0 += kTile) {
-      const std::int64_t i1 = i0 + kTile < rows ? i0 + kTile : rows;
-      for (std::int64_t i = i0; i < i1; ++i) {
-        for (std::int64_t j = j0; j < j1; ++j) out[i * columns + j] = in[i + j * stride];
-      }
-    }
+  const auto tile = [&](std::int64_t i, std::int64_t j) {
+    transpose_tile(out, in, columns, stride, {i, i + kTile < rows ? i + kTile : rows},
+                   {j, j + kTile < columns ? j + kTile : columns});
+  };
+  if (columns * static_cast<std::int64_t>(sizeof(T)) % kSharedSets == 0) {
+    for (std::int64_t i = 0; i < rows; i += kTile)
+      for (std::int64_t j = 0; j < columns; j += kTile) tile(i, j);
+  } else {
+    for (std::int64_t j = 0; j < columns; j += kTile)
+      for (std::int64_t i = 0; i < rows; i += kTile) tile(i, j);
   }
 }
 

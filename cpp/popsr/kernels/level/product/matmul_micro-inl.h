@@ -40,7 +40,7 @@ POPSR_INLINE void store_tile(const typename X::V (&acc)[Rows][Vecs], typename X:
                              int cols) {
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 16
     for (int q = 0; q < Vecs; ++q) {
       auto* p = c + r * c_row + q * X::kLanes;
       if (Partial && q == Vecs - 1) {
@@ -63,20 +63,20 @@ POPSR_INLINE void finish_tile(typename X::V (&acc)[Rows][Vecs], typename X::T* c
   if (finish.mode == F::kAdd) {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 16
       for (int q = 0; q < Vecs; ++q) acc[r][q] = old(r, q) + acc[r][q];
   } else if (finish.mode == F::kScaledAdd) {
     const V alpha = X::splat(finish.alpha), beta = X::splat(finish.beta);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 16
       for (int q = 0; q < Vecs; ++q) acc[r][q] = alpha * old(r, q) + beta * acc[r][q];
   }
   if (finish.divide) {
     const V divisor = X::splat(finish.divisor);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 16
       for (int q = 0; q < Vecs; ++q) acc[r][q] = acc[r][q] / divisor;
   }
   store_tile<X, Rows, Vecs, Partial>(acc, c, c_row, cols);
@@ -87,7 +87,7 @@ POPSR_INLINE void resume_tile(typename X::V (&acc)[Rows][Vecs], const typename X
                               int cols) {
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 16
     for (int q = 0; q < Vecs; ++q) {
       const auto* p = c + r * c_row + q * X::kLanes;
       acc[r][q] = Partial && q == Vecs - 1 ? X::load_part(p, cols - q * X::kLanes) : X::load(p);
@@ -108,12 +108,12 @@ void micro(const Tile<typename X::T>& tile, const Finish<typename X::T>& finish)
   for (std::int64_t k = tile.k; k > 0; --k) {
     V v[Vecs];
     __builtin_prefetch(next, 0, 2);
-#pragma GCC unroll 2
+#pragma GCC unroll 16
     for (int q = 0; q < Vecs; ++q) v[q] = Partial ? X::load_part(vec, cols) : X::load(vec + q * X::kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       const V s = X::splat(row[r * row_x]);
-#pragma GCC unroll 2
+#pragma GCC unroll 16
       for (int q = 0; q < Vecs; ++q) acc[r][q] = X::fma(s, v[q], acc[r][q]);
     }
     row += row_k;

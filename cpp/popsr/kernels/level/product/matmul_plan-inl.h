@@ -59,6 +59,7 @@ struct Plan {
   Side row, vec;
   bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
   bool reduced;   ///< Products of short chains that are summed: ReducedProduct, or ...
+  bool wide;      ///< Few rows meet wide panels, whole chains at a time, which are read as they are.
   bool stepped;   ///< ... those of several steps a term, a chain each: ShortSteps.
   bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
   bool pack_ahead;         ///< ... the next one by parts, between tiles of this one.
@@ -104,6 +105,12 @@ void plan_blocks(Plan& plan, std::int64_t k) {
   plan.pack_row =
       far_rows && k >= 32 && plan.vec.extent >= 4 * kWidth && plan.terms == 1 && !long_chain && !stream;
   plan.pack_ahead = plan.pack_vec && contiguous;
+  plan.wide = contiguous && plan.row.extent <= X::kWideRows && !long_chain &&
+              plan.vec.extent >= X::kWideVecs * X::kLanes;
+  if (plan.wide) {
+    plan.block_k = k;
+    plan.pack_vec = plan.pack_ahead = false;
+  }
   if (plan.pack_vec)
     plan.vec_bytes = (plan.pack_ahead ? 2 : 1) * aligned_bytes(plan.block_k * kWidth * kSize);
   if (plan.pack_row) plan.row_bytes = aligned_bytes(plan.block_row * chain);

@@ -45,6 +45,28 @@ constexpr MicroTable<X, Kernels> make_micro_table() {
 template <class X>
 constexpr auto kMicro = make_micro_table<X, ProductKernels<X>>();
 
+/// Kernels of few rows and wide panels, by number of rows.
+template <class X>
+struct WideTable {
+  MicroFn<X> of[X::kWideRows + 1] = {};
+  MicroFn<X> widest[2] = {nullptr, micro<X, 1, X::kWidestVecs, false>};
+};
+template <int Rows, class X>
+constexpr void fill(WideTable<X>& table) {
+  if constexpr (Rows > 0) {
+    table.of[Rows] = micro<X, Rows, X::kWideVecs, false>;
+    fill<Rows - 1>(table);
+  }
+}
+template <class X>
+constexpr WideTable<X> make_wide_table() {
+  WideTable<X> table;
+  fill<X::kWideRows>(table);
+  return table;
+}
+template <class X>
+constexpr WideTable<X> kWide = make_wide_table<X>();
+
 /// Number of columns of the panel that starts `left` columns before the end.
 template <class X>
 int panel_width(std::int64_t left) {
@@ -73,7 +95,8 @@ Finish<T> finish_of(const MatmulArgs& args, bool first, bool last) {
 template <class X>
 class Product {
   using T = typename X::T;
-  static constexpr int kWidth = 2 * X::kLanes;
+  static constexpr int kWidth = 2 * X::kLanes, kWideWidth = X::kWideVecs * X::kLanes,
+                       kWidestWidth = X::kWidestVecs * X::kLanes;
 
  public:
   Product(const MatmulArgs& args, const Plan& plan, void* scratch)
@@ -95,7 +118,7 @@ class Product {
       end_ = cols.end;
       is_packed_ = false;
       for (std::int64_t x = cols.begin; x < cols.end; x += cols_) {
-        cols_ = panel_width<X>(cols.end - x);
+        cols_ = width_of(cols.end - x);
         panel(x);
       }
     }
@@ -108,6 +131,17 @@ class Product {
     std::int64_t length = 0;
     int cols = 0;
   };
+
+  std::int64_t width_of(std::int64_t left) const {
+    if (plan_.wide && plan_.row.extent == 1 && left >= kWidestWidth) return kWidestWidth;
+    return plan_.wide && left >= kWideWidth ? kWideWidth : panel_width<X>(left);
+  }
+  const MicroFn<X>* kernels() const {
+    if (cols_ == kWidth) return kMicro<X>.two;
+    if (cols_ == X::kLanes) return kMicro<X>.one;
+    if (cols_ < X::kLanes) return kMicro<X>.partial;
+    return cols_ == kWideWidth ? kWide<X>.of : kWide<X>.widest;
+  }
 
   Range tile_rows(std::int64_t tile) const {
     const Range r = piece(rows_.end - rows_.begin, unit_, tile, tiles_);
@@ -152,9 +186,7 @@ class Product {
       tile.vec = vec_panels_[0];
       tile.vec_k = padded(tile.cols);
     }
-    const auto& table = cols_ == kWidth      ? kMicro<X>.two
-                        : cols_ == X::kLanes ? kMicro<X>.one
-                                             : kMicro<X>.partial;
+    const MicroFn<X>* const table = kernels();
     for (std::int64_t q = 0; q < tiles_; ++q) {
       const Range r = tile_rows(q);
       if (plan_.pack_row) {
@@ -194,7 +226,7 @@ class Product {
     }
     if (x + cols_ >= end_) return {};
     return {static_cast<const T*>(side.ptr[term]) + x + cols_, at_most(plan_.block_k, args_.k),
-            panel_width<X>(end_ - x - cols_)};
+            static_cast<int>(width_of(end_ - x - cols_))};
   }
 
   static int padded(int cols) { return static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes; }

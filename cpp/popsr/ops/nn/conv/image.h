@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/nn/conv/sweep.h"
 
 namespace popsr {
@@ -41,39 +42,49 @@ void scatter_strided(T* to, std::int64_t step, const T* from, std::int64_t n) {
   }
 }
 
-/// One line of a plane: positions `first`, `first` + step, ... of the last axis.
-template <class T>
-void fill_line(T* to, const T* line, std::int64_t first, std::int64_t step, std::int64_t extent,
-               std::int64_t n) {
-  const InsideRange in = inside(first, step, extent, n);
-  std::fill(to, to + in.begin, T{0});
-  if (in.begin < in.end) copy_strided(to + in.begin, line + first + in.begin * step, step, in.end - in.begin);
-  std::fill(to + in.end, to + n, T{0});
-}
-
 /// Fills the planes of one channel, for the tile that starts at `origin`; returns their end. The channel's
 /// input starts at position `begin` of the tiled axis.
 template <class T>
-T* fill_channel(const ConvSweep& sweep, const T* channel, std::int64_t begin, std::int64_t origin, T* to) {
+T* fill_channel(const kernels::KernelTable& table, const ConvSweep& sweep, const T* channel,
+                std::int64_t begin, std::int64_t origin, T* to) {
   const auto position = [&](std::size_t d, std::int64_t local, std::int64_t residue) {
     return ((d == sweep.tile.axis ? origin : 0) + local) * sweep.image.step[d] + residue +
            sweep.image.base[d];
   };
   const auto start = [&](std::size_t d) { return d == sweep.tile.axis ? begin : 0; };
-  const Spatial &extent = sweep.tile.extent, &in = sweep.in;
+  const Spatial &extent = sweep.tile.extent, &in = sweep.in, &step = sweep.image.step;
+  const auto zeros = [&](std::int64_t lines) {
+    std::fill(to, to + lines * extent[2], T{0});
+    to += lines * extent[2];
+  };
   for (const std::int64_t rx : sweep.image.residues[0])
     for (const std::int64_t ry : sweep.image.residues[1])
-      for (const std::int64_t rz : sweep.image.residues[2])
-        for (std::int64_t x = 0; x < extent[0]; ++x)
-          for (std::int64_t y = 0; y < extent[1]; ++y, to += extent[2]) {
-            const std::int64_t px = position(0, x, rx), py = position(1, y, ry);
-            if (px < 0 || px >= in[0] || py < 0 || py >= in[1]) {
-              std::fill(to, to + extent[2], T{0});
-              continue;
-            }
-            const T* line = channel + ((px - start(0)) * in[1] + py - start(1)) * in[2] - start(2);
-            fill_line(to, line, position(2, 0, rz), sweep.image.step[2], in[2], extent[2]);
+      for (const std::int64_t rz : sweep.image.residues[2]) {
+        const std::int64_t py = position(1, 0, ry), pz = position(2, 0, rz);
+        const InsideRange lines = inside(py, step[1], in[1], extent[1]);
+        const InsideRange line = inside(pz, step[2], in[2], extent[2]);
+        for (std::int64_t x = 0; x < extent[0]; ++x) {
+          const std::int64_t px = position(0, x, rx);
+          if (px < 0 || px >= in[0] || line.begin == line.end) {
+            zeros(extent[1]);
+            continue;
           }
+          zeros(lines.begin);
+          const std::int64_t first = (px - start(0)) * in[1] + py + lines.begin * step[1] - start(1);
+          const kernels::FillLinesArgs args{
+              .to = to,
+              .from = channel + first * in[2] + pz + line.begin * step[2] - start(2),
+              .lines = lines.end - lines.begin,
+              .from_line = step[1] * in[2],
+              .step = step[2],
+              .before = line.begin,
+              .n = line.end - line.begin,
+              .after = extent[2] - line.end};
+          (sizeof(T) == 4 ? table.fill_lines_f32 : table.fill_lines_f64)(args);
+          to += args.lines * extent[2];
+          zeros(extent[1] - lines.end);
+        }
+      }
   return to;
 }
 

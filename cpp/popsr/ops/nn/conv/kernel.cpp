@@ -21,6 +21,8 @@ using kernels::ConvArgs;
 constexpr std::int64_t kRowBytes = std::int64_t{1} << 18, kResultBytes = std::int64_t{1} << 17;
 /// Weights are packed if they meet so many columns. Decides speed only.
 constexpr std::int64_t kPackColumns = 256;
+/// Chains of more steps are cut into blocks, which kernels::ConvLinesArgs does not do.
+constexpr std::int64_t kMostLineSteps = 4096;
 
 /// Scratch of a thread.
 template <class T>
@@ -171,7 +173,7 @@ class Conv {
   void some_blocks(const BlockRun& run, std::int64_t block, std::int64_t blocks,
                    const std::vector<double>& factors) const {
     const std::int64_t columns = blocks * sweep_.samples * product(sweep_.chains.phases[0].count);
-    const bool packs = columns >= kPackColumns || !in_order();
+    const bool packs = (columns >= kPackColumns && sweep_.rows > 1) || !in_order();
     const std::int64_t packed = packs ? padded<T>(sweep_.groups * group_weights()) : 0;
     const std::int64_t wide = holds<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
     T* const weights = scratch<T>(packed + wide + own_elements());
@@ -250,18 +252,28 @@ class Conv {
     for (std::int64_t c = 0; c < sweep_.channels; ++c) {
       const std::byte* from = unit.in + c * inputs_ * size;
       if (holds<T>(in_dtype_)) {
-        to = fill_channel(sweep_, reinterpret_cast<const T*>(from), 0, unit.origin, to);
+        to = fill_channel(table_, sweep_, reinterpret_cast<const T*>(from), 0, unit.origin, to);
         continue;
       }
       widen(table_, in_dtype_, at.wide, from + range.begin * line * size, elements);
-      to = fill_channel(sweep_, static_cast<const T*>(at.wide), range.begin, unit.origin, to);
+      to = fill_channel(table_, sweep_, static_cast<const T*>(at.wide), range.begin, unit.origin, to);
     }
     return at.image;
   }
 
   void run_unit(const Unit<T>& unit, const Buffers<T>& at) const {
+    if (is_plane()) {
+      return convolve_plane<T>(table_, {.lines = sweep_.in[1],
+                                        .n = sweep_.in[2],
+                                        .begin = unit.begin,
+                                        .end = unit.end,
+                                        .a = unit.weights,
+                                        .x = unit.in,
+                                        .c = unit.out});
+    }
     const bool is_dense = columns_.samples > 0;
     const T* const x = is_dense ? columns(unit, at) : image(unit, at);
+    if (is_by_lines()) return run_lines(unit, x);
     for (std::int64_t tile = 0; tile < tiles_.tiles; tile += row_step_) {
       const std::int64_t last = std::min(tile + row_step_, tiles_.tiles);
       for (std::size_t phase = 0; phase < sweep_.chains.phases.size(); ++phase) {
@@ -273,6 +285,41 @@ class Conv {
       }
       if (direct_) continue;
       for (std::int64_t s = 0; s < unit.samples; ++s) store(sample_of(unit, s), tile, last, box(at, s));
+    }
+  }
+
+  /// One output channel, as in depthwise convolutions, is computed where it belongs.
+  bool is_by_lines() const {
+    return sweep_.rows == 1 && direct_ && sweep_.chains.phases.size() == 1 &&
+           sweep_.chains.steps <= kMostLineSteps;
+  }
+
+  /// One input channel too, and three by three steps with zeros around it, as kernels::ConvPlaneArgs has it.
+  bool is_plane() const {
+    const ConvImage& image = sweep_.image;
+    if (!is_by_lines() || !holds<T>(in_dtype_) || sweep_.chains.steps != 9 || sweep_.channels != 1)
+      return false;
+    if (sweep_.in != sweep_.out || sweep_.in[0] != 1 || sweep_.tile.axis != 1) return false;
+    const std::vector<std::int64_t>& offset = sweep_.chains.phases.front().offset;
+    for (std::int64_t i = 0; i < 9; ++i)
+      if (offset[static_cast<std::size_t>(i)] != i / 3 * image.pitch[1] + i % 3) return false;
+    return image.step == Spatial{1, 1, 1} && image.base[1] == -1 && image.base[2] == -1;
+  }
+
+  void run_lines(const Unit<T>& unit, const T* x) const {
+    const ConvPhase& phase = sweep_.chains.phases.front();
+    const Spatial count = count_of(unit, phase);
+    T* const to = results(unit, 0, nullptr);
+    for (std::int64_t plane = 0; plane < count[0]; ++plane) {
+      convolve_lines<T>(table_, {.k = std::ssize(phase.offset),
+                                 .lines = count[1],
+                                 .n = count[2],
+                                 .a = unit.weights,
+                                 .x = x + plane * sweep_.image.pitch[0],
+                                 .offset = phase.offset.data(),
+                                 .x_line = sweep_.image.pitch[1],
+                                 .c_line = sweep_.out[2],
+                                 .c = to + plane * sweep_.out[1] * sweep_.out[2]});
     }
   }
 

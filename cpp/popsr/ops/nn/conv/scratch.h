@@ -21,6 +21,16 @@ void convolve(const kernels::KernelTable& table, const kernels::ConvArgs& args) 
   (sizeof(T) == 4 ? table.conv_f32 : table.conv_f64)(args);
 }
 
+template <class T>
+void convolve_lines(const kernels::KernelTable& table, const kernels::ConvLinesArgs& args) {
+  (sizeof(T) == 4 ? table.conv_lines_f32 : table.conv_lines_f64)(args);
+}
+
+template <class T>
+void convolve_plane(const kernels::KernelTable& table, const kernels::ConvPlaneArgs& args) {
+  (sizeof(T) == 4 ? table.conv_plane_f32 : table.conv_plane_f64)(args);
+}
+
 /// to[k*width + x] = from[k*from_k + x*from_x]
 template <class T>
 void pack(const kernels::KernelTable& table, T* to, std::int64_t width, const T* from, std::int64_t from_k,

@@ -11,7 +11,7 @@ from popsr.bridge.onnx._tensors import moved, reshaped
 from popsr.bridge.onnx.ops.elementwise._elementwise import leaky_relu
 from popsr.bridge.onnx.ops.microsoft._domain import microsoft
 from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
-from popsr.bridge.onnx.ops.neural._quantise import centred, requantised
+from popsr.bridge.onnx.ops.neural._quantise import product, requantised
 from popsr.bridge.onnx.ops.neural._recurrent import Layer, Product, lstm
 from popsr.bridge.onnx.ops.shape._reduce import of_rows
 from popsr.tensor import Tensor
@@ -118,10 +118,9 @@ def _gemm(node: Node, *operands: Tensor | None) -> Tensor:
     """Floats without a scale of the result; the bias is whole numbers in the scale of the products."""
     a, a_scale, a_zero, b, b_scale, b_zero, bias, scale, zero = (*operands, None, None, None)[:9]
     a, b, a_scale, b_scale = _given(a), _given(b), _given(a_scale), _given(b_scale)
-    left, right = centred(a, a_zero), centred(b, b_zero, 0 if node.integer("transB", 0) else 1)
-    left = moved(left, (1, 0)) if node.integer("transA", 0) else left
-    right = moved(right, (1, 0)) if node.integer("transB", 0) else right
-    sums = ops.matmul(left, right)
+    left = moved(a, (1, 0)) if node.integer("transA", 0) else a
+    right = moved(b, (1, 0)) if node.integer("transB", 0) else b
+    sums = cast(product(left, right, a_zero, b_zero), dtypes.float64)
     if bias is not None:
         sums = ops.add(sums, cast(bias, sums.dtype))
     alpha = node.number("alpha", 1.0)
@@ -148,7 +147,7 @@ def matmul_to_float(
     b_zero: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    sums = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
+    sums = cast(product(a, b, a_zero, b_zero), dtypes.float64)
     made = cast(ops.mul(sums, _product(a_scale, b_scale)), dtypes.float32)
     return made if bias is None else ops.add(made, bias)
 
@@ -166,7 +165,7 @@ def _dynamic_lstm(node: Node, x: Value, w: Value, r: Value, *rest: Value) -> lis
     known = {name: node.known(each, "scales") for name, each in zip(names, given[5:], strict=True)}
 
     def of(direction: int) -> Product:
-        def product(name: str, rows: Tensor, matrix: Tensor) -> Tensor:
+        def rows_by(name: str, rows: Tensor, matrix: Tensor) -> Tensor:
             scale, zero = (known[key][direction] for key in (name, f"{name}_zero"))
             whole, own, point = _quantise.dynamic_quantize(node, rows)
             factor = node.constant(scale, dtypes.float32)
@@ -175,7 +174,7 @@ def _dynamic_lstm(node: Node, x: Value, w: Value, r: Value, *rest: Value) -> lis
             )
             return made
 
-        return product
+        return rows_by
 
     turned = [moved(_given(each), (0, 2, 1)) for each in (weights, states)]
     products = [of(direction) for direction in range(turned[0].shape[0])]

@@ -13,7 +13,7 @@ from popsr.bridge.onnx.ops.elementwise._casts import converted
 from popsr.bridge.onnx.ops.neural._convolutions import convolved
 from popsr.tensor import Tensor
 
-__all__ = ["centred", "dequantize", "dynamic_quantize", "quantize", "requantised"]
+__all__ = ["centred", "dequantize", "dynamic_quantize", "product", "quantize", "requantised"]
 
 
 def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
@@ -114,12 +114,30 @@ def centred(t: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     return ops.sub(wide, cast(zero, dtypes.float64))
 
 
+_LONGEST = (2**31 - 1) // 255**2
+"""Sums of so many products of bytes less their zero points fit 32 bits."""
+
+
+def product(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
+    """Exact sums of products of numbers less their zero points: int32 of bytes, else 64-bit floats."""
+    a_one, b_one = _one_or_all(a_zero), _one_or_all(b_zero)
+    b_rank = 1 if b.rank > 1 else 0
+    if a.shape[-1] <= _LONGEST and _are_bytes(a, a_one, 0) and _are_bytes(b, b_one, b_rank):
+        return ops.matmul_integer(a, b, a_one, b_one)
+    return ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
+
+
+def _are_bytes(t: Tensor, zero: Tensor | None, rank: int) -> bool:
+    """True if it has bytes, and zero points of at most so many axes."""
+    kinds = (dtypes.int8, dtypes.uint8)
+    return t.dtype in kinds and (zero is None or (zero.dtype == t.dtype and zero.rank <= rank))
+
+
 @rule("MatMulInteger", since=10)
 def _matmul_integer(
     _node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
-    made = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
-    return ops.cast(made, dtypes.int32)
+    return cast(product(a, b, a_zero, b_zero), dtypes.int32)
 
 
 @rule("ConvInteger", since=10)
@@ -132,8 +150,7 @@ def _conv_integer(
 @rule("QLinearMatMul", since=10)
 def _qlinear_matmul(node: Node, *operands: Tensor) -> Tensor:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = operands
-    sums = ops.matmul(centred(a, a_zero, -2), centred(b, b_zero, -1))
-    return requantised(node, sums, (a_scale, b_scale), scale, zero)
+    return requantised(node, product(a, b, a_zero, b_zero), (a_scale, b_scale), scale, zero)
 
 
 @rule("QLinearConv", since=10)
@@ -155,8 +172,10 @@ def requantised(
     if not is_float(scale.dtype):
         raise NotSupportedError(f"a scale of {scale.dtype.name}")
     one, other, divisor = (cast(_scalar(each), dtypes.float64) for each in (*scales, scale))
-    quotient = ops.div(ops.mul(ops.mul(sums, one), other), divisor)
-    return _quantised(node, quotient, _scalar(zero), zero.dtype)
+    wide = ops.mul(ops.mul(cast(sums, dtypes.float64), one), other)
+    if zero.dtype in _SHORT and divisor.rank == 0:
+        return ops.quantize_linear(wide, divisor, _scalar(zero), zero.dtype)
+    return _quantised(node, ops.div(wide, divisor), _scalar(zero), zero.dtype)
 
 
 def _scalar(t: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from popsr.tensor import Tensor
 __all__ = ["Layer", "Product", "lstm"]
 
 Function = Callable[[Tensor], Tensor]
-Cell = Callable[[list[Tensor], list[Tensor], list[Tensor]], list[Tensor]]
-"""New states, of rows of products with the input, of the states, and of weights."""
+Cell = Callable[[Tensor, list[Tensor], list[Tensor]], list[Tensor]]
+"""New states, of a row of products with the input, of the states, and of weights."""
 
 
 Product = Callable[[str, Tensor, Tensor], Tensor]
@@ -178,12 +178,8 @@ def _one_direction(
 
     def step(index: Index, carried: list[Tensor], outer: list[Any]) -> list[Tensor]:
         own, table = carried[:-1], carried[-1]
-        parts = (
-            ops.split(row_at(node, outer[0], index, reverse), gates, -1)
-            if gates > 1
-            else [row_at(node, outer[0], index, reverse)]
-        )
-        new = cell(list(parts), own, list(outer[1 : 1 + len(weights)]))
+        products_row = row_at(node, outer[0], index, reverse)
+        new = cell(products_row, own, list(outer[1 : 1 + len(weights)]))
         row = new[0]
         if lengths is not None:
             place = node.tensor(index)
@@ -199,7 +195,7 @@ def _one_direction(
 
 
 def _split(t: Tensor, parts: int) -> list[Tensor]:
-    return list(ops.split(t, parts, -1)) if parts > 1 else [t]
+    return list(ops.split(t, parts, -1))
 
 
 @rule("RNN")
@@ -208,7 +204,7 @@ def _rnn(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
 
     def cell(direction: int) -> Cell:
         (f,) = _functions(node, direction, ("Tanh",))
-        return lambda parts, state, weights: [f(ops.add(parts[0], ops.matmul(state[0], weights[0])))]
+        return lambda row, state, weights: [f(ops.add(row, ops.matmul(state[0], weights[0])))]
 
     return _layer(node, Layer(x, w, r, b, lengths, (start,)), 1, [cell], 1)
 
@@ -221,8 +217,8 @@ def _gru(node: Node, x: Tensor, w: Tensor, r: Tensor, *rest: Tensor | None) -> l
     def cell(direction: int) -> Cell:
         f, g = _functions(node, direction, ("Sigmoid", "Tanh"))
 
-        def step(parts: list[Tensor], state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
-            h, bias = state[0], _split(weights[1], 3)
+        def step(row: Tensor, state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+            h, bias, parts = state[0], _split(weights[1], 3), _split(row, 3)
             columns = _split(weights[0], 3)
             z = f(ops.add(ops.add(parts[0], ops.matmul(h, columns[0])), bias[0]))
             r_gate = f(ops.add(ops.add(parts[1], ops.matmul(h, columns[1])), bias[1]))
@@ -254,10 +250,9 @@ def lstm(node: Node, layer: Layer) -> list[Tensor]:
     def cell(direction: int) -> Cell:
         f, g, h_of = _functions(node, direction, ("Sigmoid", "Tanh", "Tanh"))
 
-        def step(parts: list[Tensor], state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        def step(row: Tensor, state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
             h, c = state
-            recurrent = _split(layer.products[direction]("r", h, weights[0]), 4)
-            i, o, forget, new = (ops.add(a, b) for a, b in zip(parts, recurrent, strict=True))
+            i, o, forget, new = _split(ops.add(row, layer.products[direction]("r", h, weights[0])), 4)
             peep = _split(weights[1], 3) if len(weights) > 1 else None
             if peep is not None:
                 i, forget = ops.add(i, ops.mul(peep[0], c)), ops.add(forget, ops.mul(peep[2], c))
