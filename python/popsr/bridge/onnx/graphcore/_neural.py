@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ _graphcore = functools.partial(rule, domain=DOMAIN)
 
 
 _WORDS = {"Mean": "mean", "Sum": "sum", "NoReduction": "none"}
-_REDUCTIONS: dict[str, Any] = {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}
 
 
 def _reduction(node: Node) -> Any:
