@@ -196,6 +196,14 @@ def test_data_flow() -> None:
     assert popart.AnchorReturnType("ALL") == popart.AnchorReturnType("All")
     assert popart.AnchorReturnType("everyn", 2) == every
     assert popart.DataFlow().nAnchors() == 0
+    tiles, strategy = popart.TileSet.IO, popart.ExchangeStrategy.OverlapInnerLoop
+    assert popart.AnchorReturnType("EveryN", 2, tiles, strategy) == every
+    assert (
+        popart.AnchorReturnType("All", tiles, strategy)
+        == popart.AnchorReturnType("All", tiles)
+        == flow.art("a")
+    )
+    assert popart.AnchorReturnType("All", tileSet=tiles, exchangeStrategy=strategy) == flow.art("a")
     calls: dict[str, Any] = {
         "DataFlow: batchesPerStep is not an int": lambda: popart.DataFlow("1"),  # type: ignore[arg-type]
         "DataFlow: return type is not": lambda: popart.DataFlow(1, {"a": "All"}),  # type: ignore[dict-item]
@@ -203,6 +211,7 @@ def test_data_flow() -> None:
         "DataFlow: anchorTensors is not a str": lambda: popart.DataFlow(1, [[]]),  # type: ignore[list-item]
         "DataFlow.art: no such anchor, got 'c'": lambda: flow.art("c"),
         "AnchorReturnType: unknown name, got 'Some'": lambda: popart.AnchorReturnType("Some"),
+        "AnchorReturnType: exchangeStrategy is not": lambda: popart.AnchorReturnType("All", tiles, 2),  # type: ignore[arg-type]
         "AnchorReturnType: EveryN with period 0": lambda: popart.AnchorReturnType("EveryN"),
         "AnchorReturnType: All with period 2": lambda: popart.AnchorReturnType("All", 2),
     }

@@ -9,8 +9,16 @@ from popsr._host.arguments import is_a, read_a, read_bool, read_choice, read_int
 from popsr._host.choices import Choices
 from popsr._text.shown import shown
 from popsr.errors import AttributeValueError, StateError, UnknownNameError
+from popsr.tensorlocation import TileSet
 
-__all__ = ["AnchorReturnType", "AnchorReturnTypeId", "DataFlow", "Patterns", "PatternsLevel"]
+__all__ = [
+    "AnchorReturnType",
+    "AnchorReturnTypeId",
+    "DataFlow",
+    "ExchangeStrategy",
+    "Patterns",
+    "PatternsLevel",
+]
 
 
 class AnchorReturnTypeId(Choices):
@@ -22,18 +30,36 @@ class AnchorReturnTypeId(Choices):
     Sum = 3
 
 
+class ExchangeStrategy(Choices):
+    """Time at which an input is loaded, or an anchor stored; without effect on a simulator."""
+
+    JustInTime = 0
+    OverlapInnerLoop = 1
+    OverlapLoops = 2
+    OverlapStep = 3
+
+
 class AnchorReturnType:
     """The batches of a step whose value of an anchor is returned.
 
     Args:
         name: "Final", "EveryN", "All" or "Sum", in small or capital letters.
-        return_period: of EveryN: n.
+        return_period: of EveryN: n. It may be left out before the others.
+        tileSet: recorded nowhere.
+        exchangeStrategy: recorded nowhere.
     """
 
-    def __init__(self, name: str, return_period: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        return_period: int | TileSet = 0,
+        tileSet: TileSet | ExchangeStrategy = TileSet.Compute,
+        exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
+    ) -> None:
         """A return type.
 
         Raises:
+            ArgumentTypeError: an argument of another type.
             AttributeValueError: an unknown name; a period of another type than EveryN, or none of EveryN.
         """
         where = "AnchorReturnType"
@@ -41,7 +67,14 @@ class AnchorReturnType:
         folded = {each.lower(): each for each in words}
         word = read_choice(where, "name", folded.get(name.lower(), name) if is_a(name, str) else name, words)
         self._id = AnchorReturnTypeId[word]
-        self._period = read_int(f"{where}: return_period", return_period, 0, 2**31 - 1)
+        period: Any = return_period
+        places: tuple[Any, Any] = (tileSet, exchangeStrategy)
+        if is_a(period, TileSet):
+            strategy = exchangeStrategy if is_a(tileSet, TileSet) else tileSet
+            period, places = 0, (period, strategy)
+        read_a(f"{where}: tileSet", places[0], TileSet)
+        read_a(f"{where}: exchangeStrategy", places[1], ExchangeStrategy)
+        self._period = read_int(f"{where}: return_period", period, 0, 2**31 - 1)
         if (self._period > 0) != (self._id is AnchorReturnTypeId.EveryN):
             raise AttributeValueError(
                 f"{where}: {word} with period {self._period}, expected EveryN with one of 1 or more, or another without"

@@ -7,13 +7,20 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import popsr
+from popsr._lazy import LazyModule
+from popsr._text.nearest import nearest
 from popsr.compat._values import Instance, Known, Value
 from popsr.options import Options
 
-__all__ = ["refused_argument", "refused_option"]
+__all__ = ["missing_op", "refused_argument", "refused_option"]
+
+if TYPE_CHECKING:
+    from popsr.compat.popart import _supported
+else:  # programs of PopXL have no builder
+    _supported = LazyModule("popsr.compat.popart._supported")
 
 _MOST_REPLICAS = 4096  # larger programs are not made to ask
 
@@ -31,6 +38,26 @@ def refused_argument(function: Value, call: ast.Call) -> tuple[ast.expr, str] | 
     else:
         return None
     return None if node is None or error is None else (node, error)
+
+
+def missing_op(call: ast.Call) -> tuple[str, str] | None:
+    """Why a call of ``builder.aiOnnx``, ``builder.aiGraphcore`` or their kin has no op, and names that are like it."""
+    method = call.func
+    if not isinstance(method, ast.Attribute) or not isinstance(method.value, ast.Attribute):
+        return None
+    family, name = method.value.attr, method.attr
+    try:
+        known = _supported.methods_of(family)
+    except ImportError:  # without onnx there are no builders
+        return None
+    if not known or known.get(name):
+        return None
+    if name in known:
+        return f"op {family}.{name}: sessions of models refuse it", ""
+    others = [each for each in _supported.FAMILIES if name in _supported.methods_of(each)]
+    if others:
+        return f"no op {family}.{name}", f"{others[0]}.{name}"
+    return f"no op {family}.{name}", nearest(name, known)
 
 
 def refused_option(owner: Value, name: str, value: ast.expr) -> str | None:

@@ -277,6 +277,9 @@ class _Reader(Walker):
         if refused is not None:
             self._report(refused[0], "value", f"refused value: {refused[1]}", error="ValueError")
         self._read_native(function, node)
+        missing = _probes.missing_op(node)
+        if missing is not None:
+            self._report(node.func, "name", missing[0], suggestion=missing[1])
         if isinstance(function, Foreign) and function.path == "importlib.import_module" and node.args:
             self._read_module(node.args[0], text_of(node.args[0]) or "sys")
         if isinstance(node.func, ast.Name) and self.scope.home(node.func.id) is None:

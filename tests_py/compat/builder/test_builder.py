@@ -133,17 +133,24 @@ def test_ids_are_unique_and_have_scopes() -> None:
         first = builder.aiOnnx.add(inputs)
         second = builder.aiOnnx.add(inputs, "sum")
         assert builder.getNameScope("x") == "layer/x"
+        with builder.nameScope("inner"):
+            ids = [
+                builder.addInitializedInputTensor(np.zeros(2, np.float32), "w"),
+                builder.addUntypedInputTensor(),
+            ]
+        ids += [builder.addInputTensor("FLOAT", [2], name) for name in ("w", "w")]
     third = builder.aiOnnx.add(inputs, debugContext="sum")
+    assert ids == ["layer/inner/w", "layer/inner/input", "layer/w", "layer/w/1"]
     assert [first, second, third] == ["layer/Add:0", "layer/sum/Add:0", "sum/Add:0"]
     assert builder.getNameScope() == ""
     weight = builder.addInitializedInputTensor(np.zeros(2, np.float32))
     assert builder.isInitializer(weight)
     assert not builder.isInitializer(first)
     builder.addOutputTensor(third)
-    assert builder.getInputTensorIds() == [*inputs, weight]
+    assert builder.getInputTensorIds() == [*inputs, *ids[1:], ids[0], weight]
     assert builder.getOutputTensorIds() == [third]
     assert builder.getValueTensorIds() == [first, second]
-    assert builder.getTrainableTensorIds() == [weight]
+    assert builder.getTrainableTensorIds() == [ids[0], weight]
 
 
 def test_shapes_and_types_are_inferred() -> None:
@@ -200,6 +207,10 @@ def test_attributes_of_placement_are_metadata() -> None:
     assert not builder.nodeHasAttribute("__ipu_number", z)
     builder.addNodeAttribute("alpha", 0.25, z)
     builder.addNodeAttribute("__mine", [1, 2], z)
+    builder.addNodeAttribute("words", ["a", "b"], z)
+    assert builder.getStringVectorNodeAttribute("words", z) == ["a", "b"]
+    builder.removeNodeAttribute("words", z)
+    builder.setSerializeMatMul({z}, "input_channels", 4, keep_precision=True)
     assert builder.getInt64VectorNodeAttribute("__mine", z) == [1, 2]
     builder.addOutputTensor(z)
     model = onnx.ModelProto.FromString(builder.getModelProto())
@@ -319,6 +330,10 @@ BAD: dict[str, Callable[[], Any]] = {
     "getVirtualGraph: no such attribute": lambda: B.getVirtualGraph(Y),
     "getFloatNodeAttribute: no such attribute, got 'beta'": lambda: B.getFloatNodeAttribute("beta", Y),
     "virtualGraph: no such node, got": lambda: B.virtualGraph("x", 3),
+    "setAvailableMemoryProportion: got 1.5, expected": lambda: B.setAvailableMemoryProportion(Y, 1.5),
+    "setAvailableMemoryProportion: got 0, expected": lambda: B.setAvailableMemoryProportion({Y}, 0),
+    "setSerializeMatMul: unknown mode, got 'rows'": lambda: B.setSerializeMatMul(Y, "rows", 4),
+    "setSerializeMatMul: factor: got -1": lambda: B.setSerializeMatMul(Y, "input_channels", -1),
     "addNodeAttribute: no attribute has this value": lambda: B.addNodeAttribute("alpha", object(), Y),
     "saveInitializersExternally: not an initializer": lambda: B.saveInitializersExternally([X], "/tmp/none"),
     "saveInitializersExternally: ids is not a str": lambda: B.saveInitializersExternally([[X]], "/tmp/none"),
@@ -326,6 +341,9 @@ BAD: dict[str, Callable[[], Any]] = {
     "customOp: attributes is not a str, got 1": lambda: B.customOp("Op", 1, "own", [X], {1: 2}),
     "customOp: no attribute has this value": lambda: B.customOp("Op", 1, "own", [X], {"a": object()}),
     "SGD: unknown value, got \\[\\]": lambda: unchecked(popart.SGD({})).value([], X),
+    "SGD: lossScaling: got 0": lambda: popart.SGD({"lossScaling": (0.0, True)}),
+    "SGD: defaultVelocityScaling: got 0": lambda: popart.SGD({"defaultVelocityScaling": 0}),
+    "ConstSGD: lossScaling: got 0": lambda: popart.ConstSGD(0.1, loss_scaling=0),
     "SGD.tensor_name is not a str": lambda: unchecked(popart.SGD({})).tensor_name("momentum", [X]),
     "embedReplicationFactor: replicationFactor: got 0": lambda: B.embedReplicationFactor(0),
     "Builder: unknown version of ONNX, got 12": lambda: popart.Builder(opsets={"ai.onnx": 12}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import popsr.compat
 from popsr import errors, ops
-from popsr.compat import popart
+from popsr.compat import _check, popart
 from popsr.compat.popart._signatures import Signature
 from popsr.compat.popart._supported import _operations
 from tests_py.compat.builder.programs import Linear, run_once
@@ -342,3 +343,29 @@ def test_a_compiled_library_is_passed_over_with_a_note(
     popart.load_library(str(library))
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert "custom_ops.so' is not loaded" in caplog.messages[0]
+
+
+def test_check_finds_ops_that_a_builder_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "main.py").write_text(CHECKED)
+    assert _check.main([str(tmp_path / "main.py"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(each["line"], each["text"], each["suggestion"]) for each in found] == [
+        (5, "no op aiOnnxOpset9.matmull", "'matmul'"),
+        (6, "op aiGraphcore.abort: sessions of models refuse it", None),
+        (8, "no op aiOnnxOpset10.bitshift", "aiOnnxOpset11.bitshift"),
+    ]
+
+
+CHECKED = """import popart
+builder = popart.Builder()
+class Model:
+    def __init__(self): self.builder = popart.Builder()
+    def run(self, x): return self.builder.aiOnnxOpset9.matmull([x, x]), self.builder.aiOnnx.matmul([x, x])
+builder.aiGraphcore.abort()
+builder.aiGraphcore.gelu([]), builder.aiGraphcore.init([2], "FLOAT", popart.InitType.Zero)
+builder.aiOnnx.bitshift([], "LEFT"), builder.aiOnnxOpset10.bitshift([], "LEFT"), builder.aiOnnx.constant(2)
+try:
+    builder.aiOnnx.einsum([])
+except AttributeError:
+    pass
+"""

@@ -14,6 +14,7 @@ import numpy as np
 
 from popsr._text.shown import shown
 from popsr.bridge.onnx._node import Node
+from popsr.bridge.onnx._rules import axis_in
 from popsr.bridge.onnx._types import Array, numpy_type
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_FOLDED",
     "NotFoldedError",
     "axes_operand",
+    "border_of",
     "reshaped_extents",
     "shape_slice",
     "slices_of",
@@ -227,7 +229,7 @@ def tiles_of(node: Node, rank: int, repeats: Array, axis: Array | None) -> list[
     """Copies along each axis; before opset 6 along one that is an operand."""
     if axis is None or node.opset >= 6:
         return [int(n) for n in repeats.reshape(-1)]
-    along = int(axis.reshape(-1)[0]) % rank
+    along = axis_in(int(axis.reshape(-1)[0]), rank)
     return [int(repeats.reshape(-1)[0]) if i == along else 1 for i in range(rank)]
 
 
@@ -289,9 +291,14 @@ def _transpose(node: Node, data: Array) -> Array:
     return data.transpose(node.ints("perm", ()) or tuple(range(data.ndim))[::-1])
 
 
-def _flatten(node: Node, data: Array) -> Array:
+def border_of(node: Node, rank: int) -> int:
+    """First axis of the columns of Flatten; all axes are rows where it is the rank."""
     axis = node.integer("axis", 1)
-    axis += data.ndim if axis < 0 else 0
+    return axis if axis == rank else axis_in(axis, rank)
+
+
+def _flatten(node: Node, data: Array) -> Array:
+    axis = border_of(node, data.ndim)
     return (
         data.reshape(math.prod(data.shape[:axis]), -1)
         if data.size

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._rules import NotSupportedError, axis_in
 from popsr.bridge.onnx._types import Array, array_of, code_named
 from popsr.tensor import Tensor
 
@@ -114,6 +114,10 @@ class Node:
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
         return int(self._attribute(name, "i", default))
+
+    def axis(self, name: str, rank: int, default: int | None = None) -> int:
+        """An axis of so many dimensions, counted from the first."""
+        return axis_in(self.integer(name, default), rank)
 
     def type_code(self, name: str, default: int | None = None) -> int:
         """A number of ``TensorProto.DataType``; opset 1 writes its name."""

@@ -16,6 +16,7 @@ __all__ = [
     "Rule",
     "ValueNeededError",
     "add_rule",
+    "axis_in",
     "find_rule",
     "rule",
 ]
@@ -84,6 +85,17 @@ def rule(
         return function
 
     return register
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """An axis of so many dimensions, counted from the first.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} of {rank} dimensions, expected one from {-rank} to {rank - 1}")
+    return axis % rank
 
 
 def add_rule(

@@ -8,7 +8,7 @@ import numpy as np
 
 from popsr import ops
 from popsr.bridge.onnx._node import Value, Weight
-from popsr.bridge.onnx._rules import NotSupportedError
+from popsr.bridge.onnx._rules import NotSupportedError, axis_in
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
 
@@ -48,7 +48,7 @@ def reshaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def moved(t: Tensor, permutation: Sequence[int]) -> Tensor:
     """``transpose`` where it changes something."""
-    order = tuple(axis % t.rank for axis in permutation)
+    order = tuple(axis_in(axis, t.rank) for axis in permutation)
     return t if order == tuple(range(t.rank)) else ops.transpose(t, order)
 
 

@@ -235,7 +235,7 @@ class Builder(Described):
         settings = _taken(given, InputSettings) or InputSettings()
         if len(given) > 1:
             raise ArgumentTypeError(f"{where}: too many arguments, got {shown(given)}, expected a name alone")
-        id_ = self._unique(debug_name(where, given[0] if given else "") or "input")
+        id_ = self._named(where, given[0] if given else "", "input")
         made = self._onnx.helper.make_tensor_value_info(id_, code_of(where, info.dataType()), info.shape())
         if settings.mode is not None:
             made.metadata_props.add(key=STREAM_MODE, value=settings.mode.name)
@@ -246,7 +246,7 @@ class Builder(Described):
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
         """An input whose type and shape a session finds in its ``inputShapeInfo``, or a graph takes from its caller."""
-        id_ = self._unique(debug_name("addUntypedInputTensor", debugContext) or "input")
+        id_ = self._named("addUntypedInputTensor", debugContext, "input")
         self._graph.input.add(name=id_)
         self._order.append(id_)
         self._known[id_] = None
@@ -285,7 +285,7 @@ class Builder(Described):
                 f"{where}: wrong arguments, got {got}, expected an array, VariableSettings and a name"
             )
         value = np.ascontiguousarray(initVal).reshape(np.shape(initVal))
-        id_ = self._unique(debug_name(where, given[0] if given else "") or "init_input")
+        id_ = self._named(where, given[0] if given else "", "init_input")
         info = TensorInfo(value.dtype, value.shape)
         made = self._onnx.TensorProto(name=id_, dims=value.shape, data_type=code_of(where, info.dataType()))
         made.raw_data = value.tobytes()
@@ -332,6 +332,10 @@ class Builder(Described):
 
     def _knows(self, name: Any) -> bool:
         return name in self._known or (self._parent is not None and self._parent._knows(name))
+
+    def _named(self, where: str, context: Any, default: str) -> str:
+        """A new id in the current scope, of the name that a call was given."""
+        return self._unique(self.getNameScope(debug_name(where, context) or default))
 
     def _unique(self, name: str) -> str:
         """The name, or with the first number that makes it new; names are never free again."""

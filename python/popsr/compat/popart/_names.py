@@ -15,6 +15,7 @@ __all__ = [
     "InitType",
     "RecomputeType",
     "ScatterReduction",
+    "TensorId",
     "TensorRemapType",
     "VersionNumber",
     "closePoplarDebugInfo",
@@ -31,6 +32,10 @@ __all__ = [
     "versionNumber",
     "versionString",
 ]
+
+
+TensorId = str
+"""Ids of tensors are plain texts."""
 
 
 class CollectiveOperator(Choices):

@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._host.arguments import read_items, read_text
+from popsr._host.arguments import read_bool, read_choice, read_int, read_items, read_number, read_text
 from popsr._text.shown import shown
 from popsr.compat.popart._names import RecomputeType
-from popsr.errors import ArgumentTypeError, UnknownNameError
+from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
 from popsr.io._onnx_format import require_onnx
 
 __all__ = ["NodeAttributes", "attribute_of"]
@@ -57,7 +57,7 @@ class NodeAttributes:
         read = require_onnx("Builder").helper.get_attribute_value
         marks = {each.name: read(each) for each in node.attribute}
         marks.update((each.key, json.loads(each.value)) for each in node.metadata_props)
-        return {key: value.decode() if isinstance(value, bytes) else value for key, value in marks.items()}
+        return {key: _text(value) for key, value in marks.items()}
 
     def addNodeAttribute(self, attributeName: str, attributeValue: Any, nodeOutputNames: Any) -> None:
         """Record an attribute of a node; a name that begins with two underscores is metadata."""
@@ -117,6 +117,13 @@ def attribute_of(where: str, name: str, value: Any) -> Any:
         ) from None
 
 
+def _text(value: Any) -> Any:
+    """A value of ONNX's with texts for bytes."""
+    if isinstance(value, list):
+        return [_text(each) for each in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _plain(value: Any) -> str:
     return value.name if isinstance(value, enum.Enum) else shown(value)
 
@@ -135,10 +142,23 @@ def _one(values: list[Any], default: Any) -> Any:
     return values[0] if len(values) == 1 else values or default
 
 
-def _setter(method: str, name: str) -> Callable[..., None]:
+def _proportion(where: str, value: Any) -> None:
+    if not 0 < read_number(where, value) <= 1:
+        raise AttributeValueError(f"{where}: got {shown(value)}, expected a number above 0, and at most 1")
+
+
+def _serialization(where: str, mode: Any, factor: Any = 0, keep_precision: Any = False) -> None:
+    read_choice(where, "mode", mode, ("none", "input_channels", "reducing_dim", "output_channels"))
+    read_int(f"{where}: factor", factor, 0)
+    read_bool(f"{where}: keep_precision", keep_precision)
+
+
+def _setter(method: str, name: str, check: Callable[..., None] | None = None) -> Callable[..., None]:
     """Record ``{}`` of nodes."""
 
     def record(self: NodeAttributes, nodeOutputNames: Any, *values: Any, **named: Any) -> None:
+        if check is not None:
+            check(method, *values, *named.values())
         for each in _ids(method, nodeOutputNames):
             self._mark(self._node(method, each), name, _one([*values, *named.values()], True))
 
@@ -199,11 +219,11 @@ def _typed(method: str, kind: str) -> Callable[..., Any]:
 _METHODS: dict[str, tuple[Any, ...]] = {
     "excludePatterns": (_setter, "__exclude_patterns"),
     "setPartialsType": (_setter, "__partials_type"),
-    "setAvailableMemoryProportion": (_setter, "__available_memory_proportion"),
+    "setAvailableMemoryProportion": (_setter, "__available_memory_proportion", _proportion),
     "setEnableConvDithering": (_setter, "__enable_conv_dithering"),
     "setInplacePreferences": (_setter, "__inplace_preferences"),
     "recomputeOutputInBackwardPass": (_setter, "__recompute_output_in_backward_pass"),
-    "setSerializeMatMul": (_setter, "__serialize_matmul"),
+    "setSerializeMatMul": (_setter, "__serialize_matmul", _serialization),
     "virtualGraph": (_scoped, "__ipu_number"),
     "pipelineStage": (_scoped, "__pipeline_stage"),
     "executionPhase": (_scoped, "__execution_phase"),

@@ -119,6 +119,7 @@ class Optimizer:
         Raises:
             UnknownNameError: a name that it does not have.
             ArgumentTypeError: a value of another type.
+            AttributeValueError: a scaling of 0.
         """
         self._where = type(self).__name__
         self._values = {
@@ -130,7 +131,9 @@ class Optimizer:
             if is_a(key, str) and key == "nesterov":
                 continue
             name = self._name(key, names)  # first: the key may have no text
-            self._values[name] = _value(f"{self._where}: {key}", value)
+            self._values[name] = read = _value(f"{self._where}: {key}", value)
+            if read.val == 0 and name in ("lossScaling", "velocityScaling"):  # results are divided by these
+                raise AttributeValueError(f"{self._where}: {key}: got 0, expected another number")
         self._specific: dict[str, dict[str, OptimizerValue]] = {}
         self._clips = [
             read_a(f"{self._where}: clip_norm_settings", each, ClipNormSettings)

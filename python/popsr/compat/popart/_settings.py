@@ -7,6 +7,7 @@ from typing import Any
 from popsr import replicas
 from popsr._host.arguments import is_a, read_a, read_text
 from popsr._host.choices import Choices
+from popsr._popart.data_flow import ExchangeStrategy
 from popsr._popart.types import TensorInfo
 from popsr._text.shown import shown
 from popsr.errors import ArgumentTypeError, UnknownNameError
@@ -14,7 +15,6 @@ from popsr.replicas import CommGroupType, ReplicaGrouping
 from popsr.tensorlocation import TileSet
 
 __all__ = [
-    "ExchangeStrategy",
     "InputSettings",
     "InputShapeInfo",
     "ReplicatedStreamMode",
@@ -31,15 +31,6 @@ class ReplicatedStreamMode(Choices):
 
     Replicate = 0
     Broadcast = 1
-
-
-class ExchangeStrategy(Choices):
-    """Time at which an input is loaded; without effect on a simulator."""
-
-    JustInTime = 0
-    OverlapInnerLoop = 1
-    OverlapLoops = 2
-    OverlapStep = 3
 
 
 class InputSettings:

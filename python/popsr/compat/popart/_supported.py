@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,15 @@ __all__ = [
     "getSupportedOperationsDefinition",
     "getUnsupportedOperations",
 ]
+
+FAMILIES: dict[str, tuple[int, ...]] = {
+    f"aiOnnxOpset{version}": (version,) for version in _onnx_ops.OPSETS
+} | {
+    "aiOnnx": _onnx_ops.OPSETS[::-1],  # of the version of the model, which a reader does not know
+    "aiGraphcore": (),
+    "aiGraphcoreOpset1": (),
+}
+"""Versions of ONNX by the properties of a Builder that have its ops."""
 
 
 @dataclass(frozen=True)
@@ -76,4 +87,21 @@ def getSupportedOperationsDefinition(includePrivate: bool = False) -> dict[Opera
         key: OpDefinition(each.inputs, each.outputs, tuple(a.name for a in each.attributes))
         for key, each in _operations().items()
         if _is_there(key)
+    }
+
+
+@functools.cache
+def methods_of(family: str) -> Mapping[str, bool]:
+    """Methods of ``aiOnnx``, ``aiGraphcore`` and their kin; True of those whose op sessions have."""
+    if family not in FAMILIES:
+        return {}
+    versions = FAMILIES[family]
+    found = {
+        name: _model.can_read("", each.op_type, version)
+        for version in reversed(versions)
+        for name, each in _onnx_ops.signatures(version).items()
+    }
+    own = {} if versions else _graphcore_ops.signatures()
+    return found | {
+        name: _model.can_read(_graphcore_ops.DOMAIN, each.op_type, 1) for name, each in own.items()
     }

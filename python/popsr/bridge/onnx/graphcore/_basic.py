@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr.bridge.onnx._folding import reshaped_extents
 from popsr.bridge.onnx._node import Node, Value, cast
-from popsr.bridge.onnx._rules import NotSupportedError, add_rule, find_rule, rule
+from popsr.bridge.onnx._rules import NotSupportedError, add_rule, axis_in, find_rule, rule
 from popsr.bridge.onnx._types import dtype_of
 from popsr.context import gcg
 from popsr.ops.collectives import replicated_all_reduce, replicated_reduce_scatter
@@ -101,15 +102,12 @@ def _normalize_image(node: Node, t: Tensor, offsets: Tensor, scales: Tensor) -> 
 
 @_graphcore("Reshape")
 def _reshape(node: Node, t: Tensor) -> Tensor:
-    wanted = [t.shape[i] if n == 0 else n for i, n in enumerate(node.ints("shape"))]
-    if -1 in wanted:
-        wanted[wanted.index(-1)] = t.nelms // max(1, -math.prod(wanted))
-    return ops.reshape(t, tuple(wanted))
+    return ops.reshape(t, reshaped_extents(t.shape, node.ints("shape"), False))
 
 
 @_graphcore("Reverse")
 def _reverse(node: Node, t: Tensor) -> Tensor:
-    return ops.reverse(t, [axis % t.rank for axis in node.ints("dimensions")])
+    return ops.reverse(t, [axis_in(axis, t.rank) for axis in node.ints("dimensions")])
 
 
 @_graphcore("Slice")
@@ -224,7 +222,7 @@ def _reduction(node: Node) -> Any:
 
 def _scattered(node: Node, t: Tensor) -> tuple[int, int, bool]:
     return (
-        node.integer("axis", -1) % t.rank,
+        node.axis("axis", t.rank, -1),
         node.integer("axis_size"),
         bool(node.integer("enable_index_broadcast", 1)),
     )
@@ -233,6 +231,8 @@ def _scattered(node: Node, t: Tensor) -> tuple[int, int, bool]:
 @_graphcore("SequenceSlice")
 def _sequence_slice(node: Node, source: Tensor, target: Tensor, *entries: Tensor) -> Tensor:
     """Rows of the source at rows of the target: entry i copies ``n[i]`` rows from ``begin[i]`` to ``place[i]``."""
+    if len({each.shape for each in entries}) != 1 or entries[0].rank != 1:
+        raise ValueError(f"entries of shapes {[list(each.shape) for each in entries]}, expected one length")
     n, begin, place = (cast(each, dtypes.int32) for each in entries)
     row = node.constant(np.arange(target.shape[0]).reshape(-1, 1), dtypes.int32)
     inside = ops.logical_and(ops.greater_equal(row, place), ops.less(row, ops.add(place, n)))
@@ -250,6 +250,8 @@ def _sequence_slice(node: Node, source: Tensor, target: Tensor, *entries: Tensor
 @_graphcore("Bucketize")
 def _bucketize(node: Node, t: Tensor, boundaries: Tensor) -> Tensor:
     """The number of boundaries below, or with ``right`` not above, each element."""
+    if boundaries.rank != 1:
+        raise ValueError(f"boundaries of shape {list(boundaries.shape)}, expected one axis")
     compare = ops.less_equal if node.integer("right", 0) else ops.less
     below = compare(boundaries, ops.reshape(t, (*t.shape, 1)))
     return ops.sum(cast(below, dtypes.int32), t.rank)
@@ -257,7 +259,7 @@ def _bucketize(node: Node, t: Tensor, boundaries: Tensor) -> Tensor:
 
 @_graphcore("Sort")
 def _sort(node: Node, t: Tensor) -> list[Tensor]:
-    axis = node.integer("axis", -1) % t.rank
+    axis = node.axis("axis", t.rank, -1)
     return list(_ordered(node, t, axis, bool(node.integer("descending", 0))))
 
 
@@ -270,7 +272,7 @@ def _ordered(node: Node, t: Tensor, axis: int, descending: bool) -> tuple[Tensor
 @_graphcore("ReduceMedian")
 def _reduce_median(node: Node, t: Tensor) -> list[Tensor]:
     """The element in the middle, or before it; and its place among those reduced."""
-    axes = sorted({axis % t.rank for axis in node.ints("axes", tuple(range(t.rank)))})
+    axes = sorted({axis_in(axis, t.rank) for axis in node.ints("axes", tuple(range(t.rank)))})
     others = [axis for axis in range(t.rank) if axis not in axes]
     kept = tuple(t.shape[axis] for axis in others)
     count = math.prod(t.shape[axis] for axis in axes)

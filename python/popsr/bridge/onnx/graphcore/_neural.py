@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,20 @@ _graphcore = functools.partial(rule, domain=DOMAIN)
 # Losses
 
 
+_WORDS = {"Mean": "mean", "Sum": "sum", "NoReduction": "none"}
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}
+
+
+def _reduction(node: Node) -> Any:
+    """The word of popsr for a node's reduction."""
+    word = node.text("reduction", "Mean")
+    if word not in _WORDS:
+        raise NotSupportedError(f"with reduction {word}")
+    return _WORDS[word]
+
+
 def _reduced(node: Node, t: Tensor) -> Tensor:
-    reduction = node.text("reduction", "Mean")
-    if reduction == "NoReduction":
-        return t
-    return ops.sum(t) if reduction == "Sum" else ops.mean(t)
+    return _REDUCTIONS[_reduction(node)](t)
 
 
 @_graphcore("L1")
@@ -44,10 +54,10 @@ def _identity_loss(node: Node, t: Tensor) -> Tensor:
 
 @_graphcore("Nll")
 def _nll(node: Node, probs: Tensor, labels: Tensor) -> Tensor:
-    words = {"Mean": "mean", "Sum": "sum", "NoReduction": "none"}
     ignored = node.integer("ignoreIndex") if node.has("ignoreIndex") else None
-    reduction: Any = words[node.text("reduction", "Mean")]
-    return ops.nll_loss(probs, labels, ignored, reduction, bool(node.integer("inputIsLogProbability", 0)))
+    return ops.nll_loss(
+        probs, labels, ignored, _reduction(node), bool(node.integer("inputIsLogProbability", 0))
+    )
 
 
 _LEAST = -1e30  # stands for the logarithm of 0: its differences are numbers
@@ -90,7 +100,7 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
         node.like(0.0 if node.integer("zeroInfinity", 0) else math.inf, loss),
         loss,
     )
-    if node.text("reduction", "Mean") == "Mean":
+    if _reduction(node) == "mean":
         loss = ops.div(loss, ops.maximum(cast(ops.reshape(ends, (batch,)), loss.dtype), node.like(1, loss)))
     return cast(_reduced(node, loss), kind)
 

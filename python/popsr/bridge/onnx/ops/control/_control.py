@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr import ops
 from popsr.bridge.onnx._node import Node, Sequenced, Value
-from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError, rule
+from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError, axis_in, rule
 from popsr.bridge.onnx._tensors import expanded, numbered, reshaped
 from popsr.bridge.onnx._types import array_of
 from popsr.bridge.onnx.ops.control._graphs import closed, free_values
@@ -134,14 +134,17 @@ def _scan(node: Node, *operands: Value) -> list[Value]:
     back = node.ints("scan_input_directions", node.ints("directions", (0,) * count))
     out_axes = node.ints("scan_output_axes", (0,) * outputs)
     out_back = node.ints("scan_output_directions", (0,) * outputs)
-    length = scanned[0].shape[axes[0]]
+    lengths = {t.shape[axis_in(axis, t.rank)] for t, axis in zip(scanned, axes, strict=True)}
+    if len(lengths) != 1:
+        raise ValueError(f"operands of {sorted(lengths)} rows, expected as many of each")
+    length = lengths.pop()
     if length == 0:
         raise NotSupportedError("of no rows")
     outer = free_values(body, node.scope)
 
     def rows_of(index: Index, tensors: Sequence[Tensor]) -> list[Tensor]:
         return [
-            row_at(node, t, index, bool(reverse), axis % t.rank)
+            row_at(node, t, index, bool(reverse), axis_in(axis, t.rank))
             for t, axis, reverse in zip(tensors, axes, back, strict=True)
         ]
 
@@ -156,7 +159,7 @@ def _scan(node: Node, *operands: Value) -> list[Value]:
     state, rows = first[: len(carried)], first[len(carried) :]
     wide = []
     for row, axis, reverse in zip(rows, out_axes, out_back, strict=True):
-        along = axis % (row.rank + 1)
+        along = axis_in(axis, row.rank + 1)
         empty = expanded(node.like(0, row), (*row.shape[:along], length, *row.shape[along:]))
         wide.append(with_row(node, empty, np.asarray(0, np.int64), row, bool(reverse), along))
 
@@ -165,7 +168,7 @@ def _scan(node: Node, *operands: Value) -> list[Value]:
         scope = dict(zip(outer, rest[len(scanned) :], strict=True))
         found = passed(number, inner[: len(carried)], scope, rest[: len(scanned)])
         tables = [
-            with_row(node, table, number, row, bool(reverse), axis % (row.rank + 1))
+            with_row(node, table, number, row, bool(reverse), axis_in(axis, row.rank + 1))
             for table, row, axis, reverse in zip(
                 inner[len(carried) :], found[len(carried) :], out_axes, out_back, strict=True
             )

@@ -64,13 +64,13 @@ def _concat_from_sequence(node: Node, sequence: Value) -> Tensor:
     if node.integer("new_axis", 0):
         return stacked(node, items, node.integer("axis"))
     tensors = [node.tensor(value) for value in items]
-    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.integer("axis") % tensors[0].rank)
+    return tensors[0] if len(tensors) == 1 else ops.concat(tensors, node.axis("axis", tensors[0].rank))
 
 
 @rule("SplitToSequence", since=11, kind="raw")
 def _split_to_sequence(node: Node, value: Value, sizes: Value = None) -> list[Sequenced]:
     t = node.tensor(value)
-    axis = node.integer("axis", 0) % t.rank
+    axis = node.axis("axis", t.rank, 0)
     extent = t.shape[axis]
     known = np.asarray(1) if sizes is None else node.known(sizes, "split")
     if known.ndim:

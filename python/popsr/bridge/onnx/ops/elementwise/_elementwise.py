@@ -74,7 +74,7 @@ def _aligned(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Te
 
     def read(node: Node, a: Tensor, b: Tensor) -> Tensor:
         if node.integer("broadcast", 0) and node.has("axis"):
-            axis = node.integer("axis") % max(a.rank, 1)
+            axis = node.axis("axis", a.rank)
             b = ops.reshape(b, b.shape + (1,) * (a.rank - axis - b.rank))
         return function(a, b)
 

@@ -157,7 +157,7 @@ def _instance_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor) -> Tensor
 def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None) -> list[Tensor]:
     """Also of opset 16 and before, as onnxruntime writes it where it fuses ops."""
     wide = _stashed(node, t)
-    axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
+    axes = list(range(node.axis("axis", t.rank, -1), t.rank))
     epsilon = node.number("epsilon", 1e-5)
     if not node.wants(1) and not node.wants(2) and len(axes) == 1 and bias is not None and scale.rank == 1:
         rows = reshaped(t, (t.nelms // t.shape[-1], t.shape[-1]))
@@ -169,7 +169,7 @@ def _layer_norm(node: Node, t: Tensor, scale: Tensor, bias: Tensor | None = None
 
 @rule("RMSNormalization", since=23)
 def rms_norm(node: Node, t: Tensor, scale: Tensor) -> Tensor:
-    axes = list(range(node.integer("axis", -1) % t.rank, t.rank))
+    axes = list(range(node.axis("axis", t.rank, -1), t.rank))
     wide = _stashed(node, t)
     square = ops.mean(ops.square(wide), axes, True)
     normal = ops.mul(wide, ops.rsqrt(ops.add(square, node.like(node.number("epsilon", 1e-5), wide))))
@@ -202,7 +202,7 @@ def _of_groups(node: Node, t: Tensor) -> Tensor:
 @rule("LpNormalization", since=1)
 def _lp_norm(node: Node, t: Tensor) -> Tensor:
     """Zeros stay zeros."""
-    axis, p = [node.integer("axis", -1) % t.rank], node.integer("p", 2)
+    axis, p = [node.axis("axis", t.rank, -1)], node.integer("p", 2)
     length = (ops.l1 if p == 1 else ops.l2)(t, axis, True)
     zero = node.like(0, length)
     return ops.div(t, ops.where(ops.equal(length, zero), node.like(1, length), length))

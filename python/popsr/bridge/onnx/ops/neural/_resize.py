@@ -10,7 +10,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
-from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._rules import NotSupportedError, axis_in, rule
 from popsr.bridge.onnx._tensors import counting
 from popsr.bridge.onnx._types import Array
 from popsr.tensor import Tensor
@@ -58,7 +58,7 @@ def _scaled(node: Node, t: Tensor, scales: Sequence[float]) -> Tensor:
 @rule("Resize", since=11, kind="raw")
 def _resize(node: Node, value: Value, roi: Value = None, scales: Value = None, sizes: Value = None) -> Tensor:
     t = node.tensor(value)
-    axes = [axis % t.rank for axis in node.ints("axes", tuple(range(t.rank)))]
+    axes = [axis_in(axis, t.rank) for axis in node.ints("axes", tuple(range(t.rank)))]
     rule_of_places = node.text("coordinate_transformation_mode", "half_pixel")
     if rule_of_places == "tf_half_pixel_for_nn" and node.text("mode", "nearest") != "nearest":
         raise NotSupportedError(f"coordinates {rule_of_places}")

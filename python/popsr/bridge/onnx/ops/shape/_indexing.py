@@ -34,7 +34,7 @@ def _counted_value(node: Node, indices: Value, extent: int) -> Tensor:
 @rule("Gather", kind="raw")
 def _gather(node: Node, value: Value, indices: Value) -> Tensor:
     t = node.tensor(value)
-    axis = node.integer("axis", 0) % t.rank
+    axis = node.axis("axis", t.rank, 0)
     return ops.gather(t, _counted_value(node, indices, t.shape[axis]), axis)
 
 
@@ -57,7 +57,7 @@ def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
 @rule("GatherElements", since=11, kind="raw")
 def _gather_elements(node: Node, value: Value, indices: Value) -> Tensor:
     t = node.tensor(value)
-    return ops.gather_elements(t, node.tensor(indices), node.integer("axis", 0) % t.rank)
+    return ops.gather_elements(t, node.tensor(indices), node.axis("axis", t.rank, 0))
 
 
 Reduction = Literal["sum", "mul", "min", "max", "none"]
@@ -68,7 +68,7 @@ _REDUCTIONS: dict[str, Reduction] = {"none": "none", "add": "sum", "mul": "mul",
 @rule("ScatterElements", since=11, kind="raw")
 def _scatter_elements(node: Node, value: Value, indices: Value, updates: Value) -> Tensor:
     t, new = node.tensor(value), node.tensor(updates)
-    axis, reduction = node.integer("axis", 0) % t.rank, _REDUCTIONS[node.text("reduction", "none")]
+    axis, reduction = node.axis("axis", t.rank, 0), _REDUCTIONS[node.text("reduction", "none")]
     if t.dtype != dtypes.bool:
         return ops.scatter_elements(t, node.tensor(indices), new, axis, reduction)
     numbers = (cast(each, dtypes.uint8) for each in (t, new))
@@ -126,7 +126,7 @@ def _scatter_nd(node: Node, value: Value, indices: Value, updates: Value) -> Ten
 def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = None) -> Tensor:
     """Write a sequence of rows per sample, from a place on; circular ones go on at the front."""
     t, rows = node.tensor(value), node.tensor(update)
-    axis = node.integer("axis", -2) % t.rank
+    axis = node.axis("axis", t.rank, -2)
     count, extent, batch = rows.shape[axis], t.shape[axis], t.shape[0]
     number = node.constant(counting(count)[None, :], dtypes.int64)
     if places is None:
@@ -157,7 +157,7 @@ def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Ones where an index is the number of the class; indices below 0 count from the end, others beyond have none."""
     count = int(node.known_float(depth, "depth"))
     where = node.tensor(indices)
-    axis = node.integer("axis", -1) % (where.rank + 1)
+    axis = node.axis("axis", where.rank + 1, -1)
     whole = cast(where, dtypes.int64)
     whole = _counted(node, whole, count)
     shape = (*where.shape[:axis], 1, *where.shape[axis:])
@@ -182,7 +182,7 @@ def _argmin(node: Node, t: Tensor) -> Tensor:
 
 
 def _arg_extreme(node: Node, t: Tensor, function: Any) -> Tensor:
-    axis, keep = node.integer("axis", 0) % t.rank, bool(node.integer("keepdims", 1))
+    axis, keep = node.axis("axis", t.rank, 0), bool(node.integer("keepdims", 1))
     last = bool(node.integer("select_last_index", 0))
     found = cast(function(ops.reverse(t, [axis]) if last else t, axis, keep), dtypes.int64)
     return ops.sub(node.like(t.shape[axis] - 1, found), found) if last else found
@@ -200,7 +200,7 @@ def _topk_1(node: Node, t: Tensor) -> list[Tensor]:
 
 def _top(node: Node, t: Tensor, k: int) -> list[Tensor]:
     """The first of a stable sort; equal ones are in the order of their indices."""
-    axis, largest = node.integer("axis", -1) % t.rank, bool(node.integer("largest", 1))
+    axis, largest = node.axis("axis", t.rank, -1), bool(node.integer("largest", 1))
     number = counting(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
     places = expanded(node.constant(number, dtypes.int64), t.shape)
     made = ops.sort(t, places, axis=axis, descending=largest)
@@ -221,7 +221,7 @@ def _compress(node: Node, value: Value, condition: Value) -> Tensor:
     if not node.has("axis"):
         t = reshaped(t, (math.prod(t.shape),))
     kept = np.flatnonzero(node.known(condition, "condition"))
-    return ops.gather(t, node.constant(kept, dtypes.int64), node.integer("axis", 0) % t.rank)
+    return ops.gather(t, node.constant(kept, dtypes.int64), node.axis("axis", t.rank, 0))
 
 
 @rule("Unique", since=11, kind="raw")

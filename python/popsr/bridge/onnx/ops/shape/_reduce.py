@@ -9,7 +9,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._folding import axes_operand
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
-from popsr.bridge.onnx._rules import add_rule, rule
+from popsr.bridge.onnx._rules import add_rule, axis_in, rule
 from popsr.bridge.onnx._tensors import counting, expanded, reshaped
 from popsr.tensor import Tensor
 
@@ -50,7 +50,7 @@ def over_axes(node: Node, t: Tensor, axes: tuple[int, ...] | None) -> tuple[int,
     """The axes of a reduction; None where it leaves the operand as it is."""
     if not axes:
         return None if node.integer("noop_with_empty_axes", 0) else tuple(range(t.rank))
-    return tuple(axis % t.rank for axis in axes)
+    return tuple(axis_in(axis, t.rank) for axis in axes)
 
 
 def _reduction(name: str, function: Function) -> Callable[..., Tensor]:
@@ -115,7 +115,7 @@ def _scan(
     node: Node, value: Value, axis: Value, function: Callable[[Tensor, int], Tensor], neutral: int
 ) -> Tensor:
     t = node.tensor(value)
-    along = node.known_int(axis, "axis") % t.rank
+    along = axis_in(node.known_int(axis, "axis"), t.rank)
     back = bool(node.integer("reverse", 0))
     t = ops.reverse(t, [along]) if back else t
     if node.integer("exclusive", 0):
@@ -151,7 +151,7 @@ def _log_softmax_1(node: Node, t: Tensor) -> Tensor:
 
 def of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor], default: int = 1) -> Tensor:
     """A function of rows as before opset 13: over all axes from one on."""
-    axis = node.integer("axis", default) % max(t.rank, 1)
+    axis = node.axis("axis", t.rank, default)
     count = int(np.prod(t.shape[axis:], dtype=np.int64))
     rows = reshaped(t, (t.nelms // max(count, 1), count))
     return reshaped(function(rows, 1), t.shape)
@@ -159,7 +159,7 @@ def of_rows(node: Node, t: Tensor, function: Callable[[Tensor, int], Tensor], de
 
 @rule("Hardmax", since=13)
 def _hardmax(node: Node, t: Tensor) -> Tensor:
-    axis = node.integer("axis", -1) % t.rank
+    axis = node.axis("axis", t.rank, -1)
     return _first_greatest(node, t, axis)
 
 

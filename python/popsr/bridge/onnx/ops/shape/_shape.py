@@ -11,6 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr.bridge.onnx._folding import (
     axes_operand,
+    border_of,
     reshaped_extents,
     shape_slice,
     slices_of,
@@ -19,7 +20,7 @@ from popsr.bridge.onnx._folding import (
     tiles_of,
 )
 from popsr.bridge.onnx._node import Node, Value, cast
-from popsr.bridge.onnx._rules import NotSupportedError, rule
+from popsr.bridge.onnx._rules import NotSupportedError, axis_in, rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
 from popsr.bridge.onnx._trained import is_floating
 from popsr.bridge.onnx._types import Array, dtype_of, numpy_type
@@ -97,8 +98,7 @@ def _reshape(node: Node, value: Value, shape: Value = None) -> Tensor:
 
 @rule("Flatten")
 def _flatten(node: Node, t: Tensor) -> Tensor:
-    axis = node.integer("axis", 1)
-    axis += t.rank if axis < 0 else 0
+    axis = border_of(node, t.rank)
     return reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
 
 
@@ -113,7 +113,7 @@ def _squeeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     cut = (
         {i for i, extent in enumerate(t.shape) if extent == 1}
         if given is None
-        else {a % t.rank for a in given}
+        else {axis_in(a, t.rank) for a in given}
     )
     if any(t.shape[axis] != 1 for axis in cut):
         raise ValueError(f"axes {sorted(cut)} of {list(t.shape)}")
@@ -125,7 +125,7 @@ def _unsqueeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     t = node.tensor(value)
     given = _axes(node, axes) or ()
     rank = t.rank + len(given)
-    new = {axis % rank for axis in given}
+    new = {axis_in(axis, rank) for axis in given}
     if len(new) != len(given):
         raise ValueError(f"axes {given} given twice")
     rest = iter(t.shape)
@@ -168,8 +168,8 @@ def _concat(node: Node, *parts: Tensor) -> Tensor:
 
 @rule("Split", kind="raw")
 def _split(node: Node, value: Value, sizes: Value = None) -> list[Tensor]:
-    t, axis = node.tensor(value), node.integer("axis", 0)
-    axis %= t.rank
+    t = node.tensor(value)
+    axis = node.axis("axis", t.rank, 0)
     lengths = split_lengths(node, t.shape[axis], None if sizes is None else node.known(sizes, "split"))
     ends = np.cumsum([0, *lengths])
     return [cut(t, [int(a)], [int(b)], [axis], [1]) for a, b in itertools.pairwise(ends)]
@@ -220,7 +220,9 @@ def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, ax
     t = node.tensor(value)
     own = "paddings" if node.opset < 2 else "pads"
     edges = node.ints(own) if pads is None else node.known_ints(pads, "pads")
-    along = range(t.rank) if axes is None else [axis % t.rank for axis in node.known_ints(axes, "axes")]
+    along = (
+        range(t.rank) if axes is None else [axis_in(axis, t.rank) for axis in node.known_ints(axes, "axes")]
+    )
     low, high = [0] * t.rank, [0] * t.rank
     for i, axis in enumerate(along):
         low[axis], high[axis] = edges[i], edges[len(along) + i]
@@ -256,7 +258,7 @@ def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mo
 @rule("CenterCropPad", since=18, kind="raw")
 def _center_crop_pad(node: Node, value: Value, shape: Value) -> Tensor:
     t, wanted = node.tensor(value), node.known_ints(shape, "shape")
-    along = [axis % t.rank for axis in node.ints("axes", tuple(range(t.rank)))]
+    along = [axis_in(axis, t.rank) for axis in node.ints("axes", tuple(range(t.rank)))]
     low, high = [0] * t.rank, [0] * t.rank
     for axis, extent in zip(along, wanted, strict=True):
         have = t.shape[axis]
@@ -273,7 +275,10 @@ def _center_crop_pad(node: Node, value: Value, shape: Value) -> Tensor:
 def _depth_to_space(node: Node, t: Tensor) -> Tensor:
     b = node.integer("blocksize")
     n, c, h, w = t.shape
-    if node.text("mode", "DCR") == "DCR":
+    mode = node.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise ValueError(f"mode {mode}, expected DCR or CRD")
+    if mode == "DCR":
         t = moved(reshaped(t, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
     else:
         t = moved(reshaped(t, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))

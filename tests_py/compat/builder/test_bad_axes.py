@@ -1,0 +1,121 @@
+"""Axes that a tensor does not have, and words and shapes that an op does not know, are refused before anything runs.
+
+They were taken modulo the rank once, so that an axis beyond the last was another axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from popsr.compat import popart
+
+INDEX = np.array([0], np.uint32)
+PLACES = np.zeros((2, 3), np.int32)
+ONE = np.ones((2, 3), np.float32)
+
+# Method of ONNX, its version, operands beside a tensor [2, 3], attributes; A stands for the axis.
+AXES: list[tuple[str, int, tuple[Any, ...], dict[str, Any]]] = [
+    *((name, 10, (), {"axis": "A"}) for name in ("softmax", "logsoftmax", "hardmax", "argmax", "argmin")),
+    *((name, 11, (), {"axes": ["A"]}) for name in ("reducesum", "reducemax", "reducel2", "squeeze")),
+    ("topk", 10, (np.array([1]),), {"axis": "A"}),
+    ("gather", 10, (np.array([0]),), {"axis": "A"}),
+    ("scatter", 10, (np.array([[0]]), np.ones((1, 1), np.float32)), {"axis": "A"}),
+    ("gatherelements", 11, (np.array([[0]]),), {"axis": "A"}),
+    ("compress", 10, (np.array([True, False]),), {"axis": "A"}),
+    ("lpnormalization", 10, (), {"axis": "A"}),
+    ("concat", 10, (ONE,), {"axis": "A"}),
+    ("split", 10, (), {"num_outputs": 2, "axis": "A"}),
+    ("slice", 9, (), {"ends": [1], "starts": [0], "axes": ["A"]}),
+    ("transpose", 10, (), {"perm": [0, "A"]}),
+]
+GRAPHCORE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("reverse", (), {"dimensions": ["A"]}),
+    ("sort", (), {"axis": "A"}),
+    ("reducemedian", (), {"axes": ["A"]}),
+    ("scatterreduce", (PLACES,), {"axis_size": 2, "axis": "A"}),
+    ("dynamicslice", (INDEX,), {"axes": ["A"], "sizes": [1]}),
+    ("dynamiczero", (INDEX,), {"axes": ["A"], "sizes": [1]}),
+    ("slice", (), {"ends": [1], "starts": [0], "axes": ["A"]}),
+]
+OTHERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("reshape", (), {"shape": [-1, -1]}),
+    ("reshape", (), {"shape": [-1, 4]}),
+    ("l1loss", (), {"lambda": 1.0, "reduction": "Middle"}),
+    ("identityloss", (), {"reduction": "Middle"}),
+    ("nllloss", (np.array([0, 1], np.int32),), {"reduction": "Middle"}),
+    ("depthtospace", (), {"blocksize": 1, "mode": "XYZ"}),
+    ("bucketize", (np.ones((1, 1), np.float32),), {}),
+    ("sequenceslice", (ONE, INDEX, INDEX, np.zeros(2, np.uint32)), {}),
+]
+
+
+def _put(value: Any, axis: int) -> Any:
+    """Attributes with the axis in its place."""
+    if isinstance(value, dict):
+        return {key: _put(each, axis) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_put(each, axis) for each in value]
+    return axis if value == "A" else value
+
+
+def _open(
+    family: str, method: str, operands: tuple[Any, ...], named: dict[str, Any]
+) -> popart.InferenceSession:
+    builder = popart.Builder()
+    shape = [1, 4, 2, 2] if method == "depthtospace" else [1, 3] if method == "squeeze" else [2, 3]
+    ids = [builder.addInputTensor("FLOAT", shape), *map(builder.aiOnnxOpset11.constant, operands)]
+    made = getattr(getattr(builder, family), method)(ids, **named)
+    first = made if isinstance(made, str) else made[0]
+    device = popart.DeviceManager().createCpuDevice()
+    return popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [first]), device)
+
+
+@pytest.mark.parametrize(("method", "version", "operands", "named"), AXES)
+def test_an_axis_of_an_op_of_onnx(
+    method: str, version: int, operands: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    for axis in (1,) if method == "transpose" else (0, -2):
+        _open(f"aiOnnxOpset{version}", method, operands, _put(named, axis))
+    for axis in (2, 7, -3):
+        with pytest.raises(popart.popart_exception):
+            _open(f"aiOnnxOpset{version}", method, operands, _put(named, axis))
+
+
+@pytest.mark.parametrize(("method", "operands", "named"), GRAPHCORE)
+def test_an_axis_of_an_own_op(method: str, operands: tuple[Any, ...], named: dict[str, Any]) -> None:
+    _open("aiGraphcore", method, operands, _put(named, 0))
+    for axis in (2, 7, -3):
+        with pytest.raises(popart.popart_exception):
+            _open("aiGraphcore", method, operands, _put(named, axis))
+
+
+@pytest.mark.parametrize(("method", "operands", "named"), OTHERS)
+def test_a_word_or_shape(method: str, operands: tuple[Any, ...], named: dict[str, Any]) -> None:
+    with pytest.raises(popart.popart_exception):
+        _open("aiGraphcore", method, operands, named)
+
+
+def test_the_border_of_a_flattened_tensor() -> None:
+    for axis in (-2, -1, 0, 1, 2):
+        _open("aiOnnx", "flatten", (), {"axis": axis})
+    for axis in (3, -3):
+        with pytest.raises(popart.popart_exception):
+            _open("aiOnnx", "flatten", (), {"axis": axis})
+
+
+def test_rows_of_a_scan_are_as_many() -> None:
+    builder = popart.Builder()
+    begin, *rows = (builder.addInputTensor("FLOAT", shape) for shape in ([2], [3, 2], [4, 2]))
+    body = builder.createSubgraphBuilder()
+    carried, *row = (body.addUntypedInputTensor() for _ in range(3))
+    body.addOutputTensor(body.aiOnnx.add([carried, body.aiOnnx.add(row)]))
+    made = builder.aiOnnx.scan([begin, *rows], 1, body, 2)[0]
+    with pytest.raises(popart.popart_exception):
+        popart.InferenceSession(
+            builder.getModelProto(), popart.DataFlow(1, [made]), popart.DeviceManager().createCpuDevice()
+        )
