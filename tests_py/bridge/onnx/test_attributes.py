@@ -17,7 +17,6 @@ from popsr.bridge.onnx._rules import RULES, find_rule  # noqa: E402
 UNREAD = {
     "consumed_inputs": "memory of other readers",
     "hidden_size": "an extent of the weights",
-    "kernel_shape": "extents of the weights of a convolution",
     "multi_class": "readers choose the greatest score",
     "nodes_hitrates": "how often a branch is met",
     "nodes_hitrates_as_tensor": "how often a branch is met",

@@ -55,11 +55,18 @@ OTHERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("bucketize", (np.ones((1, 1), np.float32),), {}),
     ("sequenceslice", (ONE, INDEX, INDEX, np.zeros(2, np.uint32)), {}),
 ]
+KERNEL = np.ones((2, 2, 1, 1), np.float32)
 WORDS: list[tuple[str, int, tuple[Any, ...], dict[str, Any]]] = [
     ("topk", 10, (np.array([4]),), {"axis": 1}),
     ("pad", 10, (), {"pads": [0, 0, 0, 0], "mode": "mirror"}),
     ("resize", 10, (np.ones(1, np.float32),), {}),
     ("lpnormalization", 10, (), {"p": 3}),
+    ("conv", 10, (KERNEL,), {"kernel_shape": [3, 3]}),
+    ("conv", 10, (KERNEL,), {"auto_pad": "SAME"}),
+    ("conv", 10, (KERNEL, np.ones(1, np.float32)), {}),
+    ("convtranspose", 10, (KERNEL,), {"kernel_shape": [3, 3]}),
+    ("convtranspose", 10, (KERNEL,), {"auto_pad": "SAME"}),
+    ("maxpool", 10, (), {"kernel_shape": [1, 1], "auto_pad": "SAME"}),
     ("depthtospace", 11, (), {"blocksize": 1, "mode": "XYZ"}),
     (
         "lstm",
@@ -70,6 +77,7 @@ WORDS: list[tuple[str, int, tuple[Any, ...], dict[str, Any]]] = [
     ("lstm", 10, (np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)), {"direction": "sideways"}),
 ]
 SHAPES = {"depthtospace": [1, 4, 2, 2], "squeeze": [1, 3], "lstm": [1, 2, 3]}
+SHAPES |= {key: [1, 2, 3, 3] for key in ("conv", "convtranspose", "maxpool")}
 
 
 def _put(value: Any, axis: int) -> Any:
@@ -125,7 +133,7 @@ def test_a_word_or_shape(method: str, operands: tuple[Any, ...], named: dict[str
 def test_a_word_or_number_of_an_op_of_onnx(
     method: str, version: int, operands: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    outputs = {"num_outputs": 3} if method == "lstm" else {}
+    outputs = {"lstm": {"num_outputs": 3}, "maxpool": {"num_outputs": 1}}.get(method, {})
     with pytest.raises(popart.popart_exception):
         _open(f"aiOnnxOpset{version}", method, operands, outputs | named)
 
