@@ -91,7 +91,6 @@ UNREAD_OF_MICROSOFT = {
     "Attention.rotary_embedding_dim": "rotations are refused",
     "DynamicQuantizeLSTM.hidden_size": "an extent of the weights",
     "EmbedLayerNormalization.mask_index_type": "the shape of a result that is made if it has a name",
-    "FusedConv.kernel_shape": "extents of the weights",
     "GroupQueryAttention.k_norm_epsilon": "of operands that are refused",
     "GroupQueryAttention.k_quant_type": "refused",
     "GroupQueryAttention.q_norm_epsilon": "of operands that are refused",
