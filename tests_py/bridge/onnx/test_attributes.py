@@ -17,7 +17,6 @@ from popsr.bridge.onnx._rules import RULES, find_rule  # noqa: E402
 UNREAD = {
     "consumed_inputs": "memory of other readers",
     "hidden_size": "an extent of the weights",
-    "kernel_shape": "extents of the weights of a convolution",
     "multi_class": "readers choose the greatest score",
     "nodes_hitrates": "how often a branch is met",
     "nodes_hitrates_as_tensor": "how often a branch is met",
@@ -95,7 +94,6 @@ UNREAD_OF_MICROSOFT = {
     "Attention.rotary_embedding_dim": "rotations are refused",
     "DynamicQuantizeLSTM.hidden_size": "an extent of the weights",
     "EmbedLayerNormalization.mask_index_type": "the shape of a result that is made if it has a name",
-    "FusedConv.kernel_shape": "extents of the weights",
     "GroupQueryAttention.k_norm_epsilon": "of operands that are refused",
     "GroupQueryAttention.k_quant_type": "refused",
     "GroupQueryAttention.q_norm_epsilon": "of operands that are refused",

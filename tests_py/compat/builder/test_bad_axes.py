@@ -43,6 +43,9 @@ GRAPHCORE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("slice", (), {"ends": [1], "starts": [0], "axes": ["A"]}),
 ]
 OTHERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("init", (), {"shape": [2], "data_type": "FLOAT", "init_type": "Some"}),
+    ("shapeddropout", (), {"shape": [3, 3]}),
+    ("shapeddropout", (), {"shape": [2]}),
     ("reshape", (), {"shape": [-1, -1]}),
     ("reshape", (), {"shape": [-1, 4]}),
     ("l1loss", (), {"lambda": 1.0, "reduction": "Middle"}),
@@ -52,6 +55,29 @@ OTHERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("bucketize", (np.ones((1, 1), np.float32),), {}),
     ("sequenceslice", (ONE, INDEX, INDEX, np.zeros(2, np.uint32)), {}),
 ]
+KERNEL = np.ones((2, 2, 1, 1), np.float32)
+WORDS: list[tuple[str, int, tuple[Any, ...], dict[str, Any]]] = [
+    ("topk", 10, (np.array([4]),), {"axis": 1}),
+    ("pad", 10, (), {"pads": [0, 0, 0, 0], "mode": "mirror"}),
+    ("resize", 10, (np.ones(1, np.float32),), {}),
+    ("lpnormalization", 10, (), {"p": 3}),
+    ("conv", 10, (KERNEL,), {"kernel_shape": [3, 3]}),
+    ("conv", 10, (KERNEL,), {"auto_pad": "SAME"}),
+    ("conv", 10, (KERNEL, np.ones(1, np.float32)), {}),
+    ("convtranspose", 10, (KERNEL,), {"kernel_shape": [3, 3]}),
+    ("convtranspose", 10, (KERNEL,), {"auto_pad": "SAME"}),
+    ("maxpool", 10, (), {"kernel_shape": [1, 1], "auto_pad": "SAME"}),
+    ("depthtospace", 11, (), {"blocksize": 1, "mode": "XYZ"}),
+    (
+        "lstm",
+        10,
+        (np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)),
+        {"direction": "bidirectional"},
+    ),
+    ("lstm", 10, (np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)), {"direction": "sideways"}),
+]
+SHAPES = {"depthtospace": [1, 4, 2, 2], "squeeze": [1, 3], "lstm": [1, 2, 3]}
+SHAPES |= {key: [1, 2, 3, 3] for key in ("conv", "convtranspose", "maxpool")}
 
 
 def _put(value: Any, axis: int) -> Any:
@@ -67,9 +93,12 @@ def _open(
     family: str, method: str, operands: tuple[Any, ...], named: dict[str, Any]
 ) -> popart.InferenceSession:
     builder = popart.Builder()
-    shape = [1, 4, 2, 2] if method == "depthtospace" else [1, 3] if method == "squeeze" else [2, 3]
-    ids = [builder.addInputTensor("FLOAT", shape), *map(builder.aiOnnxOpset11.constant, operands)]
-    made = getattr(getattr(builder, family), method)(ids, **named)
+    ids = [
+        builder.addInputTensor("FLOAT", SHAPES.get(method, [2, 3])),
+        *map(builder.aiOnnxOpset11.constant, operands),
+    ]
+    given = () if method == "init" else (ids,)
+    made = getattr(getattr(builder, family), method)(*given, **named)
     first = made if isinstance(made, str) else made[0]
     device = popart.DeviceManager().createCpuDevice()
     return popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [first]), device)
@@ -98,6 +127,26 @@ def test_an_axis_of_an_own_op(method: str, operands: tuple[Any, ...], named: dic
 def test_a_word_or_shape(method: str, operands: tuple[Any, ...], named: dict[str, Any]) -> None:
     with pytest.raises(popart.popart_exception):
         _open("aiGraphcore", method, operands, named)
+
+
+@pytest.mark.parametrize(("method", "version", "operands", "named"), WORDS)
+def test_a_word_or_number_of_an_op_of_onnx(
+    method: str, version: int, operands: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    outputs = {"lstm": {"num_outputs": 3}, "maxpool": {"num_outputs": 1}}.get(method, {})
+    with pytest.raises(popart.popart_exception):
+        _open(f"aiOnnxOpset{version}", method, operands, outputs | named)
+
+
+def test_a_call_has_the_results_of_its_graph() -> None:
+    builder = popart.Builder()
+    x, body = builder.addInputTensor("FLOAT", [2]), builder.createSubgraphBuilder()
+    body.addOutputTensor(body.aiOnnx.neg([body.addInputTensor("FLOAT", [2])]))
+    first, _ = builder.aiGraphcore.call([x], 2, body)
+    with pytest.raises(popart.popart_exception, match="2 results of a graph with 1"):
+        popart.InferenceSession(
+            builder.getModelProto(), popart.DataFlow(1, [first]), popart.DeviceManager().createCpuDevice()
+        )
 
 
 def test_the_border_of_a_flattened_tensor() -> None:

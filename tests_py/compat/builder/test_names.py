@@ -345,6 +345,27 @@ def test_a_compiled_library_is_passed_over_with_a_note(
     assert "custom_ops.so' is not loaded" in caplog.messages[0]
 
 
+def test_shapes_of_settings_are_lists() -> None:
+    groups = popart.CommGroup(popart.CommGroupType.Consecutive, 2)
+    settings = popart.VariableSettings(groups, popart.VariableRetrievalMode.OnePerGroup)
+    assert settings.shapeOnReplica([2, 3], 4, "w") == [3]
+    assert settings.shapeOnHost([3], 4) == [2, 3]
+    with pytest.raises(errors.Error):
+        settings.shapeOnReplica([3, 3], 4, "w")
+
+
+def test_the_type_of_a_remap_may_be_its_number() -> None:
+    builder, x, data = _started()
+    made = [
+        builder.aiGraphcore.tensorremap([x], each, debugContext="remap")
+        for each in (0, 2, popart.TensorRemapType.FwdBwd)
+    ]
+    found = run_once(builder.getModelProto(), made, {x: data})
+    assert all(np.array_equal(found[each], data) for each in made)
+    with pytest.raises(errors.Error, match="tensorremap: remap_type"):
+        builder.aiGraphcore.tensorremap([x], 3)
+
+
 def test_check_finds_ops_that_a_builder_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "main.py").write_text(CHECKED)
     assert _check.main([str(tmp_path / "main.py"), "--json"]) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -134,6 +134,17 @@ class Node:
         """A text."""
         value = self._attribute(name, "s", default)
         return value.decode() if isinstance(value, bytes) else str(value)
+
+    def word(self, name: str, words: Collection[str], default: str | None = None) -> str:
+        """A text that is one of these.
+
+        Raises:
+            ValueError: it is another one.
+        """
+        found = self.text(name, default)
+        if found not in words:
+            raise ValueError(f"{name} {found}, expected one of {', '.join(words)}")
+        return found
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """Integers."""

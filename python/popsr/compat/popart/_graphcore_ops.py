@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_items
+from popsr._host.arguments import is_a, read_int, read_items
+from popsr.compat.popart._names import TensorRemapType
 from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 
 if TYPE_CHECKING:
@@ -103,6 +104,12 @@ class GraphcoreOps(Ops):
         if len(args) > 3 and not is_a(args[3], (int, np.integer)):
             args = (*args[:3], None, *args[3:])
         return str(self._add("init", args, named))
+
+    def tensorremap(self, args: Any, remap_type: Any = 0, *rest: Any, **named: Any) -> str:
+        """The tensor itself: ``(args, remap_type, debugContext)``; the type is a member, its name or its number."""
+        if is_a(remap_type, (int, np.integer)):
+            remap_type = TensorRemapType(read_int("aiGraphcore.tensorremap: remap_type", remap_type, 0, 2))
+        return str(self._add("tensorremap", (args, remap_type, *rest), named))
 
     def call(self, args: Any, num_outputs: int, callee: Any, debugContext: Any = "") -> list[str]:
         """The results of a graph of ``createSubgraphBuilder``, of values of its inputs.

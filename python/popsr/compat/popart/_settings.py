@@ -98,6 +98,14 @@ class VariableSettings(replicas.VariableSettings):
         first = self.__reduce__()[1][0]
         return int(first.stride if isinstance(first, ReplicaGrouping) else first)
 
+    def shapeOnReplica(self, *args: Any, **kwargs: Any) -> list[int]:  # type: ignore[override] # PopART's is a list
+        """Shape of the variable on a replica, of its whole shape, the number of replicas and a name."""
+        return list(super().shapeOnReplica(*args, **kwargs))
+
+    def shapeOnHost(self, *args: Any, **kwargs: Any) -> list[int]:  # type: ignore[override] # PopART's is a list
+        """Whole shape of the variable, of that on a replica and the number of replicas."""
+        return list(super().shapeOnHost(*args, **kwargs))
+
     def verify(self) -> None:
         """Nothing: settings that are wrong cannot be made."""
 

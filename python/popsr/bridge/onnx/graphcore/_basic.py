@@ -127,7 +127,7 @@ def _depth_to_space(node: Node, t: Tensor) -> Tensor:
 
 @_graphcore("Init")
 def _init(node: Node) -> Tensor:
-    kind: Any = "undef" if node.text("init_type") == "NoInit" else "zero"
+    kind: Any = "undef" if node.word("init_type", ("NoInit", "Zero")) == "NoInit" else "zero"
     return ops.init(node.ints("shape"), dtype_of(node.integer("data_type")), init_type=kind)
 
 
@@ -151,7 +151,10 @@ def _print_tensor(node: Node, t: Tensor) -> Tensor:
 
 @_graphcore("Call", kind="raw")
 def _call(node: Node, *operands: Value) -> list[Value]:
-    return node.reader.subgraph(node.graph("callee"), node.scope, operands)
+    found = node.reader.subgraph(node.graph("callee"), node.scope, operands)
+    if len(found) != len(node.proto.output):
+        raise ValueError(f"{len(node.proto.output)} results of a graph with {len(found)}")
+    return found
 
 
 # Indices
@@ -192,7 +195,7 @@ def _dynamic_zero(node: Node, t: Tensor, index: Tensor) -> Tensor:
     axes, sizes, _ = _slices(node)
     shape = list(t.shape)
     for axis, size in zip(axes, sizes, strict=True):
-        shape[axis] = size
+        shape[axis_in(axis, t.rank)] = size
     return ops.dynamic_update(t, index, ops.init(shape, t.dtype), axes, sizes, False)
 
 

@@ -30,10 +30,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": ops.mean, "sum": o
 
 def _reduction(node: Node) -> Any:
     """The word of popsr for a node's reduction."""
-    word = node.text("reduction", "Mean")
-    if word not in _WORDS:
-        raise NotSupportedError(f"with reduction {word}")
-    return _WORDS[word]
+    return _WORDS[node.word("reduction", _WORDS, "Mean")]
 
 
 def _reduced(node: Node, t: Tensor) -> Tensor:
@@ -69,8 +66,9 @@ def _ctc(node: Node, logs: Tensor, targets: Tensor, lengths: Tensor, target_leng
 
     Labels are put between blanks; alpha[s] is the probability of all paths that end at label s.
     """
-    given = {"FLOAT": dtypes.float32, "FLOAT16": dtypes.float16}.get(node.text("outDataType", "UNDEFINED"))
-    kind, logs = given or logs.dtype, cast(logs, dtypes.float32)
+    kinds = {"UNDEFINED": logs.dtype, "FLOAT": dtypes.float32, "FLOAT16": dtypes.float16}
+    kind = kinds[node.word("outDataType", kinds, "UNDEFINED")]
+    logs = cast(logs, dtypes.float32)
     steps, batch, classes = logs.shape
     labels, blank = _with_blanks(node, cast(targets, dtypes.int32)), node.integer("blank", 0)
     width = labels.shape[1]
@@ -183,6 +181,9 @@ def _dropout(node: Node, t: Tensor, seed: Tensor) -> list[Tensor]:
 
 @_graphcore("ShapedDropout")
 def _shaped_dropout(node: Node, t: Tensor, seed: Tensor | None = None) -> Tensor:
+    shape = node.ints("shape")
+    if len(shape) != t.rank or any(n not in (1, extent) for n, extent in zip(shape, t.shape, strict=True)):
+        raise ValueError(f"shape {list(shape)} for {list(t.shape)}, expected its extents or 1")
     if seed is None:
         return ops.identity(t)
     return ops.shaped_dropout(t, _own_seed(node, seed), node.ints("shape"), node.number("ratio", 0.5))

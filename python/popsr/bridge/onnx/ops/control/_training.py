@@ -55,7 +55,7 @@ def _momentum(node: Node, rate: Tensor, count: Tensor, *operands: Tensor) -> lis
     def update(x: Tensor, g: Tensor, v: Tensor) -> list[Tensor]:
         g = _regularised(node, x, g)
         v = ops.add(ops.mul(v, node.like(alpha, v)), ops.mul(share, g))
-        if node.text("mode") == "nesterov":
+        if node.word("mode", ("standard", "nesterov")) == "nesterov":
             return [ops.sub(x, ops.mul(step, ops.add(g, ops.mul(v, node.like(alpha, v))))), v]
         return [ops.sub(x, ops.mul(step, v)), v]
 

@@ -165,7 +165,7 @@ def _pow_1(node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @rule("BitShift", since=11)
 def _bit_shift(node: Node, a: Tensor, amount: Tensor) -> Tensor:
-    if node.text("direction") == "LEFT":
+    if node.word("direction", ("LEFT", "RIGHT")) == "LEFT":
         return ops.shift_left(a, amount)
     return (ops.shift_right_arithmetic if _is_signed(a.dtype) else ops.shift_right_logical)(a, amount)
 
@@ -292,7 +292,7 @@ def _mish(node: Node, t: Tensor) -> Tensor:
 
 @rule("Gelu", since=20)
 def _gelu(node: Node, t: Tensor) -> Tensor:
-    return ops.gelu(t) if node.text("approximate", "none") == "tanh" else ops.geluerf(t)
+    return ops.gelu(t) if node.word("approximate", ("none", "tanh"), "none") == "tanh" else ops.geluerf(t)
 
 
 @rule("Swish", since=24)

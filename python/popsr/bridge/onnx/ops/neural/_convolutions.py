@@ -54,11 +54,21 @@ class Windows(NamedTuple):
         )
 
 
+_AUTO = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+def _check_kernel(node: Node, kernel: Sequence[int]) -> None:
+    given = node.ints("kernel_shape", ())
+    if given and given != tuple(kernel):
+        raise ValueError(f"kernel_shape {list(given)} for weights of {list(kernel)}")
+
+
 def windows_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> Windows:
     """The windows of a node's attributes."""
+    _check_kernel(node, kernel)
     axes = len(extents)
     strides, gaps = node.ints("strides", (1,) * axes), node.ints("dilations", (1,) * axes)
-    auto, pads = node.text("auto_pad", "NOTSET"), node.ints("pads", (0,) * (2 * axes))
+    auto, pads = node.word("auto_pad", _AUTO, "NOTSET"), node.ints("pads", (0,) * (2 * axes))
     if auto == "VALID":
         pads = (0,) * (2 * axes)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
@@ -81,6 +91,8 @@ def convolved(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 def _per_channel(t: Tensor, like: Tensor) -> Tensor:
+    if t.shape != like.shape[1:2]:
+        raise ValueError(f"bias of shape {list(t.shape)} for {like.shape[1]} channels")
     return reshaped(t, (t.nelms, *(1,) * (like.rank - 2)))
 
 
@@ -92,7 +104,8 @@ def _conv(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 @rule("ConvTranspose")
 def _conv_transpose(node: Node, t: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     axes = t.rank - 2
-    auto, wanted = node.text("auto_pad", "NOTSET"), node.ints("output_shape", ())[-axes:]
+    _check_kernel(node, weight.shape[2:])
+    auto, wanted = node.word("auto_pad", _AUTO, "NOTSET"), node.ints("output_shape", ())[-axes:]
     steps, gaps = node.ints("strides", (1,) * axes), node.ints("dilations", (1,) * axes)
     spans = [(size - 1) * gap + 1 for size, gap in zip(weight.shape[2:], gaps, strict=True)]
     if auto.startswith("SAME") and not wanted and any(map(operator.lt, spans, steps)):

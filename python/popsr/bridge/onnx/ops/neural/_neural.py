@@ -203,6 +203,8 @@ def _of_groups(node: Node, t: Tensor) -> Tensor:
 def _lp_norm(node: Node, t: Tensor) -> Tensor:
     """Zeros stay zeros."""
     axis, p = [node.axis("axis", t.rank, -1)], node.integer("p", 2)
+    if p not in (1, 2):
+        raise ValueError(f"p {p}, expected 1 or 2")
     length = (ops.l1 if p == 1 else ops.l2)(t, axis, True)
     zero = node.like(0, length)
     return ops.div(t, ops.where(ops.equal(length, zero), node.like(1, length), length))

@@ -114,7 +114,9 @@ def _layer(
         None if s is None else moved(s, (1, 0, 2)) if node.integer("layout", 0) else s for s in layer.starts
     ]
     names = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-    directions = names[node.text("direction", "forward")]
+    directions = names[node.word("direction", names, "forward")]
+    if layer.w.shape[0] != len(directions):
+        raise ValueError(f"weights of {layer.w.shape[0]} directions, expected {len(directions)}")
     rows: list[Tensor] = []
     last: list[list[Tensor]] = []
     for number, reverse in enumerate(directions):

@@ -36,6 +36,8 @@ def _resize_10(node: Node, value: Value, scales: Value) -> Tensor:
 
 def _scaled(node: Node, t: Tensor, scales: Sequence[float]) -> Tensor:
     """Of opset 10 and before: the neighbour of "nearest" is the upper one along axes that shrink, else the lower."""
+    if len(scales) != t.rank:
+        raise ValueError(f"scales {list(scales)} for {t.rank} dimensions")
     mode = node.text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     if node.proto.op_type == "Upsample" and any(scale < 1 for scale in scales):
@@ -152,7 +154,7 @@ def _extents(node: Node, t: Tensor, axes: Sequence[int], scales: Value, sizes: V
     if len(given):
         return {"scales": given}
     wanted = list(node.known_ints(sizes, "sizes"))
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    policy = node.word("keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"), "stretch")
     if policy == "stretch":
         return {"sizes": wanted}
     factors = [size / extent for size, extent in zip(wanted, have, strict=True)]

@@ -133,7 +133,7 @@ def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = Non
         at = expanded(number, (batch, count))
     else:
         at = ops.add(reshaped(cast(node.tensor(places), dtypes.int64), (batch, 1)), number)
-    if node.text("mode", "linear") == "circular":
+    if node.word("mode", ("linear", "circular"), "linear") == "circular":
         at = ops.fmod(at, node.constant(extent, dtypes.int64))
     order = (0, axis, *(i for i in range(1, t.rank) if i != axis))
     back = sorted(range(t.rank), key=lambda i: order[i])
@@ -201,6 +201,8 @@ def _topk_1(node: Node, t: Tensor) -> list[Tensor]:
 def _top(node: Node, t: Tensor, k: int) -> list[Tensor]:
     """The first of a stable sort; equal ones are in the order of their indices."""
     axis, largest = node.axis("axis", t.rank, -1), bool(node.integer("largest", 1))
+    if not 0 <= k <= t.shape[axis]:
+        raise ValueError(f"{k} of {t.shape[axis]} elements")
     number = counting(t.shape[axis]).reshape([-1 if i == axis else 1 for i in range(t.rank)])
     places = expanded(node.constant(number, dtypes.int64), t.shape)
     made = ops.sort(t, places, axis=axis, descending=largest)

@@ -226,7 +226,7 @@ def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, ax
     low, high = [0] * t.rank, [0] * t.rank
     for i, axis in enumerate(along):
         low[axis], high[axis] = edges[i], edges[len(along) + i]
-    mode = node.text("mode", "constant")
+    mode = node.word("mode", ("constant", "edge", "reflect", "wrap"), "constant")
     if mode != "constant":
         return _mirrored(node, t, low, high, mode)
     one = node.like(node.number("value", 0.0), t) if filling is None else reshaped(node.tensor(filling), ())
@@ -246,11 +246,9 @@ def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mo
             places = np.clip(places, 0, extent - 1)
         elif mode == "wrap":
             places = places % extent
-        elif mode == "reflect":
+        else:
             period = max(2 * (extent - 1), 1)
             places = np.minimum(places % period, period - places % period) if extent > 1 else places * 0
-        else:
-            raise NotSupportedError(f"mode {mode}")
         t = ops.gather(t, node.constant(places.astype(np.int32), dtypes.int32), axis)
     return t
 
@@ -275,10 +273,7 @@ def _center_crop_pad(node: Node, value: Value, shape: Value) -> Tensor:
 def _depth_to_space(node: Node, t: Tensor) -> Tensor:
     b = node.integer("blocksize")
     n, c, h, w = t.shape
-    mode = node.text("mode", "DCR")
-    if mode not in ("DCR", "CRD"):
-        raise ValueError(f"mode {mode}, expected DCR or CRD")
-    if mode == "DCR":
+    if node.word("mode", ("DCR", "CRD"), "DCR") == "DCR":
         t = moved(reshaped(t, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
     else:
         t = moved(reshaped(t, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))
@@ -289,7 +284,7 @@ def _depth_to_space(node: Node, t: Tensor) -> Tensor:
 def _space_to_depth(node: Node, t: Tensor) -> Tensor:
     b = node.integer("blocksize")
     n, c, h, w = t.shape
-    order = (0, 3, 5, 1, 2, 4) if node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if node.word("mode", ("DCR", "CRD"), "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     t = moved(reshaped(t, (n, c, h // b, b, w // b, b)), order)
     return reshaped(t, (n, c * b * b, h // b, w // b))
 
