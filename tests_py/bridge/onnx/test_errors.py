@@ -139,6 +139,13 @@ def calls(levels: int, each: int) -> Callable[[Any], object]:
     return change
 
 
+def quantised(axis: int) -> Any:
+    net = Net()
+    scales = net.constant(np.ones(3, np.float32))
+    net.output(net.add("QuantizeLinear", [net.input("x", (2, 3)), scales], "here", axis=axis))
+    return net.model()
+
+
 REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "no model": (3, ArgumentTypeError, "model is not a model, got 3, expected a path or a ModelProto"),
     "no opset": (changed(without_opset), GraphError, "model without opsets, got no opset_import"),
@@ -229,6 +236,11 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
         one("Add", (2,)),
         AttributeValueError,
         "node 'here' (Add) at position 1 is malformed",
+    ),
+    "scales along an axis that is not there": (
+        quantised(axis=2),
+        AttributeValueError,
+        "axis 2",
     ),
     "an activation that is not there": (
         one("LeakyRelu", (2,), alpha="much"),

@@ -20,7 +20,7 @@ def _along(node: Node, parameter: Tensor, t: Tensor) -> Tensor:
     """A scale or zero point in the shape that broadcasts to the operand: of all, of an axis, or of blocks of it."""
     if parameter.nelms == 1 and parameter.rank <= 1:
         return reshaped(parameter, ())
-    axis, block = node.integer("axis", 1) % t.rank, node.integer("block_size", 0)
+    axis, block = node.axis("axis", t.rank, 1), node.integer("block_size", 0)
     if parameter.rank == 1:
         return reshaped(parameter, tuple(parameter.nelms if i == axis else 1 for i in range(t.rank)))
     if not block:
@@ -39,7 +39,7 @@ def _layout(node: Node, t: Tensor, scale: Tensor) -> dict[str, int]:
     """Axis and block size of scales, as the ops take them."""
     if scale.nelms == 1 and scale.rank <= 1:
         return {}
-    axis = node.integer("axis", 1) % t.rank
+    axis = node.axis("axis", t.rank, 1)
     if scale.rank == 1:
         return {"axis": axis}
     return {"axis": axis, "block_size": node.integer("block_size", 0) or t.shape[axis] // scale.shape[axis]}
