@@ -20,7 +20,7 @@ from tests_py.bridge.torch.steps.tracing import Tracer  # noqa: E402
 
 @pytest.fixture(scope="module")
 def tracer() -> Iterator[Tracer]:
-    made = Tracer()
+    made = Tracer(seconds=300)
     yield made
     made.close()
 
