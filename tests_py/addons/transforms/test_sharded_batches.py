@@ -243,7 +243,7 @@ def test_fewer_parts_than_replicas_need_their_groups(shards: tuple[int, int]) ->
 
 
 def test_tensors_inside_the_graph_have_no_buffers() -> None:
-    """By handle and by group, in both functions; nothing is made."""
+    """Errors by handle and by group, in both functions; nothing is made."""
     ir = popsr.Ir(4)
     with ir.main_graph:
         _, graph = Layer().create_graph(SPEC)

@@ -191,7 +191,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("name", FLOAT8)
 def test_dtypes_are_named_as_everywhere(name: str) -> None:
-    """By their names and by types of NumPy and ml_dtypes; numbers and sequences are data."""
+    """Dtypes by their names and by types of NumPy and ml_dtypes; numbers and sequences are data."""
     kind, x = dtype(name), np.array([0.75, -1.5], np.float32)
     data = fp8_utils.host_pow2scale_cast_to_fp8(x, kind)
     for each in (name, kind.as_numpy(), np_dtype(name), np_dtype(name).type):

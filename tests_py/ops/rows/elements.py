@@ -207,7 +207,7 @@ def _dequantized() -> Row:
 def matmul_integer(
     lhs: Array, rhs: Array, lhs_zero: Array | None = None, rhs_zero: Array | None = None
 ) -> Array:
-    """In integers of 64 bits, of which the lower half stays."""
+    """Sums in integers of 64 bits, of which the lower half stays."""
     a, b = (t.astype(np.int64) for t in (lhs, rhs))
     if lhs_zero is not None:
         a = a - lhs_zero.astype(np.int64).reshape(())

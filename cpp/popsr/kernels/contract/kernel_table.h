@@ -113,7 +113,7 @@ struct MatmulArgs {
   double divisor = 1.0, alpha = 1.0, beta = 1.0;
   std::int64_t steps = 1;
   const void* const* start = nullptr;            ///< `terms` pointers.
-  const AccumulationFactors* factors = nullptr;  ///< Of each chain, in the place of alpha and beta.
+  const AccumulationFactors* factors = nullptr;  ///< Factors of each chain, in the place of alpha and beta.
 };
 /// Computes part `part` of `parts` (a fixed split that no result depends on). `scratch` is 64-byte aligned
 /// and has at least matmul_scratch(args) bytes, one per thread.
@@ -129,7 +129,7 @@ struct IntegerMatmulArgs {
   std::int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
   bool a_signed = false, b_signed = false;
   std::int32_t a_zero = 0;
-  const std::int32_t* b_zero = nullptr;  ///< Of each column, or one of all.
+  const std::int32_t* b_zero = nullptr;  ///< Zero point of each column, or one of all.
   bool one_b_zero = true;
   std::int32_t* c = nullptr;
   std::int64_t c_row = 0;

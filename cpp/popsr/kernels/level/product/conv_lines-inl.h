@@ -110,7 +110,8 @@ void conv_lines(const ConvLinesArgs& args) {
   }
 }
 
-/// The same over a plane with zeros around it, which are not in memory; `edge`: the columns are beside them.
+/// Three by three steps over a plane with zeros around it, which are not in memory; `Edge`: the columns are
+/// beside them.
 template <class X, int Lines, bool Edge>
 void plane_micro(const ConvPlaneArgs& args, std::int64_t line, std::int64_t column, int cols) {
   using T = typename X::T;

@@ -35,9 +35,9 @@ struct IntegerTile {
   std::int64_t row_pitch;
   const Right* panel;
   std::int64_t groups;
-  const std::uint32_t* start;    ///< Of each column.
-  const std::uint32_t* zero;     ///< Of each column, times the row's factor; null: none.
-  const std::uint32_t* factors;  ///< Of each row.
+  const std::uint32_t* start;    ///< First sum of each column.
+  const std::uint32_t* zero;     ///< Zero point of each column, times the row's factor; null: none.
+  const std::uint32_t* factors;  ///< Factor of each row.
   std::uint32_t* c;
   std::int64_t c_row;
   bool resume;  ///< Adds to what c holds.
@@ -220,7 +220,7 @@ void pack_right(Right* to, const RightBlock& block) {
   }
 }
 
-/// The same where the steps of a column are neighbours.
+/// Packs columns whose steps are neighbours.
 template <bool Turn>
 void pack_columns(Right* to, const RightBlock& block) {
   constexpr std::int64_t kStride = kWidth * X::kGroup;
@@ -431,7 +431,7 @@ class IntegerProduct {
 
   const IntegerMatmulArgs& args_;
   std::int64_t pitch_;
-  std::uint32_t left_zero_;  ///< Of the rows as they are packed.
+  std::uint32_t left_zero_;  ///< Zero point of the rows as they are packed.
   std::uint32_t *start_, *zero_, *tile_, *factors_;
   Right* panel_;
   Left* rows_;

@@ -16,10 +16,10 @@ template <class T>
 struct SteppedTile {
   const T* row;                        ///< [chain][k][Rows]
   const T* vec;                        ///< [chain][k][Vecs * lanes], zero beyond the last column
-  const void* const* start;            ///< Of each term; null: no term reads it.
-  const AccumulationFactors* factors;  ///< Of each chain.
+  const void* const* start;            ///< Start of each term; null: no term reads it.
+  const AccumulationFactors* factors;  ///< Factors of each chain.
   std::int64_t k, terms, steps;
-  std::int64_t at;  ///< Of the tile in C and in each start.
+  std::int64_t at;  ///< Place of the tile in C and in each start.
   T* c;
   std::int64_t c_row;
   T* sum;  ///< Scratch of a tile: the terms so far.

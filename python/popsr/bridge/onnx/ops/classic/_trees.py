@@ -135,7 +135,7 @@ _REDUCED: dict[str, tuple[Any, float]] = {
     "MIN": (np.minimum, np.inf),
     "MAX": (np.maximum, -np.inf),
 }
-"""By the aggregation, how votes of one leaf are joined, and the number of no vote."""
+"""Functions that join the votes of one leaf, and the number of no vote, by the aggregation."""
 _NAMES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 

@@ -144,12 +144,12 @@ def _q_attention(
     w_zero: Tensor | None = None,
     past: Tensor | None = None,
 ) -> Results:
-    """The same with quantised rows and weights."""
+    """Attention of quantised rows and weights."""
     joined: Tensor = matmul_to_float(node, t, weight, scale, w_scale, zero, w_zero, shift)
     return _projected(node, joined, mask, past)
 
 
-# Of queries, keys and values
+# Attention of queries, keys and values
 
 
 @microsoft("MultiHeadAttention")

@@ -146,7 +146,7 @@ def _skip_rms_norm(node: Node, t: Tensor, skip: Tensor, scale: Tensor, bias: Ten
 def _q_embed_layer_norm(
     node: Node, words: Tensor, segments: Tensor | None, *operands: Tensor | None
 ) -> Results:
-    """The same with tables, factors and shifts that are quantised."""
+    """Embeddings and their norm, with tables, factors and shifts that are quantised."""
     mask, codes, scales, zeros = operands[5], operands[:5], operands[6:11], operands[11:16]
     wide = [
         None

@@ -298,7 +298,7 @@ def _dropout_7(node: Node, t: Tensor) -> list[Tensor]:
 
 @rule("Dropout", since=1)
 def _dropout_1(node: Node, t: Tensor) -> list[Tensor]:
-    """In training mode, unless ``is_test`` is set."""
+    """Dropout in training mode, unless ``is_test`` is set."""
     part = node.number("ratio", 0.5)
     made = [t, _mask(node, t)] if node.integer("is_test", 0) or not part else _dropped(node, t, part)
     return [made[0], cast(made[1], t.dtype)]

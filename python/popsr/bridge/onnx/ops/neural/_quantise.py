@@ -94,7 +94,7 @@ def dequantize(node: Node, t: Tensor, scale: Tensor, zero: Tensor | None = None)
 
 @rule("DynamicQuantizeLinear", since=11)
 def dynamic_quantize(node: Node, t: Tensor) -> list[Tensor]:
-    """To bytes; the range of the numbers, with 0 in it, becomes that of bytes. Gradients stop, at the scale too."""
+    """Bytes for numbers, whose range, with 0 in it, becomes that of bytes. Gradients stop, at the scale too."""
     zero = node.like(0, t)
     low, high = (ops.detach(each) for each in (ops.minimum(ops.min(t), zero), ops.maximum(ops.max(t), zero)))
     scale = ops.div(ops.sub(high, low), node.like(255, t))

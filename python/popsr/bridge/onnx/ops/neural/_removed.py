@@ -72,7 +72,7 @@ def _dynamic_slice(node: Node, value: Value, starts: Value, ends: Value, axes: V
 
 @rule("MeanVarianceNormalization")
 def _mean_variance(node: Node, t: Tensor) -> Tensor:
-    """Of opset 8 and before; later ones have axes, and a function body."""
+    """The op of opset 8 and before; later ones have axes, and a function body."""
     if node.opset >= 9:
         raise FunctionBodyError
     axes = [0, *([1] if node.integer("across_channels", 0) else []), *range(2, t.rank)]

@@ -35,7 +35,7 @@ def _resize_10(node: Node, value: Value, scales: Value) -> Tensor:
 
 
 def _scaled(node: Node, t: Tensor, scales: Sequence[float]) -> Tensor:
-    """Of opset 10 and before: the neighbour of "nearest" is the upper one along axes that shrink, else the lower."""
+    """Resize before opset 11: the neighbour of "nearest" is the upper one along axes that shrink, else the lower."""
     if len(scales) != t.rank:
         raise ValueError(f"scales {list(scales)} for {t.rank} dimensions")
     mode = node.text("mode", "nearest")
