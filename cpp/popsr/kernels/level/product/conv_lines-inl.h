@@ -61,14 +61,27 @@ inline bool is_three_by_three(const ConvLinesArgs& args) {
   return true;
 }
 
+template <class X>
+POPSR_INLINE void load_weights(typename X::V (&weights)[9], const void* from) {
+#pragma GCC unroll 9
+  for (int i = 0; i < 9; ++i) weights[i] = X::splat(static_cast<const typename X::T*>(from)[i]);
+}
+
+/// Adds a vector of line `from` of the image, at step `i` of its three, to the lines of the result that it meets.
+template <class X, int Lines>
+POPSR_INLINE void add_to_lines(typename X::V (&acc)[Lines][1], const typename X::V (&weights)[9],
+                               typename X::V value, int from, int i) {
+#pragma GCC unroll 3
+  for (int j = 0; j < 3; ++j)
+    if (from >= j && from - j < Lines) acc[from - j][0] = X::fma(weights[3 * j + i], value, acc[from - j][0]);
+}
+
 template <class X, int Lines, bool Partial>
 void three_by_three_micro(const ConvLinesArgs& args, std::int64_t line, std::int64_t column, int cols) {
   using T = typename X::T;
   using V = typename X::V;
-  const T* const a = static_cast<const T*>(args.a);
   V weights[9];
-#pragma GCC unroll 9
-  for (int i = 0; i < 9; ++i) weights[i] = X::splat(a[i]);
+  load_weights<X>(weights, args.a);
   const T* x = static_cast<const T*>(args.x) + line * args.x_line + column;
   V acc[Lines][1] = {};
 #pragma GCC unroll 10
@@ -76,10 +89,7 @@ void three_by_three_micro(const ConvLinesArgs& args, std::int64_t line, std::int
 #pragma GCC unroll 3
     for (int i = 0; i < 3; ++i) {
       const T* const at = x + args.offset[i];
-      const V v = kept(Partial ? X::load_part(at, cols) : X::load(at));
-#pragma GCC unroll 3
-      for (int j = 0; j < 3; ++j)
-        if (from >= j && from - j < Lines) acc[from - j][0] = X::fma(weights[3 * j + i], v, acc[from - j][0]);
+      add_to_lines<X>(acc, weights, kept(Partial ? X::load_part(at, cols) : X::load(at)), from, i);
     }
   T* const c = static_cast<T*>(args.c) + line * args.c_line + column;
   store_tile<X, Lines, 1, Partial>(acc, c, args.c_line, cols);
@@ -116,10 +126,8 @@ template <class X, int Lines, bool Edge>
 void plane_micro(const ConvPlaneArgs& args, std::int64_t line, std::int64_t column, int cols) {
   using T = typename X::T;
   using V = typename X::V;
-  const T* const a = static_cast<const T*>(args.a);
   V weights[9];
-#pragma GCC unroll 9
-  for (int i = 0; i < 9; ++i) weights[i] = X::splat(a[i]);
+  load_weights<X>(weights, args.a);
   const int first = column == 0 ? 1 : 0;  // Lane of the left column that is in the plane.
   const int last = static_cast<int>(at_most(args.n - column - 1, cols));
   const T* const x = static_cast<const T*>(args.x) + column - 1;
@@ -135,14 +143,7 @@ void plane_micro(const ConvPlaneArgs& args, std::int64_t line, std::int64_t colu
       v[2] = Edge ? X::load_between(at + 2, 0, last) : X::load(at + 2);
     }
 #pragma GCC unroll 3
-    for (int i = 0; i < 3; ++i) {
-      const V value = kept(v[i]);
-#pragma GCC unroll 3
-      for (int j = 0; j < 3; ++j)
-        if (from >= j && from - j < Lines) {
-          acc[from - j][0] = X::fma(weights[3 * j + i], value, acc[from - j][0]);
-        }
-    }
+    for (int i = 0; i < 3; ++i) add_to_lines<X>(acc, weights, kept(v[i]), from, i);
   }
   T* const c = static_cast<T*>(args.c) + line * args.n + column;
   store_tile<X, Lines, 1, Edge>(acc, c, args.n, cols);
