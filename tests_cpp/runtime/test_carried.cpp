@@ -11,12 +11,10 @@
 
 #include "popsr/runtime/session/session.h"
 #include "support/program.h"
-#include "support/streams.h"
+#include "support/runs.h"
 
 using namespace popsr;
-using popsr::test::borrow;
 using popsr::test::Program;
-using popsr::test::Streams;
 
 namespace {
 
@@ -53,27 +51,9 @@ struct Carried {
     }
   }
 
-  std::vector<std::vector<float>> bits(const SessionOptions& options) const {
-    Session session(borrow(p), options);
-    Streams streams(p.ir);
-    session.run(streams.buffers, {});
-    return {streams.data.begin(), streams.data.end()};
-  }
   /// Copies that a run makes.
-  std::uint64_t copies(const SessionOptions& options) const {
-    Session session(borrow(p), options);
-    Streams streams(p.ir);
-    session.run(streams.buffers, {});
-    return session.stats().kernel_calls.at("copy");
-  }
-  void check_bits() const {
-    const auto expected = bits({.num_threads = 1, .optimise = false});
-    CHECK(bits({}) == expected);
-    CHECK(bits({.num_threads = 2}) == expected);
-    CHECK(bits({.dedup = false}) == expected);
-    CHECK(bits({.check = 1}) == expected);
-    CHECK(bits({.check = 0.5}) == expected);
-  }
+  std::uint64_t copies(const SessionOptions& options) const { return test::calls_of(p, "copy", options); }
+  void check_bits() const { test::check_bits(p); }
 
   Program p;
 };

@@ -7,12 +7,10 @@
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
-#include "support/streams.h"
+#include "support/runs.h"
 
 using namespace popsr;
-using popsr::test::borrow;
 using popsr::test::Program;
-using popsr::test::Streams;
 
 namespace {
 
@@ -41,32 +39,14 @@ struct Runs {
     return p("transpose", {t}, {}, {{"permutation", ints(std::move(permutation))}});
   }
 
-  std::vector<std::vector<float>> bits(SessionOptions options) const {
-    options.seed = 5;
-    Session session(borrow(p), options);
-    Streams streams(p.ir);
-    session.run(streams.buffers, {});
-    return {streams.data.begin(), streams.data.end()};
-  }
-
   /// Executed ops of that name.
-  std::uint64_t calls(const std::string& op, SessionOptions options = {}) const {
-    Session session(borrow(p), options);
-    Streams streams(p.ir);
-    session.run(streams.buffers, {});
-    const auto calls = session.stats().kernel_calls;
-    const auto found = calls.find(op);
-    return found == calls.end() ? 0 : found->second;
+  std::uint64_t calls(const std::string& op, const SessionOptions& options = {}) const {
+    return test::calls_of(p, op, options);
   }
 
   void check_bits(bool stochastic = false) {
     if (stochastic) assign_seeds(p.ir, SeedRule::kPartition);
-    const auto expected = bits({.num_threads = 1, .optimise = false});
-    CHECK(bits({}) == expected);
-    CHECK(bits({.num_threads = 2}) == expected);
-    CHECK(bits({.dedup = false}) == expected);
-    CHECK(bits({.check = 1}) == expected);
-    CHECK(bits({.check = 0.5}) == expected);
+    test::check_bits(p);
   }
 
   Program p;
