@@ -67,7 +67,8 @@ POPSR_INLINE void load_weights(typename X::V (&weights)[9], const void* from) {
   for (int i = 0; i < 9; ++i) weights[i] = X::splat(static_cast<const typename X::T*>(from)[i]);
 }
 
-/// Adds a vector of line `from` of the image, at step `i` of its three, to the lines of the result that it meets.
+/// Adds a vector of line `from` of the image, at step `i` of its three, to the lines of the result that it
+/// meets.
 template <class X, int Lines>
 POPSR_INLINE void add_to_lines(typename X::V (&acc)[Lines][1], const typename X::V (&weights)[9],
                                typename X::V value, int from, int i) {
