@@ -100,7 +100,7 @@ def main() -> None:
     COMM.Barrier()  # ranks that are slow to start have come
     points.next()
     ir, x, variables = program()
-    timeout = 2 if KIND == "never" else None
+    timeout = 4 if KIND == "never" else None
     with popsr.Session(ir, comm=COMM, timeout=timeout) as session:
         rows = np.arange(11 * len(session.local_replicas), dtype=np.float32).reshape(-1, 11)
         for _ in range(2):
