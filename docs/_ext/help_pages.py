@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from popsr import _help, errors
+from popsr import errors
+from popsr._tools import help as _help
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -1,7 +1,8 @@
 """The API reference: a page for each public module, written from the package itself when the site is built.
 
-A name that several modules export, as ``popsr.Ir`` and ``popsr.ir.Ir``, is described once, under its shortest path, on
-the page of the module that defines it.
+A name that several modules export, as ``popsr.ops.add`` and ``popsr.ops.math.elementwise.add``, is described once,
+under its shortest path, on the page of the module that defines it. Modules of the program have pages under PopXL's
+names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import popsr
+from popsr._program.popxl_modules import POPXL_MODULES
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -32,22 +34,29 @@ SECTIONS = (
     ("popsr.addons", "Modules, layers and optimisers: `popsr.addons`"),
     ("popsr.ops", "Ops: `popsr.ops`"),
     ("popsr.sr", "Stochastic rounding of arrays: `popsr.sr`"),
-    ("popsr.stochastic_adder", "Stochastic rounding of arrays: `popsr.sr`"),
+    ("popsr.sr._adder", "Stochastic rounding of arrays: `popsr.sr`"),
     ("popsr.compat", "PopXL's and PopART's names: `popsr.compat`"),
     ("popsr.testing", "For tests: `popsr.testing`"),
     ("popsr.analysis", "Proofs, sessions, files"),
     ("popsr.bridge", "Proofs, sessions, files"),
     ("popsr.io", "Proofs, sessions, files"),
-    ("popsr.session", "Proofs, sessions, files"),
-    ("popsr.streams", "Proofs, sessions, files"),
+    ("popsr._session.session", "Proofs, sessions, files"),
+    ("popsr._program.streams", "Proofs, sessions, files"),
     ("popsr.errors", "Proofs, sessions, files"),
-    ("popsr.settings", "Proofs, sessions, files"),
+    ("popsr._support.settings", "Proofs, sessions, files"),
     ("popsr", "Programs: `popsr`"),
 )
 ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
 # Modules that import an optional package.
 NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "torch"}
 
+
+# Pages of modules that users do not import, by module.
+PAGES = {
+    "popsr._support.settings": "popsr.settings",
+    "popsr.sr._adder": "popsr.stochastic_adder",
+    **{module: f"popsr.{name}" for name, module in POPXL_MODULES.items() if module != "popsr.replicas"},
+}
 
 INDEX = """# Reference
 
@@ -87,15 +96,17 @@ class Page:
     entries: list[Entry] = field(default_factory=list)
 
 
-def public_modules() -> Iterator[ModuleType]:
-    """Modules whose path has no private part, without those whose optional package is not installed."""
-    yield popsr
+def public_modules() -> Iterator[tuple[str, ModuleType]]:
+    """Modules by the names of their pages, without those whose optional package is not installed."""
+    yield "popsr", popsr
+    for module, name in PAGES.items():
+        yield name, importlib.import_module(module)
     for found in pkgutil.walk_packages(popsr.__path__, "popsr."):
         private = any(part.startswith(("_", "popsr_kernels")) for part in found.name.split("."))
         if private or found.name.startswith("popsr.demo"):
             continue
         try:
-            yield importlib.import_module(found.name)
+            yield _page_of(found.name), importlib.import_module(found.name)
         except ImportError:
             if found.name not in NEEDS:
                 raise
@@ -103,11 +114,18 @@ def public_modules() -> Iterator[ModuleType]:
 
 def public_names() -> Iterator[tuple[str, str, Any]]:
     """Module, name and value of everything in ``__all__`` of a public module; submodules have pages of their own."""
-    for module in public_modules():
+    for page, module in public_modules():
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             if not inspect.ismodule(value):
-                yield module.__name__, name, value
+                yield page, name, value
+
+
+def _page_of(module: str) -> str:
+    """``popsr.ops.elementwise`` of ``popsr.ops.math.elementwise``: folders of ops are not part of a page's name."""
+    parts = module.split(".")
+    is_op = parts[:2] == ["popsr", "ops"] and len(parts) == 4
+    return PAGES.get(module, ".".join([*parts[:2], *parts[3:]] if is_op else parts))
 
 
 def pages() -> dict[str, Page]:
@@ -119,12 +137,12 @@ def pages() -> dict[str, Page]:
         values[path] = value
         paths.setdefault(_identity(path, name, value), []).append(path)
     result: dict[str, Page] = {}
+    modules = dict(public_modules())
     for aliases in paths.values():
         path = min(aliases, key=lambda each: (each.count("."), len(each), each))
         home = _home(values[path], path)
         if home not in result:
-            summary = (importlib.import_module(home).__doc__ or "").strip()
-            result[home] = Page(home, summary)
+            result[home] = Page(home, (modules[home].__doc__ or "").strip())
         result[home].entries.append(Entry(path, values[path]))
     return dict(sorted(result.items()))
 
@@ -141,7 +159,7 @@ def _home(value: Any, path: str) -> str:
     listed = path.rpartition(".")[0]
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return listed
-    module = str(getattr(value, "__module__", ""))
+    module = _page_of(str(getattr(value, "__module__", "")))
     return module if module.startswith(f"{listed}.") and "._" not in module else listed
 
 

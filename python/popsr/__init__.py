@@ -3,7 +3,7 @@
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """
 
-from popsr._host import interpreter as _interpreter  # noqa: F401
+from popsr._support.host import interpreter as _interpreter  # noqa: F401
 
 # isort: split
 from typing import TYPE_CHECKING
@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING
 from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
 from popsr._late_members import add_late_members
-from popsr._lazy import lazy_attributes, names_only
-from popsr._program.calls import explain_calls
-from popsr._text.entry_points import add_entry_points, entry_point
-from popsr._text.logs import follow_environment
-from popsr._text.suggestions import unknown_attribute
-from popsr.context import (
+from popsr._program.building.calls import explain_calls
+from popsr._program.context import (
     gcg,
     get_current_graph,
     get_ir,
@@ -30,6 +26,29 @@ from popsr.context import (
     name_scope,
     stochastic_rounding,
 )
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.module import Module
+from popsr._program.op import StochasticRoundingMethod
+from popsr._program.popxl_modules import POPXL_MODULES
+from popsr._program.random_seed import create_seeds
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr._program.tensor import Constant, Tensor, TensorByRef, Variable, constant
+from popsr._program.tensor_spec import TensorSpec
+from popsr._program.variables.remote_buffer import RemoteBuffer, remote_buffer
+from popsr._program.variables.remote_variables import (
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_buffer,
+    replica_sharded_variable,
+)
+from popsr._program.variables.variables import variable
+from popsr._support.lazy import lazy_attributes, names_only
+from popsr._support.settings import build_info, num_threads, set_num_threads
+from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.logs import follow_environment
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.dtypes import (
     bfloat16,
     bool,
@@ -58,30 +77,7 @@ from popsr.dtypes import (
     uint64,
 )
 from popsr.errors import Error, FloatingPointError, ReplicaWarning
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.module import Module
-from popsr.op import StochasticRoundingMethod
-from popsr.random_seed import create_seeds
-from popsr.remote_buffer import RemoteBuffer, remote_buffer
 from popsr.replicas import ReplicaGrouping
-from popsr.settings import build_info, num_threads, set_num_threads
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
-from popsr.tensor import (
-    Constant,
-    Tensor,
-    TensorByRef,
-    TensorSpec,
-    Variable,
-    constant,
-    graph_input,
-    graph_output,
-    remote_replica_sharded_variable,
-    remote_variable,
-    replica_sharded_buffer,
-    replica_sharded_variable,
-    variable,
-)
 from popsr.tensorlocation import (
     ExecutionContext,
     ReplicatedTensorSharding,
@@ -92,12 +88,12 @@ from popsr.tensorlocation import (
 
 if TYPE_CHECKING:
     from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
-    from popsr._host.dlpack import from_dlpack, to_dlpack
-    from popsr._record.compare import diff
-    from popsr._record.recording import record
-    from popsr.bridge._prove import prove
-    from popsr.session import Session
-    from popsr.stochastic_adder import StochasticAdder
+    from popsr._session.session import Session
+    from popsr._support.host.dlpack import from_dlpack, to_dlpack
+    from popsr._tools.record.compare import diff
+    from popsr._tools.record.recording import record
+    from popsr.bridge._proof.prove import prove
+    from popsr.sr._adder import StochasticAdder
 
 __all__ = [
     "Constant",
@@ -197,20 +193,21 @@ __all__ = [
 
 add_late_members()
 
+_LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
 if not TYPE_CHECKING:
     # Names that most programs do not need, or need last, are imported at their first use.
     __getattr__ = entry_point(
         lazy_attributes(
             __name__,
-            ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms"),
+            {**{name: f"popsr.{name}" for name in _LAZY_MODULES}, **POPXL_MODULES},
             {
-                "Session": "popsr.session",
-                "StochasticAdder": "popsr.stochastic_adder",
-                "from_dlpack": "popsr._host.dlpack",
-                "to_dlpack": "popsr._host.dlpack",
-                "diff": "popsr._record.compare",
-                "prove": "popsr.bridge._prove",
-                "record": "popsr._record.recording",
+                "Session": "popsr._session.session",
+                "StochasticAdder": "popsr.sr._adder",
+                "from_dlpack": "popsr._support.host.dlpack",
+                "to_dlpack": "popsr._support.host.dlpack",
+                "diff": "popsr._tools.record.compare",
+                "prove": "popsr.bridge._proof.prove",
+                "record": "popsr._tools.record.recording",
             },
             unknown_attribute(__name__, __all__),
         )
@@ -218,5 +215,6 @@ if not TYPE_CHECKING:
     __dir__ = names_only(__all__)
 
     explain_calls(globals(), __all__)
-    add_entry_points(__name__)
+    for _module in (__name__, *POPXL_MODULES.values(), "popsr._program.options.options"):
+        add_entry_points(_module)
     follow_environment()

@@ -39,13 +39,13 @@ commands:
 
 _LISTINGS = {
     "audit": "popsr.bridge.audit._main",
-    "check": "popsr.compat._check",
-    "diff": "popsr._record.command",
-    "ops": "popsr._show.ops_table",
-    "options": "popsr._options.page",
-    "plan": "popsr.compat._plan",
-    "prove": "popsr.bridge._command",
-    "report": "popsr.compat._report",
+    "check": "popsr.compat._check.check",
+    "diff": "popsr._tools.record.command",
+    "ops": "popsr._tools.show.ops_table",
+    "options": "popsr._program.options.page",
+    "plan": "popsr.compat._commands.plan",
+    "prove": "popsr.bridge._proof.command",
+    "report": "popsr.compat._commands.report",
 }
 
 
@@ -56,14 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command == "demo":
         return int(importlib.import_module("popsr.demo").main(args[1:]) or 0)
     if command == "run":
-        return int(importlib.import_module("popsr.compat._run").main(args[1:]))
+        return int(importlib.import_module("popsr.compat._commands.run").main(args[1:]))
     if command in _LISTINGS:
         return int(importlib.import_module(_LISTINGS[command]).main(args[1:]))
     if command in ("version", "--version"):
         print(importlib.import_module("popsr").__version__)
         return 0
     if command == "help" and args[1:]:
-        return int(importlib.import_module("popsr._help").main(args[1:]))
+        return int(importlib.import_module("popsr._tools.help").main(args[1:]))
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if args else 2

@@ -11,30 +11,30 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from popsr._text.entry_points import entry_point
-from popsr.context import Context
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
+from popsr._program.context import Context
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor, Variable
+from popsr._support.text.entry_points import entry_point
 from popsr.replicas import Partition, ReplicaGrouping, VariableSettings
-from popsr.tensor import Tensor, Variable
 
 __all__ = ["add_late_members"]
 
 # Class; name of the member; module and function; what the member is made of the function.
 _TABLE: tuple[tuple[type, str, str, Callable[[Any], Any] | None], ...] = (
-    (Context, "_get_op_settings", "popsr._popart.members:op_settings", None),
-    (Context, "_op_created", "popsr._popart.members:op_created", None),
-    (Graph, "_create_tensor_id", "popsr._popart.members:create_tensor_id", None),
-    (Graph, "_pb_graph", "popsr._popart.members:pb_graph", property),
-    (Graph, "_repr_html_", "popsr._show.graph_html:graph_repr_html", None),
-    (Graph, "html", "popsr._show.graph_html:graph_html", None),
-    (Ir, "_pb_ir", "popsr._popart.members:pb_ir", property),
-    (Ir, "dot_checkpoint", "popsr._show.dot:dot_checkpoint", None),
-    (Op, "opType", "popsr._popart.members:type_of_op", property),
-    (Tensor, "_from_pb_tensor", "popsr._popart.members:from_pb_tensor", staticmethod),
-    (Tensor, "_pb_tensor", "popsr._popart.members:pb_tensor", property),
-    (Variable, "_memmap_arr", "popsr._popart.members:mapped_array", property),
+    (Context, "_get_op_settings", "popsr.compat._objects.members:op_settings", None),
+    (Context, "_op_created", "popsr.compat._objects.members:op_created", None),
+    (Graph, "_create_tensor_id", "popsr.compat._objects.members:create_tensor_id", None),
+    (Graph, "_pb_graph", "popsr.compat._objects.members:pb_graph", property),
+    (Graph, "_repr_html_", "popsr._tools.show.graph_html:graph_repr_html", None),
+    (Graph, "html", "popsr._tools.show.graph_html:graph_html", None),
+    (Ir, "_pb_ir", "popsr.compat._objects.members:pb_ir", property),
+    (Ir, "dot_checkpoint", "popsr._tools.show.dot:dot_checkpoint", None),
+    (Op, "opType", "popsr.compat._objects.members:type_of_op", property),
+    (Tensor, "_from_pb_tensor", "popsr.compat._objects.members:from_pb_tensor", staticmethod),
+    (Tensor, "_pb_tensor", "popsr.compat._objects.members:pb_tensor", property),
+    (Variable, "_memmap_arr", "popsr.compat._objects.members:mapped_array", property),
 )
 
 
@@ -65,9 +65,9 @@ _SUMMARISED = (Ir, Tensor, Partition, ReplicaGrouping, VariableSettings)
 
 def add_late_members() -> None:
     """Add them to their classes."""
-    summaries = [(cls, "_repr_html_", "popsr._show.summaries:html_of", None) for cls in _SUMMARISED]
+    summaries = [(cls, "_repr_html_", "popsr._tools.show.summaries:html_of", None) for cls in _SUMMARISED]
     treescope = [
-        (cls, "__treescope_repr__", "popsr._show.summaries:treescope_of", None)
+        (cls, "__treescope_repr__", "popsr._tools.show.summaries:treescope_of", None)
         for cls in (*_SUMMARISED, Graph)
     ]
     for owner, name, where, kind in (*_TABLE, *summaries, *treescope):

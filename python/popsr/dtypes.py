@@ -12,10 +12,10 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core
-from popsr._host.frameworks import not_installed
-from popsr._lazy import names_only
-from popsr._text.shown import shown
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.host.frameworks import not_installed
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
 
 __all__ = [

@@ -11,8 +11,8 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from popsr._lazy import names_only
-from popsr._text.one_line import one_line
+from popsr._support.lazy import names_only
+from popsr._support.text.one_line import one_line
 
 __all__ = [
     "ArgumentTypeError",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import (
+from popsr._support.host.arguments import (
     read_a,
     read_choice,
     read_dtype,
@@ -28,11 +28,11 @@ from popsr._host.arguments import (
     read_scale,
     require_memory,
 )
-from popsr._host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
-from popsr._host.float_environment import in_default_environment
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import shown
+from popsr._support.host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import shown
 from popsr.errors import DTypeError, ShapeError, StateError
 from popsr.utils import as_array
 

@@ -16,8 +16,8 @@ from popsr._core import (
     VariableRetrievalMode,
     VariableSettings,
 )
-from popsr._lazy import names_only
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import names_only
+from popsr._support.text.suggestions import unknown_attribute
 
 __all__ = [
     "CommGroup",

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import is_a
-from popsr._host.choices import Choices
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a
+from popsr._support.host.choices import Choices
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["ExecutionContext", "ReplicatedTensorSharding", "TensorLocation", "TensorStorage", "TileSet"]

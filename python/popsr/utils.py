@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import read_dtype, read_flag, read_scale, require_memory
-from popsr._host.carriers import CARRIERS, FLOAT4, decode_carrier, encode_carrier, unpack
-from popsr._host.dlpack import read_dlpack
-from popsr._host.float8 import FLOAT8, encode, float8_of, has_values
-from popsr._host.float_environment import in_default_environment
-from popsr._host.interface import interface_bits, is_plain_dlpack
-from popsr._host.tables import table_to_string
-from popsr._lazy import names_only
-from popsr._text.shown import shown, type_name
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.host.arguments import read_dtype, read_flag, read_scale, require_memory
+from popsr._support.host.carriers import CARRIERS, FLOAT4, decode_carrier, encode_carrier, unpack
+from popsr._support.host.dlpack import read_dlpack
+from popsr._support.host.float8 import FLOAT8, encode, float8_of, has_values
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.host.interface import interface_bits, is_plain_dlpack
+from popsr._support.host.tables import table_to_string
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown, type_name
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,

@@ -13,7 +13,7 @@ import pytest
 
 import popsr
 from popsr import addons, compat
-from popsr.compat import _check
+from popsr.compat._check import check as _check
 from tests_py.support.helpers import Array, assert_same_bits
 from tests_py.support.programs import PUBLISHED
 from tests_py.support.unchecked import unchecked

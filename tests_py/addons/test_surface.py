@@ -10,12 +10,14 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import popsr.addons
 import popsr.fp8_utils
+from popsr import compat
 from tests_py.support.helpers import run_python
 from tests_py.support.surface import Table, problems
 
@@ -34,6 +36,13 @@ def _popsr(name: str) -> str:
     return re.sub(r"^popxl_addons\b", "popsr.addons", name)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _installed() -> Iterator[None]:
+    compat.install()
+    yield
+    compat.uninstall()
+
+
 def test_the_table_is_complete() -> None:
     """Figures of the reference: 98 exports and 51 modules."""
     assert {name: len(names) for name, names in TABLE.exports.items()} == {"popxl_addons": 98}
@@ -47,13 +56,13 @@ def test_names_of_the_package_are_there(name: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_and_signatures(module: str) -> None:
-    wrong = problems(importlib.import_module(_popsr(module)), MODULES[module])
+    wrong = problems(importlib.import_module(module), MODULES[module])
     assert not wrong, "\n".join(wrong)
 
 
 def test_float8_helpers_are_those_of_popsr() -> None:
     """As attribute of the package and as module of its own, whose values ``tests_py/ops/float8`` holds."""
-    module = importlib.import_module("popsr.addons.fp8_utils")
+    module = importlib.import_module("popxl_addons.fp8_utils")
     assert popsr.addons.fp8_utils is popsr.fp8_utils
     for name in popsr.fp8_utils.__all__:
         assert getattr(module, name) is getattr(popsr.fp8_utils, name)
@@ -85,6 +94,8 @@ def aliases() -> dict[str, bool]:
     code = f"""
 import importlib, json
 import popsr.compat
+from popsr.compat._finder import popsr_name
+from popsr.compat._module_paths import MODULE_PATHS
 popsr.compat.install()
 found = {{}}
 for path in {BOTH_NAMES!r}:
@@ -93,7 +104,7 @@ for path in {BOTH_NAMES!r}:
     except ImportError:
         found[path] = False
     else:
-        found[path] = module is importlib.import_module(path.replace("popxl_addons", "popsr.addons", 1))
+        found[path] = path in MODULE_PATHS or module is importlib.import_module(popsr_name(path))
 print(json.dumps(found))
 """
     found: dict[str, bool] = json.loads(run_python(code))

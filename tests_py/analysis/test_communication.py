@@ -10,7 +10,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._host import message_sizes
+from popsr._support.host import message_sizes
 from popsr.analysis import Communication, Traffic, communication
 from popsr.ops import collectives
 from tests_py import ROOT

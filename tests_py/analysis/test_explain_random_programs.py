@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import popsr
+from popsr._program.op import Op
 from popsr.analysis import Explanation, ExplanationStep, PartitionAnalysis, analyze
-from popsr.op import Op
 from tests_py.analysis.test_soundness import INDEX, KINDS, NARROW, Program, Step
 from tests_py.program.conditionals.test_random_programs import Expected
 from tests_py.program.test_merge import WRITES

@@ -172,7 +172,7 @@ def test_values_at_times() -> None:
         facts.pending(total, before=add, time=time)
 
 
-def contexts_of_a_gradient_graph(drifts: bool) -> tuple[popsr.Ir, popsr.Graph, list[popsr.op.Op]]:
+def contexts_of_a_gradient_graph(drifts: bool) -> tuple[popsr.Ir, popsr.Graph, list[popsr._program.op.Op]]:
     """The gradient of ``w``, for samples that differ everywhere, and for ones that are equal in pairs."""
     step = Step()
     with step.ir.main_graph, popsr.in_sequence():

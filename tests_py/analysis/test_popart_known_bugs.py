@@ -13,10 +13,10 @@ import pytest
 
 import popsr
 from popsr import StochasticRoundingMethod, TensorByRef, errors, ops
+from popsr._program.op import Op
+from popsr._program.options.options import RoundingMode
 from popsr.analysis import analyze
-from popsr.op import Op
 from popsr.ops import collectives, var_updates
-from popsr.options import RoundingMode
 from popsr.replicas import Partition
 from tests_py.analysis.popart_cases import CASES, World, build, call_behind_a_stale_graph
 from tests_py.support.helpers import Array, Streams, bits, make_variable, np_dtype

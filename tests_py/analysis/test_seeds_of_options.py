@@ -10,10 +10,10 @@ import pytest
 
 import popsr
 from popsr import _core, errors, ops, transforms
+from popsr._program.op import Op
+from popsr._program.options.options import RoundingMode
 from popsr.analysis import analyze
-from popsr.op import Op
 from popsr.ops import collectives
-from popsr.options import RoundingMode
 from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16

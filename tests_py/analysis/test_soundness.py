@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import TensorByRef, ops
+from popsr._program.options.options import RoundingMode
 from popsr.ops import collectives, var_updates
-from popsr.options import RoundingMode
 from tests_py.ops.rows.inputs import Case, call_arguments, written_inputs
 from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import (

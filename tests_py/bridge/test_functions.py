@@ -20,7 +20,8 @@ from torch import nn
 
 import popsr
 from popsr import errors
-from popsr.bridge import BridgedStep, _options
+from popsr.bridge import BridgedStep
+from popsr.bridge._step import options as _options
 from popsr.bridge.jax import from_jax
 from popsr.bridge.onnx import load
 from popsr.bridge.torch import from_fx, trace_step

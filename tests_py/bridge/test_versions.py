@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import popsr
-from popsr._host.frameworks import OLDEST
+from popsr._support.host.frameworks import OLDEST
 from popsr.bridge.jax import from_jax
 from popsr.bridge.onnx import export, load
 from popsr.bridge.torch import from_export, from_fx, import_step, trace_step

@@ -101,8 +101,8 @@ def test_a_new_data_file_is_as_readable_as_what_it_replaces(
     program.add("w", np.ones(100))
     path = saved(tmp_path, ONNX, program.ir)
     path.chmod(0o600)
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-    monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
     saved(tmp_path, ONNX, program.ir)
     (data,) = tmp_path.glob("*.data")
     assert stat.S_IMODE(data.stat().st_mode) == 0o600
@@ -123,8 +123,8 @@ def test_names_may_be_as_long_as_the_system_permits(
     tmp_path: Path, format: Format, length: int, external: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if external:
-        monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-        monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+        monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+        monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
     path = tmp_path / ("x" * (length - len(format.suffix)) + format.suffix)
     for scale in (1, 2):
         format.save(small_program(scale=scale).ir, path)

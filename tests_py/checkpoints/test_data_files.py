@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import popsr
 from popsr import errors, io
 from tests_py.checkpoints.cases import ONNX, Program, saved, small_program
 
@@ -20,8 +20,8 @@ onnx = pytest.importorskip("onnx")
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """All models have external data."""
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-    monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
 
 
 def save(folder: Path, scale: float = 1) -> Path:
@@ -185,15 +185,15 @@ def test_processes_that_save_by_turns_leave_one_data_file(
 ) -> None:
     """The other one comes between the begin of a save and its end."""
     path = save(tmp_path)
-    real = popsr.io._onnx_write._Model.write
+    real = sys.modules["popsr.io._onnx.write"]._Model.write
 
     def write(self: Any, file: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("popsr.io._onnx_write._Model.write", real)
+            patch.setattr("popsr.io._onnx.write._Model.write", real)
             save(tmp_path, 3)
         real(self, file)
 
-    monkeypatch.setattr("popsr.io._onnx_write._Model.write", write)
+    monkeypatch.setattr("popsr.io._onnx.write._Model.write", write)
     save(tmp_path, 2)
     assert io.load_onnx(path)["w"][0, 1] == 2
     assert len(data_files(tmp_path)) == 1
@@ -203,7 +203,7 @@ def test_a_smaller_model_removes_the_data_of_the_larger_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path)
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 2**31 - 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 2**31 - 1)
     program = Program(1)
     saved(tmp_path, ONNX, program.ir)
     assert not data_files(tmp_path)

@@ -57,8 +57,8 @@ def target() -> Target:
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of more than 100 bytes have external data."""
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-    monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
 
 
 def whole_files(folder: Path, format: Format) -> dict[Path, bytes]:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr.io import _onnx_write
+from popsr.io._onnx import write as _onnx_write
 from tests_py.checkpoints.cases import FORMATS, Format, Program
 from tests_py.support.helpers import run_python
 

@@ -235,7 +235,7 @@ def test_a_model_with_nodes_gives_the_initializers_that_match(tmp_path: Path) ->
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of more than 1 KiB have external data."""
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 1024)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 1024)
 
 
 def large_program(scale: float = 1) -> Program:
@@ -275,7 +275,7 @@ def test_a_new_checkpoint_removes_the_data_of_the_old_one(
     stranger = tmp_path / "w.onnx.01234567.data"
     stranger.write_bytes(b"not ours")
     for scale, limit in [(1, 1024), (2, 1024), (3, 2**31 - 1), (4, 1024)]:
-        monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", limit)
+        monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", limit)
         path = saved(tmp_path, ONNX, large_program(scale).session())
         assert len(list(tmp_path.iterdir())) == (3 if limit == 1024 else 2)
         assert io.load_onnx(path)["w"][0, 1] == scale

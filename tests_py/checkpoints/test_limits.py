@@ -218,8 +218,8 @@ def test_places_of_external_data(tmp_path: Path, tensors: list[Any], match: str 
 
 def test_a_copy_of_hard_links_of_a_checkpoint_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As backups are made: the digest says that the data is the right one."""
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-    monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
     path = saved(tmp_path, ONNX, small_program().ir)
     (tmp_path / "backup").mkdir()
     for file in tmp_path.glob("w.*"):

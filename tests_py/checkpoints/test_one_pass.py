@@ -26,9 +26,9 @@ def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> F
     """Formats, read in steps of a few KiB."""
     monkeypatch.setattr("popsr.io._open_file._STEP", SMALL_READ)
     monkeypatch.setattr("popsr.io._open_file._BLOCK", 1 << 10)
-    monkeypatch.setattr("popsr.io._wire._WINDOW", 1 << 10)
+    monkeypatch.setattr("popsr.io._onnx.wire._WINDOW", 1 << 10)
     if request.param == "onnx with external data":
-        monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
+        monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
     return SAFETENSORS if request.param == "safetensors" else ONNX
 
 
@@ -181,7 +181,7 @@ def test_each_byte_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for i in range(4):
         big.add(f"v{i}", np.ones(1 << 18, np.float32))
     onnx_file, safetensors = (saved(tmp_path, format, big.ir) for format in (ONNX, SAFETENSORS))
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
     external = saved(tmp_path, ONNX, big.ir, "external")
     total = 0
 

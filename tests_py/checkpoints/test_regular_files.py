@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from popsr._host.regular_files import open_regular, read_regular
+from popsr._support.host.regular_files import open_regular, read_regular
 from popsr.errors import CheckpointError, Error, FileError
 
 

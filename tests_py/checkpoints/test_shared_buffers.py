@@ -10,7 +10,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from popsr import errors
-from popsr._host.overlap import first_overlap, overlaps_itself
+from popsr._support.host.overlap import first_overlap, overlaps_itself
 from popsr.io import PyWeightsIO
 from tests_py.checkpoints.cases import Program
 

@@ -16,7 +16,7 @@ import pytest
 
 import popsr
 from popsr import errors
-from popsr.io import _onnx_write
+from popsr.io._onnx import write as _onnx_write
 from tests_py.checkpoints.cases import ONNX, SAFETENSORS, Format, Program, saved, small_program, weights
 from tests_py.support.helpers import assert_same_bits, run_python
 
@@ -39,8 +39,8 @@ def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> F
 
 def format_of(case: str, patch: Callable[[str, int], None]) -> Format:
     if case == "onnx with external data":
-        patch("popsr.io._onnx_write._MAX_FILE", 100)
-        patch("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+        patch("popsr.io._onnx.write._MAX_FILE", 100)
+        patch("popsr.io._onnx.write._MIN_EXTERNAL", 1)
     return SAFETENSORS if case == "safetensors" else ONNX
 
 

@@ -31,8 +31,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX models with their data inside and beside them."""
     if request.param == "external data":
-        monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-        monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+        monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+        monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
 
 
 # System calls that fail
@@ -88,7 +88,7 @@ def test_files_are_old_or_new_whatever_call_fails(
 def test_data_is_on_the_disk_before_its_name_and_the_name_before_the_old_data_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
     saved(tmp_path, ONNX, small_program().ir)
     log: list[str] = []
 
@@ -211,8 +211,8 @@ def test_an_exception_between_two_writes_leaves_the_old_file(
 def test_a_model_that_cannot_be_renamed_takes_its_data_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popsr.io._onnx_write._MAX_FILE", 100)
-    monkeypatch.setattr("popsr.io._onnx_write._MIN_EXTERNAL", 1)
+    monkeypatch.setattr("popsr.io._onnx.write._MAX_FILE", 100)
+    monkeypatch.setattr("popsr.io._onnx.write._MIN_EXTERNAL", 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", failing(os.replace, 1, []))
         with pytest.raises(errors.FileError):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from popsr.compat import _check, _gone
+from popsr.compat._check import check as _check
+from popsr.compat._check import gone as _gone
 from tests_py.compat.check_programs import CASES, Case
 from tests_py.support.unchecked import unchecked
 

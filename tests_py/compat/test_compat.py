@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import popsr
-from popsr.compat import _check, _run, install, popart, stochastorch, uninstall
+from popsr.compat import install, popart, stochastorch, uninstall
+from popsr.compat._check import check as _check
+from popsr.compat._commands import run as _run
 from popsr.compat._finder import ALIASES, STAND_INS
 from tests_py.compat.popxl.test_surface import EXPORTS, MODULES
 from tests_py.support.helpers import run_python
@@ -47,12 +49,14 @@ def _run_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 IMPORT_ALL = """
 import importlib, json, sys
 import popsr.compat
+from popsr.compat._finder import popsr_name
+from popsr.compat._module_paths import MODULE_PATHS
 before = {{name: dict(vars(module)) for name, module in sys.modules.items() if name.startswith("popsr")}}
 popsr.compat.install()
 found = {{}}
 for path in json.loads({paths!r}):
     module = importlib.import_module(path)
-    same = importlib.import_module(path.replace("popxl", "popsr", 1))
+    same = module if path in MODULE_PATHS else importlib.import_module(popsr_name(path))
     found[path] = module is same is sys.modules[path]
 changed = [
     f"{{name}}.{{key}}"
@@ -81,7 +85,7 @@ STATEMENTS = [
     "from popxl.ops.var_updates.accumulate import accumulate_; assert accumulate_ is popsr.ops.var_updates.accumulate_",
     "from popxl import io; assert io is popsr.io",
     "import popxl.io; assert popxl.io is popsr.io",
-    "import popxl.typing_, popsr.typing_; assert popxl.typing_ is popsr.typing_",
+    "import popxl.typing_, popsr._program.typing_; assert popxl.typing_ is popsr._program.typing_",
     "from popart import CommGroupType; assert CommGroupType is popsr.replicas.CommGroupType",
     "from popart import popart_exception; assert popart_exception is popsr.errors.Error",
     "from stochastorch import StochasticAdder; assert StochasticAdder is popsr.StochasticAdder",

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import popsr
-from popsr._popart import custom_ops
 from popsr.compat import _device_libraries, custom_op, install, rotary_ops, uninstall
+from popsr.compat._objects import custom_ops
 from popsr.compat.popart import load_library
 from popsr.errors import (
     ArgumentTypeError,

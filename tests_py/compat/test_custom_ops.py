@@ -14,10 +14,10 @@ import pytest
 
 import popsr
 from popsr import ops
+from popsr._program.context import get_current_context
 from popsr.addons.ops import rotary_pos_embed
 from popsr.compat import custom_op, rotary_ops
 from popsr.compat.popart._internal import ir as _ir
-from popsr.context import get_current_context
 from popsr.errors import (
     ArgumentTypeError,
     AttributeAccessError,
@@ -35,7 +35,7 @@ from tests_py.support.unchecked import unchecked
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries of a test are its own."""
-    from popsr._popart import custom_ops
+    from popsr.compat._objects import custom_ops
 
     monkeypatch.setattr(custom_ops, "_entries", dict(custom_ops._entries))
 

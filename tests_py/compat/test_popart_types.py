@@ -9,7 +9,7 @@ import pytest
 
 import popsr
 from popsr import errors
-from popsr._popart.types import DataType, TensorInfo
+from popsr.compat._objects.types import DataType, TensorInfo
 
 _NOT_IN_POPART = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn")
 

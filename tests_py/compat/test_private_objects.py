@@ -12,9 +12,9 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._popart import types
+from popsr._program.context import get_current_context
+from popsr.compat._objects import types
 from popsr.compat.popart._internal import ir as _ir
-from popsr.context import get_current_context
 from popsr.errors import (
     ArgumentTypeError,
     AttributeAccessError,

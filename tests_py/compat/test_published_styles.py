@@ -14,7 +14,7 @@ import pytest
 
 import popsr
 from popsr import errors
-from popsr.compat import _check
+from popsr.compat._check import check as _check
 from tests_py.support.helpers import assert_same_bits, run_python
 from tests_py.support.programs import PUBLISHED
 from tests_py.support.programs.start_published import CONFIGS, PACKAGES, START, Run, equal_inputs, importable
@@ -133,7 +133,7 @@ def test_they_learn(name: str, config: str) -> None:
 
 
 def test_an_operator_without_an_entry_is_named_with_the_lines_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    from popsr._popart import custom_ops
+    from popsr.compat._objects import custom_ops
 
     monkeypatch.setattr(custom_ops, "_entries", {})
     with pytest.raises(errors.UnknownNameError, match=r"llama\.ops.*Rope.*@popsr\.compat\.custom_op"):

@@ -14,11 +14,11 @@ import pytest
 import popsr
 from popsr import __main__ as command
 from popsr import errors, ops
-from popsr._options.kinds import class_of
-from popsr._options.page import option_rows
-from popsr._options.table import ALIASES, OPTIONS, SETTINGS
+from popsr._program.options.kinds import class_of
+from popsr._program.options.options import Options
+from popsr._program.options.page import option_rows
+from popsr._program.options.table import ALIASES, OPTIONS, SETTINGS
 from popsr.compat import popart
-from popsr.options import Options
 from tests_py import ROOT
 from tests_py.support.helpers import run_python
 
@@ -260,7 +260,7 @@ def test_copies_have_settings_of_their_own() -> None:
 
 
 def test_importing_popsr_does_not_read_the_table() -> None:
-    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._options.table' not in sys.modules")
+    run_python("import sys, popsr; popsr.Ir(); assert 'popsr._program.options.table' not in sys.modules")
 
 
 # Making a session

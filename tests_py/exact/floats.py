@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from popsr._fields import numbers
-from popsr._fields._random import key_of
+from popsr._support.fields import numbers
+from popsr._support.fields._random import key_of
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from popsr._exact import ExactRun, run_exact
+from popsr.bridge._exact import ExactRun, run_exact
 from tests_py.support.helpers import Array, Streams
 
 __all__ = ["exact_outputs", "given_of", "kernel_outputs"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from popsr._fields._chain import CHAIN, PRIMES, TOP, _root
+from popsr._support.fields._chain import CHAIN, PRIMES, TOP, _root
 
 FIELDS = range(len(PRIMES))
 

@@ -6,8 +6,8 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr._exact import run_exact
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
+from popsr.bridge._exact import run_exact
 from popsr.ops._exact import COLLECTIVES, MEANINGS, WITHOUT
 from tests_py.support.helpers import SCHEMAS
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from popsr._fields import Numbers, same, select
-from popsr._fields._chain import TOP
-from popsr._fields._lift import fraction_of
+from popsr._support.fields import Numbers, same, select
+from popsr._support.fields._chain import TOP
+from popsr._support.fields._lift import fraction_of
 
 X, Y, Z = (Numbers.draw((3, 4), name, 0) for name in "xyz")
 ONE = X.constant(1)

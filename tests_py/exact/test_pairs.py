@@ -10,8 +10,8 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr._exact import run_exact
-from popsr._fields import Numbers, same
+from popsr._support.fields import Numbers, same
+from popsr.bridge._exact import run_exact
 
 T = popsr.Tensor
 Make = Callable[..., T | tuple[T, ...]]

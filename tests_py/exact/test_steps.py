@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from popsr._exact import run_exact
-from popsr._fields import Numbers, same
-from popsr.bridge._prove import read_step
+from popsr._support.fields import Numbers, same
+from popsr.bridge._exact import run_exact
+from popsr.bridge._proof.prove import read_step
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax

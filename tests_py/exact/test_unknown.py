@@ -9,8 +9,8 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr._exact import Unknown, run_exact
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
+from popsr.bridge._exact import Unknown, run_exact
 
 T = popsr.Tensor
 Make = Callable[[T, T], dict[str, T]]

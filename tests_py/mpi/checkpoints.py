@@ -20,8 +20,9 @@ from mpi4py import MPI
 import popsr
 import popsr.io
 from popsr import ops
-from popsr._host import message_sizes
-from popsr.io import _new_file, _onnx_write
+from popsr._support.host import message_sizes
+from popsr.io import _new_file
+from popsr.io._onnx import write as _onnx_write
 from tests_py.support.programs.bit_judge import quiet
 
 COMM = MPI.COMM_WORLD

@@ -23,8 +23,8 @@ from mpi4py import MPI
 import popsr
 import popsr.io
 from popsr import ops
-from popsr._host import message_sizes
-from popsr._session import ranks
+from popsr._session.ranks import ranks
+from popsr._support.host import message_sizes
 from popsr.io import _new_file, _open_file
 
 COMM = MPI.COMM_WORLD

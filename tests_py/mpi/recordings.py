@@ -19,8 +19,8 @@ from mpi4py import MPI
 
 import popsr
 from popsr import ops
-from popsr._record.reading import Run, open_record
-from popsr._session import ranks
+from popsr._session.ranks import ranks
+from popsr._tools.record.reading import Run, open_record
 from tests_py.golden.digest import SEED
 from tests_py.mpi.rank_programs import of_number
 from tests_py.mpi.same_bits import EXCHANGE, local, set_sizes

@@ -19,7 +19,7 @@ from mpi4py import MPI
 import popsr
 import popsr.io
 from popsr import _core, ops
-from popsr._session import ranks
+from popsr._session.ranks import ranks
 from tests_py.support.programs.bit_judge import kernels, quiet
 
 COMM = MPI.COMM_WORLD

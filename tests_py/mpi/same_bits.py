@@ -21,12 +21,12 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
-from popsr._host import message_sizes
 from popsr._program import launcher
-from popsr._session import ranks
+from popsr._program.op import Op
 from popsr._session.host_data import StreamPlan
+from popsr._session.ranks import ranks
+from popsr._support.host import message_sizes
 from popsr.analysis import Traffic
-from popsr.op import Op
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
 from tests_py.golden.sources import IRS, RANDOM, ExactProgram, of_random
 from tests_py.mpi.rank_programs import of_number

@@ -18,7 +18,7 @@ from mpi4py import MPI
 import popsr
 import popsr.io
 from popsr import ops
-from popsr._options.enums import SyntheticDataMode
+from popsr._program.options.enums import SyntheticDataMode
 from tests_py.support.programs.bit_judge import quiet
 
 COMM = MPI.COMM_WORLD

@@ -12,7 +12,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr.context import (
+from popsr._program.context import (
     Context,
     debug_context_frame_offset,
     get_current_context,

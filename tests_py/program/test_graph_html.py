@@ -15,7 +15,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._show.graph_picture import _places
+from popsr._tools.show.graph_picture import _places
 from popsr.analysis import analyze
 from popsr.ops import collectives
 from tests_py.support.unchecked import unchecked
@@ -109,7 +109,7 @@ def page(graph: popsr.Graph) -> Page:
     return Page(graph.html())
 
 
-def text_of(op: popsr.op.Op) -> str:
+def text_of(op: popsr._program.op.Op) -> str:
     return repr(op).partition("  # ")[0]
 
 

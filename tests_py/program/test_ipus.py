@@ -10,9 +10,9 @@ import pytest
 
 import popsr
 from popsr import errors, ops, transforms
-from popsr._program.placement import check_tensor_ipu_and_tile_set
+from popsr._program.building.placement import check_tensor_ipu_and_tile_set
 from popsr.ops import collectives
-from popsr.ops.code_copy import CODE_LOCATION, code_copy
+from popsr.ops.program.code_copy import CODE_LOCATION, code_copy
 from tests_py.support.helpers import SCHEMAS
 from tests_py.support.unchecked import unchecked
 
@@ -408,7 +408,7 @@ def test_errors(what: str) -> None:
     with popsr.Ir().main_graph:
         with pytest.raises(error, match=match) as caught:
             call()
-        assert popsr.context.get_current_context().ipu_id is None
+        assert popsr._program.context.get_current_context().ipu_id is None
     if "missing 1 required" not in match:
         assert isinstance(caught.value, popsr.Error)
         assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import popsr
-from popsr._text.frames import file_and_line
+from popsr._support.text.frames import file_and_line
 from tests_py import ROOT
 
 pytest.importorskip("IPython")

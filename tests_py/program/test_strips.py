@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
-from popsr._text.replica_sets import set_text, strip_text
-from popsr._text.strip import strip_parts, strip_svg
+from popsr._support.text.replica_sets import set_text, strip_text
+from popsr._support.text.strip import strip_parts, strip_svg
 from popsr.replicas import Partition, ReplicaGrouping
 from tests_py import ROOT
 

@@ -65,7 +65,7 @@ def program(layer: Layer, replicas: int = 4, called: bool = True) -> tuple[popsr
     return graph, ir
 
 
-def all_reduces(graph: popsr.Graph) -> list[popsr.op.Op]:
+def all_reduces(graph: popsr.Graph) -> list[popsr._program.op.Op]:
     """Sums over replicas in a graph."""
     return [op for op in graph.ops if op.kind == "replicated_all_reduce"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr._record.file_format import TRAILER
-from popsr._record.reading import open_record
+from popsr._tools.record.file_format import TRAILER
+from popsr._tools.record.reading import open_record
 from tests_py.support.helpers import Array
 from tests_py.support.recorded_program import LINES, step
 

@@ -11,7 +11,7 @@ import pytest
 import popsr
 from popsr import ops
 from popsr.__main__ import main
-from popsr._record.reading import open_record
+from popsr._tools.record.reading import open_record
 from popsr.errors import ArgumentTypeError, FileError, SessionError
 
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.errors.ReplicaWarning")

@@ -1,6 +1,6 @@
 """Types of the session options for type checkers: ``python tests_py/repo/option_attributes.py`` writes them.
 
-``popsr/_options/attributes.pyi`` follows from the table of options; ``test_types.py`` compares the two.
+``popsr/_program/options/attributes.pyi`` follows from the table of options; ``test_types.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import popsr
-from popsr._options import enums, settings
-from popsr._options.table import ALIASES, OPTIONS
+from popsr._program.options import enums, settings
+from popsr._program.options.table import ALIASES, OPTIONS
 
 FILE = Path(popsr.__file__).parent / "_options/attributes.pyi"
 
@@ -73,9 +73,9 @@ def text() -> str:
         "",
         "from collections.abc import Iterable, Mapping",
         "",
-        *_imports("popsr._options.enums", used.intersection(enums.__all__)),
-        "from popsr._options.record import Record",
-        *_imports("popsr._options.settings", used.intersection(settings.__all__)),
+        *_imports("popsr._program.options.enums", used.intersection(enums.__all__)),
+        "from popsr._program.options.record import Record",
+        *_imports("popsr._program.options.settings", used.intersection(settings.__all__)),
         *_imports("popsr.tensorlocation", used.intersection(_LOCATIONS)),
         "from popsr.tensorlocation import TensorLocation as Location",
         "",

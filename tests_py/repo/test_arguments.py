@@ -15,10 +15,10 @@ import pytest
 
 import popsr
 from popsr import errors
-from popsr._host import arguments
-from popsr._program import operands
-from popsr._text.one_line import MAX_TEXT, one_line
-from popsr._text.shown import shown
+from popsr._program.building import operands
+from popsr._support.host import arguments
+from popsr._support.text.one_line import MAX_TEXT, one_line
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, OutOfRangeError, ShapeError
 from tests_py.support.hostile.values import HOSTILE, Liar, Raises
 

@@ -18,11 +18,11 @@ import pytest
 
 import popsr
 from popsr import addons
+from popsr._program.context import _context
 from popsr.addons import remote
 from popsr.addons.ops import replicated_all_reduce_strided_graph
 from popsr.addons.ops.cross_entropy_sharded_wr_loss import handle_ipus
 from popsr.addons.transforms import pipelining
-from popsr.context import _context
 from tests_py.support.hostile.by_signature import Target, calls, targets
 from tests_py.support.hostile.one_of_each import World
 from tests_py.support.hostile.values import Liar, Raises

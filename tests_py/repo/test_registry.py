@@ -15,10 +15,10 @@ import pytest
 import popsr
 from popsr import __main__ as command
 from popsr import _core, ops
-from popsr._popart import op as _base_of_op_classes  # noqa: F401 - the classes are made of one that is there
-from popsr._popart import op_classes
-from popsr._show.ops_table import op_rows
+from popsr._tools.show.ops_table import op_rows
 from popsr.addons import performance_utils
+from popsr.compat._objects import op as _base_of_op_classes  # noqa: F401 - the classes are made of one that is there
+from popsr.compat._objects import op_classes
 from popsr.errors import ArgumentTypeError
 from tests_py.ops.rows.table import OPS
 from tests_py.ops.test_gradient_table import EVERY, ZEROS, gradient_table

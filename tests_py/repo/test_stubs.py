@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from popsr import _core, _records
+from popsr import _core
+from popsr._support import records as _records
 from tests_py import ROOT
 
 STUBS = ROOT / "python/popsr/_core"

@@ -12,7 +12,7 @@ import pytest
 
 import popsr
 from popsr import ops
-from popsr._text.amounts import bytes_text
+from popsr._support.text.amounts import bytes_text
 from tests_py.report import programs
 from tests_py.support.helpers import run_python
 
@@ -128,8 +128,8 @@ def test_every_op_is_in_the_data() -> None:
         outer = ir.create_graph(lambda t: ops.call(inner, t)[0] + 1.0, x)
         (y,) = ops.repeat(outer, 3, x)
         ops.host_store(popsr.d2h_stream(y.shape, y.dtype, "out"), y)
-    from popsr._report.graph import graph_section
-    from popsr._report.strips import Strips
+    from popsr._tools.report.graph import graph_section
+    from popsr._tools.report.strips import Strips
 
     session = popsr.Session(ir)
     data = graph_section(session._report_source(), Strips()).data

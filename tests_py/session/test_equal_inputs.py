@@ -11,9 +11,9 @@ import pytest
 
 import popsr
 from popsr import ops
+from popsr._program.options.options import RoundingMode
 from popsr.errors import ArgumentTypeError, GraphError, ReplicaError
 from popsr.ops import collectives, var_updates
-from popsr.options import RoundingMode
 
 REPLICAS = 4
 SAMPLES = 80  # values of a replica: more than the 64 up to which rows are compared by default

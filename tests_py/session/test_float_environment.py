@@ -154,7 +154,7 @@ def of_synthetic_data() -> Array:
     with ir.main_graph, popsr.in_sequence():
         stream, out = popsr.h2d_stream(WIDE.shape, F16), popsr.d2h_stream(WIDE.shape, F16)
         ops.host_store(out, ops.host_load(stream))
-    ir.options.syntheticDataMode = popsr._options.enums.SyntheticDataMode.RandomNormal
+    ir.options.syntheticDataMode = popsr._program.options.enums.SyntheticDataMode.RandomNormal
     with popsr.Session(ir) as session:
         return session.run()[out]
 

@@ -10,8 +10,8 @@ import pytest
 
 import popsr
 from popsr import TensorByRef, ops, transforms
+from popsr._program.options.options import RoundingMode
 from popsr.ops import collectives
-from popsr.options import RoundingMode
 from tests_py.support.helpers import assert_same_bits
 
 BF16 = popsr.bfloat16

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from popsr._text import phases
-from popsr._text.phases import phase
+from popsr._support.text import phases
+from popsr._support.text.phases import phase
 
 
 class _Terminal(io.StringIO):
@@ -51,7 +51,7 @@ def test_a_terminal_shows_the_innermost_phase(monkeypatch: pytest.MonkeyPatch) -
     pytest.importorskip("tqdm")
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("popsr._text.phases.threading.Timer", _AtOnce)
+    monkeypatch.setattr("popsr._support.text.phases.threading.Timer", _AtOnce)
     with phase("prove", "trace"), phase("prove", "rank 1"):
         assert "prove: rank 1" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")  # it is taken away
@@ -60,13 +60,13 @@ def test_a_terminal_shows_the_innermost_phase(monkeypatch: pytest.MonkeyPatch) -
 def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("popsr._text.phases.threading.Timer", _AtOnce)
+    monkeypatch.setattr("popsr._support.text.phases.threading.Timer", _AtOnce)
     with phase("prove", "trace"):
         pass
     assert stream.getvalue() == ""
 
 
-_PROGRAM = "from popsr._text.phases import phase\nwith phase('prove', 'trace'): pass"
+_PROGRAM = "from popsr._support.text.phases import phase\nwith phase('prove', 'trace'): pass"
 
 
 @pytest.mark.parametrize(

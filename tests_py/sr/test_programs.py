@@ -10,8 +10,8 @@ import pytest
 
 import popsr
 from popsr import StochasticRoundingMethod, errors, ops, transforms
+from popsr._program.options.options import RoundingMode
 from popsr.ops import collectives, var_updates
-from popsr.options import RoundingMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable, np_dtype
 from tests_py.support.oracles.ops import round_once
 from tests_py.support.unchecked import unchecked

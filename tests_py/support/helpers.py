@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import popsr
 from popsr import _core, ops
+from popsr._program.streams import StreamMode
 from popsr.ops import collectives, var_updates
-from popsr.streams import StreamMode
 from tests_py import ROOT
 
 Array = NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType
 
 import popsr
-from popsr._text.frames import is_inside
+from popsr._support.text.frames import is_inside
 
 
 def text_of(error: Exception) -> str:

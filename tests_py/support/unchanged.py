@@ -16,8 +16,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import popsr
+from popsr._program.context import _context
 from popsr.addons import module
-from popsr.context import _context
 
 PACKAGE = os.path.dirname(os.path.abspath(popsr.__file__)) + os.sep
 

@@ -12,7 +12,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr._trace import tracing
+from popsr._tools.trace import tracing
 from tests_py.support.recorded_program import LINES, step
 
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.errors.ReplicaWarning")

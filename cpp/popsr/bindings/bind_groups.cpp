@@ -138,7 +138,7 @@ constexpr const char* kCommGroupDoc =
     "    ReplicaError: the size is too small.   TypeError: other arguments.";
 
 void bind_comm_group_type(py::module_& m) {
-  py::native_enum<CommGroupType>(m, "CommGroupType", "popsr._host.choices.Choices",
+  py::native_enum<CommGroupType>(m, "CommGroupType", "popsr._support.host.choices.Choices",
                                  "Kinds of groups of a CommGroup. ``None_`` is another name of Ungrouped.")
       .value("All", CommGroupType::kAll)
       .value("Consecutive", CommGroupType::kConsecutive)

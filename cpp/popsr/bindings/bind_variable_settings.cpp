@@ -202,7 +202,7 @@ void def_queries(SettingsClass& settings) {
 
 void bind_variable_settings(py::module_& m) {
   using Mode = VariableRetrievalMode;
-  py::native_enum<Mode>(m, "VariableRetrievalMode", "popsr._host.choices.Choices", kModeDoc)
+  py::native_enum<Mode>(m, "VariableRetrievalMode", "popsr._support.host.choices.Choices", kModeDoc)
       .value("OnePerGroup", Mode::kOnePerGroup)
       .value("AllReplicas", Mode::kAllReplicas)
       .value("AllReduceReplicas", Mode::kAllReduceReplicas)

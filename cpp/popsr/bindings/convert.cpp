@@ -31,8 +31,8 @@ namespace {
 /// A function that reads arguments, whose errors have no frames of popsr: the core's methods are called by
 /// users.
 py::object reader(const char* name) {
-  const py::object read = py::module_::import("popsr._host.arguments").attr(name);
-  return py::module_::import("popsr._text.entry_points").attr("entry_point")(read);
+  const py::object read = py::module_::import("popsr._support.host.arguments").attr(name);
+  return py::module_::import("popsr._support.text.entry_points").attr("entry_point")(read);
 }
 
 std::string named(const char* where, const char* name) { return fmt::format("{}: {}", where, name); }
@@ -40,11 +40,11 @@ std::string named(const char* where, const char* name) { return fmt::format("{}:
 }  // namespace
 
 std::string shown(py::handle value) {
-  return py::module_::import("popsr._text.shown").attr("shown")(value).cast<std::string>();
+  return py::module_::import("popsr._support.text.shown").attr("shown")(value).cast<std::string>();
 }
 
 std::string type_name(py::handle value) {
-  return py::module_::import("popsr._text.shown").attr("type_name")(value).cast<std::string>();
+  return py::module_::import("popsr._support.text.shown").attr("type_name")(value).cast<std::string>();
 }
 
 std::int64_t read_int(const char* where, const char* name, py::handle value) {

@@ -19,10 +19,10 @@ struct Integer {
 
 /// Throws the class of popsr.errors with that name.
 [[noreturn]] void raise_as(const char* error, const std::string& text);
-/// A value for messages, of one short line; see popsr/_text/shown.py.
+/// A value for messages, of one short line; see popsr/_support/text/shown.py.
 std::string shown(py::handle value);
 std::string type_name(py::handle value);
-/// As popsr/_host/arguments.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits or for
+/// As popsr/_support/host/arguments.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits or for
 /// endless lists.
 std::int64_t read_int(const char* where, const char* name, py::handle value);
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values);

@@ -1,4 +1,4 @@
-// Records of popsr/_records.py: what the core answers, with typed fields. Signatures show their types.
+// Records of popsr/_support/records.py: what the core answers, with typed fields. Signatures show their types.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct RecordName {
   consteval RecordName(const char (&name)[N]) { std::copy_n(name, N, text); }  // NOLINT: implicit
 };
 
-/// A NamedTuple of popsr._records, which is imported at the first use: Record<"TensorInfo">.
+/// A NamedTuple of popsr._support.records, which is imported at the first use: Record<"TensorInfo">.
 template <RecordName Name>
 class Record : public py::object {
  public:
@@ -42,12 +42,12 @@ class Record : public py::object {
     static py::gil_safe_call_once_and_store<py::object> storage;
     return storage
         .call_once_and_store_result(
-            [] { return py::object(py::module_::import("popsr._records").attr(Name.text)); })
+            [] { return py::object(py::module_::import("popsr._support.records").attr(Name.text)); })
         .get_stored();
   }
 };
 
-/// A dict with the keys of a TypedDict of popsr._records.
+/// A dict with the keys of a TypedDict of popsr._support.records.
 template <RecordName Name>
 class Keyed : public py::dict {
  public:
@@ -86,7 +86,7 @@ using TupleOf = py::typing::Tuple<T, py::ellipsis>;
 
 template <popsr::bindings::RecordName Name>
 struct pybind11::detail::handle_type_name<popsr::bindings::Record<Name>> {
-  static constexpr auto name = const_name("popsr._records.") + const_name(Name.text);
+  static constexpr auto name = const_name("popsr._support.records.") + const_name(Name.text);
 };
 
 template <popsr::bindings::RecordName Type>
@@ -96,5 +96,5 @@ struct pybind11::detail::handle_type_name<popsr::bindings::As<Type>> {
 
 template <popsr::bindings::RecordName Name>
 struct pybind11::detail::handle_type_name<popsr::bindings::Keyed<Name>> {
-  static constexpr auto name = const_name("popsr._records.") + const_name(Name.text);
+  static constexpr auto name = const_name("popsr._support.records.") + const_name(Name.text);
 };

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, List, Tuple  # noqa: UP035 - annotations that users may have written
 
 from popsr import dtypes
-from popsr._host.arguments import read_dtype, read_flag, read_items, read_name, read_shape
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
+from popsr._program.graph import Graph
 from popsr._program.handles import Program
+from popsr._program.module import Module
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._program.tensor_spec import TensorSpec
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
-from popsr.context import _context
+from popsr._support.host.arguments import read_dtype, read_flag, read_items, read_name, read_shape
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
-from popsr.graph import Graph
-from popsr.module import Module
 
 __all__ = ["create_graph", "graph_input", "graph_output"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex
 
 from popsr import _core
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 
 __all__ = [

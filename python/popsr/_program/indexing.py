@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr import dtypes
-from popsr._host.arguments import read_index, require_memory
-from popsr._program.append import append
-from popsr._program.constants import add_constant
+from popsr._program.building.append import append
 from popsr._program.tensor_handle import TensorHandle
-from popsr._text.shown import shown
+from popsr._program.variables.constants import add_constant
+from popsr._support.host.arguments import read_index, require_memory
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, OutOfRangeError, ShapeError
 from popsr.utils import as_array
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from popsr import _core
-from popsr._host.frameworks import framework
-from popsr._text.shown import shown
+from popsr._support.host.frameworks import framework
+from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, MissingPackageError, ReplicaError, StateError
 
 if TYPE_CHECKING:

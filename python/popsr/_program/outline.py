@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from popsr._program.location import current_location
+from popsr._program.building.location import current_location
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
+from popsr._program.graph import Graph
+from popsr._program.op import Op
 from popsr._program.tensor import Tensor
-from popsr._program.transaction import transactional
-from popsr.context import _context
-from popsr.graph import Graph
-from popsr.op import Op
 
 __all__ = ["outline"]
 

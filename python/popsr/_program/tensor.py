@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, S
 import numpy as np
 
 from popsr import _core, dtypes
-from popsr._host.arguments import read_ints, read_ipu, read_shape
-from popsr._program.append import Inputs, append
-from popsr._program.constants import add_constant, as_operand
+from popsr._program.building.append import Inputs, append
+from popsr._program.building.location import describe_location
+from popsr._program.building.placement import ipu_copy_attributes, location_of, place_of
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
 from popsr._program.indexing import index
-from popsr._program.location import describe_location
-from popsr._program.placement import ipu_copy_attributes, location_of, place_of
 from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor_handle import TensorHandle
 from popsr._program.tensor_spec import TensorSpec
-from popsr._program.transaction import transactional
-from popsr._text.entry_points import entry_point, leave, mark
-from popsr._text.shown import shown, shown_items
-from popsr.context import _context
+from popsr._program.typing_ import NewAliasAnnotation
+from popsr._program.variables.constants import add_constant, as_operand
+from popsr._support.host.arguments import read_ints, read_ipu, read_shape
+from popsr._support.text.entry_points import entry_point, leave, mark
+from popsr._support.text.shown import shown, shown_items
 from popsr.errors import ArgumentTypeError, ShapeError
 from popsr.replicas import ReplicaGrouping
 from popsr.tensorlocation import TensorLocation
-from popsr.typing_ import NewAliasAnnotation
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from popsr.graph import Graph
-    from popsr.ir import Ir
+    from popsr._program.graph import Graph
+    from popsr._program.ir import Ir
 
 __all__ = ["Constant", "Tensor", "TensorByRef", "TensorLike", "Variable", "constant"]
 

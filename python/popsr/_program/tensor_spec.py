@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_dtype, read_shape
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_dtype, read_shape
+from popsr._support.text.shown import shown
 from popsr.errors import UnknownNameError
 
 __all__ = ["TensorSpec"]

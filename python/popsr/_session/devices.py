@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from popsr._host.arguments import read_a, read_int, read_mapping
-from popsr._host.choices import Choices
+from popsr._support.host.arguments import read_a, read_int, read_mapping
+from popsr._support.host.choices import Choices
 
 __all__ = [
     "DeviceConnectionType",

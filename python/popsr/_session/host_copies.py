@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from popsr._records import Divergence
 from popsr._session.rows import (
     Array,
     Rows,
@@ -18,11 +17,12 @@ from popsr._session.rows import (
     keeps_all_replicas,
     num_rows,
 )
+from popsr._support.records import Divergence
 
 if TYPE_CHECKING:
     from popsr import _core
-    from popsr.ir import Ir
-    from popsr.tensor import Variable
+    from popsr._program.ir import Ir
+    from popsr._program.tensor import Variable
 
 __all__ = ["HostCopies"]
 

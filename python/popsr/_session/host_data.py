@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, sr
-from popsr._host.carriers import CARRIERS
-from popsr._host.float8 import FLOAT8
-from popsr._host.interface import is_plain_dlpack
-from popsr._host.overlap import first_overlap, overlaps_itself
-from popsr._program.location import short_place
+from popsr._program.building.location import short_place
+from popsr._program.ir import Ir
+from popsr._program.streams import HostToDeviceStream, Stream
+from popsr._program.tensor import Tensor, Variable
 from popsr._session.rows import Array, host_array, keeps_all_replicas
-from popsr._text.shown import shown
+from popsr._support.host.carriers import CARRIERS
+from popsr._support.host.float8 import FLOAT8
+from popsr._support.host.interface import is_plain_dlpack
+from popsr._support.host.overlap import first_overlap, overlaps_itself
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnsupportedError
-from popsr.ir import Ir
-from popsr.streams import HostToDeviceStream, Stream
-from popsr.tensor import Tensor, Variable
 from popsr.utils import as_array, check_range, downcast_np_dtypes, host_data
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from popsr import _core
-from popsr._host.arguments import read_items
 from popsr._session.replica_warnings import is_first_warning, warn
-from popsr._text.one_line import one_line
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_items
+from popsr._support.text.one_line import one_line
+from popsr._support.text.shown import shown
 from popsr.analysis._drift import drift_text
 from popsr.analysis._explanation import Lint, lint_of
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 if TYPE_CHECKING:
-    from popsr._records import Divergence
-    from popsr.ir import Ir
-    from popsr.tensor import Variable
+    from popsr._program.ir import Ir
+    from popsr._program.tensor import Variable
+    from popsr._support.records import Divergence
 
 __all__ = [
     "GroupLint",

@@ -6,7 +6,7 @@ import abc
 from types import TracebackType
 from typing import Any, Self
 
-from popsr._session.ranks import Ranks, together
+from popsr._session.ranks.ranks import Ranks, together
 
 __all__ = ["Observation"]
 

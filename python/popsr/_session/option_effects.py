@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from popsr._program.ir import Ir
 from popsr._session.synthetic_data import SyntheticData
-from popsr.ir import Ir
 
 __all__ = ["options_of_session"]
 

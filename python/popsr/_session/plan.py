@@ -8,7 +8,7 @@ from popsr.analysis._communication import Communication, PlanSettings, communica
 
 if TYPE_CHECKING:
     from popsr import _core
-    from popsr.ir import Ir
+    from popsr._program.ir import Ir
 
 __all__ = ["Plan"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from popsr._program.ir import Ir
 from popsr.dtypes import dtype
-from popsr.ir import Ir
 
 _ELLIPSIS = "..."
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from popsr._program.location import short_place
-from popsr._text.amounts import count_text, time_text
-from popsr._text.summary import MAX_ROWS, Summarised, Summary
+from popsr._program.building.location import short_place
+from popsr._support.text.amounts import count_text, time_text
+from popsr._support.text.summary import MAX_ROWS, Summarised, Summary
 
 if TYPE_CHECKING:
     from popsr import _core
-    from popsr._records import ProfiledInstruction
+    from popsr._support.records import ProfiledInstruction
 
 __all__ = ["Profile", "ProfileRow"]
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, MissingPackageError
 
 __all__ = ["Advance", "progress_bar"]

@@ -6,11 +6,11 @@ import sys
 import warnings
 from typing import Any
 
-from popsr._text.frames import file_and_line, frame_text, user_frame
-from popsr._text.one_line import MAX_TEXT, one_line
-from popsr.context import _context
+from popsr._program.context import _context
+from popsr._program.ir import Ir
+from popsr._support.text.frames import file_and_line, frame_text, user_frame
+from popsr._support.text.one_line import MAX_TEXT, one_line
 from popsr.errors import ReplicaWarning
-from popsr.ir import Ir
 
 __all__ = ["is_first_warning", "warn"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._records import Divergence
+from popsr._support.records import Divergence
 
 if TYPE_CHECKING:
+    from popsr._program.tensor import Tensor, Variable
     from popsr.replicas import ReplicaGrouping
-    from popsr.tensor import Tensor, Variable
 
 Array = np.ndarray[Any, Any]
 Rows = tuple["Variable", Array, bool]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import read_mapping
-from popsr._host.overlap import own_memory
+from popsr._program.op import Op
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from popsr._session.host_data import StreamPlan, check_keys, check_outputs, input_array, unshared
 from popsr._session.lints import GroupLint, check_lints, report_break
 from popsr._session.printing import print_values
@@ -18,10 +18,10 @@ from popsr._session.rows import host_array
 from popsr._session.state import SessionState
 from popsr._session.synthetic_data import SyntheticData
 from popsr._session.variables import VariableMirror
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_mapping
+from popsr._support.host.overlap import own_memory
+from popsr._support.text.shown import shown
 from popsr.errors import Error, StoppedError
-from popsr.op import Op
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream
 
 if TYPE_CHECKING:
     from popsr import _core

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from popsr import _core
-from popsr._session.ranks import Ranks
+from popsr._program.ir import Ir
+from popsr._program.tensor import Variable
+from popsr._session.ranks.ranks import Ranks
 from popsr._session.rows import Array
 from popsr.errors import SessionError
-from popsr.ir import Ir
-from popsr.tensor import Variable
 
 __all__ = ["HostState", "SessionState"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.float8 import FLOAT8, encode
-from popsr._host.float_environment import in_default_environment
-from popsr._options.enums import SyntheticDataMode
+from popsr._program.options.enums import SyntheticDataMode
 from popsr._session.host_data import StreamPlan
 from popsr._session.rows import Array
+from popsr._support.host.float8 import FLOAT8, encode
+from popsr._support.host.float_environment import in_default_environment
 
 __all__ = ["SyntheticData"]
 

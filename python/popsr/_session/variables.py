@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_choice, read_items, read_mapping
-from popsr._records import Divergence
+from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._session.host_copies import HostCopies
 from popsr._session.host_data import constant_data, variable_data
 from popsr._session.lints import GroupLint
-from popsr._session.rank_rows import rows_for_writer
+from popsr._session.ranks.rows import rows_for_writer
 from popsr._session.rows import Rows, as_rows, keeps_all_replicas
 from popsr._session.state import SessionState
 from popsr._session.weights_io import PyWeightsIO
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_a, read_choice, read_items, read_mapping
+from popsr._support.records import Divergence
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, SessionError
 from popsr.replicas import Partition
-from popsr.tensor import Constant, Tensor, Variable
 from popsr.utils import HostScalarTensor
 
 __all__ = ["VariableMirror"]

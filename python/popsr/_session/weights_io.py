@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import is_a
-from popsr._host.overlap import first_overlap, overlaps_itself
+from popsr._program.tensor import Variable
 from popsr._session.rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a
+from popsr._support.host.overlap import first_overlap, overlaps_itself
+from popsr._support.text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -23,7 +24,6 @@ from popsr.errors import (
     ShapeError,
     UnknownNameError,
 )
-from popsr.tensor import Variable
 from popsr.utils import TORCH_BITS
 
 __all__ = ["PyWeightsIO"]

@@ -7,11 +7,10 @@ are packages, ``layers`` and ``optimizers`` too, which are not imported here.
 
 from typing import TYPE_CHECKING
 
-from popsr import _module_paths as _paths
 from popsr import fp8_utils
-from popsr._lazy import lazy_attributes, names_only
-from popsr._text.entry_points import add_entry_points, entry_point
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import lazy_attributes, names_only
+from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
     debugging,
@@ -33,7 +32,6 @@ from popsr.addons import (
     utils,
     variable_factory,
 )
-from popsr.addons._module_paths import MODULE_PATHS as _MODULE_PATHS
 from popsr.addons.array_munging import (
     handle_negative_axis,
     pad_axis,
@@ -117,8 +115,6 @@ from popsr.addons.variable_factory import (
     add_replica_sharded_variable_input,
     add_variable_input,
 )
-
-_paths.register("addons", _MODULE_PATHS)
 
 GIT_COMMIT = None
 """PopXL's programs may log it; popsr says what it is by ``popsr.__version__``."""

@@ -21,11 +21,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from popsr._host.arguments import read_path
-from popsr._host.files import bytes_of, file_errors
-from popsr._text.shown import shown
+from popsr._program.tensor import Variable
+from popsr._support.host.arguments import read_path
+from popsr._support.host.files import bytes_of, file_errors
+from popsr._support.text.shown import shown
 from popsr.errors import CheckpointError, DTypeError, FileError, ShapeError, UnsupportedError
-from popsr.tensor import Variable
 
 __all__ = [
     "DATALOADER",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from popsr._host.arguments import read_flag
-from popsr.context import io_tiles
+from popsr._program.context import io_tiles
+from popsr._support.host.arguments import read_flag
 
 __all__ = ["tiles"]
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from popsr._host.arguments import read_call, read_choice, read_int, read_items, read_shape
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_call, read_choice, read_int, read_items, read_shape
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.utils import as_array
 

@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from popsr import ops
-from popsr._host.arguments import is_a, read_choice
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import is_a, read_choice
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.tensor import Tensor, constant
 
 __all__ = ["LEVELS_TYPE", "print_tensor", "print_text"]
 

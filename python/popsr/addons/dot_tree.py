@@ -6,11 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from popsr._host.arguments import integer_of, read_a, read_call, read_flag, read_int, read_items, read_text
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
-from popsr._text.summary import line_of_items
+from popsr._program.building.transaction import transactional
+from popsr._support.host.arguments import (
+    integer_of,
+    read_a,
+    read_call,
+    read_flag,
+    read_int,
+    read_items,
+    read_text,
+)
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import line_of_items
 from popsr.addons.utils import OrderedDict, duplicate_items
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, UnknownNameError
 

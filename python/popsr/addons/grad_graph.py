@@ -7,14 +7,18 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from popsr._host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
-from popsr._lazy import names_only
-from popsr._program.transaction import current_ir, keep_attribute, keep_item
-from popsr._records import Connection, GradGraph
-from popsr._text.shown import shown
+from popsr._program.building.transaction import current_ir, keep_attribute, keep_item
+from popsr._program.context import gir
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
+from popsr._support.lazy import names_only
+from popsr._support.records import Connection, GradGraph
+from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
-from popsr.context import gir
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -23,9 +27,6 @@ from popsr.errors import (
     StateError,
     UnknownNameError,
 )
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.tensor import Tensor, graph_input, graph_output
 from popsr.transforms import GradGraphInfo
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from popsr import ops
-from popsr._host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
-from popsr._lazy import names_only
-from popsr._program.transaction import keep_attribute, transactional
-from popsr._text.shown import shown, shown_items
+from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.graph import Graph
+from popsr._program.tensor import Tensor, TensorLike
+from popsr._support.host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown, shown_items
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
 from popsr.errors import ArgumentTypeError, AttributeAccessError, AttributeValueError, GraphError, StateError
-from popsr.graph import Graph
-from popsr.ops.control import CallSiteInfo, _bind_inputs
-from popsr.tensor import Tensor, TensorLike
+from popsr.ops.program.control import CallSiteInfo, _bind_inputs
 from popsr.transforms import GradGraphInfo
 from popsr.transforms import autodiff as _autodiff
 

@@ -11,17 +11,18 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from popsr import ops
-from popsr._host.arguments import read_a
-from popsr._lazy import names_only
-from popsr._program.transaction import keep_item, transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import keep_item, transactional
+from popsr._program.context import get_current_context, gir
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.module import Module
+from popsr._program.tensor import Tensor
+from popsr._program.tensor_spec import TensorSpec
+from popsr._support.host.arguments import read_a
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
-from popsr.context import get_current_context, gir
 from popsr.errors import ArgumentTypeError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.module import Module
-from popsr.tensor import Tensor, TensorSpec
 
 __all__ = [
     "GraphCache",

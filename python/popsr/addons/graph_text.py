@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from popsr._host.arguments import read_a
-from popsr._lazy import names_only
-from popsr._popart.op_classes import op_type
+from popsr._program.graph import Graph
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a
+from popsr._support.lazy import names_only
 from popsr.addons.named_tensors import NamedTensors
-from popsr.graph import Graph
-from popsr.op import Op
-from popsr.tensor import Tensor
+from popsr.compat._objects.op_classes import op_type
 
 __all__ = ["schedule_text"]
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast
 
 from popsr import dtypes
-from popsr._host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
-from popsr._lazy import names_only
-from popsr._program.built import Built, P, R_co
-from popsr._program.location import warn_user
-from popsr._program.transaction import keep_attribute, keep_item, transactional
-from popsr._text.shown import shown
+from popsr._program.building.built import Built, P, R_co
+from popsr._program.building.location import warn_user
+from popsr._program.building.transaction import keep_attribute, keep_item, transactional
+from popsr._program.context import gir, name_scope
+from popsr._program.module import Module as BaseModule
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
@@ -28,7 +31,6 @@ from popsr.addons.variable_factory import (
     add_replica_sharded_variable_input,
     add_variable_input,
 )
-from popsr.context import gir, name_scope
 from popsr.errors import (
     ArgumentTypeError,
     AttributeAccessError,
@@ -36,9 +38,7 @@ from popsr.errors import (
     GraphError,
     UnsupportedError,
 )
-from popsr.module import Module as BaseModule
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import Tensor
+from popsr.replicas import ReplicaGrouping
 
 __all__ = ["Module", "NameScopeMeta", "create_grad_graph_info"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from popsr._lazy import names_only
+from popsr._program.graph import Graph
+from popsr._support.lazy import names_only
 from popsr.addons.grad_graph import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories
-from popsr.graph import Graph
 from popsr.transforms import GradGraphInfo
 
 __all__ = ["State"]

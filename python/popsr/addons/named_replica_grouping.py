@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-from popsr._host.arguments import read_a, read_items
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.context import gir
+from popsr._support.host.arguments import read_a, read_items
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree, read_key
-from popsr.context import gir
 from popsr.errors import AttributeValueError, ReplicaError
-from popsr.replica_grouping import ReplicaGrouping
+from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "NamedReplicaGrouping",

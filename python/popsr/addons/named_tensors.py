@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import ops
-from popsr._host.arguments import is_a, read_a, read_mapping
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, Variable
+from popsr._support.host.arguments import is_a, read_a, read_mapping
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Summarised, Summary
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.utils import OrderedDict
 from popsr.errors import UnknownNameError
-from popsr.tensor import Tensor, Variable
 
 __all__ = ["NamedTensorData", "NamedTensors", "NamedVariables", "TensorMap", "print_named_tensors"]
 

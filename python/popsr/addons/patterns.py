@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from popsr._host.arguments import is_a, read_choice
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import shown
+from popsr._program.ir import Ir
+from popsr._support.host.arguments import is_a, read_choice
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.ir import Ir
 
 __all__ = ["apply_pre_alias_patterns"]
 

@@ -26,15 +26,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from popsr import _core
-from popsr._host.arguments import is_a, read_choice, read_number
-from popsr._lazy import names_only
-from popsr._popart.op_classes import OpView
-from popsr._records import OpSchema
-from popsr._text.shown import shown
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._support.host.arguments import is_a, read_choice, read_number
+from popsr._support.lazy import names_only
+from popsr._support.records import OpSchema
+from popsr._support.text.shown import shown
+from popsr.compat._objects.op_classes import OpView
 from popsr.errors import ArgumentTypeError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
 
 __all__ = [
     "elementwise_binary_flops",

@@ -6,21 +6,24 @@ import math
 from collections.abc import Mapping
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_flag, read_int
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.context import gir, in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.tensor import Tensor
+from popsr._program.tensor_spec import TensorSpec
+from popsr._program.variables.remote_buffer import RemoteBuffer
+from popsr._program.variables.remote_variables import replica_sharded_buffer
+from popsr._support.host.arguments import read_a, read_flag, read_int
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.rts import specs_of
 from popsr.addons.variable_factory import NamedVariableFactories
-from popsr.context import gir, in_sequence
 from popsr.errors import ReplicaError, ShapeError
-from popsr.remote_buffer import RemoteBuffer
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output, replica_sharded_buffer
+from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "NamedRemoteBuffers",

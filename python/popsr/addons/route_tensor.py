@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from popsr._host.arguments import is_a, read_a, read_items, read_text
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
-from popsr.context import _context
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_a, read_items, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
 from popsr.ops._sites import require_modifiable
-from popsr.tensor import Tensor
 
 __all__ = [
     "called_graph_paths",

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 
 from popsr import ops
-from popsr._host.arguments import read_a, read_flag
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
+from popsr._program.building.transaction import transactional
+from popsr._program.context import gir, in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.tensor import Tensor
+from popsr._program.tensor_spec import TensorSpec
+from popsr._support.host.arguments import read_a, read_flag
+from popsr._support.lazy import names_only
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory
-from popsr.context import gir, in_sequence
 from popsr.ops.collectives import CollectiveOps
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import Tensor, TensorSpec, graph_input, graph_output
+from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "all_gather_replica_sharded_graph",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._host.arguments import is_a
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr.context import _context
-from popsr.random_seed import create_seeds
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
+from popsr._program.random_seed import create_seeds
+from popsr._program.tensor import Tensor, Variable
+from popsr._program.variables.variables import variable
+from popsr._support.host.arguments import is_a
+from popsr._support.lazy import names_only
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable, variable
 
 __all__ = ["seed_variable"]
 

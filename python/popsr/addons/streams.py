@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from popsr._host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
+from popsr._support.host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.utils import OrderedDict
 from popsr.errors import (
     ArgumentTypeError,
@@ -17,7 +18,6 @@ from popsr.errors import (
     OutOfRangeError,
     UnknownNameError,
 )
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
 
 if TYPE_CHECKING:
     from popsr.dtypes import dtype

@@ -12,12 +12,15 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_choice, read_int, read_mapping
-from popsr._host.files import file_errors
-from popsr._lazy import names_only
-from popsr._program.location import warn_user
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.location import warn_user
+from popsr._program.building.transaction import transactional
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
+from popsr._program.tensor import Tensor, Variable
+from popsr._session.session import Session, h2dStreamBufferMaps
+from popsr._support.host.arguments import is_a, read_choice, read_int, read_mapping
+from popsr._support.host.files import file_errors
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
 from popsr.addons.streams import InputStreams, OutputStreams
@@ -29,9 +32,6 @@ from popsr.errors import (
     SessionError,
     UnsupportedError,
 )
-from popsr.session import Session, h2dStreamBufferMaps
-from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.tensor import Tensor, Variable
 
 __all__ = [
     "ReportMissingMethods",

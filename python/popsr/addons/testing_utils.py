@@ -8,25 +8,26 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_items, read_text
-from popsr._lazy import names_only
-from popsr._popart.identifiers import graph_of
-from popsr._popart.members import PopartOp
-from popsr._popart.op_classes import OpClass
-from popsr._program.transaction import transactional
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.context import in_sequence
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Variable
+from popsr._program.variables.variables import variable
+from popsr._session.session import Session
+from popsr._support.host.arguments import is_a, read_items, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops.streams import host_store
-from popsr.context import in_sequence
+from popsr.compat._objects.identifiers import graph_of
+from popsr.compat._objects.members import PopartOp
+from popsr.compat._objects.op_classes import OpClass
 from popsr.errors import ArgumentTypeError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
-from popsr.session import Session
-from popsr.tensor import Variable, variable
 from popsr.utils import to_numpy
 
 __all__ = ["TensorInput", "contains_op_of_type", "num_op_of_type", "ops_of_type", "run_module"]

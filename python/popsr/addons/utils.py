@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_int, read_items, read_name, read_text
-from popsr._lazy import names_only
-from popsr._text.shown import shown, shown_items
+from popsr._program.tensor import Variable
+from popsr._support.host.arguments import is_a, read_int, read_items, read_name, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown, shown_items
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -22,7 +23,6 @@ from popsr.errors import (
     ShapeError,
     UnknownNameError,
 )
-from popsr.tensor import Variable
 
 __all__ = [
     "OrderedDict",

@@ -12,12 +12,29 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_dtype, read_flag, read_int, read_name, read_path, read_text
-from popsr._host.float_environment import in_default_environment
-from popsr._lazy import names_only
-from popsr._program.operands import read_group
-from popsr._program.transaction import current_ir, on_undo, transactional
-from popsr._text.shown import shown
+from popsr._program.building.operands import read_group
+from popsr._program.building.transaction import current_ir, on_undo, transactional
+from popsr._program.create_graph import graph_input
+from popsr._program.tensor import Tensor, Variable
+from popsr._program.variables.remote_buffer import RemoteBuffer
+from popsr._program.variables.remote_variables import (
+    remote_replica_sharded_variable,
+    remote_variable,
+)
+from popsr._program.variables.variables import variable as _variable
+from popsr._support.host.arguments import (
+    read_a,
+    read_dtype,
+    read_flag,
+    read_int,
+    read_name,
+    read_path,
+    read_text,
+)
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.host.types import HostTensor
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensors, NamedVariables, keep_key
@@ -30,22 +47,12 @@ from popsr.errors import (
     ShapeError,
     UnknownNameError,
 )
-from popsr.remote_buffer import RemoteBuffer
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.tensor import (
-    HostTensor,
-    Tensor,
-    Variable,
-    graph_input,
-    remote_replica_sharded_variable,
-    remote_variable,
-)
-from popsr.tensor import variable as _variable
+from popsr.replicas import ReplicaGrouping
 from popsr.utils import as_array
 
 if TYPE_CHECKING:
+    from popsr._program.variables.remote_buffer import RemoteBuffer
     from popsr.addons.remote import NamedRemoteBuffers
-    from popsr.remote_buffer import RemoteBuffer
 
 __all__ = [
     "DataIter",

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from popsr import _core
-from popsr._host import message_sizes
-from popsr._host.arguments import read_a, read_int, read_number
-from popsr._program.location import short_place
-from popsr._text.amounts import bytes_text, time_text
-from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary
+from popsr._program.building.location import short_place
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._support.host import message_sizes
+from popsr._support.host.arguments import read_a, read_int, read_number
+from popsr._support.text.amounts import bytes_text, time_text
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Summarised, Summary
 from popsr.errors import AttributeValueError
-from popsr.ir import Ir
-from popsr.op import Op
 
 if TYPE_CHECKING:
     from typing import Any
 
     import numpy as np
 
-    from popsr._records import PlannedExchange
+    from popsr._program.tensor import Tensor
+    from popsr._support.records import PlannedExchange
     from popsr.replicas import ReplicaGrouping
-    from popsr.tensor import Tensor
 
 __all__ = ["Communication", "Exchange", "PlanSettings", "Traffic", "communication", "communication_of"]
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from popsr._host.tables import table_to_string
-from popsr._program.location import short_place
-from popsr._text.html import Row, render
-from popsr._text.one_line import one_line
-from popsr.op import Op
-from popsr.tensor import Variable
+from popsr._program.building.location import short_place
+from popsr._program.op import Op
+from popsr._program.tensor import Variable
+from popsr._support.host.tables import table_to_string
+from popsr._support.text.html import Row, render
+from popsr._support.text.one_line import one_line
 
 if TYPE_CHECKING:
     from popsr import _core
-    from popsr.ir import Ir
+    from popsr._program.ir import Ir
     from popsr.replicas import Partition
 
 __all__ = [

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from popsr import _core
-from popsr._records import StepKind
-from popsr._text.html import Row
+from popsr._program.op import Op
+from popsr._support.records import StepKind
+from popsr._support.text.html import Row
 from popsr.analysis._axes import ReplicaAxes, named_groups
 from popsr.analysis._explanation_html import explanation_html
 from popsr.errors import ArgumentTypeError
-from popsr.op import Op
 
 if TYPE_CHECKING:
-    from popsr.ir import Ir
+    from popsr._program.ir import Ir
+    from popsr._program.tensor import Tensor
     from popsr.replicas import Partition
-    from popsr.tensor import Tensor
 
 __all__ = ["Explanation", "ExplanationRoot", "ExplanationStep", "Lint", "RootKind", "StepKind"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
-from popsr._program.location import short_place
-from popsr._text.frames import source_line
-from popsr._text.html import Colours, Row, page, table
+from popsr._program.building.location import short_place
+from popsr._support.text.frames import source_line
+from popsr._support.text.html import Colours, Row, page, table
 
 __all__ = ["explanation_html"]
 

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal, overload
 
 from popsr import _core
-from popsr._host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
-from popsr._program.transaction import transactional
-from popsr._text.replica_sets import agreement_text, groups_text
-from popsr._text.shown import shown
-from popsr._text.summary import Groups, Summarised, Summary
+from popsr._program.building.transaction import transactional
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.streams import HostToDeviceStream
+from popsr._program.tensor import Tensor, Variable
+from popsr._support.host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
+from popsr._support.text.replica_sets import agreement_text, groups_text
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Groups, Summarised, Summary
 from popsr.analysis._drift import DriftingVariable, drift_html, drift_table, drifting_variable
 from popsr.analysis._explanation import (
     Explanation,
@@ -21,12 +26,7 @@ from popsr.analysis._explanation import (
 from popsr.analysis._popart_mode import PopartAnalysis
 from popsr.analysis._program_analysis import ProgramAnalysis
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, ReplicaError, UnsupportedError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
-from popsr.streams import HostToDeviceStream
-from popsr.tensor import Tensor, Variable
 
 __all__ = ["CallContext", "PartitionAnalysis", "analyze"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from popsr import _core
-from popsr._host.arguments import read_a, read_int
-from popsr._text.shown import shown
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a, read_int
+from popsr._support.text.shown import shown
 from popsr.analysis._program_analysis import ProgramAnalysis
 from popsr.errors import GraphError, OutOfRangeError, ReplicaError
-from popsr.ir import Ir
-from popsr.op import Op
 from popsr.replicas import Partition, ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["PopartAnalysis"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self, SupportsIndex
 
-from popsr._host.arguments import read_a
 from popsr._program.handles import refuse_pickle
-from popsr._text.shown import shown
-from popsr._text.summary import line
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import line
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
-from popsr.ir import Ir
-from popsr.op import Op
-from popsr.tensor import Tensor
 
 __all__ = ["ProgramAnalysis"]
 

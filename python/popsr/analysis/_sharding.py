@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from popsr._host.arguments import read_a, read_int, read_items
-from popsr._program.placement import shards_of
-from popsr._text.replica_sets import partition_of, set_text, strip_text
-from popsr._text.strip import block_fill, strip_svg
+from popsr._program.building.placement import shards_of
+from popsr._program.tensor import Variable
+from popsr._support.host.arguments import read_a, read_int, read_items
+from popsr._support.text.replica_sets import partition_of, set_text, strip_text
+from popsr._support.text.strip import block_fill, strip_svg
 from popsr.errors import ArgumentTypeError, ReplicaError
 from popsr.replicas import Partition, ReplicaGrouping
-from popsr.tensor import Variable
 
 __all__ = ["ShardingPicture", "visualize_sharding"]
 

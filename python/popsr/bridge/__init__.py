@@ -14,16 +14,16 @@ program makes stands ``with popsr.location(file, line):``, around what a backwar
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import lazy_attributes, names_only
-from popsr._program.gaps import Gap
-from popsr._text.entry_points import add_entry_points, entry_point
-from popsr._text.suggestions import unknown_attribute
-from popsr.bridge._arguments import Argument, Result
-from popsr.bridge._builder import StepBuilder
-from popsr.bridge._proof import Cause, Proof, ProvedValue, SourceLine
-from popsr.bridge._prove import prove
+from popsr._program.building.gaps import Gap
+from popsr._support.lazy import lazy_attributes, names_only
+from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.bridge._proof.proof import Cause, Proof, ProvedValue, SourceLine
+from popsr.bridge._proof.prove import prove
 from popsr.bridge._same import Place, Sameness, SameValue
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._step.arguments import Argument, Result
+from popsr.bridge._step.builder import StepBuilder
+from popsr.bridge._step.step import BridgedStep
 from popsr.errors import UnsupportedOpsError
 
 __all__ = [

@@ -7,8 +7,8 @@ the script uses and popsr lacks. :func:`custom_op` registers a function of popsr
 in C++, and :func:`rotary_ops` those of rotary position embeddings that models publish.
 """
 
-from popsr._popart.members import custom_op
 from popsr.compat._finder import install, uninstall
+from popsr.compat._objects.members import custom_op
 from popsr.compat._published_ops import rotary_ops
 
 __all__ = ["custom_op", "install", "rotary_ops", "uninstall"]

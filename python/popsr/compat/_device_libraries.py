@@ -14,10 +14,10 @@ import os
 import re
 from typing import Any
 
-from popsr._host.arguments import read_path
-from popsr._popart.custom_ops import any_entry
-from popsr._text.frames import absolute_path
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_path
+from popsr._support.text.frames import absolute_path
+from popsr._support.text.shown import shown
+from popsr.compat._objects.custom_ops import any_entry
 from popsr.errors import AttributeAccessError, FileError
 
 __all__ = ["DeviceLibrary", "expect", "load_library", "start", "stop"]

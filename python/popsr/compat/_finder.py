@@ -13,8 +13,10 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._text.shown import shown
+from popsr._program.popxl_modules import POPXL_MODULES
+from popsr._support.text.shown import shown
 from popsr.compat import _dataclass_defaults, _device_libraries
+from popsr.compat._module_paths import MODULE_PATHS, register
 from popsr.errors import StateError
 
 __all__ = ["ALIASES", "STAND_INS", "install", "popsr_name", "uninstall"]
@@ -30,11 +32,18 @@ ALIASES: Mapping[str, str] = {
     "popxl_addons": "popsr.addons",
     "stochastorch": "popsr.compat.stochastorch",
 }
+# Modules that are elsewhere in popsr.
+_MODULES = {
+    **{f"popxl.{name}": module for name, module in POPXL_MODULES.items()},
+    "popxl_addons.fp8_utils": "popsr.fp8_utils",
+}
 
 
 def popsr_name(name: str) -> str | None:
-    """Name in popsr of a module: "popsr.ops.add" of "popxl.ops.add"; None when it is not an alias."""
+    """Name in popsr of a module: "popsr.ops" of "popxl.ops"; None when it is not an alias."""
     root, dot, rest = name.partition(".")
+    if name in _MODULES:
+        return _MODULES[name]
     return f"{ALIASES[root]}{dot}{rest}" if root in ALIASES else None
 
 
@@ -51,6 +60,8 @@ class _Finder(MetaPathFinder, Loader):
             ModuleNotFoundError: popsr lacks what the package is an alias of.
         """
         del path, target
+        if name in MODULE_PATHS and name in sys.modules:
+            return sys.modules[name].__spec__
         known_as = popsr_name(name)
         found = None if known_as is None else _find(known_as)
         if found is not None:
@@ -75,6 +86,10 @@ class _Finder(MetaPathFinder, Loader):
         known_as = popsr_name(alias)
         assert known_as is not None
         sys.modules[alias] = importlib.import_module(known_as)
+        register(alias)
+        for name, home in _MODULES.items():
+            if name.startswith(f"{alias}.") and home in sys.modules:
+                sys.modules.setdefault(name, sys.modules[home])
         for name, loaded in list(sys.modules.items()):
             if name.startswith(f"{known_as}."):
                 sys.modules.setdefault(alias + name.removeprefix(known_as), loaded)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from popsr import ops
-from popsr._host.arguments import read_choice
-from popsr._lazy import LazyModule
-from popsr._popart.custom_ops import custom_op
-from popsr._program.transaction import transactional
-from popsr.tensor import Tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice
+from popsr._support.lazy import LazyModule
+from popsr.compat._objects.custom_ops import custom_op
 
 if TYPE_CHECKING:
     from popsr.addons import ops as addons

@@ -1,5 +1,5 @@
 """StochasTorch's name."""
 
-from popsr.stochastic_adder import StochasticAdder
+from popsr.sr._adder import StochasticAdder
 
 __all__ = ["StochasticAdder"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from popsr._lazy import LazyModule
+from popsr._support.lazy import LazyModule
 
 if TYPE_CHECKING:
     from popsr.demo import data, model, report, train

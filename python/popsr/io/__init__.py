@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
 from popsr._session.weights_io import PyWeightsIO
-from popsr._text.entry_points import add_entry_points
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._load.diff import LoadDiff, LoadEntry
-from popsr.io._onnx_read import load_onnx
-from popsr.io._onnx_write import save_onnx
+from popsr.io._onnx.read import load_onnx
+from popsr.io._onnx.write import save_onnx
 from popsr.io._reset import reset_host_weights
-from popsr.io._safetensors_read import load_safetensors
-from popsr.io._safetensors_write import save_safetensors
+from popsr.io._safetensors.read import load_safetensors
+from popsr.io._safetensors.write import save_safetensors
 from popsr.io._torch.read import load_torch
 from popsr.io._torch.write import save_torch
 

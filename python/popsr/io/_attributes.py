@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from popsr._host.files import shown_path
+from popsr._support.host.files import shown_path
 from popsr.errors import FileError
 
 __all__ = ["Attributes"]

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 
-from popsr._host.files import shown_name, shown_shape
+from popsr._support.host.files import shown_name, shown_shape
 from popsr.errors import CheckpointError
 
 __all__ = ["Budget"]

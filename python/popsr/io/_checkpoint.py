@@ -7,11 +7,11 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from popsr._host.arguments import is_a, read_a
-from popsr._host.files import shown_name, shown_path
 from popsr._session.rows import Array
-from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._support.host.arguments import is_a, read_a
+from popsr._support.host.files import shown_name, shown_path
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
 from popsr.io._settings import StoredSettings, groups_text_of
 from popsr.io._stored import StoredFile

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from popsr._host.files import file_errors, shown_path
+from popsr._support.host.files import file_errors, shown_path
 from popsr.errors import Error, FileError
 from popsr.io._budget import Budget
 from popsr.io._new_file import NewFile, leftovers, remove, sibling_name
-from popsr.io._onnx_format import DATA_FILE, OLD_DATA, PRODUCER, metadata
-from popsr.io._onnx_read import read_model
+from popsr.io._onnx.format import DATA_FILE, OLD_DATA, PRODUCER, metadata
+from popsr.io._onnx.read import read_model
 from popsr.io._open_file import OpenFile
 
 __all__ = ["OldData", "data_file", "remove_data"]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from popsr._host.arguments import read_choice
-from popsr._host.files import bytes_of, shown_name
 from popsr._session.rows import Array
+from popsr._support.host.arguments import read_choice
+from popsr._support.host.files import bytes_of, shown_name
 from popsr.io._open_file import OpenFile
 from popsr.io._program import Program
 

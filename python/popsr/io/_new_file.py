@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from popsr._host.files import file_errors, shown_path
+from popsr._support.host.files import file_errors, shown_path
 from popsr.io._attributes import Attributes
 from popsr.io._digest import Digest
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from popsr._host.files import file_errors, shown_name, shown_path
-from popsr._host.regular_files import check_regular
+from popsr._support.host.files import file_errors, shown_name, shown_path
+from popsr._support.host.regular_files import check_regular
 from popsr.errors import CheckpointError
 
 __all__ = ["Hash", "OpenFile", "Pass", "open_beneath"]

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import read_path
-from popsr._host.carriers import FLOAT4, pack, packed_bytes
-from popsr._host.files import bytes_of, shown_path
-from popsr._session.rank_rows import one_writer
-from popsr._session.ranks import together
+from popsr._program.ir import Ir
+from popsr._program.tensor import Variable
+from popsr._session.ranks.ranks import together
+from popsr._session.ranks.rows import one_writer
 from popsr._session.rows import Array
 from popsr._session.state import HostState
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_path
+from popsr._support.host.carriers import FLOAT4, pack, packed_bytes
+from popsr._support.host.files import bytes_of, shown_path
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._new_file import NewFile, NoFile
 from popsr.io._settings import settings_text
-from popsr.ir import Ir
-from popsr.tensor import Variable
 
 __all__ = ["Program", "budget_of_save", "saved_program"]
 

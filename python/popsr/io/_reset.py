@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from popsr._host.arguments import read_flag, read_path
-from popsr._host.files import bytes_of, shown_name
-from popsr._session.ranks import Ranks, together
+from popsr._program.tensor import Variable
+from popsr._session.ranks.ranks import Ranks, together
 from popsr._session.rows import Array
 from popsr._session.state import HostState
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_flag, read_path
+from popsr._support.host.files import bytes_of, shown_name
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.io._digest import Digest
 from popsr.io._load.diff import LoadDiff
@@ -19,7 +20,6 @@ from popsr.io._load.options import Cast, LoadOptions, Only, Rename, Reshard
 from popsr.io._load.plan import LoadPlan
 from popsr.io._load.sources import open_checkpoint
 from popsr.io._stored import StoredFile
-from popsr.tensor import Variable
 
 __all__ = ["reset_host_weights"]
 

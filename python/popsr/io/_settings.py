@@ -15,8 +15,9 @@ from functools import cached_property
 
 from popsr import _core
 from popsr._core import MAX_REPLICAS
-from popsr._host.files import shown_name, shown_shape
-from popsr._text.replica_sets import groups_text
+from popsr._program.tensor import Variable
+from popsr._support.host.files import shown_name, shown_shape
+from popsr._support.text.replica_sets import groups_text
 from popsr.errors import CheckpointError, ReplicaError
 from popsr.io._budget import Budget
 from popsr.io._open_file import OpenFile
@@ -27,7 +28,6 @@ from popsr.replicas import (
     VariableRetrievalMode,
     VariableSettings,
 )
-from popsr.tensor import Variable
 
 __all__ = [
     "NO_SETTINGS",

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._host.carriers import FLOAT4, packed_bytes, unpack
-from popsr._host.files import bytes_of, shown_name, shown_path
 from popsr._session.rows import Array
+from popsr._support.host.carriers import FLOAT4, packed_bytes, unpack
+from popsr._support.host.files import bytes_of, shown_name, shown_path
 from popsr.errors import Error, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._digest import Digest
+from popsr.io._onnx.varints import Varints
 from popsr.io._open_file import Hash, OpenFile, Pass
 from popsr.io._settings import StoredSettings
-from popsr.io._varints import Varints
 
 __all__ = ["Make", "Seal", "StoredFile", "StoredTensor", "read_tensors"]
 

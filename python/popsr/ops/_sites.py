@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import read_index
 from popsr._program.handles import Handle
-from popsr._text.shown import shown
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.tensor import Constant, Tensor
+from popsr._support.host.arguments import read_index
+from popsr._support.text.shown import shown
 from popsr.errors import GraphError
-from popsr.ir import Ir
-from popsr.op import Op
-from popsr.tensor import Constant, Tensor
 
 
 class Site(Handle):

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from popsr._host.arguments import read_choice
-from popsr._host.choices import Choices
-from popsr._lazy import names_only
-from popsr._program.calls import explain_calls
-from popsr._program.emit import emit
-from popsr._text.suggestions import unknown_attribute
-from popsr.ops import collective_moves, collective_pairs
-from popsr.ops.collective_moves import *
-from popsr.ops.collective_pairs import *
-from popsr.ops.collective_pairs import CollectiveOps
+from popsr._program.building.calls import explain_calls
+from popsr._program.building.emit import emit
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice
+from popsr._support.host.choices import Choices
+from popsr._support.lazy import names_only
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.ops.replicas import collective_moves, collective_pairs
+from popsr.ops.replicas.collective_moves import *
+from popsr.ops.replicas.collective_pairs import *
+from popsr.ops.replicas.collective_pairs import CollectiveOps
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = [
     "CollectiveOperator",

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_dtype, read_int, read_int64s, read_number
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.graph import Graph
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_dtype, read_int, read_int64s, read_number
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
-from popsr.graph import Graph
-from popsr.ops.cast import cast
-from popsr.tensor import Tensor
+from popsr.ops.math.cast import cast
 
 __all__ = [
     "cast_if_needed",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
-from popsr._program.calls import explain_calls
-from popsr._program.emit import emit, number, tensor
-from popsr._text.suggestions import unknown_attribute
-from popsr.ops import optimisers, sparse_accumulate
-from popsr.ops.optimisers import *
-from popsr.ops.sparse_accumulate import *
-from popsr.tensor import Tensor
+from popsr._program.building.calls import explain_calls
+from popsr._program.building.emit import emit, number, tensor
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.ops.update import optimisers, sparse_accumulate
+from popsr.ops.update.optimisers import *
+from popsr.ops.update.sparse_accumulate import *
 
 __all__ = [
     "accumulate_",

@@ -8,9 +8,9 @@ operations for compiled graphs, ``popsr.sr.jax`` operations for ``jit``, and ``p
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import lazy_attributes, names_only
-from popsr._text.entry_points import add_entry_points, entry_point
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import lazy_attributes, names_only
+from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
 from popsr.sr._bracket import bracket

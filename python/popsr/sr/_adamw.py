@@ -6,9 +6,9 @@ import math
 from typing import Any, Required, TypedDict, Unpack, overload
 
 from popsr import _core
-from popsr._host.arguments import read_int, read_number
-from popsr._host.float_environment import in_default_environment
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_int, read_number
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap

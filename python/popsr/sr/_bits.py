@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import _core
-from popsr._host.arguments import read_int
+from popsr._support.host.arguments import read_int
 from popsr.sr._call import REQUIRED, Key, read_key
 
 __all__ = ["uniform_bits"]

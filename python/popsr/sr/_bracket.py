@@ -9,7 +9,7 @@ from typing import Any, overload
 import ml_dtypes
 import numpy as np
 
-from popsr._host.float_environment import in_default_environment
+from popsr._support.host.float_environment import in_default_environment
 from popsr.sr._call import (
     Key,
     Source,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from popsr import _core
-from popsr._host.arguments import read_int, require_memory
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_int, require_memory
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import NUMPY, Array, Kind, kind_of

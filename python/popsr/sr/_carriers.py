@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import require_memory
-from popsr._host.carriers import decode_carrier, encode_carrier
-from popsr._text.shown import shown
+from popsr._support.host.arguments import require_memory
+from popsr._support.host.carriers import decode_carrier, encode_carrier
+from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, DTypeError
 from popsr.sr._call import Source, check_format, read_source, writable
 from popsr.sr._formats import CARRIERS, FORMATS, Format

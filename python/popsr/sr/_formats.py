@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from popsr import _core, dtypes
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError
 
 __all__ = ["CARRIERS", "FORMATS", "Format", "format_of", "read_format"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.carriers import FLOAT4, pack, unpack
-from popsr._host.dlpack import read_dlpack
-from popsr._host.interface import interface_bits
-from popsr._text.shown import shown, type_name
+from popsr._support.host.carriers import FLOAT4, pack, unpack
+from popsr._support.host.dlpack import read_dlpack
+from popsr._support.host.interface import interface_bits
+from popsr._support.text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, Error, ShapeError, UnsupportedError
 from popsr.sr._formats import CARRIERS, FORMATS, Format, format_of
 

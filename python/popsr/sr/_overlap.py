@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.overlap import overlaps, overlaps_itself
+from popsr._support.host.overlap import overlaps, overlaps_itself
 from popsr.errors import AttributeValueError
 
 __all__ = ["check_out_overlap", "is_same_view", "overlaps_itself"]

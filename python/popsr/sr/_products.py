@@ -6,7 +6,7 @@ from typing import Any, Unpack, overload
 
 import numpy as np
 
-from popsr._host.arguments import read_number
+from popsr._support.host.arguments import read_number
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options
 from popsr.sr._types import (
     AnyArray,

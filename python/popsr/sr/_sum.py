@@ -7,8 +7,8 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from popsr import _core
-from popsr._host.arguments import is_a, read_int64s
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_int64s
+from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError
 from popsr.sr._call import REQUIRED, Key, read_options, read_source
 from popsr.sr._formats import read_format

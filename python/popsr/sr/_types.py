@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypeAlias, T
 import numpy as np
 
 from popsr import _core
-from popsr._host.types import SupportsArray
+from popsr._support.host.types import SupportsArray
 
 if TYPE_CHECKING:
     import array

@@ -20,15 +20,15 @@ try:
     import jax
     import jax.numpy as jnp
 except ImportError as error:
-    from popsr._host.frameworks import not_installed
+    from popsr._support.host.frameworks import not_installed
 
     raise not_installed("popsr.sr.jax", "jax") from error
 import numpy as np
 
-from popsr._host.arguments import integer_of, read_int, read_number
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import shown, type_name
+from popsr._support.host.arguments import integer_of, read_int, read_number
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
 from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name

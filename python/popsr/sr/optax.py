@@ -9,13 +9,13 @@ try:
     import jax.numpy as jnp
     import optax
 except ImportError as error:
-    from popsr._host.frameworks import not_installed
+    from popsr._support.host.frameworks import not_installed
 
     raise not_installed("popsr.sr.optax", "optax") from error
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import type_name
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import type_name
 from popsr.errors import ArgumentTypeError
 from popsr.sr._call import REQUIRED
 from popsr.sr._types import Key as EagerKey

@@ -12,16 +12,16 @@ from typing import Any
 try:
     import torch
 except ImportError as error:
-    from popsr._host.frameworks import not_installed
+    from popsr._support.host.frameworks import not_installed
 
     raise not_installed("popsr.sr.torch", "torch") from error
 
 from popsr import _core
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
 from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
-from popsr.sr._torch_ops import (
+from popsr.sr._torch.ops import (
     add,
     addcdiv,
     addcmul,
@@ -36,8 +36,8 @@ from popsr.sr._torch_ops import (
     sub,
     sum,
 )
-from popsr.sr._torch_optimisers import SGD, Adafactor, Lion, Optimiser
-from popsr.sr._torch_steps import Weight
+from popsr.sr._torch.optimisers import SGD, Adafactor, Lion, Optimiser
+from popsr.sr._torch.steps import Weight
 
 __all__ = [
     "SGD",

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from popsr._host.arguments import read_call, read_int
-from popsr._text.shown import shown
+from popsr._program.ir import Ir
+from popsr._program.streams import d2h_stream
+from popsr._program.tensor import Tensor
+from popsr._program.variables.variables import variable
+from popsr._session.session import Session
+from popsr._support.host.arguments import read_call, read_int
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, ShapeError
-from popsr.ir import Ir
-from popsr.ops.host_io import host_store
-from popsr.session import Session
-from popsr.streams import d2h_stream
-from popsr.tensor import Tensor, variable
+from popsr.ops.program.host_io import host_store
 
 __all__ = ["evaluate"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from popsr._text.shown import shown
-from popsr._text.summary import Judged, Summary, line
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Judged, Summary, line
 from popsr.errors import GradientError
 
 __all__ = ["GradientCheck", "GradientRow", "GroupSamples", "Sample", "fit_scale", "report"]

@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from popsr._program.op_hooks import OpHooks
-from popsr._program.remote_variables import replica_sharded_variable
-from popsr._program.transaction import keep_attribute, transactional
-from popsr._program.variables import variable as make_variable
-from popsr._text.shown import shown
+from popsr._program.building.op_hooks import OpHooks
+from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.context import _context, in_sequence
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.streams import DeviceToHostStream, d2h_stream
+from popsr._program.tensor import Tensor, Variable
+from popsr._program.variables.remote_variables import replica_sharded_variable
+from popsr._program.variables.variables import variable as make_variable
+from popsr._session.session import Session
+from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
-from popsr.context import _context, in_sequence
 from popsr.errors import GraphError, ReplicaError, ReplicaWarning
-from popsr.ir import Ir
-from popsr.op import Op
-from popsr.ops.host_io import host_store
-from popsr.ops.remote import remote_store
+from popsr.ops.program.host_io import host_store
+from popsr.ops.program.remote import remote_store
 from popsr.ops.var_updates import copy_var_update_
 from popsr.replicas import Partition, ReplicaGrouping
-from popsr.session import Session
-from popsr.streams import DeviceToHostStream, d2h_stream
-from popsr.tensor import Tensor, Variable
 
 __all__ = ["Array", "Runs", "Value", "first_run_partitions", "undone"]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_a, read_int, read_items, read_mapping, read_number
-from popsr._text.shown import shown
+from popsr._program.ir import Ir
+from popsr._program.streams import DeviceToHostStream
+from popsr._program.tensor import Tensor, Variable
+from popsr._support.host.arguments import is_a, read_a, read_int, read_items, read_mapping, read_number
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
-from popsr.ir import Ir
 from popsr.replicas import Partition
-from popsr.streams import DeviceToHostStream
-from popsr.tensor import Tensor, Variable
 from popsr.testing._gradient_report import GradientCheck, GroupSamples, Sample, fit_scale, report
 from popsr.testing._gradient_runs import Array, Runs, Value, first_run_partitions, undone
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack, overload
 
-from popsr._host.arguments import read_choice, read_items
+from popsr._program.ir import Ir
+from popsr._support.host.arguments import read_choice, read_items
 from popsr.bridge import BridgedStep, Proof
-from popsr.bridge._options import (
+from popsr.bridge._proof.prove import read_step
+from popsr.bridge._proof.suspicion import SUSPICIOUS
+from popsr.bridge._step.options import (
     Graph,
     GraphOptions,
     JaxOptions,
@@ -18,10 +21,7 @@ from popsr.bridge._options import (
     TorchOptions,
     TorchReading,
 )
-from popsr.bridge._prove import read_step
-from popsr.bridge._suspicion import SUSPICIOUS
 from popsr.errors import OutOfStepError
-from popsr.ir import Ir
 
 __all__ = ["assert_in_step", "assert_same_training"]
 

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
-from popsr._module_paths import register
-from popsr._program.calls import explain_calls
-from popsr._text.entry_points import add_entry_points
-from popsr._text.suggestions import unknown_attribute
+from popsr._program.building.calls import explain_calls
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,
@@ -32,6 +31,5 @@ __all__ = [
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     __dir__ = names_only(__all__)
-    register("transforms")
     explain_calls(globals(), __all__)
     add_entry_points(__name__)

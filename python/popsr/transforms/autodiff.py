@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
-from popsr import _core, _records
-from popsr._host.arguments import is_a, read_choice, read_flag, read_items, read_mapping
-from popsr._host.choices import Choices
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr import _core
+from popsr._program.building.transaction import transactional
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.tensor import Tensor
+from popsr._support import records as _records
+from popsr._support.host.arguments import is_a, read_choice, read_flag, read_items, read_mapping
+from popsr._support.host.choices import Choices
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.ops.control import CallSiteInfo
-from popsr.tensor import Tensor
+from popsr.ops.program.control import CallSiteInfo
 
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
 

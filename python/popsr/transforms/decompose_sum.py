@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import is_a
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.graph import Graph
+from popsr._support.host.arguments import is_a
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.graph import Graph
 
 __all__ = ["decompose_sum"]
 

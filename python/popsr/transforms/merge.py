@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import overload
 
 from popsr import _core
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
-from popsr.context import _context, in_sequence, io_tiles
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context, in_sequence, io_tiles
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
-from popsr.graph import Graph
-from popsr.ir import Ir
 
 __all__ = ["io_tile_exchange", "merge_collectives", "merge_exchange"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import _core
-from popsr._lazy import names_only
-from popsr._program.transaction import keep_attribute, transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.ir import Ir
+from popsr._program.options.options import read_mode
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
-from popsr.ir import Ir
-from popsr.options import read_mode
 
 __all__ = ["stochastic_rounding"]
 

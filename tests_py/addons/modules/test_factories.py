@@ -13,6 +13,7 @@ import pytest
 
 import popsr
 from popsr import errors
+from popsr._program.context import get_current_context
 from popsr.addons.remote import NamedRemoteBuffers, named_variable_buffers
 from popsr.addons.variable_factory import (
     NamedVariableFactories,
@@ -20,7 +21,6 @@ from popsr.addons.variable_factory import (
     add_replica_sharded_variable_input,
     add_variable_input,
 )
-from popsr.context import get_current_context
 from tests_py.support.helpers import Array, assert_same_bits
 
 F32 = popsr.float32

@@ -10,13 +10,13 @@ import pytest
 
 import popsr
 from popsr import addons, ops
+from popsr._program.streams import StreamMode
 from popsr.addons.transforms.batch_serialisation import (
     RemoteHandle,
     batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
 )
-from popsr.streams import StreamMode
 from tests_py.support.helpers import Array, assert_same_bits, make_variable
 
 STEPS, ROWS = 4, 3

@@ -13,6 +13,7 @@ import pytest
 
 import popsr
 from popsr import addons, errors, ops
+from popsr._program.streams import StreamMode
 from popsr.addons.transforms.pipelining import (
     PipelineBoundGraph,
     Pipelining,
@@ -23,7 +24,6 @@ from popsr.addons.transforms.pipelining import (
     pipelined_execution,
 )
 from popsr.addons.transforms.repeat_graph import repeat_graph
-from popsr.streams import StreamMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 STEPS, RUNS, RATE = 6, 3, 0.1

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
+from popsr._program.options.options import RoundingMode
 from popsr.addons.transforms.repeat_graph import repeat_graph
-from popsr.options import RoundingMode
 from tests_py.support.helpers import Array, Streams, assert_same_bits, make_variable
 
 START = np.arange(6, dtype=np.float32).reshape(2, 3)

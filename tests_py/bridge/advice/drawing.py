@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.jax import from_jax
 
 __all__ = ["Recipe", "drawn", "read", "whole"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge._arguments import Step
+from popsr.bridge._step.arguments import Step
 from tests_py.bridge.advice.drawing import Recipe, read, whole
 
 __all__ = ["Followed", "differences", "follow"]

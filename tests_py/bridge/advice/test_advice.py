@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 from dataclasses import replace
 
 from popsr.bridge._advice._edited import can_copy, edited
-from popsr.bridge._derivatives import Derivatives
+from popsr.bridge._step.derivatives import Derivatives
 from popsr.errors import OutOfStepError
 from popsr.testing import assert_in_step
 from tests_py.bridge.advice.drawing import Recipe, drawn, read

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("jax")
 
-from popsr.bridge.jax import _importer, _rules
+from popsr.bridge.jax import _importer
+from popsr.bridge.jax._ops import rules as _rules
 from tests_py.bridge.jax.sweep.judge import BATCH, Tally, sweep
 from tests_py.bridge.jax.sweep.steps import random_step
 
@@ -50,7 +51,7 @@ def _numbers_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reduction over parts of an axis is taken for one over all."""
-    from popsr.bridge.jax import _collectives
+    from popsr.bridge.jax._ops import collectives as _collectives
 
     monkeypatch.setattr(
         _collectives,
@@ -61,7 +62,8 @@ def _no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _gaps_are_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins are read from nothing."""
-    from popsr.bridge import _builder, _opaque
+    from popsr.bridge._step import builder as _builder
+    from popsr.bridge._step import opaque as _opaque
 
     known = _opaque.opaque
     monkeypatch.setattr(_builder, "opaque", lambda inputs, outputs, everywhere: known((), outputs, False))

@@ -11,7 +11,7 @@ pytest.importorskip("jax")
 import jax
 from jax import lax
 
-from popsr.bridge.jax._trip_counts import trip_count
+from popsr.bridge.jax._sizes.trip_counts import trip_count
 
 COMPARE: dict[str, Any] = {
     "lt": lambda a, b: a < b,

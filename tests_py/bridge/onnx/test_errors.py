@@ -29,7 +29,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from popsr.bridge.onnx import _importer, export, load  # noqa: E402
-from popsr.io._wire import delimited  # noqa: E402
+from popsr.io._onnx.wire import delimited  # noqa: E402
 from tests_py.bridge.onnx.net import Net  # noqa: E402
 
 

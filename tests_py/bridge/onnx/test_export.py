@@ -10,9 +10,9 @@ import pytest
 
 import popsr
 from popsr import ops
+from popsr._program.graph import Graph
+from popsr._program.tensor import Tensor
 from popsr.bridge import UnsupportedOpsError
-from popsr.graph import Graph
-from popsr.tensor import Tensor
 from popsr.testing import evaluate
 
 onnx = pytest.importorskip("onnx")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import popsr
-from popsr._fields import Numbers, same
+from popsr._support.fields import Numbers, same
 from popsr.bridge._same._compare import _confirmed
 from popsr.bridge._same._fresh import _Fresh
 from popsr.bridge._same._parts import blocks_of

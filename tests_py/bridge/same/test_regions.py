@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popsr._fields import TOP, Array, Numbers, select
+from popsr._support.fields import TOP, Array, Numbers, select
 from popsr.bridge._same._regions import Lines, region_of
 
 WHOLE = np.arange(1, 25, dtype=np.int64).reshape(4, 6)

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import popsr
 from popsr.bridge import Sameness
 from popsr.bridge._same._sizes import choices
-from popsr.bridge.jax import _shrunk
+from popsr.bridge.jax._sizes import shrunk as _shrunk
 
 ROWS, TOKENS, WIDTH = 32, 64, 18
 MESH = {"data": 4, "model": 2}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import popsr.bridge.jax as bridge
+from popsr._program.op import Op
 from popsr.errors import UnsupportedOpsError
-from popsr.op import Op
 from tests_py.bridge.words.library import installed, line_of
 
 jax = pytest.importorskip("jax")

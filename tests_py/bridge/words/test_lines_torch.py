@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import popsr.bridge.torch as bridge
+from popsr._program.op import Op
 from popsr.errors import UnsupportedError, UnsupportedOpsError
-from popsr.op import Op
 from tests_py.bridge.words.library import installed, line_of
 
 torch = pytest.importorskip("torch")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from popsr.bridge._paths import path_patterns
+from popsr.bridge._step.paths import path_patterns
 
 
 @pytest.mark.parametrize(

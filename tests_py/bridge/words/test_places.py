@@ -7,8 +7,8 @@ import sysconfig
 
 import pytest
 
-from popsr._text.frames import library_path
-from popsr.bridge._places import Place, nearest_place
+from popsr._support.text.frames import library_path
+from popsr.bridge._step.places import Place, nearest_place
 
 USER, TORCH = "/home/me/train.py", "/opt/lib/torch/nn.py"
 SITE, DIST = "/v/lib/python3.11/site-packages/", "/usr/lib/python3/dist-packages/"

@@ -12,7 +12,8 @@ import pytest
 
 import popsr.compat
 from popsr import errors, ops
-from popsr.compat import _check, popart
+from popsr.compat import popart
+from popsr.compat._check import check as _check
 from popsr.compat.popart._signatures import Signature
 from popsr.compat.popart._supported import _operations
 from tests_py.compat.builder.programs import Linear, run_once
@@ -219,7 +220,7 @@ def test_a_call_may_give_other_tensors_for_those_of_the_parent() -> None:
 
 @pytest.fixture
 def _own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popsr._popart.custom_ops._entries", {})
+    monkeypatch.setattr("popsr.compat._objects.custom_ops._entries", {})
 
 
 def _cube(builder: popart.Builder, x: str, version: int = 1, **attributes: Any) -> str:

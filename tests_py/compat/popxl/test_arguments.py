@@ -90,7 +90,7 @@ def test_assumptions_do_not_hide_an_unordered_write() -> None:
 
 def test_none_is_the_current_ipu() -> None:
     with popsr.Ir().main_graph:
-        context = popsr.context.get_current_context()
+        context = popsr._program.context.get_current_context()
         outside = context.ipu_id
         x = popsr.constant(1.0) + 1.0
         with popsr.ipu(2):

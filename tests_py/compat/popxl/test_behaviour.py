@@ -49,21 +49,22 @@ def _value(fn: Callable[[popsr.Tensor], popsr.Tensor], data: Any, dtype: Any) ->
 # Modules and docstrings
 
 MODULES = {
-    "popsr.context": "Context get_current_context gcg gmg ipu in_sequence io_tiles name_scope",
+    "popsr._program.context": "Context get_current_context gcg gmg ipu in_sequence io_tiles name_scope",
     "popsr.dtypes": "dtype half float double bool float32 bfloat16",
     "popsr.errors": "UndefinedValue Error",
-    "popsr.graph": "Graph",
-    "popsr.ir": "Ir",
-    "popsr.module": "Module",
+    "popsr._program.graph": "Graph",
+    "popsr._program.ir": "Ir",
+    "popsr._program.module": "Module",
     "popsr.ops": "CallSiteInfo call repeat add add_ print_tensor collectives var_updates",
-    "popsr.ops.conditional": "ConditionalSiteInfo conditional conditional_with_info",
+    "popsr.ops.program.conditional": "ConditionalSiteInfo conditional conditional_with_info",
     "popsr.ops.collectives": "CollectiveOps replicated_all_reduce replicated_all_reduce_ replicated_all_gather",
     "popsr.ops.var_updates": "accumulate_ accumulate_mean_ accumulator_scale_ accumulator_zero_ copy_var_update_ "
     "accumulate_square_ accumulate_moving_average_ accumulate_moving_average_square_ sparse_accumulate_ adam_updater "
     "lamb_updater adamax_updater create_adamupdater weight_decay_is_required adam_var_update handle_optimizer_value",
-    "popsr.session": "Session d2hStreamBufferMaps h2dStreamBufferMaps StreamBufferMaps",
-    "popsr.streams": "Stream HostToDeviceStream DeviceToHostStream h2d_stream d2h_stream",
-    "popsr.tensor": "Tensor TensorSpec Variable Constant variable constant graph_input TensorByRef TensorLike",
+    "popsr._session.session": "Session d2hStreamBufferMaps h2dStreamBufferMaps StreamBufferMaps",
+    "popsr._program.streams": "Stream HostToDeviceStream DeviceToHostStream h2d_stream d2h_stream",
+    "popsr._program.tensors": "Tensor TensorSpec Variable Constant variable constant graph_input TensorByRef "
+    "TensorLike",
     "popsr.transforms.autodiff": "ExpectedConnection ExpectedConnectionType GradGraphInfo autodiff",
     "popsr.utils": "to_numpy",
 }
@@ -200,7 +201,7 @@ def test_in_sequence_orders_ops_or_the_session_refuses(
 
 
 def test_contexts_nest_and_restore() -> None:
-    context = popsr.context.get_current_context()
+    context = popsr._program.context.get_current_context()
     with popsr.in_sequence(False), popsr.name_scope("a"), popsr.name_scope("b"):
         assert context.in_sequence is False
         assert context.name_scopes == ["a", "b"]

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops
+from popsr._program.typing_ import NewAliasAnnotation
+from popsr._support.host.types import host_tensor_types
 from popsr.ops import collectives, utils
-from popsr.ops.slice import INT_MAX, INT_MIN, process_args  # type: ignore[import-not-found]
-from popsr.typing_ import NewAliasAnnotation
+from popsr.ops.shape.shape import INT_MAX, INT_MIN, process_args
 from popsr.utils import table_to_string
 from tests_py.support.helpers import assert_same_bits, evaluate
 from tests_py.support.unchecked import unchecked
@@ -29,7 +30,7 @@ Argument, Attr, Graph, Shape = (
     errors.GraphError,
     errors.ShapeError,
 )
-reshape_handle_negative_axis = importlib.import_module("popsr.ops.reshape").reshape_handle_negative_axis
+reshape_handle_negative_axis = importlib.import_module("popsr.ops.shape.shape").reshape_handle_negative_axis
 
 
 def _input(*shape: int, dtype: Any = F32) -> popsr.Tensor:
@@ -50,8 +51,8 @@ def _input(*shape: int, dtype: Any = F32) -> popsr.Tensor:
         (utils.convert_optional_int64_list, iter([4]), [4]),
         (utils.convert_optional_int64_list, (), []),
         (collectives.to_collective_op, "square_add", collectives.CollectiveOperator.SquareAdd),
-        (importlib.import_module("popsr.ops.remote_load").multiply_tuple, (2, 3, 4), 24),
-        (importlib.import_module("popsr.ops.remote_load").multiply_tuple, (), 1),
+        (importlib.import_module("popsr.ops.program.remote").multiply_tuple, (2, 3, 4), 24),
+        (importlib.import_module("popsr.ops.program.remote").multiply_tuple, (), 1),
     ],
 )
 def test_conversions(function: Callable[[Any], Any], value: Any, result: Any) -> None:
@@ -186,7 +187,7 @@ def test_tensors_of_one_place_pass_the_check() -> None:
             r"to_collective_op: unknown op, got 'local'",
         ),
         (
-            lambda t: importlib.import_module("popsr.ops.histogram").check_increment([2, 1]),
+            lambda t: importlib.import_module("popsr.ops.indexing.onehot").check_increment([2, 1]),
             Attr,
             r"levels do not ascend, got \[2.0, 1.0\]",
         ),
@@ -260,7 +261,7 @@ def test_subclasses_say_which_tensors_are_theirs() -> None:
 
 
 def test_aliases_of_types() -> None:
-    from popsr.tensor import HostTensor, ScalarType, host_tensor_types
+    from popsr._support.host.types import HostTensor, ScalarType, host_tensor_types
 
     assert ScalarType == int | float | bool
     assert isinstance(np.zeros(2), host_tensor_types)
@@ -275,7 +276,7 @@ def test_aliases_of_types() -> None:
 
 def test_torchs_tensors_are_host_tensors() -> None:
     torch = pytest.importorskip("torch")
-    assert isinstance(torch.zeros(2), popsr.tensor.host_tensor_types)
+    assert isinstance(torch.zeros(2), host_tensor_types)
 
 
 def test_torch_is_known_without_being_imported() -> None:

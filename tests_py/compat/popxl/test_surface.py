@@ -6,10 +6,11 @@ Parameters have PopXL's names, order, kinds and defaults; popsr adds parameters 
 from __future__ import annotations
 
 import importlib
-import re
+from collections.abc import Iterator
 
 import pytest
 
+from popsr import compat
 from tests_py.support.surface import Table, problems
 
 TABLE = Table("compat/popxl/surface.txt")
@@ -28,19 +29,22 @@ def test_the_table_is_complete() -> None:
     assert len(MODULES) == 121
 
 
-def _popsr(name: str) -> str:
-    return re.sub(r"^popxl\b", "popsr", name)
+@pytest.fixture(autouse=True, scope="module")
+def _installed() -> Iterator[None]:
+    compat.install()
+    yield
+    compat.uninstall()
 
 
 @pytest.mark.parametrize("module", EXPORTS)
 def test_exported_names_are_exported(module: str) -> None:
-    found = importlib.import_module(_popsr(module))
+    found = importlib.import_module(module)
     assert [name for name in EXPORTS[module] if name not in found.__all__] == []
     assert [name for name in found.__all__ if not hasattr(found, name)] == []
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_and_signatures(module: str) -> None:
-    found = importlib.import_module(_popsr(module))
+    found = importlib.import_module(module)
     wrong = problems(found, MODULES[module])
     assert not wrong, "\n".join(wrong)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops, transforms
-from popsr.ops.interpolate import (
+from popsr.ops.indexing.indexing import ScatterReduction, reduction_dict
+from popsr.ops.nn.interpolate import (
     InterpolateCoordinateTransformationType,
     InterpolateNearestType,
     InterpolateType,
 )
-from popsr.ops.pool import PadType, receptive_attributes  # type: ignore[attr-defined]
-from popsr.ops.scatter_reduce import ScatterReduction, reduction_dict  # type: ignore[import-not-found]
+from popsr.ops.nn.pool import PadType, receptive_attributes  # type: ignore[attr-defined]
 from tests_py.ops.rows import pool as pool_cases
 from tests_py.support.helpers import Streams, assert_same_bits, evaluate, np_dtype
 from tests_py.support.unchecked import unchecked

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops
-from popsr.random_seed import MAX_UINT64, create_seeds, two_uint32_to_uint64, uint64_to_two_uint32
+from popsr._program.random_seed import MAX_UINT64, create_seeds, two_uint32_to_uint64, uint64_to_two_uint32
 from tests_py.ops.rows import random as random_cases
 from tests_py.support.helpers import Array, assert_same_bits, evaluate
 

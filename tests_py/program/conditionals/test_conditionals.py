@@ -13,7 +13,7 @@ import popsr
 from popsr import TensorByRef, errors, ops
 from popsr.analysis import analyze
 from popsr.ops import collectives
-from popsr.ops.conditional import ConditionalSiteInfo
+from popsr.ops.program.conditional import ConditionalSiteInfo
 from tests_py.support.helpers import Streams, make_variable
 from tests_py.support.machines.branches import (
     BOOL,

@@ -17,9 +17,9 @@ import pytest
 
 import popsr
 from popsr import addons, errors, ops, transforms
+from popsr._program.context import get_current_context
 from popsr.addons import layers
 from popsr.addons.transforms import pipelining
-from popsr.context import get_current_context
 from tests_py.support.unchanged import state_of
 from tests_py.support.unchecked import unchecked
 
@@ -233,9 +233,9 @@ def test_all_programs_that_a_failed_call_changed_are_as_they_were(ir: popsr.Ir) 
 
 
 def test_hooks_that_raise_take_the_op_along(ir: popsr.Ir) -> None:
-    x, seen = vector(), list[popsr.op.Op]()
+    x, seen = vector(), list[popsr._program.op.Op]()
 
-    def hook(op: popsr.op.Op) -> None:
+    def hook(op: popsr._program.op.Op) -> None:
         seen.append(op)
         if op.kind == "relu":
             raise CustomError

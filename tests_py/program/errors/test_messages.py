@@ -457,7 +457,7 @@ def test_functions_keep_their_identity_and_signature() -> None:
     import inspect
     import pickle
 
-    from popsr.ops import elementwise
+    from popsr.ops.math import elementwise
 
     assert ops.add is elementwise.add
     assert ops.clip is ops.clamp

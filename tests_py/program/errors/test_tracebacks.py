@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import pickle
 import subprocess
@@ -19,8 +20,8 @@ import pytest
 
 import popsr
 from popsr import addons, errors, ops, transforms
-from popsr._program import append
-from popsr._text import entry_points
+from popsr._program.building import append
+from popsr._support.text import entry_points
 from tests_py import ROOT
 from tests_py.support.helpers import run_python
 from tests_py.support.typed_errors import codes, frames_of_popsr
@@ -95,7 +96,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "NumPy's function": lambda w: np.sum(w.a),
     "constructor": lambda w: popsr.Session(WRONG),
     "no constructor": lambda w: UNTYPED.Tensor((2, 3)),
-    "property": lambda w: popsr.context.get_current_context().graph,
+    "property": lambda w: popsr._program.context.get_current_context().graph,
     "setter": lambda w: setattr(w.ir, "num_host_transfers", 0),
     "method": lambda w: w.ir.replica_grouping(3),
     "method of the core": lambda w: popsr.ReplicaGrouping.from_stride(2, UNTYPED),
@@ -272,7 +273,7 @@ def test_one_note_however_often_it_is_raised() -> None:
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_each_error_has_a_page(name: str) -> None:
-    from popsr._help import page
+    from popsr._tools.help import page
 
     kind = getattr(errors, name)
     if issubclass(kind, errors.Error):
@@ -282,7 +283,7 @@ def test_each_error_has_a_page(name: str) -> None:
 
 
 def test_each_lint_has_a_page() -> None:
-    from popsr._help import LINTS, page
+    from popsr._tools.help import LINTS, page
 
     for code in LINTS:
         lint = popsr.analysis.Lint(code, None, None, "model.py:3", 0, "", "text")
@@ -323,7 +324,7 @@ def test_signatures_and_names_stay() -> None:
 
 
 def test_a_function_is_one_object_everywhere() -> None:
-    assert popsr.variable is popsr.tensor.variable
+    assert popsr.variable is importlib.import_module("popsr._program.tensors").variable
     assert popsr.analysis.analyze is sys.modules["popsr.analysis"].analyze
     for function in (
         popsr.variable,

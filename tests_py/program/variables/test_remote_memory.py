@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops
+from popsr._program.tensor import TensorByRef
 from popsr.analysis import analyze
 from popsr.ops import collectives, var_updates
-from popsr.tensor import TensorByRef
 from tests_py.support.helpers import Array, assert_same_bits, dtype, np_dtype, random_array
 from tests_py.support.unchecked import unchecked
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import errors, ops
+from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr.io import PyWeightsIO
-from popsr.remote_buffer import RemoteBuffer
 from tests_py.support.helpers import Array, assert_same_bits
 from tests_py.support.unchecked import unchecked
 

@@ -12,8 +12,7 @@ from hypothesis import given
 
 import popsr as popxl
 from popsr import errors
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.replicas import CommGroup, CommGroupType, Partition
+from popsr.replicas import CommGroup, CommGroupType, Partition, ReplicaGrouping
 from tests_py.support.oracles.groups import (
     by_first_member,
     digits,

@@ -14,8 +14,7 @@ from hypothesis import given
 import popsr
 from popsr import errors
 from popsr.ops import collectives
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.replicas import CommGroup, CommGroupType, VariableRetrievalMode, VariableSettings
+from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
 from tests_py.support.oracles.groups import (
     Groups,
     by_first_member,

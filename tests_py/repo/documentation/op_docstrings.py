@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from popsr import _core
-from popsr._records import OpSchema
-from popsr._show.ops_table import in_place, operand_dtypes
+from popsr._support.records import OpSchema
+from popsr._tools.show.ops_table import in_place, operand_dtypes
 
 FOLDER = Path(__file__).resolve().parents[3] / "python" / "popsr" / "ops"
 HEADING = "Facts:"

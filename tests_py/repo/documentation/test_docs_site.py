@@ -13,7 +13,8 @@ import pytest
 
 import popsr
 from popsr import __main__ as command
-from popsr import _help, errors
+from popsr import errors
+from popsr._tools import help as _help
 from tests_py.support.forked import run_program
 from tests_py.support.needed import need_packages
 

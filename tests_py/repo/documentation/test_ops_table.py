@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from popsr import __main__ as command
-from popsr._show.ops_table import op_rows
+from popsr._tools.show.ops_table import op_rows
 from tests_py import ROOT
 from tests_py.support.helpers import PUBLIC, SCHEMAS, python_op
 from tests_py.support.unchecked import unchecked

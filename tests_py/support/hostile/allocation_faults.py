@@ -18,7 +18,7 @@ import numpy as np
 
 import popsr
 from popsr import addons, errors, ops, transforms
-from popsr._program import transaction
+from popsr._program.building import transaction
 from popsr.addons.transforms.repeat_graph import repeat_graph
 from popsr.ops import collectives, var_updates
 from tests_py.support.unchanged import assert_unchanged, everything, forget

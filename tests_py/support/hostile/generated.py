@@ -37,7 +37,7 @@ from popsr.addons import ops as addons_ops
 from popsr.addons import transforms as addons_transforms
 from popsr.addons.transforms import batch_serialisation, pipelining, repeat_graph, serial_io
 from popsr.ops import collectives, var_updates
-from popsr.ops.control import CallSiteInfo
+from popsr.ops.program.control import CallSiteInfo
 from tests_py.ops.rows.inputs import call_arguments
 from tests_py.ops.rows.table import OPS
 from tests_py.support.helpers import ALL_DTYPES, PUBLIC, dtype, np_dtype, python_op

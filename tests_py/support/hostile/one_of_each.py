@@ -9,6 +9,7 @@ import numpy as np
 
 import popsr
 from popsr import addons, analysis, bridge, io, ops, sr, transforms
+from popsr._program.context import _context
 from popsr.addons import layers
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.grad_graph import Aux, VarGrad
@@ -26,11 +27,10 @@ from popsr.addons.transforms.pipeline_stages import StageContext
 from popsr.addons.transforms.pipelining import Pipelining
 from popsr.addons.transforms.serial_io import RemoteHandle, StepPlace
 from popsr.addons.transforms.stash import Restore, Stash
-from popsr.context import _context
 from popsr.fp8_utils import CandidateConfig, FpDef
-from popsr.ops.conv import MultiConvOptions
-from popsr.ops.optimisers import OptimizerValue
-from popsr.ops.pool import ReceptiveAttributes
+from popsr.ops.nn.conv import MultiConvOptions
+from popsr.ops.nn.pool import ReceptiveAttributes
+from popsr.ops.update.optimisers import OptimizerValue
 from popsr.replicas import CommGroup, CommGroupType, VariableSettings
 
 __all__ = ["World"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import popsr
-from popsr.context import _context
+from popsr._program.context import _context
 
 __all__ = ["HOSTILE", "Foreign", "Liar", "Raises", "hostile"]
 

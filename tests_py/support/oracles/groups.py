@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import popsr
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.replicas import CommGroup, CommGroupType
+from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
 
 All, Consecutive, Orthogonal, Ungrouped = CommGroupType
 Groups = tuple[tuple[int, ...], ...]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from popsr.options import RoundingMode
+from popsr._program.options.options import RoundingMode
 
 PUBLISHED = Path(__file__).parent / "published"
 """Programs in the style of model repositories, which ``sys.path`` has while they run."""

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import popsr
 from popsr import ops
+from popsr._program.streams import StreamMode
 from popsr.ops import collectives, var_updates
-from popsr.streams import StreamMode
 from tests_py.support.helpers import Array
 from tests_py.support.programs import Rounding
 

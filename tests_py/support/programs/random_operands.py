@@ -10,7 +10,7 @@ import numpy as np
 
 import popsr
 from popsr import ops
-from popsr.op import Op
+from popsr._program.op import Op
 from tests_py.support.helpers import FLOAT8, FLOATS, Array, Streams, make_variable, np_dtype, random_array
 from tests_py.support.programs import Rounding
 

@@ -1,4 +1,4 @@
-// DLPack capsules, read and made. Their contents are judged in popsr/_host/dlpack.py; here they are consumed
+// DLPack capsules, read and made. Their contents are judged in popsr/_support/host/dlpack.py; here they are consumed
 // once, and each deleter is called once.
 #include <pybind11/numpy.h>
 

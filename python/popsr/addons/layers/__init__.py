@@ -6,9 +6,9 @@ torch for its variables.
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.addons.layers.column_parallel_linear import ColumnParallelLinear
 from popsr.addons.layers.conv import Conv2D
 from popsr.addons.layers.embedding import Embedding

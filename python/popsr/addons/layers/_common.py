@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import is_a, read_a
-from popsr._host.float_environment import in_default_environment
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor, Variable
+from popsr._support.host.arguments import is_a, read_a
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.text.shown import shown
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import AttributeValueError, ShapeError
-from popsr.tensor import Tensor, Variable
 from popsr.utils import to_numpy
 
 __all__ = ["fitted", "map_bias", "read_operand", "torch_data", "truncated_normal", "variable_of"]

@@ -13,16 +13,17 @@ from typing import Any, Union
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_flag, read_int
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats, read_group, read_tensor
-from popsr._text.shown import shown
+from popsr._program.building.operands import check_floats, read_group, read_tensor
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_flag, read_int
+from popsr._support.host.types import HostTensor
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import HostTensor, Tensor
 from popsr.utils import as_array
 
 __all__ = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import read_flag
-from popsr._lazy import names_only
-from popsr._program.operands import read_group
+from popsr._program.building.operands import read_group
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_flag
+from popsr._support.lazy import names_only
 from popsr.addons.layers._parallel import (
     ColumnPart,
     Initial,
@@ -14,7 +15,6 @@ from popsr.addons.layers._parallel import (
 )
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["ColumnParallelLinear"]
 

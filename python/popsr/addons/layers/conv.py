@@ -8,17 +8,17 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_choice, read_int
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a, read_choice, read_int
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
-from popsr.ops.conv import PadType
+from popsr.ops.nn.conv import PadType
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["Conv2D"]
 

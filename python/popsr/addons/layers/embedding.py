@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_choice, read_dtype, read_int
-from popsr._lazy import names_only
+from popsr._program.context import gir
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice, read_dtype, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
-from popsr.context import gir
 from popsr.errors import ShapeError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["Embedding"]
 

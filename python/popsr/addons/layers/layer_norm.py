@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import integer_of, read_a, read_shape
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import integer_of, read_a, read_shape
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.layers._common import fitted, map_bias, torch_data, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import WeightsDict
 from popsr.errors import ShapeError
-from popsr.tensor import Tensor
 
 __all__ = ["LayerNorm"]
 

@@ -6,13 +6,13 @@ import functools
 
 import numpy as np
 
-from popsr._lazy import names_only
+from popsr._program.context import gir
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.addons.layers._common import read_operand
 from popsr.addons.module import Module
 from popsr.addons.ops.layer_norm_distributed import layer_norm_distributed
-from popsr.context import gir
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["LayerNormDistributed"]
 

@@ -7,8 +7,9 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_choice, read_int
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_choice, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module
@@ -16,7 +17,6 @@ from popsr.addons.ops.fp8_amax_scale import fp8_amax_scale
 from popsr.addons.ops.fp8_mse_scale import fp8_mse_scale
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant
 
 __all__ = ["LinearFP8"]
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_choice, read_int
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -21,7 +22,6 @@ from popsr.addons.ops.group_quantize_decompress import (
 )
 from popsr.addons.utils import WeightsDict
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["LinearGQ"]
 

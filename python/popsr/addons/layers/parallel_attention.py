@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_flag, read_int
-from popsr._lazy import names_only
-from popsr._program.operands import read_group
-from popsr._text.shown import shown
+from popsr._program.building.operands import read_group
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_a, read_flag, read_int
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.layers._parallel import (
     ColumnPart,
     Initial,
@@ -23,7 +24,6 @@ from popsr.addons.layers.row_parallel_linear import RowParallelLinear
 from popsr.addons.module import Module
 from popsr.errors import AttributeValueError, ShapeError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant
 
 __all__ = ["ParallelAttention"]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._host.arguments import read_choice, read_int
-from popsr._lazy import names_only
-from popsr._program.operands import read_group, read_shape_of
+from popsr._program.building.operands import read_group, read_shape_of
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_choice, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.layers._parallel import own_numbers, read_features, read_integers
 from popsr.addons.module import Module
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
-from popsr.ops.losses import REDUCTION_TYPE
+from popsr.ops.nn.losses import REDUCTION_TYPE
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant
 
 __all__ = ["ParallelCrossEntropy"]
 

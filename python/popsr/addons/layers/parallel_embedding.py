@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_dtype, read_int
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats, read_group
+from popsr._program.building.operands import check_floats, read_group
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_dtype, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.layers._parallel import (
     Initial,
     add_parts,
@@ -18,7 +19,6 @@ from popsr.addons.layers._parallel import (
 )
 from popsr.addons.module import Module
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["ParallelEmbedding"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._host.arguments import is_a
-from popsr._host.float8 import FLOAT8, FLOAT8_NAMES
-from popsr._program.operands import read_floats
-from popsr._text.shown import shown
+from popsr._program.building.operands import read_floats
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import is_a
+from popsr._support.host.float8 import FLOAT8, FLOAT8_NAMES
+from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.fp8_utils import max_scaling_bias, min_scaling_bias
-from popsr.tensor import Tensor, constant
 
 __all__ = ["MAX_SCALE", "MIN_SCALE", "finite_magnitudes", "read_float8", "read_source"]
 

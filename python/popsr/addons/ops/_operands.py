@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes
-from popsr._program.emit import emit_op, tensor
-from popsr.context import _context
+from popsr._program.building.emit import emit_op, tensor
+from popsr._program.context import _context
+from popsr._program.tensor import Tensor
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["check_labels", "widened"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from popsr import ops
-from popsr._host.arguments import read_choice, read_int
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats, read_labels, read_scalar
-from popsr._program.transaction import transactional
-from popsr.ops.losses import REDUCTION_TYPE
-from popsr.tensor import Tensor
+from popsr._program.building.operands import read_floats, read_labels, read_scalar
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice, read_int
+from popsr._support.lazy import names_only
+from popsr.ops.nn.losses import REDUCTION_TYPE
 
 __all__ = ["cross_entropy", "cross_entropy_with_grad"]
 

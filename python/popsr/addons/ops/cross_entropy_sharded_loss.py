@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_choice
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats, read_group, read_labels, read_tensor
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_floats, read_group, read_labels, read_tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_choice
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import check_labels, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
-from popsr.ops.losses import REDUCTION_TYPE
+from popsr.ops.nn.losses import REDUCTION_TYPE
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant
 
 __all__ = ["cross_entropy_sharded_loss"]
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 from popsr import dtypes, ops
-from popsr._host.arguments import is_a, read_ipu, read_items
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats, read_labels, read_tensor_list
-from popsr._program.placement import find_place
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.operands import read_floats, read_labels, read_tensor_list
+from popsr._program.building.placement import find_place
+from popsr._program.building.transaction import transactional
+from popsr._program.context import ipu
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import is_a, read_ipu, read_items
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import check_labels, widened
-from popsr.context import ipu
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
 from popsr.ops import collectives
 from popsr.ops.utils import cast_if_needed
-from popsr.tensor import Tensor, constant
 
 __all__ = ["cross_entropy_sharded_wr_loss", "handle_ipus"]
 

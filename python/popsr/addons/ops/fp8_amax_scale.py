@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._host.float8 import FLOAT8
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.float8 import FLOAT8
+from popsr._support.lazy import names_only
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
-from popsr.tensor import Tensor, constant
 
 __all__ = ["fp8_amax_scale"]
 

@@ -7,10 +7,11 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.float8 import FLOAT8
-from popsr._host.float_environment import in_default_environment
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.float8 import FLOAT8
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.lazy import names_only
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
     _DEFS,
@@ -21,7 +22,6 @@ from popsr.fp8_utils import (
     ieee_fp16_denorms,
     ieee_fp32_no_denorms,
 )
-from popsr.tensor import Tensor, constant
 
 __all__ = ["CandidateConfig", "fp8_mse_scale"]
 

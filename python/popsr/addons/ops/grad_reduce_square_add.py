@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats, read_scalar
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_floats, read_scalar
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import widened
 from popsr.ops.utils import cast_if_needed
-from popsr.tensor import Tensor
 
 __all__ = ["grad_reduce_square_add"]
 

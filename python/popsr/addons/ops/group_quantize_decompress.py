@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_int
-from popsr._host.float_environment import in_default_environment
-from popsr._lazy import names_only
-from popsr._program.operands import read_axis, read_floats, read_tensor
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_axis, read_floats, read_tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_int
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.lazy import names_only
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
-from popsr.tensor import Tensor, constant
 from popsr.utils import as_array
 
 __all__ = [

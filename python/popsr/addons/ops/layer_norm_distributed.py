@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._lazy import names_only
-from popsr._program.operands import read_axis, read_floats, read_group, read_shape_of
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_axis, read_floats, read_group, read_shape_of
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import widened
 from popsr.addons.ops.replicated_all_reduce_TP import replicated_all_reduce
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["layer_norm_distributed"]
 

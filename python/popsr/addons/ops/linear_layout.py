@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._host.arguments import read_int
-from popsr._lazy import names_only
-from popsr._program.operands import read_tensor
-from popsr._program.transaction import transactional
-from popsr.tensor import Tensor
+from popsr._program.building.operands import read_tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_int
+from popsr._support.lazy import names_only
 
 __all__ = ["linear_layout"]
 

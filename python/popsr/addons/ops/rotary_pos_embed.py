@@ -7,13 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_choice, read_dtype, read_int, read_number, require_memory
-from popsr._host.float_environment import in_default_environment
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_floats
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Constant, Tensor, constant
+from popsr._support.host.arguments import read_choice, read_dtype, read_int, read_number, require_memory
+from popsr._support.host.float_environment import in_default_environment
+from popsr._support.lazy import names_only
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
-from popsr.tensor import Constant, Tensor, constant
 
 __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import is_a, read_dtype
-from popsr._host.types import HostTensor
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_dtype
+from popsr._support.host.types import HostTensor
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
-from popsr.tensor import Tensor
 from popsr.utils import to_numpy
 
 __all__ = ["host_load", "host_store"]

@@ -1,7 +1,7 @@
 """Optimisers: modules that update a variable."""
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
 from popsr.addons.optimizers.adam import AdamOptimizerStep
 from popsr.addons.optimizers.lamb import LambOptimizerStep
 from popsr.addons.optimizers.lion import LionOptimizerStep

@@ -8,16 +8,16 @@ import math
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats, read_scalar, read_tensor
-from popsr._text.shown import shown
+from popsr._program.building.operands import check_floats, read_scalar, read_tensor
+from popsr._program.context import gir
+from popsr._program.tensor import Tensor, constant
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.module import Module
 from popsr.addons.ops._operands import widened
-from popsr.context import gir
 from popsr.errors import AttributeValueError, ReplicaError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant
 
 __all__ = ["OptimizerStep", "decayed", "descend", "scalar"]
 

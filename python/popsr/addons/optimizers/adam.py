@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import read_dtype
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats
+from popsr._program.building.operands import check_floats
+from popsr._program.context import in_sequence
+from popsr._program.tensor import Tensor, TensorByRef
+from popsr._support.host.arguments import read_dtype
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, descend
-from popsr.context import in_sequence
 from popsr.ops import var_updates
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["AdamOptimizerStep"]
 

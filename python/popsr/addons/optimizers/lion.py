@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_dtype
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats
+from popsr._program.building.operands import check_floats
+from popsr._program.context import in_sequence
+from popsr._program.tensor import Tensor, TensorByRef
+from popsr._support.host.arguments import read_dtype
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend, scalar
-from popsr.context import in_sequence
 from popsr.ops import var_updates
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["LionOptimizerStep"]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_dtype, read_flag
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats
+from popsr._program.building.operands import check_floats
+from popsr._program.context import in_sequence
+from popsr._program.tensor import Tensor, TensorByRef
+from popsr._support.host.arguments import read_dtype, read_flag
+from popsr._support.lazy import names_only
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend
-from popsr.context import in_sequence
 from popsr.errors import AttributeValueError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["SGDOptimizerStep"]
 

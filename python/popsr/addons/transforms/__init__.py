@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.addons.transforms import (
     available_memory_proportion,
     batch_serialisation,

@@ -9,11 +9,14 @@ from functools import partial
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_items
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._records import Connection, GradGraph
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.context import in_sequence
+from popsr._program.graph import Graph
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_a, read_items
+from popsr._support.lazy import names_only
+from popsr._support.records import Connection, GradGraph
+from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import (
     CalledGraphsGradInfoLike,
@@ -24,10 +27,7 @@ from popsr.addons.graph import (
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, group_of
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
-from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
-from popsr.graph import Graph
-from popsr.tensor import Tensor, constant
 from popsr.transforms import GradGraphInfo
 
 __all__ = ["autodiff", "autodiff_with_accumulation", "remap_grad_info"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from numbers import Real
 
-from popsr._host.arguments import is_a, read_ints
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._support.host.arguments import is_a, read_ints
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
-from popsr.graph import Graph
-from popsr.ir import Ir
 
 __all__ = ["set_available_memory_proportion_by_ipu", "set_graph_available_memory_proportion_by_ipu"]
 

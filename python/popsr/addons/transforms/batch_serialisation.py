@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from popsr import dtypes, ops
-from popsr._host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
-from popsr._lazy import names_only
-from popsr._program.location import warn_user
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.location import warn_user
+from popsr._program.building.transaction import transactional
+from popsr._program.context import in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.graph import Graph
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
 from popsr.addons.transforms.serial_io import (
@@ -27,12 +32,8 @@ from popsr.addons.transforms.serial_io import (
     store,
 )
 from popsr.addons.utils import null_context, suffix_graph_name
-from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, GraphError
-from popsr.graph import Graph
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.tensor import Tensor, graph_input, graph_output
+from popsr.replicas import ReplicaGrouping
 from popsr.transforms import ExpectedConnectionType
 
 __all__ = [

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from popsr._host.arguments import is_a, read_a, read_mapping, read_text
-from popsr._lazy import names_only
-from popsr._program.transaction import keep_item, transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import keep_item, transactional
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_a, read_mapping, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
-from popsr.tensor import Tensor, graph_input, graph_output
 
 __all__ = ["PipelineBoundGraph"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._host.arguments import read_a, read_int, read_items, read_mapping
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.op import Op
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a, read_int, read_items, read_mapping
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
-from popsr.op import Op
-from popsr.ops.control import CallSiteInfo
-from popsr.tensor import Tensor
+from popsr.ops.program.control import CallSiteInfo
 from popsr.transforms import GradGraphInfo
 
 __all__ = ["StageContext", "get_op_pipeline_stage"]

@@ -10,11 +10,15 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from popsr._host.arguments import is_a, read_a, read_int
-from popsr._lazy import names_only
+from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.context import _context
+from popsr._program.graph import Graph
+from popsr._program.op import Op
 from popsr._program.outline import outline
-from popsr._program.transaction import keep_attribute, transactional
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_a, read_int
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import (
     StageContext,
@@ -23,11 +27,7 @@ from popsr.addons.transforms.pipeline_stages import (
     read_stages,
 )
 from popsr.addons.transforms.stash import Restore, Stash
-from popsr.context import _context
 from popsr.errors import ArgumentTypeError, AttributeValueError, StateError, UnsupportedError
-from popsr.graph import Graph
-from popsr.op import Op
-from popsr.tensor import Tensor
 
 __all__ = [
     "PipelineBoundGraph",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._host.arguments import read_a
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._records import Connection
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.context import gir, in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_a
+from popsr._support.lazy import names_only
+from popsr._support.records import Connection
+from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import suffix_graph_name
-from popsr.context import gir, in_sequence
 from popsr.errors import ArgumentTypeError
-from popsr.tensor import Tensor, graph_input, graph_output
 from popsr.transforms import ExpectedConnectionType, GradGraphInfo
 
 __all__ = ["add_recompute_inputs", "recompute_graph"]

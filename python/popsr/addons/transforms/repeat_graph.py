@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import is_a, read_int
-from popsr._lazy import names_only
+from popsr._program.building.transaction import transactional
+from popsr._program.graph import Graph
 from popsr._program.outline import outline
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_int
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
-from popsr.graph import Graph
 
 __all__ = ["repeat_graph"]
 

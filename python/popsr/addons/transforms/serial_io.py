@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._host.arguments import integer_of, is_a, read_a, read_int, read_mapping
-from popsr._lazy import names_only
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.transaction import transactional
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
+from popsr._program.tensor import Tensor
+from popsr._program.variables.remote_buffer import RemoteBuffer
+from popsr._support.host.arguments import integer_of, is_a, read_a, read_int, read_mapping
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
 from popsr.addons.rts import gather_replica_sharded_tensor, replica_sharded_spec
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
-from popsr.remote_buffer import RemoteBuffer
-from popsr.replica_grouping import ReplicaGrouping
-from popsr.streams import DeviceToHostStream, HostToDeviceStream
-from popsr.tensor import Tensor
+from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "RemoteBufferWithOffset",

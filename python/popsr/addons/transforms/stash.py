@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_a, read_int
-from popsr._lazy import names_only
+from popsr._program.context import in_sequence
+from popsr._program.tensor import Tensor, TensorByRef
+from popsr._support.host.arguments import read_a, read_int
+from popsr._support.lazy import names_only
 from popsr.addons.module import Module
-from popsr.context import in_sequence
-from popsr.tensor import Tensor, TensorByRef
 
 __all__ = ["Restore", "Stash"]
 

@@ -11,14 +11,14 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from popsr import _core
-from popsr._program.transaction import transactional
-from popsr._text.frames import file_and_line
-from popsr.bridge._arguments import Argument, Array, Step
-from popsr.bridge._derivatives import Derivatives
-from popsr.ir import Ir
+from popsr._program.building.transaction import transactional
+from popsr._program.ir import Ir
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
+from popsr._program.tensor import Tensor
+from popsr._support.text.frames import file_and_line
+from popsr.bridge._step.arguments import Argument, Array, Step
+from popsr.bridge._step.derivatives import Derivatives
 from popsr.replicas import ReplicaGrouping
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
-from popsr.tensor import Tensor
 
 __all__ = ["ORDERED", "Change", "Insertion", "can_copy", "edited", "redeclared"]
 

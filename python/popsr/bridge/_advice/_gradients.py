@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from popsr._program.op import Op
 from popsr.bridge._advice._edited import Insertion, writes_operand
 from popsr.bridge._advice._seeds import is_mean_loss
-from popsr.bridge._derivatives import Derivatives
-from popsr.bridge._multiples import GradientReductions, Program
-from popsr.op import Op
+from popsr.bridge._step.derivatives import Derivatives
+from popsr.bridge._step.multiples import GradientReductions, Program
 from popsr.replicas import Partition, ReplicaGrouping
 
 if TYPE_CHECKING:
     from popsr.analysis import Lint, PartitionAnalysis
-    from popsr.bridge._arguments import Step
-    from popsr.bridge._values import ProvedValue
+    from popsr.bridge._step.arguments import Step
+    from popsr.bridge._step.values import ProvedValue
 
 __all__ = ["Entry", "Proved", "data_rows", "gradient_insertions", "partial_insertions"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
+from popsr._program.ir import Ir
 from popsr.analysis import PartitionAnalysis
-from popsr.bridge._derivatives import Derivatives
-from popsr.ir import Ir
+from popsr.bridge._step.derivatives import Derivatives
 from popsr.ops._kinds import MOVES
 from popsr.replicas import Partition
 

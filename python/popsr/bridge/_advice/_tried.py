@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from popsr._program.location import short_place
+from popsr._program.building.location import short_place
+from popsr._program.op import Op
 from popsr.analysis._axes import shown_axes
 from popsr.bridge._advice._edited import Insertion, can_copy, edited
 from popsr.bridge._advice._gradients import Proved, data_rows, gradient_insertions, partial_insertions
 from popsr.bridge._advice._seeds import is_mean_loss, loss_groups
-from popsr.bridge._derivatives import Derivatives
-from popsr.bridge._paths import named_paths
+from popsr.bridge._step.derivatives import Derivatives
+from popsr.bridge._step.paths import named_paths
 from popsr.errors import Error
-from popsr.op import Op
 
 if TYPE_CHECKING:
-    from popsr.bridge._arguments import Step
+    from popsr.bridge._step.arguments import Step
 
 __all__ = ["Advice", "Variant", "advice_for", "is_whole_loss"]
 

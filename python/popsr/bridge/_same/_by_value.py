@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from popsr.bridge._arguments import Array, Part
 from popsr.bridge._same._parts import blocks_of, positions_of
+from popsr.bridge._step.arguments import Array, Part
 
 __all__ = ["places_by_value"]
 

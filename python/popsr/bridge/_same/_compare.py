@@ -6,12 +6,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from popsr._host.arguments import read_choice
-from popsr._program.location import short_place
-from popsr._text.one_line import one_line
-from popsr._text.shown import shown
-from popsr.bridge._arguments import AT_OWN_SIZES, Reading, Smaller, Step
-from popsr.bridge._paths import named_paths
+from popsr._program.building.location import short_place
+from popsr._support.host.arguments import read_choice
+from popsr._support.text.one_line import one_line
+from popsr._support.text.shown import shown
 from popsr.bridge._same._draws import constant_integers, equal_integers, is_float
 from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
@@ -19,6 +17,8 @@ from popsr.bridge._same._fresh import Afresh
 from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._repair import cause_of, too_large
 from popsr.bridge._same._values import Sameness, SameValue, Verdict, first_few
+from popsr.bridge._step.arguments import AT_OWN_SIZES, Reading, Smaller, Step
+from popsr.bridge._step.paths import named_paths
 from popsr.errors import ArgumentTypeError, Error, ReplicaError, UnsupportedError
 
 __all__ = ["ONE_DEVICE", "sameness_of"]

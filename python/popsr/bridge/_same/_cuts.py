@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Array, Cut, Part, Placement, Result, Whole, groups_of_holders
+from popsr._support.text.shown import shown
 from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._parts import key_of, part_of, positions_of
+from popsr.bridge._step.arguments import (
+    Argument,
+    Array,
+    Cut,
+    Part,
+    Placement,
+    Result,
+    Whole,
+    groups_of_holders,
+)
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 
 __all__ = ["Places", "Share", "covered_positions", "declared"]

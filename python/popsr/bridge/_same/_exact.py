@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from popsr._exact import ExactRun, first_unknown, run_exact
-from popsr._fields import TOP, Numbers, same
-from popsr._program.location import short_place
-from popsr.bridge._arguments import Argument, Result, Step
+from popsr._program.building.location import short_place
+from popsr._support.fields import TOP, Numbers, same
+from popsr.bridge._exact import ExactRun, first_unknown, run_exact
 from popsr.bridge._same._draws import is_float, kept
 from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError, sources_of
 from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict, first_few
+from popsr.bridge._step.arguments import Argument, Result, Step
 from popsr.errors import UnsupportedError
 
 __all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "inputs_of", "ran"]

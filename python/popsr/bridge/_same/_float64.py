@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from popsr.bridge._arguments import Argument, Array, Step
+from popsr._program.streams import HostToDeviceStream
+from popsr._program.tensor import Variable
+from popsr._session.session import Session
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
 from popsr.bridge._same._pair import STEPS, Both, Pair, sources_of
 from popsr.bridge._same._parts import part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
+from popsr.bridge._step.arguments import Argument, Array, Step
 from popsr.errors import ReplicaWarning
-from popsr.session import Session
-from popsr.streams import HostToDeviceStream
-from popsr.tensor import Variable
 
 __all__ = ["compared_in_float64"]
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from popsr._fields import Numbers, select
+from popsr._support.fields import Numbers, select
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Step
+from popsr.bridge._step.arguments import Step
 from popsr.replicas import Partition, ReplicaGrouping
 
 __all__ = ["ANY", "Form", "Grid", "Known", "axes_of", "digest_of", "size_of", "top"]

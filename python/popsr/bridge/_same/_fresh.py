@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._exact import ExactRun
-from popsr._fields import TOP, Numbers
-from popsr._program.location import short_place
-from popsr.bridge._arguments import Step
+from popsr._program.building.location import short_place
+from popsr._program.op import Op
+from popsr._support.fields import TOP, Numbers
+from popsr.bridge._exact import ExactRun
 from popsr.bridge._same._exact import Exactly, Value, given_of_many, given_of_one, inputs_of, ran
 from popsr.bridge._same._forms import digest_of, top
 from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
 from popsr.bridge._same._values import first_few
-from popsr.op import Op
+from popsr.bridge._step.arguments import Step
 
 __all__ = ["Afresh"]
 

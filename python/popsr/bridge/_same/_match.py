@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from popsr._text.nearest import nearest
-from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Array, Whole
+from popsr._support.text.nearest import nearest
+from popsr._support.text.shown import shown
 from popsr.bridge._same._by_value import places_by_value
 from popsr.bridge._same._cuts import Places, Share, covered_positions
+from popsr.bridge._step.arguments import Argument, Array, Whole
 from popsr.errors import AttributeValueError, ShapeError, UnknownNameError
 
 __all__ = ["Match", "UnknownError", "matched", "require_all"]

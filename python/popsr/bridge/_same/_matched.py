@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._exact import Unknown
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
+from popsr.bridge._exact import Unknown
 from popsr.bridge._same._exact import Value
 from popsr.bridge._same._forms import ANY, Form, Grid, Known, digest_of
 from popsr.bridge._same._regions import Integers, Lines, Region, region_of

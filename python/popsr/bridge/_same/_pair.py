@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from popsr._text.shown import shown
-from popsr.bridge._arguments import Argument, Array, Result, Step, Whole
+from popsr._support.text.shown import shown
 from popsr.bridge._same._cuts import Share, declared
 from popsr.bridge._same._match import Match, UnknownError, matched, require_all
 from popsr.bridge._same._parts import put
+from popsr.bridge._step.arguments import Argument, Array, Result, Step, Whole
 from popsr.errors import ReplicaError
 
 __all__ = ["STEPS", "Both", "Pair", "UnknownError", "example_rows", "pair_of", "sources_of", "whole_example"]

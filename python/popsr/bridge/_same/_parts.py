@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._fields import Numbers
-from popsr.bridge._arguments import Array, Part
+from popsr._support.fields import Numbers
+from popsr.bridge._step.arguments import Array, Part
 
 __all__ = ["blocks_of", "key_of", "part_of", "positions_of", "put"]
 

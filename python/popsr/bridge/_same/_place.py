@@ -6,9 +6,8 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from popsr._program.location import short_place
-from popsr._text.frames import file_and_line, source_line
-from popsr.bridge._arguments import Argument, Result, Step
+from popsr._program.building.location import short_place
+from popsr._support.text.frames import file_and_line, source_line
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
 from popsr.bridge._same._forms import Form, Grid, axes_of, size_of
 from popsr.bridge._same._matched import Alone, Matched
@@ -16,6 +15,7 @@ from popsr.bridge._same._pair import Pair
 from popsr.bridge._same._suspects import Suspects, suspects_of
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place, called_at
+from popsr.bridge._step.arguments import Argument, Result, Step
 from popsr.ops._kinds import ADDITIVE
 
 __all__ = ["callers_of", "place_of", "place_shown"]

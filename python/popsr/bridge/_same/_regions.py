@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from popsr._fields import Numbers
-from popsr.bridge._arguments import Array
+from popsr._support.fields import Numbers
 from popsr.bridge._same._forms import ANY, digest_of
+from popsr.bridge._step.arguments import Array
 
 __all__ = ["Integers", "Lines", "Region", "region_of"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from popsr._exact import ExactRun
-from popsr._program.location import short_place
-from popsr._text.frames import source_line
+from popsr._program.building.location import short_place
+from popsr._support.text.frames import source_line
 from popsr.bridge._advice._edited import can_copy, edited
-from popsr.bridge._arguments import Step
+from popsr.bridge._exact import ExactRun
 from popsr.bridge._same._changes import Changes, Tried
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
 from popsr.bridge._same._pair import UnknownError, pair_of
 from popsr.bridge._same._place import callers_of, place_of
 from popsr.bridge._same._suspects import Suspects
 from popsr.bridge._same._values import Place, Repair, SameValue
+from popsr.bridge._step.arguments import Step
 from popsr.errors import Error
 
 __all__ = ["cause_of", "too_large"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from popsr import _core
+from popsr._program.op import Op
 from popsr.bridge._same._forms import top
-from popsr.op import Op
 
 __all__ = ["Event", "Origin", "Recorder", "Unrolled"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from popsr._program.location import short_place
-from popsr._text.one_line import one_line
-from popsr._text.summary import Judged, Summary, line
-from popsr.bridge._paths import named_paths
+from popsr._program.building.location import short_place
+from popsr._support.text.one_line import one_line
+from popsr._support.text.summary import Judged, Summary, line
+from popsr.bridge._step.paths import named_paths
 
 __all__ = ["AS_MEAN", "Place", "Repair", "SameValue", "Sameness", "Verdict", "called_at", "first_few"]
 

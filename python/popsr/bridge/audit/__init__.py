@@ -6,9 +6,9 @@ training loop. ``python -m popsr audit`` is the command line of both.
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.bridge.audit._compare import audit
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import read_path
-from popsr._host.files import shown_name
+from popsr._support.host.arguments import read_path
+from popsr._support.host.files import shown_name
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array, Held

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.files import shown_name, shown_path
-from popsr._text.one_line import one_line
+from popsr._support.host.files import shown_name, shown_path
+from popsr._support.text.one_line import one_line
 from popsr.bridge.audit._dcp_metadata import Chunk, Entry, Range, read_metadata
 from popsr.bridge.audit._held import Array, Held
 from popsr.errors import CheckpointError, UnsupportedError

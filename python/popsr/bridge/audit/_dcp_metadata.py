@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from popsr._host.files import shown_name
-from popsr._text.one_line import one_line
+from popsr._support.host.files import shown_name
+from popsr._support.text.one_line import one_line
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._open_file import OpenFile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from popsr._text.one_line import one_line
-from popsr._text.summary import Judged, Summary, line
+from popsr._support.text.one_line import one_line
+from popsr._support.text.summary import Judged, Summary, line
 
 __all__ = ["AuditReport", "Drift"]
 

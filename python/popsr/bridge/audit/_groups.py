@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from popsr._core import MAX_REPLICAS
-from popsr._host.arguments import is_a, read_int
-from popsr._host.files import shown_path
-from popsr._host.regular_files import read_regular
-from popsr._text.one_line import one_line
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_int
+from popsr._support.host.files import shown_path
+from popsr._support.host.regular_files import read_regular
+from popsr._support.text.one_line import one_line
+from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
-from popsr.bridge._proof import Proof
+from popsr.bridge._proof.proof import Proof
 from popsr.bridge.audit._rank_groups import RankGroups
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, MissingPackageError, ReplicaError
 from popsr.replicas import Partition, VariableSettings

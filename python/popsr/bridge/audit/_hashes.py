@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from popsr._core import MAX_REPLICAS
-from popsr._host.arguments import read_int, read_items, read_path
-from popsr._host.files import bytes_of, file_errors, shown_name, shown_path
-from popsr._host.regular_files import open_regular
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_int, read_items, read_path
+from popsr._support.host.files import bytes_of, file_errors, shown_name, shown_path
+from popsr._support.host.regular_files import open_regular
+from popsr._support.text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array

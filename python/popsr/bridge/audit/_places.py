@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from popsr._host.files import file_errors, shown_path
-from popsr._text.shown import shown
+from popsr._support.host.files import file_errors, shown_path
+from popsr._support.text.shown import shown
 from popsr.bridge.audit._dcp_metadata import is_metadata
 from popsr.errors import AttributeValueError, FileError
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from popsr._core import MAX_REPLICAS
-from popsr._host.arguments import read_int
+from popsr._support.host.arguments import read_int
 from popsr.errors import CheckpointError
 from popsr.replicas import Partition
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.files import file_errors
-from popsr._host.frameworks import framework
+from popsr._support.host.files import file_errors
+from popsr._support.host.frameworks import framework
 from popsr.bridge.audit._dcp import read_distributed
 from popsr.bridge.audit._dcp_metadata import is_metadata
 from popsr.bridge.audit._held import Array, Held
-from popsr.io._safetensors_read import open_safetensors
+from popsr.io._safetensors.read import open_safetensors
 from popsr.io._torch.read import array_of_tensor, open_torch
 
 __all__ = ["hold"]

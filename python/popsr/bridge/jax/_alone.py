@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.jax._arguments import is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key

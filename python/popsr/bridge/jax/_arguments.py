@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key, stored
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._rules import Aval
+from popsr.bridge.jax._ops.rules import Aval
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 __all__ = [

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from popsr.bridge._arguments import Placement, Whole
-from popsr.bridge._builder import StepBuilder
-from popsr.bridge._reserved import zeros_of
+from popsr._program.tensor import Tensor
+from popsr.bridge._step.arguments import Placement, Whole
+from popsr.bridge._step.builder import StepBuilder
+from popsr.bridge._step.reserved import zeros_of
 from popsr.bridge.jax._arguments import Leaf, only_row, parts_of, value_of
 from popsr.bridge.jax._importer import Importer, aval_of, has_dtype
 from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._rules import Value, stand_in_dtype
-from popsr.bridge.jax._sharded import Sharded, sliced
+from popsr.bridge.jax._ops.rules import Value, stand_in_dtype
+from popsr.bridge.jax._sizes.sharded import Sharded, sliced
 from popsr.bridge.jax._traced import Traced
-from popsr.tensor import Tensor
 
 __all__ = ["add_results", "argument_of"]
 

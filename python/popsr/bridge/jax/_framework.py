@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._host.frameworks import framework
+from popsr._support.host.frameworks import framework
 
 __all__ = ["the_jax"]
 

@@ -9,21 +9,19 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from popsr._text.frames import absolute_path, library_path
-from popsr.bridge._places import Place, nearest_place
-from popsr.bridge._reading import callers_are_kept
+from popsr._support.text.frames import PACKAGE, absolute_path, library_path
+from popsr.bridge._step.places import Place, nearest_place
+from popsr.bridge._step.reading import callers_are_kept
 from popsr.bridge.jax._framework import the_jax
 
 __all__ = ["is_of_jax", "is_transposed", "rank_of_file", "scope_of", "user_line"]
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 @functools.cache
 def rank_of_file(file: str) -> int:
     """0 for files of the user, 1 for libraries, 2 for jax itself and this package."""
     path = absolute_path(file)
-    if path.startswith((_PACKAGE, _folder_of_jax(), _folder_of_jaxlib())) or file.startswith("<frozen"):
+    if path.startswith((PACKAGE, _folder_of_jax(), _folder_of_jaxlib())) or file.startswith("<frozen"):
         return 2
     return 1 if library_path(file) else 0
 
@@ -56,7 +54,7 @@ def user_line(equation: Any) -> Place | None:
 def _user_lines(frames: Iterable[tuple[str, int]]) -> Iterator[str]:
     """Lines of the user inside of the step, the innermost first: popsr calls it."""
     for file, line in frames:
-        if absolute_path(file).startswith(_PACKAGE):
+        if absolute_path(file).startswith(PACKAGE):
             return
         if not rank_of_file(file):
             yield f"{file}:{line}"

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge.jax._calls import jaxprs_inside
+from popsr._support.text.shown import shown
 from popsr.bridge.jax._locations import user_line
+from popsr.bridge.jax._ops.calls import jaxprs_inside
 from popsr.errors import UnsupportedError
 
 __all__ = ["any_makes_refs", "is_ref", "makes_refs", "with_values", "with_values_inside"]

@@ -9,13 +9,14 @@ import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._program.context import location
+from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
-from popsr.bridge._arguments import Reading, Smaller
-from popsr.bridge._builder import StepBuilder, Unsupported
-from popsr.bridge._reading import read_as
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._step.arguments import Reading, Smaller
+from popsr.bridge._step.builder import StepBuilder, Unsupported
+from popsr.bridge._step.reading import read_as
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.jax._alone import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._arguments import (
     Leaf,
@@ -27,15 +28,14 @@ from popsr.bridge.jax._arguments import (
     read_roles,
 )
 from popsr.bridge.jax._compiled import compiler_keeps
-from popsr.bridge.jax._contracts import Contracts
 from popsr.bridge.jax._ends import add_results, argument_of
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
-from popsr.bridge.jax._sharded import Sharded
-from popsr.bridge.jax._shrunk import Shrinking, resized
+from popsr.bridge.jax._ops.contracts import Contracts
+from popsr.bridge.jax._sizes.sharded import Sharded
+from popsr.bridge.jax._sizes.shrunk import Shrinking, resized
 from popsr.bridge.jax._traced import WHERE, Traced
-from popsr.context import location
 from popsr.errors import AttributeValueError
 
 __all__ = ["accepts", "from_jax"]

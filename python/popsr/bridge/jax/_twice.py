@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import stored
 from popsr.bridge.jax._locations import user_line

@@ -12,9 +12,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge import _elsewhere
-from popsr.bridge._elsewhere import other_values
+from popsr._support.text.shown import shown
+from popsr.bridge._step import elsewhere as _elsewhere
+from popsr.bridge._step.elsewhere import other_values
 from popsr.bridge.jax._locations import rank_of_file
 from popsr.errors import UnsupportedError
 

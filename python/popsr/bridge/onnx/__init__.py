@@ -6,9 +6,9 @@ opset, says what each node becomes; ops that ONNX defines by a function body nee
 
 from typing import TYPE_CHECKING
 
-from popsr._lazy import lazy_attributes, names_only
-from popsr._text.entry_points import add_entry_points, entry_point
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.lazy import lazy_attributes, names_only
+from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.bridge.onnx._export import export
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel

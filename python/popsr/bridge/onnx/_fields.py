@@ -6,8 +6,8 @@ import functools
 from typing import Any
 
 from popsr.io._budget import Budget
+from popsr.io._onnx.wire import DELIMITED, Cursor
 from popsr.io._open_file import OpenFile
-from popsr.io._wire import DELIMITED, Cursor
 
 __all__ = ["count_fields"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import axis_in
 from popsr.bridge.onnx._types import Array, numpy_type

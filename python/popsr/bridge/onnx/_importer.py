@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.building.gaps import Gap, merged_gaps
+from popsr._program.context import location
 from popsr._program.create_graph import graph_input, graph_output
-from popsr._program.gaps import Gap, merged_gaps
-from popsr._text.shown import shown
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.tensor import Tensor
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
@@ -35,7 +39,6 @@ from popsr.bridge.onnx._rules import (
 from popsr.bridge.onnx._schemas import check_attributes
 from popsr.bridge.onnx._types import code_of
 from popsr.bridge.onnx._values import Values
-from popsr.context import location
 from popsr.errors import (
     AttributeValueError,
     DTypeError,
@@ -44,10 +47,7 @@ from popsr.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from popsr.graph import Graph
-from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["MAX_NODES", "NONE", "Importer", "most_nodes", "too_many_nodes"]
 

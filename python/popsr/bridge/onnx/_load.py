@@ -10,7 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import (
+from popsr._program.building.gaps import Gap, unsupported_ops
+from popsr._program.context import in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.ir import Ir
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import (
     read_a,
     read_choice,
     read_flag,
@@ -20,9 +25,7 @@ from popsr._host.arguments import (
     read_path,
     require_known,
 )
-from popsr._program.create_graph import graph_input, graph_output
-from popsr._program.gaps import Gap, unsupported_ops
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
 from popsr.bridge.onnx._importer import NONE, Importer, most_nodes, too_many_nodes
@@ -33,7 +36,6 @@ from popsr.bridge.onnx._places import domain_of, function_key
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._trained import constants_of, is_floating, is_uniform, trained_names
 from popsr.bridge.onnx._types import Array, dtype_of
-from popsr.context import in_sequence
 from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
@@ -45,12 +47,10 @@ from popsr.errors import (
     UnsupportedOpsError,
 )
 from popsr.io._checkpoint import Checkpoint
-from popsr.io._onnx_format import require_onnx
-from popsr.io._onnx_read import open_onnx
+from popsr.io._onnx.format import require_onnx
+from popsr.io._onnx.read import open_onnx
 from popsr.io._open_file import OpenFile
-from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["load"]
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._host.arguments import read_mapping
-from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._program.context import in_sequence
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr._program.tensor import Tensor, Variable
+from popsr._session.session import Session
+from popsr._support.host.arguments import read_mapping
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
 from popsr.bridge.onnx._training import OnnxTraining, build_training
 from popsr.bridge.onnx._types import Array
-from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.ops.control import CallSiteInfo
-from popsr.session import Session
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
-from popsr.tensor import Tensor, Variable
+from popsr.ops.program.control import CallSiteInfo
 
 __all__ = ["OnnxModel"]
 

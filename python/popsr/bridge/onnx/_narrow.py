@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor, constant
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import shape_of
 from popsr.bridge.onnx._types import Array, array_of
-from popsr.io._onnx_format import require_onnx
-from popsr.tensor import Tensor, constant
+from popsr.io._onnx.format import require_onnx
 
 __all__ = [
     "Narrow",

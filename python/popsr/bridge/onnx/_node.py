@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._rules import NotSupportedError, axis_in
 from popsr.bridge.onnx._types import Array, array_of, code_named
-from popsr.tensor import Tensor
 
 __all__ = ["Missing", "Node", "Reader", "Sequenced", "Value", "Weight", "cast", "is_float"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.errors import GraphError
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from popsr.bridge._proof import Proof
-from popsr.bridge._prove import step_of
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._proof.proof import Proof
+from popsr.bridge._proof.prove import step_of
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._training import OnnxTraining

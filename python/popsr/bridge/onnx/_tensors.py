@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._rules import NotSupportedError, axis_in
 from popsr.bridge.onnx._types import Array
-from popsr.tensor import Tensor
 
 __all__ = ["check_known", "counting", "expanded", "moved", "numbered", "reshaped", "shape_of"]
 

@@ -8,19 +8,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_mapping, require_known
+from popsr._program.context import in_sequence
 from popsr._program.create_graph import graph_input, graph_output
-from popsr._text.shown import shown
-from popsr._text.summary import Summarised, Summary, line
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr._program.tensor import Tensor, Variable, constant
+from popsr._session.session import Session
+from popsr._support.host.arguments import read_mapping, require_known
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._types import Array
-from popsr.context import in_sequence
 from popsr.errors import ArgumentTypeError, GradientError, GraphError, ShapeError, UnknownNameError
-from popsr.graph import Graph
-from popsr.ir import Ir
 from popsr.ops import collectives
-from popsr.session import Session
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
-from popsr.tensor import Tensor, Variable, constant
 from popsr.transforms import autodiff
 
 __all__ = ["OnnxTraining", "build_training"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from popsr import dtypes
 from popsr.bridge.onnx._rules import NotSupportedError
-from popsr.io._onnx_format import ONNX_TYPES, require_onnx
+from popsr.io._onnx.format import ONNX_TYPES, require_onnx
 
 __all__ = ["Array", "array_of", "code_named", "code_of", "dtype_of", "numpy_type"]
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.context import gcg, location
 from popsr._program.create_graph import graph_input
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.tensor import Tensor, Variable, constant
+from popsr._program.variables.variables import variable
 from popsr.bridge.onnx._node import Missing, Value, Weight
 from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError
 from popsr.bridge.onnx._types import Array
-from popsr.context import gcg, location
-from popsr.graph import Graph
-from popsr.ir import Ir
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable, constant, variable
 
 __all__ = ["Values"]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import read_items, read_text
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_items, read_text
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._narrow import as_carried, as_declared
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnsupportedOpsError
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 
 __all__ = [
     "PopsrBackend",

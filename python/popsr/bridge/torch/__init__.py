@@ -5,8 +5,8 @@
 torch is imported by the functions, not with this package.
 """
 
-from popsr._lazy import names_only
-from popsr._text.entry_points import add_entry_points
+from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import add_entry_points
 from popsr.bridge.torch._graphs import from_export, from_fx
 from popsr.bridge.torch._trace import trace_step
 from popsr.bridge.torch._which import accepts, import_step

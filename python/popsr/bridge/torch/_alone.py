@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._host.arguments import read_mapping, read_text
-from popsr._text.nearest import nearest
-from popsr._text.shown import shown
-from popsr.bridge._arguments import Array, Cut, Start, Whole
-from popsr.bridge.torch._patterns import Patterns
+from popsr._support.host.arguments import read_mapping, read_text
+from popsr._support.text.nearest import nearest
+from popsr._support.text.shown import shown
+from popsr.bridge._step.arguments import Array, Cut, Start, Whole
 from popsr.bridge.torch._ranks.job import is_running
 from popsr.bridge.torch._states.leaves import Leaf
+from popsr.bridge.torch._user.patterns import Patterns
 from popsr.bridge.torch._wrappers.recipes import is_wrapped
 from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
 

@@ -6,24 +6,24 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
-from popsr.bridge._arguments import Loss, Placement
-from popsr.bridge._builder import StepBuilder
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._step.arguments import Loss, Placement
+from popsr.bridge._step.builder import StepBuilder
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._alone import Cuts, start_of, whole_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
-from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._ranks.job import grouping_of_holders, grouping_of_values
 from popsr.bridge.torch._ranks.merge import Merged
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.generators import Drawn
+from popsr.bridge.torch._user.locations import place_of_node, shown_place
 from popsr.errors import ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["Seen", "built"]
 

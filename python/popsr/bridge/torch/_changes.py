@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr.bridge._advice import Variant, redeclared
-from popsr.bridge._arguments import Argument, Step
-from popsr.bridge._paths import named_paths, path_patterns
-from popsr.bridge._proof import Proof
-from popsr.bridge._step import BridgedStep
+from popsr.bridge._proof.proof import Proof
+from popsr.bridge._step.arguments import Argument, Step
+from popsr.bridge._step.paths import named_paths, path_patterns
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._ranks.job import grouping_of_labels, grouping_of_ranks, is_running
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED

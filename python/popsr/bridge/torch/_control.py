@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.context import gir
 from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.graph import Graph
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules import Gap, Site
-from popsr.context import gir
-from popsr.graph import Graph
-from popsr.tensor import Tensor
 
 __all__ = ["CONTROL", "is_dynamic", "no_seed"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr.bridge._reading import floats_are_wide
+from popsr._program.tensor import Tensor
+from popsr.bridge._step.reading import floats_are_wide
 from popsr.errors import UnsupportedError
-from popsr.tensor import Tensor
 
 __all__ = ["Scalar", "common_dtype", "dtype_of", "is_float", "is_float8", "is_int", "promoted"]
 

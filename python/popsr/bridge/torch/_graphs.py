@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from popsr import _core
-from popsr._host.arguments import read_int, read_mapping
-from popsr._host.frameworks import framework
-from popsr._text.shown import shown
-from popsr.bridge._builder import StepBuilder, Unsupported
-from popsr.bridge._step import BridgedStep
+from popsr._support.host.arguments import read_int, read_mapping
+from popsr._support.host.frameworks import framework
+from popsr._support.text.shown import shown
+from popsr.bridge._step.builder import StepBuilder, Unsupported
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._control import is_dynamic
 from popsr.bridge.torch._dtypes import dtype_of
 from popsr.bridge.torch._importer import Importer, array_of

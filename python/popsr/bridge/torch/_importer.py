@@ -7,13 +7,11 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr.bridge._builder import StepBuilder
-from popsr.bridge._reading import floats_are_wide
+from popsr._program.tensor import Tensor, constant
+from popsr.bridge._step.builder import StepBuilder
+from popsr.bridge._step.reading import floats_are_wide
 from popsr.bridge.torch._control import CONTROL, no_seed
 from popsr.bridge.torch._dtypes import Scalar, dtype_of, is_float8
-from popsr.bridge.torch._locations import place_of_node, shown_place
-from popsr.bridge.torch._modules import module_of_node
-from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._ranks.same import DISTRIBUTED, attribute_of
 from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     bags,
@@ -34,8 +32,10 @@ from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Ga
 from popsr.bridge.torch._step_of import RandomSeeds
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._tracing.uninitialised import EMPTY, memory_of
+from popsr.bridge.torch._user.locations import place_of_node, shown_place
+from popsr.bridge.torch._user.modules import module_of_node
+from popsr.bridge.torch._user.notes import is_backward
 from popsr.errors import Error, UnsupportedError
-from popsr.tensor import Tensor, constant
 
 __all__ = ["Importer", "array_of"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_items, read_mapping, read_text
-from popsr._text.shown import shown
-from popsr.bridge._builder import StepBuilder
+from popsr._program.tensor import Tensor, Variable, constant
+from popsr._support.host.arguments import read_items, read_mapping, read_text
+from popsr._support.text.shown import shown
+from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
-from popsr.bridge.torch._patterns import Patterns
 from popsr.bridge.torch._ranks.job import (
     grouping_of_labels,
     grouping_of_ranks,
@@ -21,9 +21,9 @@ from popsr.bridge.torch._ranks.job import (
     is_running,
 )
 from popsr.bridge.torch._tracing.generators import Drawn
+from popsr.bridge.torch._user.patterns import Patterns
 from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, Variable, constant
 
 __all__ = ["RANDOM_SEED", "Groups", "RandomSeeds", "Values", "add_results"]
 

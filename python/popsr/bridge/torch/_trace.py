@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from popsr import _core
-from popsr._host.arguments import read_choice, read_int, read_mapping
-from popsr._host.frameworks import framework
-from popsr._text.phases import phase
-from popsr._text.shown import shown
-from popsr.bridge._arguments import Loss, Reading, groups_of_holders
-from popsr.bridge._builder import StepBuilder, Unsupported
-from popsr.bridge._reading import read_as
-from popsr.bridge._step import BridgedStep
+from popsr._support.host.arguments import read_choice, read_int, read_mapping
+from popsr._support.host.frameworks import framework
+from popsr._support.text.phases import phase
+from popsr._support.text.shown import shown
+from popsr.bridge._step.arguments import Loss, Reading, groups_of_holders
+from popsr.bridge._step.builder import StepBuilder, Unsupported
+from popsr.bridge._step.reading import read_as
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._alone import Cuts, Parts, check_alone, joined
 from popsr.bridge.torch._built import Seen, built
 from popsr.bridge.torch._changes import Reader, changes, may_be_wrapped
-from popsr.bridge.torch._modules import modules_named
-from popsr.bridge.torch._quiet import without_debug_lines
 from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,
@@ -44,6 +42,8 @@ from popsr.bridge.torch._tracing.generators import check_found
 from popsr.bridge.torch._tracing.joined import join
 from popsr.bridge.torch._tracing.losses import joined_losses, loss_of, rows_of, seeds_noted
 from popsr.bridge.torch._tracing.synchronised import has_local_norms, local_norms_synchronised
+from popsr.bridge.torch._user.modules import modules_named
+from popsr.bridge.torch._user.quiet import without_debug_lines
 from popsr.bridge.torch._wrappers.dtensors import SharedBatch, shared_batch, splitting_ranks
 from popsr.bridge.torch._wrappers.recipes import check_read, followed, is_wrapped, recipe_for
 from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError

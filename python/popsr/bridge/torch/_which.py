@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from popsr._host.frameworks import framework
-from popsr.bridge._step import BridgedStep
+from popsr._support.host.frameworks import framework
+from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._graphs import from_export, from_fx
 
 __all__ = ["accepts", "import_step"]

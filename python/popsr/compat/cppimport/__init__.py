@@ -13,8 +13,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from popsr._host.arguments import read_flag, read_path, read_text
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_flag, read_path, read_text
+from popsr._support.text.shown import shown
 from popsr.compat import _device_libraries
 from popsr.compat.cppimport import _hook
 from popsr.errors import FileError

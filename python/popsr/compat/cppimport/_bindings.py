@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from popsr._popart.custom_ops import create
-from popsr._popart.identifiers import OperatorIdentifier, graph_of
-from popsr._popart.op import CustomOp
-from popsr._text.shown import shown
-from popsr._text.suggestions import unknown_attribute, unknown_name
+from popsr._support.text.shown import shown
+from popsr._support.text.suggestions import unknown_attribute, unknown_name
+from popsr.compat._objects.custom_ops import create
+from popsr.compat._objects.identifiers import OperatorIdentifier, graph_of
+from popsr.compat._objects.op import CustomOp
 from popsr.errors import ArgumentTypeError, FileError, UnknownNameError
 
 __all__ = ["Binding", "read_binding"]

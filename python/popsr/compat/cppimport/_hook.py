@@ -10,8 +10,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from popsr._text.frames import absolute_path
-from popsr._text.shown import shown
+from popsr._support.text.frames import absolute_path
+from popsr._support.text.shown import shown
 from popsr.compat.cppimport._bindings import Binding, read_binding
 from popsr.errors import MissingPackageError
 

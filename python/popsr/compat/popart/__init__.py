@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._options import enums
-from popsr._options.enums import *
-from popsr._options.settings import (
+from popsr._program.graph import Graph
+from popsr._program.options import enums
+from popsr._program.options.enums import *
+from popsr._program.options.options import Options as SessionOptions
+from popsr._program.options.settings import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,
@@ -15,14 +17,15 @@ from popsr._options.settings import (
     TensorLocation,
     TensorLocationSettings,
 )
-from popsr._popart import data_flow, types
-from popsr._popart.data_flow import *
-from popsr._popart.identifiers import DebugContext, OperatorIdentifier
-from popsr._popart.types import *
 from popsr._session import devices
 from popsr._session.devices import *
-from popsr._text.suggestions import unknown_attribute
+from popsr._session.session import Session
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.compat._device_libraries import load_library
+from popsr.compat._objects import data_flow, types
+from popsr.compat._objects.data_flow import *
+from popsr.compat._objects.identifiers import DebugContext, OperatorIdentifier
+from popsr.compat._objects.types import *
 from popsr.compat.popart import _errors, _logging, _names, _optimisers, _sessions, _settings, _supported
 from popsr.compat.popart._builder import Builder
 from popsr.compat.popart._errors import *
@@ -34,11 +37,8 @@ from popsr.compat.popart._settings import *
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
 from popsr.compat.popart._supported import *
 from popsr.compat.popart._transformer import GraphTransformer
-from popsr.graph import Graph
 from popsr.io import PyWeightsIO
-from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode
-from popsr.session import Session
 from popsr.tensorlocation import ExecutionContext, ReplicatedTensorSharding, TensorStorage, TileSet
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import (
+from popsr._support.host.arguments import (
     is_a,
     read_a,
     read_choice,
@@ -20,11 +20,11 @@ from popsr._host.arguments import (
     read_text,
     require_known,
 )
-from popsr._host.files import file_errors
-from popsr._lazy import LazyModule
-from popsr._popart.types import TensorInfo
-from popsr._text.shown import shown
+from popsr._support.host.files import file_errors
+from popsr._support.lazy import LazyModule
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._places import OPSET, domain_of
+from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._described import Described, code_of, info_of, since_of
 from popsr.compat.popart._external import require_new, write_data
 from popsr.compat.popart._graphcore_ops import GraphcoreOps
@@ -33,7 +33,7 @@ from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
 from popsr.compat.popart._settings import STREAM_MODE, InputSettings
 from popsr.compat.popart._signatures import Signature, debug_name
 from popsr.errors import ArgumentTypeError, UnknownNameError
-from popsr.io._onnx_format import entries_of, metadata, require_onnx, set_entries
+from popsr.io._onnx.format import entries_of, metadata, require_onnx, set_entries
 from popsr.io._settings import settings_from, settings_text_of, write_factor
 from popsr.replicas import VariableSettings
 

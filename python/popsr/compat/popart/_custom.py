@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._popart.custom_ops import bound, entry_of, lines_of
-from popsr._popart.identifiers import OperatorIdentifier
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._places import opset_of
 from popsr.bridge.onnx._rules import OTHERS, Rule
+from popsr.compat._objects.custom_ops import bound, entry_of, lines_of
+from popsr.compat._objects.identifiers import OperatorIdentifier
 from popsr.compat.popart._graphcore_ops import DOMAIN
 from popsr.errors import GraphError
-from popsr.io._onnx_format import require_onnx
-from popsr.tensor import Tensor
+from popsr.io._onnx.format import require_onnx
 
 __all__ = ["hints"]
 

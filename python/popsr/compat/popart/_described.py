@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
-from popsr._host.arguments import read_text, require_known
-from popsr._lazy import LazyModule
-from popsr._popart.types import DataType, TensorInfo
+from popsr._support.host.arguments import read_text, require_known
+from popsr._support.lazy import LazyModule
+from popsr.compat._objects.types import DataType, TensorInfo
 from popsr.compat.popart._node_attributes import NodeAttributes
 from popsr.compat.popart._onnx_ops import DEFAULT_OPSET
 from popsr.errors import DTypeError, Error
-from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx
+from popsr.io._onnx.format import ONNX_TYPES, entries_of, require_onnx
 from popsr.io._settings import factor_of, settings_from
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.files import file_errors
-from popsr._text.shown import shown
+from popsr._support.host.files import file_errors
+from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, CheckpointError
 from popsr.io import load_onnx
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 
 __all__ = ["is_elsewhere", "read_elsewhere", "require_new", "write_data"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_int, read_items
+from popsr._support.host.arguments import is_a, read_int, read_items
 from popsr.compat.popart._names import TensorRemapType
 from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 

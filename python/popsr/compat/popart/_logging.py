@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from popsr._host.arguments import read_choice, read_text
-from popsr._text.logs import add_handler
+from popsr._support.host.arguments import read_choice, read_text
+from popsr._support.text.logs import add_handler
 
 __all__ = ["Logger", "getLogger"]
 

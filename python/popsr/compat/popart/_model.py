@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import is_a, read_path, require_known
-from popsr._popart.types import TensorInfo
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import is_a, read_path, require_known
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx import OnnxModel, load
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._places import OPSET, graphs_of, opset_of
 from popsr.bridge.onnx._rules import OTHERS, RULES, Rule
+from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._custom import hints
 from popsr.compat.popart._external import is_elsewhere, read_elsewhere
 from popsr.compat.popart._graphcore_ops import DOMAIN
@@ -28,10 +29,9 @@ from popsr.errors import (
     UnsupportedOpsError,
 )
 from popsr.io import load_onnx
-from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
+from popsr.io._onnx.format import ONNX_TYPES, entries_of, require_onnx, set_entries
 from popsr.io._settings import factor_of, settings_from
 from popsr.replicas import VariableSettings
-from popsr.tensor import Tensor
 
 __all__ = [
     "OF_VERSION",

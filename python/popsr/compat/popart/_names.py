@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from popsr._core import __version__
-from popsr._host.arguments import read_path, read_text
-from popsr._host.choices import Choices
+from popsr._support.host.arguments import read_path, read_text
+from popsr._support.host.choices import Choices
 
 __all__ = [
     "CollectiveOperator",

@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._host.arguments import read_bool, read_choice, read_int, read_items, read_number, read_text
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_bool, read_choice, read_int, read_items, read_number, read_text
+from popsr._support.text.shown import shown
 from popsr.compat.popart._names import RecomputeType
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 
 __all__ = ["NodeAttributes", "attribute_of"]
 

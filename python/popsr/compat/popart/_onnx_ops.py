@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from popsr._host.arguments import read_bool, read_choice
+from popsr._support.host.arguments import read_bool, read_choice
 from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
 from popsr.errors import UnsupportedError
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 
 if TYPE_CHECKING:
     from popsr.compat.popart._builder import Builder

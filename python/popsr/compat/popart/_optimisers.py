@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from popsr._host.arguments import is_a, read_a, read_bool, read_items, read_mapping, read_number, read_text
-from popsr._host.choices import Choices
-from popsr._popart.types import DataType
-from popsr._text.nearest import nearest
-from popsr._text.shown import shown
+from popsr._support.host.arguments import (
+    is_a,
+    read_a,
+    read_bool,
+    read_items,
+    read_mapping,
+    read_number,
+    read_text,
+)
+from popsr._support.host.choices import Choices
+from popsr._support.text.nearest import nearest
+from popsr._support.text.shown import shown
+from popsr.compat._objects.types import DataType
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
 
 __all__ = [

@@ -10,21 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import _core, dtypes, ops
-from popsr._host.arguments import require_known
-from popsr._popart.types import TensorInfo
-from popsr._text.shown import shown
+from popsr._program.context import in_sequence
+from popsr._program.create_graph import graph_input, graph_output
+from popsr._program.graph import Graph
+from popsr._program.ir import Ir
+from popsr._program.op import Op
+from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
+from popsr._program.tensor import Tensor, Variable, constant
+from popsr._program.variables.variables import variable
+from popsr._support.host.arguments import require_known
+from popsr._support.text.shown import shown
+from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._model import Array, Weight, read_graph
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._updates import states_of, update
-from popsr.context import in_sequence
 from popsr.errors import GraphError, ShapeError, UnknownNameError, UnsupportedError
-from popsr.graph import Graph
-from popsr.ir import Ir
-from popsr.op import Op
 from popsr.ops.collectives import replicated_all_reduce
 from popsr.replicas import VariableSettings
-from popsr.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
-from popsr.tensor import Tensor, Variable, constant, graph_input, graph_output, variable
 from popsr.transforms import GradGraphInfo, autodiff
 
 __all__ = ["ACCUM", "GRADIENT", "UPDATED", "Program", "Training"]

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_bool, read_int, read_items, read_text
-from popsr._lazy import LazyModule
-from popsr._popart.data_flow import DataFlow
-from popsr._popart.types import TensorInfo
+from popsr._program.ir import Ir
+from popsr._program.options.options import Options
 from popsr._session.devices import DeviceInfo
-from popsr._text.shown import shown
+from popsr._session.session import Session
+from popsr._support.host.arguments import is_a, read_a, read_bool, read_int, read_items, read_text
+from popsr._support.lazy import LazyModule
+from popsr._support.text.shown import shown
+from popsr.compat._objects.data_flow import DataFlow
+from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._settings import InputShapeInfo
 from popsr.compat.popart._step_io import PyStepIO, PyStepIOCallback
@@ -25,9 +28,6 @@ from popsr.errors import (
     UnsupportedError,
 )
 from popsr.io import PyWeightsIO, save_onnx
-from popsr.ir import Ir
-from popsr.options import Options
-from popsr.session import Session
 
 if TYPE_CHECKING:
     from popsr.compat.popart import _sources

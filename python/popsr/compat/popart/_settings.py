@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import replicas
-from popsr._host.arguments import is_a, read_a, read_text
-from popsr._host.choices import Choices
-from popsr._popart.data_flow import ExchangeStrategy
-from popsr._popart.types import TensorInfo
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_a, read_text
+from popsr._support.host.choices import Choices
+from popsr._support.text.shown import shown
+from popsr.compat._objects.data_flow import ExchangeStrategy
+from popsr.compat._objects.types import TensorInfo
 from popsr.errors import ArgumentTypeError, UnknownNameError
 from popsr.replicas import CommGroupType, ReplicaGrouping
 from popsr.tensorlocation import TileSet

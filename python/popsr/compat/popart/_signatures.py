@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from popsr._host.arguments import integer_of, is_a, read_int, read_items, read_number, read_text
-from popsr._popart.types import read_data_type
-from popsr._text.shown import shown
-from popsr._text.suggestions import unknown_name
+from popsr._support.host.arguments import integer_of, is_a, read_int, read_items, read_number, read_text
+from popsr._support.text.shown import shown
+from popsr._support.text.suggestions import unknown_name
+from popsr.compat._objects.types import read_data_type
 from popsr.errors import ArgumentTypeError, AttributeValueError
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 from popsr.replicas import CommGroup
 
 if TYPE_CHECKING:

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
-from popsr._options.enums import ReductionType, SyntheticDataMode
-from popsr._popart.data_flow import DataFlow, Patterns
-from popsr._popart.types import TensorInfo
+from popsr._program.options.enums import ReductionType, SyntheticDataMode
+from popsr._program.options.options import Options
 from popsr._session.devices import DeviceInfo
-from popsr._session.rank_rows import one_writer
-from popsr._session.ranks import together
-from popsr._text.shown import shown
+from popsr._session.ranks.ranks import together
+from popsr._session.ranks.rows import one_writer
+from popsr._session.session import Session
+from popsr._support.host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
+from popsr._support.text.shown import shown
+from popsr.compat._objects.data_flow import DataFlow, Patterns
+from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._model import SEED, initializer_of, parse_model, weights_of
 from popsr.compat.popart._optimisers import Optimizer
 from popsr.compat.popart._program import Program, Training
@@ -32,11 +34,9 @@ from popsr.errors import (
 )
 from popsr.io import load_onnx
 from popsr.io._new_file import NewFile
-from popsr.io._onnx_format import entries_of, set_entries
+from popsr.io._onnx.format import entries_of, set_entries
 from popsr.io._reset import reset_host_weights
 from popsr.io._settings import program_text, settings_text
-from popsr.options import Options
-from popsr.session import Session
 
 __all__ = ["ModelSource"]
 

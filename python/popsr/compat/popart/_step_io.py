@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import is_a, read_bool, read_call, read_mapping
-from popsr._popart.data_flow import AnchorReturnTypeId, DataFlow
-from popsr._text.shown import shown
+from popsr._support.host.arguments import is_a, read_bool, read_call, read_mapping
+from popsr._support.text.shown import shown
+from popsr.compat._objects.data_flow import AnchorReturnTypeId, DataFlow
 from popsr.compat.popart._settings import STREAM_MODE, ReplicatedStreamMode
 from popsr.errors import ArgumentTypeError, DTypeError, SessionError, ShapeError, UnknownNameError
-from popsr.io._onnx_format import entries_of
+from popsr.io._onnx.format import entries_of
 
 if TYPE_CHECKING:
     from popsr.compat.popart._program import Program

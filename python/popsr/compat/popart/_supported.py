@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from popsr._host.arguments import read_bool
-from popsr._lazy import LazyModule
-from popsr._popart.identifiers import OperatorIdentifier
+from popsr._support.host.arguments import read_bool
+from popsr._support.lazy import LazyModule
+from popsr.compat._objects.identifiers import OperatorIdentifier
 from popsr.compat.popart import _graphcore_ops, _onnx_ops
 from popsr.compat.popart._signatures import Signature
-from popsr.io._onnx_format import require_onnx
+from popsr.io._onnx.format import require_onnx
 
 if TYPE_CHECKING:
     from popsr.compat.popart import _model

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from popsr._host.arguments import read_bool, read_items, read_text, require_known
-from popsr._lazy import LazyModule
-from popsr._text.shown import shown
+from popsr._support.host.arguments import read_bool, read_items, read_text, require_known
+from popsr._support.lazy import LazyModule
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._places import graphs_of
 from popsr.compat.popart._builder import Builder
 from popsr.errors import AttributeValueError
-from popsr.io._onnx_format import ONNX_TYPES, entries_of, require_onnx, set_entries
+from popsr.io._onnx.format import ONNX_TYPES, entries_of, require_onnx, set_entries
 
 if TYPE_CHECKING:
     from popsr.compat.popart import _model

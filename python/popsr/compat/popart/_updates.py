@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._popart.types import DataType
+from popsr._program.tensor import Tensor, constant
+from popsr.compat._objects.types import DataType
 from popsr.compat.popart._optimisers import (
     SGD,
     Adam,
@@ -20,7 +21,6 @@ from popsr.compat.popart._optimisers import (
     WeightDecayMode,
 )
 from popsr.ops import var_updates
-from popsr.tensor import Tensor, constant
 
 __all__ = ["State", "states_of", "update"]
 

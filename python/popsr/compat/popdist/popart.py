@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._host.arguments import read_a
+from popsr._program.options.options import Options
 from popsr._session.devices import DeviceConnectionType, DeviceInfo, DeviceManager
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.host.arguments import read_a
+from popsr._support.text.suggestions import unknown_attribute
 from popsr.compat import popdist
-from popsr.options import Options
 
 __all__ = ["configureSessionOptions", "getDevice"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from popsr._host.files import shown_name
-from popsr._host.float_environment import in_default_environment
 from popsr._session.rows import Array
+from popsr._support.host.files import shown_name
+from popsr._support.host.float_environment import in_default_environment
 from popsr.errors import DTypeError
 
 __all__ = ["cast_values"]

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from popsr._host.files import shown_path
-from popsr._text.summary import Judged, Summary, line
+from popsr._support.host.files import shown_path
+from popsr._support.text.summary import Judged, Summary, line
 from popsr.errors import Error
 
 __all__ = ["LoadDiff", "LoadEntry"]

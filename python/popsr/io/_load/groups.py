@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.files import shown_name
 from popsr._session.rows import Array
+from popsr._support.host.files import shown_name
 from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
 

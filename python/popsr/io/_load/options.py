@@ -7,9 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._host.arguments import is_a, read_call, read_choice, read_dtype, read_flag, read_int, read_items
-from popsr._host.files import shown_name
-from popsr._text.shown import shown
+from popsr._support.host.arguments import (
+    is_a,
+    read_call,
+    read_choice,
+    read_dtype,
+    read_flag,
+    read_int,
+    read_items,
+)
+from popsr._support.host.files import shown_name
+from popsr._support.text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
 

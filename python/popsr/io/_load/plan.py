@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from popsr._host.files import shown_name, shown_path, shown_shape
+from popsr._program.tensor import Variable
 from popsr._session.rows import Array
+from popsr._support.host.files import shown_name, shown_path, shown_shape
 from popsr.errors import DTypeError, Error, OutOfRangeError, ReplicaError, ShapeError, UnknownNameError
 from popsr.io._checkpoint import close_names
 from popsr.io._load.casts import cast_values
@@ -19,7 +20,6 @@ from popsr.io._load.options import LoadOptions, file_names
 from popsr.io._settings import grouping_of
 from popsr.io._stored import StoredFile, StoredTensor
 from popsr.replicas import ReplicaGrouping, VariableSettings
-from popsr.tensor import Variable
 
 __all__ = ["LoadPlan"]
 

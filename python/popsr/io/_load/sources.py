@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from popsr.io._onnx_read import open_onnx
-from popsr.io._safetensors_read import open_safetensors
+from popsr.io._onnx.read import open_onnx
+from popsr.io._safetensors.read import open_safetensors
 from popsr.io._stored import StoredFile
 from popsr.io._torch.read import TORCH_SUFFIXES, open_torch
 

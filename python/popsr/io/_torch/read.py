@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
-from popsr._host.arguments import read_path
-from popsr._host.files import bytes_of, shown_name, shown_path
-from popsr._host.frameworks import framework
 from popsr._session.rows import Array
+from popsr._support.host.arguments import read_path
+from popsr._support.host.files import bytes_of, shown_name, shown_path
+from popsr._support.host.frameworks import framework
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint

@@ -8,8 +8,8 @@ import warnings
 import zipfile
 from typing import Any, BinaryIO
 
-from popsr._host.files import shown_name
-from popsr._text.one_line import one_line
+from popsr._support.host.files import shown_name
+from popsr._support.text.one_line import one_line
 from popsr.errors import CheckpointError
 from popsr.io._open_file import OpenFile
 from popsr.io._pickle import HashBudget, Named, read_pickle

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from popsr import _core
-from popsr._host.files import bytes_of, shown_name
-from popsr._host.frameworks import framework
+from popsr._program.ir import Ir
+from popsr._program.tensor import Variable
 from popsr._session.rows import Array
 from popsr._session.state import HostState
+from popsr._support.host.files import bytes_of, shown_name
+from popsr._support.host.frameworks import framework
 from popsr.errors import DTypeError
 from popsr.io._hashes import Hashes, hash_texts_of, read_hashes
 from popsr.io._new_file import NewFile, remove_leftovers
 from popsr.io._program import Program, budget_of_save, saved_program
 from popsr.io._settings import VERSION, program_text
 from popsr.io._torch.read import METADATA
-from popsr.ir import Ir
-from popsr.tensor import Variable
 
 __all__ = ["save_torch"]
 

@@ -1,4 +1,4 @@
-"""Exact meanings of ops, which ``popsr._exact`` runs programs with."""
+"""Exact meanings of ops, which ``popsr.bridge._exact`` runs programs with."""
 
 from popsr.ops._exact import (
     collectives,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, same, select
+from popsr._support.fields import Array, Numbers, same, select
 from popsr.errors import UnsupportedError
 from popsr.ops._exact.registry import Exact, Value, exact, numbers, scalar
 

@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, select
+from popsr._support.fields import Array, Numbers, select
 from popsr.errors import UnsupportedError
 from popsr.ops._exact.elementwise import defined
 from popsr.ops._exact.registry import Exact, Value, exact

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
 from popsr.ops._exact.registry import Exact, exact
 
 __all__ = ["product"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, select
+from popsr._support.fields import Array, Numbers, select
 from popsr.ops._exact.elementwise import larger
 from popsr.ops._exact.functions import log
 from popsr.ops._exact.registry import Exact, Value, exact, numbers

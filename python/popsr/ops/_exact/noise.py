@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._fields import Array, Numbers
+from popsr._support.fields import Array, Numbers
 from popsr.ops._exact.linalg import matmul
 from popsr.ops._exact.registry import Exact, exact
 from popsr.ops._exact.windows import conv, conv_transpose

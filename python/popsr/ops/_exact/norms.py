@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
 from popsr.ops._exact.functions import rsqrt
 from popsr.ops._exact.registry import Exact, exact
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
 from popsr.ops._exact.elementwise import absolute
 from popsr.ops._exact.functions import log, sqrt
 from popsr.ops._exact.registry import Exact, exact

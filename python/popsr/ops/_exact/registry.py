@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, constant, same
-from popsr._records import TensorInfo
+from popsr._support.fields import Array, Numbers, constant, same
+from popsr._support.records import TensorInfo
 
 __all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
 

@@ -7,7 +7,7 @@ import operator
 
 import numpy as np
 
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
 from popsr.ops._exact.reduce import axes_of, rows_over
 from popsr.ops._exact.registry import Exact, exact
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from popsr._fields import Array, Numbers, select
+from popsr._support.fields import Array, Numbers, select
 from popsr.ops._exact.functions import log
 from popsr.ops._exact.linalg import product
 from popsr.ops._exact.reduce import extreme, keep_axes

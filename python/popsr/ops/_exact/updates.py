@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._fields import Numbers
+from popsr._support.fields import Numbers
 from popsr.ops._exact.elementwise import smaller
 from popsr.ops._exact.functions import power, sqrt
 from popsr.ops._exact.registry import Exact, Value, exact, numbers, scalar

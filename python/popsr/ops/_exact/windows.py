@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr._fields import Array, Numbers
+from popsr._support.fields import Array, Numbers
 from popsr.errors import UnsupportedError
 from popsr.ops._exact.elementwise import defined
 from popsr.ops._exact.linalg import product

@@ -3,7 +3,7 @@
 Groups of every kind are accepted, of constant stride as well as of any assignment such as a transpose.
 """
 
-from popsr._lazy import names_only
+from popsr._support.lazy import names_only
 from popsr.addons.ops.replicated_strided_collectives.replicated_all_gather_strided import (
     replicated_all_gather_strided,
 )

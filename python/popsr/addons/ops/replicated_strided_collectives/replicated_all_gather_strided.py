@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._lazy import names_only
-from popsr._program.operands import read_group, read_tensor
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import read_group, read_tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["replicated_all_gather_strided"]
 

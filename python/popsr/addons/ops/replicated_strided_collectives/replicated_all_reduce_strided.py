@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._host.arguments import read_choice, read_flag
-from popsr._lazy import names_only
-from popsr._program.operands import check_floats, read_group, read_tensor
-from popsr._program.transaction import transactional
+from popsr._program.building.operands import check_floats, read_group, read_tensor
+from popsr._program.building.transaction import transactional
+from popsr._program.context import gir, in_sequence
+from popsr._program.create_graph import graph_output
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_choice, read_flag
+from popsr._support.lazy import names_only
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.ops._operands import widened
 from popsr.addons.rts import inputs_like
 from popsr.addons.variable_factory import NamedVariableFactories
-from popsr.context import gir, in_sequence
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
 from popsr.ops.utils import cast_if_needed
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor, constant, graph_output
 
 __all__ = [
     "replicated_all_reduce_strided",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from popsr._host.arguments import read_choice
-from popsr._lazy import names_only
-from popsr._program.operands import read_group, read_tensor
+from popsr._program.building.operands import read_group, read_tensor
+from popsr._program.tensor import Tensor
+from popsr._support.host.arguments import read_choice
+from popsr._support.lazy import names_only
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
 from popsr.replicas import ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["replicated_reduce_scatter_strided"]
 

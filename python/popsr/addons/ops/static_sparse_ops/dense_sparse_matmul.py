@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._host.arguments import read_int, read_number
-from popsr._lazy import names_only
-from popsr._program.operands import read_floats
-from popsr._program.transaction import transactional
-from popsr._text.shown import shown
+from popsr._program.building.operands import read_floats
+from popsr._program.building.transaction import transactional
+from popsr._program.tensor import Tensor, constant
+from popsr._support.host.arguments import read_int, read_number
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
 from popsr.ops.utils import cast_if_needed
-from popsr.tensor import Tensor, constant
 from popsr.utils import as_array
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.op import Op
 from popsr.bridge.onnx._rules import NotSupportedError, add_rule
 from popsr.bridge.onnx._types import code_of
-from popsr.op import Op
 
 __all__ = ["DOMAIN", "EXPORTS", "FUNCTIONS", "OPSET", "Writer"]
 

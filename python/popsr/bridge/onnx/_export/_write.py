@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from popsr._host.arguments import read_mapping
-from popsr._program.gaps import Gap, unsupported_ops
-from popsr._text.shown import shown
+from popsr._program.building.gaps import Gap, unsupported_ops
+from popsr._program.graph import Graph
+from popsr._program.op import Op
+from popsr._program.tensor import Constant, Tensor
+from popsr._support.host.arguments import read_mapping
+from popsr._support.text.shown import shown
 from popsr.bridge.onnx._export._rules import DOMAIN, EXPORTS, FUNCTIONS, OPSET
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._places import name_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._types import Array, code_of
 from popsr.errors import ArgumentTypeError, ShapeError, UnknownNameError
-from popsr.graph import Graph
-from popsr.io._onnx_format import PRODUCER, require_onnx
-from popsr.op import Op
-from popsr.tensor import Constant, Tensor
+from popsr.io._onnx.format import PRODUCER, require_onnx
 
 __all__ = ["export"]
 

@@ -1,6 +1,6 @@
 """Rules of the domain ai.graphcore, PopART's own ops."""
 
-from popsr._lazy import names_only
+from popsr._support.lazy import names_only
 from popsr.bridge.onnx.graphcore import _basic, _neural  # noqa: F401  they register their rules
 from popsr.bridge.onnx.graphcore._basic import DOMAIN
 

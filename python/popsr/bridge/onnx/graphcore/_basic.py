@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.context import gcg
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._folding import reshaped_extents
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, add_rule, axis_in, find_rule, rule
 from popsr.bridge.onnx._types import dtype_of
-from popsr.context import gcg
 from popsr.ops.collectives import replicated_all_reduce, replicated_reduce_scatter
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping
-from popsr.tensor import Tensor
 
 __all__ = ["DOMAIN", "reuse"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.graphcore._basic import DOMAIN, reuse
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge.torch._locations import place_of_node
 from popsr.bridge.torch._ranks.same import communicates, meta_key
+from popsr.bridge.torch._user.locations import place_of_node
 
 __all__ = ["Column", "aligned"]
 

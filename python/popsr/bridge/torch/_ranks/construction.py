@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._ranks.job import rank_of
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import ReplicaError, UnsupportedError
 
 __all__ = ["Construction", "wrappers_made"]

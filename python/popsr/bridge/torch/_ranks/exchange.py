@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from popsr.bridge.torch._locations import shown_place
 from popsr.bridge.torch._tracing.messages import Event
+from popsr.bridge.torch._user.locations import shown_place
 from popsr.errors import ReplicaError
 
 __all__ = ["Sources", "check_order", "sources_of"]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.errors import MissingPackageError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 

@@ -19,7 +19,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popsr.bridge.torch._locations import Place, place_of_node, shown_place
 from popsr.bridge.torch._ranks.align import aligned
 from popsr.bridge.torch._ranks.job import grouping_of_all
 from popsr.bridge.torch._ranks.repetition import without_repetition
@@ -29,6 +28,7 @@ from popsr.bridge.torch._ranks.varying import Operands, Varying, is_part
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
 from popsr.bridge.torch._tracing.messages import is_received
+from popsr.bridge.torch._user.locations import Place, place_of_node, shown_place
 from popsr.errors import UnsupportedError
 from popsr.replicas import ReplicaGrouping
 

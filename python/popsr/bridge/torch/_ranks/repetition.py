@@ -6,11 +6,11 @@ import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from popsr.bridge.torch._notes import is_backward
 from popsr.bridge.torch._ranks.same import attribute_of, key_of, meta_key
 from popsr.bridge.torch._ranks.varying import Varying, is_part
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
 from popsr.bridge.torch._tracing.messages import is_sent
+from popsr.bridge.torch._user.notes import is_backward
 
 __all__ = ["without_repetition"]
 

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._ranks.align import Column, aligned
 from popsr.bridge.torch._ranks.exchange import Sources, check_order, sources_of
 from popsr.bridge.torch._ranks.same import communicates, group_name, key_of, meta_key
@@ -19,6 +18,7 @@ from popsr.bridge.torch._ranks.varying import is_part
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.draws import generator_draw_of
 from popsr.bridge.torch._tracing.messages import call_of, is_received, is_sent
+from popsr.bridge.torch._user.locations import place_of_node, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["Stages", "communicating", "have_messages", "stages_of"]

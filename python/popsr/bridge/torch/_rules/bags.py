@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor, constant
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.indexing import flat_places, put
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
-from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.bridge.torch._rules.table import Gap, Site, collective
 from popsr.ops import collectives
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

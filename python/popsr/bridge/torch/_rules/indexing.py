@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
-from popsr._text.shown import shown
+from popsr._program.tensor import Tensor, constant
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
 from popsr.bridge.torch._rules.table import Gap, Site, rule
-from popsr.tensor import Tensor, constant
 
 __all__ = ["flat", "flat_places", "put"]
 

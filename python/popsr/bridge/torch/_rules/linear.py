@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar, is_float
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr import ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.table import Site, rule
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor, constant
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules.indexing import flat
 from popsr.bridge.torch._rules.table import Gap, Site, rule
-from popsr.tensor import Tensor, constant
 
 __all__ = ["planes_of", "scattered_sums"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor, constant
 from popsr.bridge.torch._dtypes import Scalar, is_float
 from popsr.bridge.torch._rules.table import Gap, Site, cast, python_rule, rule
-from popsr.tensor import Tensor, constant
 
 __all__: list[str] = []
 

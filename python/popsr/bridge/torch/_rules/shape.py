@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor, constant
+from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.bridge.torch._tracing.uninitialised import EMPTY
-from popsr.tensor import Tensor, constant
 
 __all__ = ["at_places"]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor, constant
 from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of, is_float8
-from popsr.tensor import Tensor, constant
 
 __all__ = [
     "COLLECTIVES",

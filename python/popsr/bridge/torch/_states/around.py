@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._states.kept import captured, functions_of, is_of_user
 from popsr.bridge.torch._states.schedules import Number
 from popsr.bridge.torch._tracing.generators import reachable
+from popsr.bridge.torch._user.locations import is_users
 from popsr.errors import UnsupportedError
 
 __all__ = ["Around", "Beside", "Slot"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = [

@@ -10,8 +10,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from popsr.bridge.torch._locations import is_users
 from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._user.locations import is_users
 
 __all__ = [
     "add_plain",

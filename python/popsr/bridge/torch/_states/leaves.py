@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.around import Around, Beside, Slot
 from popsr.bridge.torch._states.hooks import REPLACED, is_followed

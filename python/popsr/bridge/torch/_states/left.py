@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr._text.shown import shown
+from popsr._support.text.shown import shown
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.storage import Sharing, overlaps
 from popsr.errors import UnsupportedError

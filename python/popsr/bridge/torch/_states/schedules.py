@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._ranks.same import key_of
 from popsr.bridge.torch._states.kept import kept_attributes
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["NewNumbers", "Number", "Schedules"]

@@ -15,9 +15,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._elsewhere import other_values
-from popsr.bridge.torch._locations import current_place, is_users, place_of_node, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.elsewhere import other_values
 from popsr.bridge.torch._states.kept import kept_attributes, kept_variables, name_of_kept
 from popsr.bridge.torch._states.leaves import StepCall, no_gradient
 from popsr.bridge.torch._states.same_graph import Rows, difference
@@ -27,6 +26,7 @@ from popsr.bridge.torch._states.watch import fake_mode_of
 from popsr.bridge.torch._tracing.capture import Recorded, WayEnds, record
 from popsr.bridge.torch._tracing.choices import MOST_WAYS, Choices, next_scripts
 from popsr.bridge.torch._tracing.watcher import WritesOutside
+from popsr.bridge.torch._user.locations import current_place, is_users, place_of_node, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["record_steps"]

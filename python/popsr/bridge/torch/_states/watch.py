@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._tracing.decompositions import fused_call, in_terms_of_others
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["capturable_anywhere", "fake_mode_of", "watched"]

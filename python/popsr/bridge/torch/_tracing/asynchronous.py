@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from popsr.bridge.torch._locations import current_place, shown_place
 from popsr.bridge.torch._tracing.promises import Promise
 from popsr.bridge.torch._tracing.uninitialised import named_memory
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._versions import work_of_fakes
 from popsr.errors import UnsupportedError
 

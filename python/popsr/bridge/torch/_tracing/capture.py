@@ -14,13 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popsr.bridge.torch._locations import (
-    Place,
-    current_place,
-    place_of_error,
-    place_of_node,
-    shown_place,
-)
 from popsr.bridge.torch._ranks.same import GraphKey
 from popsr.bridge.torch._states.schedules import NewNumbers
 from popsr.bridge.torch._tracing.asynchronous import Pending
@@ -34,6 +27,13 @@ from popsr.bridge.torch._tracing.plain import plain_ops
 from popsr.bridge.torch._tracing.simplify import return_writes, simplify
 from popsr.bridge.torch._tracing.synchronised import synchronised_norms
 from popsr.bridge.torch._tracing.watcher import WritesOutside, watcher, writes_constant, written_by
+from popsr.bridge.torch._user.locations import (
+    Place,
+    current_place,
+    place_of_error,
+    place_of_node,
+    shown_place,
+)
 from popsr.bridge.torch._versions import note_constants
 from popsr.errors import Error, UnsupportedError
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, is_users, shown_place
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._ranks.same import key_of
+from popsr.bridge.torch._user.locations import current_place, is_users, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["MOST_WAYS", "Choices", "Numbering", "ends_with_error", "next_scripts"]

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._tracing.asynchronous import Pending, Write, flat_tensors
 from popsr.bridge.torch._tracing.messages import Messages, refuse_any_source
 from popsr.bridge.torch._tracing.uninitialised import named_memory
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._versions import work_of_fakes
 from popsr.errors import UnsupportedError
 

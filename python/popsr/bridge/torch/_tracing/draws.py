@@ -12,10 +12,10 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
-from popsr.bridge.torch._notes import note_of, noted
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._tracing.generators import Generators, state_of
+from popsr.bridge.torch._user.locations import current_place, shown_place
+from popsr.bridge.torch._user.notes import note_of, noted
 from popsr.errors import UnsupportedError
 
 __all__ = ["Draws", "draw_of", "generator_draw_of", "is_uncounted", "kept_generator", "of_stage"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from popsr.bridge.torch._locations import current_place, is_users, shown_place
+from popsr.bridge.torch._user.locations import current_place, is_users, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["Drawn", "Generators", "check_found", "given_generator", "reachable", "state_of"]

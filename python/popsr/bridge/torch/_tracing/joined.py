@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge.torch._locations import place_of_node, shown_place
 from popsr.bridge.torch._ranks.same import attribute_of, group_name, key_of, meta_key
 from popsr.bridge.torch._tracing.capture import Recorded
 from popsr.bridge.torch._tracing.choices import Numbering
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of
 from popsr.bridge.torch._tracing.uninitialised import EMPTY
+from popsr.bridge.torch._user.locations import place_of_node, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["by_outcomes", "join", "select_way"]

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from popsr.bridge._arguments import Loss
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._notes import note_of, noted
+from popsr.bridge._step.arguments import Loss
+from popsr.bridge._step.replaced import replaced
+from popsr.bridge.torch._user.notes import note_of, noted
 
 __all__ = ["Seeds", "joined_losses", "loss_of", "rows_of", "seeds_noted"]
 

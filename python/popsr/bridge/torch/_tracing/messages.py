@@ -11,8 +11,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from popsr.bridge.torch._locations import Place, current_place, shown_place
 from popsr.bridge.torch._tracing.asynchronous import Pending
+from popsr.bridge.torch._user.locations import Place, current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["Event", "Messages", "call_of", "is_received", "is_sent", "message_ops", "refuse_any_source"]

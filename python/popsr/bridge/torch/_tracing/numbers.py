@@ -15,7 +15,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from popsr.bridge._replaced import replaced
+from popsr.bridge._step.replaced import replaced
 
 __all__ = ["Numbers"]
 

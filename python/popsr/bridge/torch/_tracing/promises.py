@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["Promise", "callbacks_followed"]

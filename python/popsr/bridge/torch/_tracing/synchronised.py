@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from popsr.bridge._replaced import replaced
+from popsr.bridge._step.replaced import replaced
 
 __all__ = ["has_local_norms", "local_norms_synchronised", "synchronised_norms"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from popsr.bridge.torch._notes import note_of, noted
+from popsr.bridge.torch._user.notes import note_of, noted
 
 __all__ = ["EMPTY", "fill_unread", "memory_of", "named_memory"]
 

@@ -8,15 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from popsr.bridge.torch._locations import Place, called_place, current_place, shown_place, stack_trace
-from popsr.bridge.torch._modules import current_module, noted_module
-from popsr.bridge.torch._notes import noted_backward
 from popsr.bridge.torch._tracing.asynchronous import Pending
 from popsr.bridge.torch._tracing.collective_calls import functional_collective
 from popsr.bridge.torch._tracing.decompositions import in_terms_of_others
 from popsr.bridge.torch._tracing.draws import Draws
 from popsr.bridge.torch._tracing.generators import given_generator
 from popsr.bridge.torch._tracing.messages import Messages
+from popsr.bridge.torch._user.locations import Place, called_place, current_place, shown_place, stack_trace
+from popsr.bridge.torch._user.modules import current_module, noted_module
+from popsr.bridge.torch._user.notes import noted_backward
 from popsr.bridge.torch._versions import forget_lookups, lacking_of_dtensors, torch_version
 from popsr.errors import Error, UnsupportedError
 

@@ -13,10 +13,10 @@ import inspect
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NoReturn
 
-from popsr._text.shown import shown
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
 from popsr.bridge.torch._states.kept import add_plain, captured, is_plain
 from popsr.bridge.torch._tracing.promises import callbacks_followed
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.errors import UnsupportedError
 
 __all__ = ["Hook", "hook_of"]

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import unsharded_specs
 from popsr.errors import UnsupportedError
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._states.kept import kept_attributes
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.sharded import is_fully_sharded
 from popsr.errors import UnsupportedError
 

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._states.hooks import (
     hooks_of,
     is_followed,
     other_optimizers_checked,
     references_followed,
 )
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._wrappers.dtensors import check_cut, dtensors_followed
 from popsr.bridge.torch._wrappers.pipelines import pipelines_followed, schedule_class
 from popsr.bridge.torch._wrappers.reducer import check_replicated, replicated

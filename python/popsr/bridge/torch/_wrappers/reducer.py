@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._versions import sends_buffers
 from popsr.bridge.torch._wrappers.buckets import hook_of
 from popsr.errors import UnsupportedError

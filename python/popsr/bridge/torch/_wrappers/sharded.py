@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popsr._text.shown import shown
-from popsr.bridge._replaced import replaced
-from popsr.bridge.torch._locations import current_place, shown_place
+from popsr._support.text.shown import shown
+from popsr.bridge._step.replaced import replaced
 from popsr.bridge.torch._states.storage import aliases
+from popsr.bridge.torch._user.locations import current_place, shown_place
 from popsr.bridge.torch._versions import lacking_of_sharding, torch_version, unsharded_spec
 from popsr.errors import UnsupportedError
 

@@ -1,6 +1,6 @@
 """Rules of the domain ``ai.onnx.ml``: what scikit-learn and libraries of boosted trees export."""
 
-from popsr._lazy import names_only
+from popsr._support.lazy import names_only
 from popsr.bridge.onnx.ops.classic import (  # noqa: F401  they register their rules
     _encoders,
     _linear,

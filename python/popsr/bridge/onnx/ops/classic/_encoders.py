@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import expanded, reshaped
 from popsr.bridge.onnx._trained import is_floating
 from popsr.bridge.onnx._types import Array
 from popsr.bridge.onnx.ops.classic._scores import classic
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import reshaped
@@ -17,7 +18,6 @@ from popsr.bridge.onnx.ops.classic._scores import (
     transformed,
     transformed_targets,
 )
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

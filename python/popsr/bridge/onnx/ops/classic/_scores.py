@@ -7,10 +7,10 @@ import functools
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import Array
-from popsr.tensor import Tensor
 
 __all__ = ["DOMAIN", "classic", "labels_of", "named", "of_two", "transformed", "transformed_targets"]
 

@@ -1,6 +1,6 @@
 """Rules of branches, loops and sequences, and of the updates of optimisers."""
 
-from popsr._lazy import names_only
+from popsr._support.lazy import names_only
 from popsr.bridge.onnx.ops.control import _control, _sequences, _training  # noqa: F401  they register their rules
 
 __all__: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import BehindGapError, NotSupportedError, ValueNeededError, axis_in, rule
 from popsr.bridge.onnx._tensors import expanded, numbered, reshaped
@@ -18,7 +19,6 @@ from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, stacke
 from popsr.bridge.onnx.ops.control._while import depends_on_data, while_loop
 from popsr.bridge.onnx.ops.shape._shape import cut
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

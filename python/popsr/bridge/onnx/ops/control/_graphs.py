@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._places import graphs_of
-from popsr.tensor import Tensor
 
 __all__ = ["closed", "free_names", "free_values"]
 

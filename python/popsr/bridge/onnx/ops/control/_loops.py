@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import numbered, reshaped
-from popsr.tensor import Tensor
 
 __all__ = ["Index", "repeated", "row_at", "stacked", "with_row"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Sequenced, Value
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import numbered, reshaped
 from popsr.bridge.onnx.ops.control._loops import stacked
 from popsr.bridge.onnx.ops.shape._shape import cut
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import rule
 from popsr.bridge.onnx._tensors import reshaped
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

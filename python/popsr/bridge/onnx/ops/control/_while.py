@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._places import graphs_of
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import reshaped
 from popsr.bridge.onnx.ops.control._graphs import free_names, free_values
-from popsr.tensor import Tensor
 
 __all__ = ["MAX_PASSES", "depends_on_data", "while_loop"]
 

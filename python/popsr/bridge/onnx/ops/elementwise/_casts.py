@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr.bridge._float_bits import FORMATS, bits_of, float_of, integer_as
+from popsr._program.tensor import Tensor
+from popsr.bridge._step.float_bits import FORMATS, bits_of, float_of, integer_as
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._types import dtype_of
-from popsr.tensor import Tensor
 
 __all__ = ["converted"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import add_rule, rule
 from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.elementwise._casts import converted
-from popsr.tensor import Tensor
 
 __all__ = ["leaky_relu"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import check_known, counting, expanded, moved, reshaped
@@ -14,7 +15,6 @@ from popsr.bridge.onnx._types import Array
 from popsr.bridge.onnx.ops.microsoft._domain import microsoft
 from popsr.bridge.onnx.ops.microsoft._quantised import matmul_to_float
 from popsr.bridge.onnx.ops.neural._attention import by_head, repeated
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

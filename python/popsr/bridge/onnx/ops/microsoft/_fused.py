@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
 from popsr.bridge.onnx.ops.microsoft._domain import microsoft
 from popsr.bridge.onnx.ops.neural._convolutions import convolved
 from popsr.bridge.onnx.ops.neural._neural import gemm
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import moved, reshaped
@@ -14,7 +15,6 @@ from popsr.bridge.onnx.ops.neural import _convolutions, _quantise
 from popsr.bridge.onnx.ops.neural._quantise import product, requantised
 from popsr.bridge.onnx.ops.neural._recurrent import Layer, Product, lstm
 from popsr.bridge.onnx.ops.shape._reduce import of_rows
-from popsr.tensor import Tensor
 
 __all__ = ["matmul_to_float"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import moved, reshaped
 from popsr.bridge.onnx._types import Array
 from popsr.bridge.onnx.ops.microsoft._domain import microsoft
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

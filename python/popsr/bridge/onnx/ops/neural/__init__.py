@@ -1,6 +1,6 @@
 """Rules of neural networks: products, norms, losses, convolutions, recurrent layers, transforms."""
 
-from popsr._lazy import names_only
+from popsr._support.lazy import names_only
 from popsr.bridge.onnx.ops.neural import (  # noqa: F401  they register their rules
     _attention,
     _convolutions,

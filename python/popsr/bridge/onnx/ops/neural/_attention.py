@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._lazy import names_only
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import FunctionBodyError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped, shape_of
-from popsr.tensor import Tensor
 
 __all__ = ["by_head", "repeated"]
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import check_known, counting, reshaped
 from popsr.bridge.onnx._types import Array
-from popsr.tensor import Tensor
 
 __all__ = ["average_pool", "convolved"]
 

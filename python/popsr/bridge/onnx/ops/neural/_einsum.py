@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import counting, moved, reshaped
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

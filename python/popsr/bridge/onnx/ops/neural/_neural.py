@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
 from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
-from popsr.tensor import Tensor
 
 __all__ = ["gemm", "normalised", "rms_norm"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, reshaped
 from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.elementwise._casts import converted
 from popsr.bridge.onnx.ops.neural._convolutions import convolved
-from popsr.tensor import Tensor
 
 __all__ = ["centred", "dequantize", "dynamic_quantize", "product", "quantize", "requantised"]
 

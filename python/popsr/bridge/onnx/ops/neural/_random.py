@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import rule
 from popsr.bridge.onnx._tensors import check_known
 from popsr.bridge.onnx._types import dtype_of
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped
 from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, with_row
-from popsr.tensor import Tensor
 
 __all__ = ["Layer", "Product", "lstm"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import FunctionBodyError, rule
 from popsr.bridge.onnx._tensors import reshaped
 from popsr.bridge.onnx.ops.neural._neural import normalised, rms_norm
 from popsr.bridge.onnx.ops.shape._shape import cut
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

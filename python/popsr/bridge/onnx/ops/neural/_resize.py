@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, axis_in, rule
 from popsr.bridge.onnx._tensors import counting
 from popsr.bridge.onnx._types import Array
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, is_float
 from popsr.bridge.onnx._rules import NotSupportedError, rule
 from popsr.bridge.onnx._tensors import counting, reshaped
 from popsr.bridge.onnx.ops.shape._shape import cut
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped
 from popsr.bridge.onnx._types import Array
-from popsr.tensor import Tensor
 
 __all__ = ["rows_at"]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._folding import axes_operand
 from popsr.bridge.onnx._node import Node, Value, cast, is_float
 from popsr.bridge.onnx._rules import add_rule, axis_in, rule
 from popsr.bridge.onnx._tensors import counting, expanded, reshaped
-from popsr.tensor import Tensor
 
 __all__ = ["of_rows", "over_axes"]
 

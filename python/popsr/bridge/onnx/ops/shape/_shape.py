@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from popsr import dtypes, ops
+from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._folding import (
     axes_operand,
     border_of,
@@ -25,7 +26,6 @@ from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shap
 from popsr.bridge.onnx._trained import is_floating
 from popsr.bridge.onnx._types import Array, dtype_of, numpy_type
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
-from popsr.tensor import Tensor
 
 __all__: list[str] = []
 

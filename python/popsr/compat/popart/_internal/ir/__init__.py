@@ -7,19 +7,19 @@ Ops are told by class: ``isinstance(op, _ir.op.AddOp)`` holds for ops of ``graph
 from typing import TYPE_CHECKING
 
 from popsr import tensorlocation
-from popsr._popart import types
-from popsr._popart.data_flow import DataFlow
-from popsr._popart.identifiers import DebugContext, DebugInfo, GraphId, OperatorIdentifier
-from popsr._popart.identifiers import OpSettings as Settings
-from popsr._popart.members import PopartGraph as Graph
-from popsr._popart.members import PopartIr as Ir
-from popsr._popart.members import PopartTensor as Tensor
-from popsr._popart.op_classes import Op
-from popsr._popart.tensor import TensorLocationInfo, TensorType
-from popsr._popart.types import *
-from popsr._text.suggestions import unknown_attribute
+from popsr._program.options.options import Options as SessionOptions
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.compat._objects import types
+from popsr.compat._objects.data_flow import DataFlow
+from popsr.compat._objects.identifiers import DebugContext, DebugInfo, GraphId, OperatorIdentifier
+from popsr.compat._objects.identifiers import OpSettings as Settings
+from popsr.compat._objects.members import PopartGraph as Graph
+from popsr.compat._objects.members import PopartIr as Ir
+from popsr.compat._objects.members import PopartTensor as Tensor
+from popsr.compat._objects.op_classes import Op
+from popsr.compat._objects.tensor import TensorLocationInfo, TensorType
+from popsr.compat._objects.types import *
 from popsr.compat.popart._internal.ir import op, patterns, transforms
-from popsr.options import Options as SessionOptions
 from popsr.replicas import CommGroup, CommGroupType, ReplicaGrouping, VariableRetrievalMode, VariableSettings
 from popsr.tensorlocation import *
 

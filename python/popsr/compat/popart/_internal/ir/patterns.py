@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._popart.data_flow import Patterns, PatternsLevel
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.compat._objects.data_flow import Patterns, PatternsLevel
 
 __all__ = ["Patterns", "PatternsLevel"]
 

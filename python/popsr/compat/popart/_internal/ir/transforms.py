@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from popsr import _core
-from popsr._host.arguments import read_a
-from popsr._popart.members import PopartGraph
-from popsr._program.transaction import run
-from popsr._text.suggestions import unknown_attribute
+from popsr._program.building.transaction import run
+from popsr._support.host.arguments import read_a
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.compat._objects.members import PopartGraph
 
 __all__ = ["MergeExchange", "Prune", "Transform"]
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._popart.op_classes import classes
-from popsr._text.suggestions import unknown_attribute
+from popsr._support.text.suggestions import unknown_attribute
+from popsr.compat._objects.op_classes import classes
 
 __all__ = [*classes("exchange")]
 

@@ -1,6 +1,0 @@
-"""Programs run in exact arithmetic instead of floats."""
-
-from popsr._exact._unknown import Unknown, first_unknown
-from popsr._exact.run import ExactRun, run_exact
-
-__all__ = ["ExactRun", "Unknown", "first_unknown", "run_exact"]

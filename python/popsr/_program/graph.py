@@ -1,0 +1,200 @@
+"""Graphs: what ops are appended to, and what ``call`` and ``repeat`` run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from popsr._program.building.op_hooks import OpHooks
+from popsr._program.building.transaction import transactional
+from popsr._program.context import _context
+from popsr._program.handles import GraphHandle
+from popsr._program.op import Op
+from popsr._program.popart_names import with_popart_names
+from popsr._program.tensor import Constant, Tensor, Variable
+from popsr._program.variables.variables import variable
+from popsr._support.host.arguments import is_a
+from popsr._support.lazy import names_only
+from popsr._support.text.shown import shown
+from popsr._support.text.summary import line
+from popsr.errors import ArgumentTypeError
+from popsr.replicas import VariableSettings
+from popsr.utils import HostScalarTensor
+
+if TYPE_CHECKING:
+    from popsr._program.ir import Ir
+
+__all__ = ["Graph"]
+
+
+@with_popart_names
+class Graph(GraphHandle):
+    """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
+
+    _ir: Ir
+
+    if TYPE_CHECKING:  # a late member
+
+        def html(self) -> str:
+            """A page with all ops by name scope, coloured by which replicas agree, and a picture; stands alone."""
+
+        def _repr_html_(self) -> str:
+            """See :func:`popsr._tools.show.graph_html.graph_html`."""
+
+    _id: int
+    _op_hooks: OpHooks
+    _is_recursively_differentiable: bool = (
+        True  # False: graphs that call it need to be told its gradient graph
+    )
+
+    def __init__(self) -> None:
+        raise ArgumentTypeError("Graph: cannot be constructed, use Ir.create_graph or Ir.create_empty_graph")
+
+    @classmethod
+    def _of(cls, ir: Ir, id_: int) -> Graph:
+        self = cls.__new__(cls)
+        self._ir, self._id, self._op_hooks = ir, id_, OpHooks()
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name of the graph; the same as ``id``."""
+        return self.id
+
+    @property
+    def id(self) -> str:
+        """Name of the graph, unique in the Ir; empty for the main graph."""
+        return self._ir._core.graph_name(self._id)
+
+    @property
+    def ir(self) -> Ir:
+        """The program that it belongs to."""
+        return self._ir
+
+    @property
+    def main_graph(self) -> Graph:
+        """Main graph of the program."""
+        return self._ir.main_graph
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs in order."""
+        return self._ir._tensors_of(self._ir._core.graph_inputs(self._id))
+
+    @property
+    def inputs_by_name(self) -> dict[str, Tensor]:
+        """Inputs by name."""
+        return {t.name: t for t in self.inputs}
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs in order."""
+        return self._ir._tensors_of(self._ir._core.graph_outputs(self._id))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in the order in which they were made."""
+        return self._ir._tensors_of(self._ir._core.graph_tensors(self._id))
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Variables among the tensors."""
+        variables = self._ir._tensors_of(self._ir._core.graph_variables(self._id))
+        return cast("tuple[Variable, ...]", variables)
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Constants among the tensors."""
+        return tuple(t for t in self.tensors if isinstance(t, Constant))
+
+    @property
+    def called_graphs(self) -> tuple[Graph, ...]:
+        """Graphs that ops of this graph run."""
+        return tuple(self._ir._graph(id_) for id_ in self._ir._core.called_graphs(self._id))
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops, in the order in which they were made and run."""
+        return tuple(Op(self._ir, id_) for id_ in self._ir._core.graph_ops(self._id))
+
+    def get_tensor(self, tensor_id: str) -> Tensor:
+        """The tensor of that id.
+
+        Raises:
+            UnknownNameError: there is none; the message has similar ids.
+        """
+        if not is_a(tensor_id, str):
+            raise ArgumentTypeError(f"get_tensor: tensor_id is not a str, got {shown(tensor_id)}")
+        return self._ir._tensor(self._ir._core.find_tensor(self._id, tensor_id))
+
+    @transactional
+    def add_var_init(
+        self, name: str | None, data: HostScalarTensor, settings: VariableSettings | None = None
+    ) -> Variable:
+        """PopART's name for a variable, see ``popsr.variable``; of the main graph only.
+
+        Args:
+            name: its name. Default: "t".
+            data: initial value: with several groups, one row a group.
+            settings: groups of replicas and retrieval mode. Default: one group of all, one per group.
+        """
+        with self:
+            return variable(data, name=name, variable_settings=settings)
+
+    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
+        """Call ``fn`` with each op that a program appends to this graph from now on; returns a handle.
+
+        Not with what transforms add.
+
+        Raises:
+            TypeError: ``fn`` cannot be called.
+        """
+        hooks, handle = self._op_hooks.register(fn)
+        self._set_hooks(hooks)
+        return handle
+
+    def remove_op_created_hook(self, handle: int) -> None:
+        """Remove a hook.
+
+        Raises:
+            ValueError: the handle is unknown.
+        """
+        self._set_hooks(self._op_hooks.remove(handle))
+
+    def _set_hooks(self, hooks: OpHooks) -> None:
+        self._ir._on_undo(setattr, self, "_op_hooks", self._op_hooks)
+        self._op_hooks = hooks
+
+    def __contains__(self, value: Tensor) -> bool:
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"graph: only tensors can be in a graph, got {shown(value)}, expected a Tensor"
+            )
+        return value._ir is self._ir and value._graph_id == self._id
+
+    def __eq__(self, value: object) -> bool:
+        return self is value
+
+    def __hash__(self) -> int:
+        return hash((self._ir.id, self._id))
+
+    def __enter__(self) -> Graph:
+        _context.push_graph(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _context.pop_graph()
+
+    def _in_words(self) -> str:
+        """In texts of errors."""
+        return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
+
+    def __repr__(self) -> str:
+        name = f"id={self.id} name={self.name}" if self.id else "main"  # PopXL's main graph has no name
+        return line(f"Graph[{name} inputs={len(self.inputs)} ops={len(self.ops)}]")
+
+    def __str__(self) -> str:
+        return self._ir._core.print_graph(self._id)
+
+
+__dir__ = names_only(__all__)

@@ -1,0 +1,1 @@
+"""Variables, constants and remote variables: their data by groups of replicas, and their place in the program."""

@@ -1,0 +1,33 @@
+"""Settings of the process: threads, and the build of the compiled core."""
+
+from __future__ import annotations
+
+from popsr import _core
+from popsr._support.host.arguments import read_int
+from popsr._support.lazy import names_only
+
+__all__ = ["build_info", "num_threads", "set_num_threads"]
+
+
+def build_info() -> dict[str, str]:
+    """Instruction set in use and compiler, by name."""
+    return _core.build_info()
+
+
+def num_threads() -> int:
+    """Threads of sessions that were not told otherwise."""
+    return _core.num_threads()
+
+
+def set_num_threads(threads: int) -> None:
+    """Set the threads of sessions that were not told otherwise; results do not depend on it.
+
+    Args:
+        threads: how many, from 1 to 4096.
+    Raises:
+        ValueError: it is not an int in that range.
+    """
+    _core.set_num_threads(read_int("set_num_threads: threads", threads, 1, 4096))
+
+
+__dir__ = names_only(__all__)

@@ -1,0 +1,273 @@
+"""Entry points: what users call, where errors lose the frames of popsr, so that tracebacks end at the user's line.
+
+An exception that CPython raises again by a bare ``raise`` gets no entry for that frame. So a function around each entry
+point takes the frames of popsr out of the traceback of a typed error and lets it go on, and the next entry is the
+caller's line. Frames of the user's own functions that popsr called stay. All frames are there with
+``POPSR_FULL_TRACEBACK=1`` in the environment, and for all other exceptions: these are Ctrl-C, the user's own, and
+defects of popsr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from popsr._support.text.frames import is_inside
+from popsr._support.text.nearest import nearest
+from popsr.errors import ArgumentTypeError, Error, InternalError
+
+__all__ = ["add_entry_points", "entry_point", "has_place", "in_its_home", "leave", "mark"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Note = Callable[[Callable[..., Any], Error], None]
+
+_HELP = "help: "
+_wrapped: dict[Callable[..., Any], Callable[..., Any]] = {}  # entry points by what they call
+_entry_points: set[Callable[..., Any]] = set()
+_classes: set[type] = set()  # that were seen: members of popsr's are entry points
+
+# Methods that raise nothing, are called too often, or are not called by name.
+_NEVER = {
+    *("__new__", "__init_subclass__", "__class_getitem__", "__set_name__", "__del__", "__bool__", "__hash__"),
+    *(
+        "__repr__",
+        "__str__",
+        "__getattribute__",
+        "__getstate__",
+        "__setstate__",
+        "__reduce__",
+        "__reduce_ex__",
+    ),
+}
+
+
+def add_entry_points(package: str) -> None:
+    """Make entry points of the public functions and classes of a package: of its modules that are imported by now.
+
+    They are replaced where they are defined and wherever they are public, so that they stay the same objects.
+    """
+    modules = [
+        vars(module) for name, module in list(sys.modules.items()) if _is_public(name, package, module)
+    ]
+    for module in modules:
+        exported = frozenset(module["__all__"])
+        for name, value in list(module.items()):
+            if type(value) is FunctionType:
+                if name in exported and value not in _entry_points and value.__module__.startswith("popsr."):
+                    module[name] = in_its_home(value, entry_point(value))
+            elif isinstance(value, type) and value not in _classes and not name.startswith("_"):
+                _add_members(value)  # also of what functions return, which need not be exported
+
+
+def in_its_home(fn: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """The replacement, which has all names now that the function had in its module."""
+    home = vars(sys.modules[fn.__module__])
+    if home.get(fn.__name__) is not replacement:
+        home.update({alias: replacement for alias in list(home) if home[alias] is fn})
+    return replacement
+
+
+def entry_point(fn: _F, note: _Note | None = None) -> _F:
+    """A function around one that users call: typed errors leave it without frames of popsr, and with a line on help.
+
+    A keyword that the function does not take is answered with the nearest parameter.
+
+    Args:
+        fn: the function.
+        note: adds notes to an error of the call. Default: none.
+    """
+    if fn in _entry_points:
+        return fn
+    if fn not in _wrapped:
+        _wrapped[fn] = _managed(fn) if _makes_context_manager(fn) else _around(fn, note)
+        _entry_points.add(_wrapped[fn])
+    return _wrapped[fn]  # type: ignore[return-value]
+
+
+def mark(fn: _F) -> _F:
+    """Decorate a function that calls ``leave`` itself, which takes less time than a function around it."""
+    _entry_points.add(fn)
+    return fn
+
+
+def has_place(error: BaseException) -> bool:
+    """True if a note of the error says which call failed."""
+    return any(not note.startswith(_HELP) for note in getattr(error, "__notes__", ()))
+
+
+def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs) if kwargs else fn(*args)
+        except Exception as error:
+            other = _unknown_keyword(fn, kwargs, error) if kwargs and type(error) is TypeError else None
+            if other is None:
+                if note is not None and isinstance(error, Error):
+                    note(fn, error)
+                leave(error)
+                raise
+            try:
+                raise other from None
+            except Error:
+                leave(other)
+                raise
+
+    _named(call, fn)
+    return call
+
+
+def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> Error | None:
+    """The error of popsr for Python's about a keyword that is not a parameter."""
+    parameters = inspect.signature(fn).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return None
+    known = [name for name in parameters if name != "self"]
+    unknown = [name for name in kwargs if name not in parameters]
+    if not unknown:
+        return None
+    expected = nearest(unknown[0], known) or (f"one of {', '.join(known)}" if known else "none")
+    return ArgumentTypeError(f"{error}, expected {expected}")
+
+
+def _named(call: Any, fn: Any) -> None:
+    """``functools.wraps`` in half the time, which importing popsr spends hundreds of times."""
+    call.__module__, call.__name__, call.__qualname__ = fn.__module__, fn.__name__, fn.__qualname__
+    call.__doc__, call.__annotations__ = fn.__doc__, fn.__annotations__
+    if fn.__dict__:
+        call.__dict__.update(fn.__dict__)
+    call.__wrapped__ = fn
+
+
+class _Manager(contextlib._GeneratorContextManager[Any]):
+    """A context manager made of a generator; entering and leaving it are entry points."""
+
+    __enter__ = _around(contextlib._GeneratorContextManager.__enter__)
+    __exit__ = _around(contextlib._GeneratorContextManager.__exit__)
+
+
+def _makes_context_manager(fn: Callable[..., Any]) -> bool:
+    inner = getattr(fn, "__wrapped__", None)
+    return inspect.isgeneratorfunction(inner) and fn.__code__.co_filename == contextlib.__file__
+
+
+def _managed(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        manager = fn(*args, **kwargs)
+        manager.__class__ = _Manager
+        return manager
+
+    _named(make, fn)
+    return _around(make)
+
+
+# Classes
+
+
+def _is_public(name: str, package: str, module: ModuleType) -> bool:
+    of_package = name == package or (name.startswith(f"{package}.") and "._" not in name)
+    return of_package and isinstance(vars(module).get("__all__"), list)
+
+
+def _add_members(cls: type) -> None:
+    """Of the class and of its bases in this package."""
+    for base in cls.__mro__:
+        if base not in _classes:
+            _classes.add(base)
+            ours = base.__module__.startswith("popsr.") and base.__module__ != "popsr._core"
+            if ours and not issubclass(base, BaseException):
+                _replace_members(base)
+
+
+def _replace_members(cls: type) -> None:
+    for name, member in list(vars(cls).items()):
+        is_special = name.startswith("__") and name not in _NEVER
+        if is_special or not name.startswith("_"):
+            found = _member(member)
+            if found is not member:
+                setattr(cls, name, found)
+
+
+def _member(member: Any) -> Any:
+    """The entry point of a method or property; other attributes as they are."""
+    if isinstance(member, FunctionType):
+        return member if inspect.isgeneratorfunction(member) else entry_point(member)
+    if isinstance(member, (classmethod, staticmethod)):
+        return (
+            type(member)(entry_point(member.__func__))
+            if isinstance(member.__func__, FunctionType)
+            else member
+        )
+    if type(member) is property:
+        accessors = (member.fget, member.fset, member.fdel)
+        found = tuple(_accessor(fn) for fn in accessors)
+        return member if found == accessors else property(found[0], found[1], found[2], member.__doc__)
+    return member
+
+
+def _accessor(fn: Any) -> Any:
+    return entry_point(fn) if isinstance(fn, FunctionType) and not _only_reads(fn) else fn
+
+
+def _only_reads(fn: Callable[..., Any]) -> bool:
+    """True for ``return self._name``, which raises nothing: more needs more than one place on the stack."""
+    code = fn.__code__
+    return code.co_stacksize == 1 and all(name.startswith("_") for name in code.co_names)
+
+
+# Tracebacks
+
+
+def leave(error: BaseException) -> None:
+    """Let an error leave popsr: without frames of popsr, and with a note where there is help.
+
+    It stays as it is with ``POPSR_FULL_TRACEBACK=1``, and if it is not a typed error.
+    """
+    if isinstance(error, InternalError) or os.environ.get("POPSR_FULL_TRACEBACK", "0") not in ("", "0"):
+        return
+    if isinstance(error, Error):
+        note, notes = f"{_HELP}{error.help}", getattr(error, "__notes__", [])
+        if note in notes:  # of an entry point inside; it stays the last one
+            notes.remove(note)
+        error.add_note(note)
+    elif not _is_typed(error):
+        return
+    for each in _chain(error):
+        each.__traceback__ = _of_user(each.__traceback__)
+
+
+def _is_typed(error: BaseException) -> bool:
+    """True for Python's errors that are about the call: arguments that the function does not take, and no memory."""
+    traceback = error.__traceback__
+    if type(error) is TypeError:
+        return traceback is not None and traceback.tb_next is None
+    return type(error) is MemoryError and bool(error.args)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it was raised from."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+
+
+def _of_user(traceback: TracebackType | None) -> TracebackType | None:
+    """The entries of a traceback that are not of popsr."""
+    entries: list[TracebackType] = []
+    while traceback is not None:
+        if not is_inside(traceback.tb_frame.f_code.co_filename):
+            entries.append(traceback)
+        traceback = traceback.tb_next
+    return functools.reduce(_before, reversed(entries), None)
+
+
+def _before(rest: TracebackType | None, entry: TracebackType) -> TracebackType:
+    return TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -1,0 +1,6 @@
+"""Programs run in exact arithmetic instead of floats."""
+
+from popsr.bridge._exact._unknown import Unknown, first_unknown
+from popsr.bridge._exact.run import ExactRun, run_exact
+
+__all__ = ["ExactRun", "Unknown", "first_unknown", "run_exact"]

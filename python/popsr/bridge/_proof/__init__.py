@@ -1,0 +1,1 @@
+"""Proofs of steps: made, printed, saved and compared, from Python and from a shell."""

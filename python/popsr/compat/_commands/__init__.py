@@ -1,0 +1,1 @@
+"""The commands ``run``, ``plan`` and ``report`` of ``python -m popsr``."""

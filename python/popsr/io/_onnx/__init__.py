@@ -1,0 +1,1 @@
+"""Checkpoints as initializers of an ONNX model, and Protobuf's wire format."""

@@ -1,0 +1,1 @@
+"""Ops that address elements by indices."""

@@ -1,0 +1,1 @@
+"""Ops between replicas; ``popsr.ops.collectives`` exports what users call."""

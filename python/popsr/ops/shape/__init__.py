@@ -1,0 +1,1 @@
+"""Other shapes and parts of tensors."""

@@ -1,0 +1,1 @@
+"""Updates of optimisers; ``popsr.ops.var_updates`` exports what users call."""

@@ -1,0 +1,35 @@
+"""Norms for the LAMB optimiser."""
+
+from __future__ import annotations
+
+from popsr._program.building.emit import emit
+from popsr._program.tensor import Tensor
+from popsr._support.lazy import names_only
+
+__all__ = ["lamb_square"]
+
+
+def lamb_square(t: Tensor) -> Tensor:
+    """Sum of all squares, computed in float64 and rounded once. It has no gradient.
+
+    Args:
+        t: floating tensor of any shape.
+    Returns:
+        float32 scalar.
+    Facts:
+        dtypes: floats
+        gradient: none
+        replicas: meet of inputs
+        rounding: stochastic where stochastic rounding is on
+    Raises:
+        DTypeError: ``t`` is not floating.
+    Source:
+        You et al., Large Batch Optimization for Deep Learning, 2019, arXiv:1904.00962.
+    Example:
+        >>> evaluate(ops.lamb_square, [3.0, 4.0])
+        array(25., dtype=float32)
+    """
+    return emit("lamb_square", {"t": t})
+
+
+__dir__ = names_only(__all__)

@@ -1,0 +1,1 @@
+"""Stochastic rounding inside torch: custom ops and optimisers."""
