@@ -53,6 +53,7 @@ NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "to
 
 # Pages of modules that users do not import, by module.
 PAGES = {
+    "popsr._program.options.options": "popsr.options",
     "popsr._support.settings": "popsr.settings",
     "popsr.sr._adder": "popsr.stochastic_adder",
     **{module: f"popsr.{name}" for name, module in POPXL_MODULES.items() if module != "popsr.replicas"},

@@ -199,7 +199,11 @@ if not TYPE_CHECKING:
     __getattr__ = entry_point(
         lazy_attributes(
             __name__,
-            {**{name: f"popsr.{name}" for name in _LAZY_MODULES}, **POPXL_MODULES},
+            {
+                **{name: f"popsr.{name}" for name in _LAZY_MODULES},
+                **POPXL_MODULES,
+                "options": "popsr._program.options.options",
+            },
             {
                 "Session": "popsr._session.session",
                 "StochasticAdder": "popsr.sr._adder",

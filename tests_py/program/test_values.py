@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
 import pickle
 import pickletools
 import subprocess
@@ -44,6 +46,8 @@ VALUES: dict[str, Callable[[], Any]] = {
     "VariableSettings of a stride": lambda: VariableSettings(2, 4, MODE),
     "TensorSpec": lambda: popsr.TensorSpec((2, 3), popsr.bfloat16),
     "dtype": lambda: popsr.float8_143,
+    "bool": lambda: popsr.bool,
+    "float16": lambda: popsr.float16,
     "Key": lambda: popsr.sr.Key(3).fold_in("weights").at(2),
 }
 
@@ -72,6 +76,14 @@ def test_copies_equal_the_value(name: str) -> None:
         assert other == value
         assert hash(other) == hash(value)
         assert repr(other) == repr(value)
+
+
+def test_pickles_of_before_modules_moved_load() -> None:
+    """Written by the version of 2026-11-28, in protocol 4."""
+    pickles = json.loads(Path(__file__).with_name("pickles.json").read_text())
+    for name, text in pickles.items():
+        value = pickle.loads(base64.b64decode(text))
+        assert value == {**VALUES, "TensorLocation": popsr.TensorLocation}[name](), name
 
 
 @pytest.mark.parametrize("name", VALUES)

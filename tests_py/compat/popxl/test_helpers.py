@@ -180,7 +180,7 @@ def test_tensors_of_one_place_pass_the_check() -> None:
         (lambda t: reshape_handle_negative_axis(t(4), (3,)), Shape, r"got \(3,\), expected 4 elements"),
         (lambda t: reshape_handle_negative_axis(t(4), (3, -1)), Shape, r"got \(3, -1\), expected 4"),
         (lambda t: process_args([1], [1, 2]), Attr, r"process_args: lists differ in length"),
-        (lambda t: process_args("a"), Argument, r"process_args: bound is not an int"),
+        (lambda t: process_args(unchecked("a")), Argument, r"process_args: bound is not an int"),
         (
             lambda t: collectives.to_collective_op(unchecked("local")),
             Attr,

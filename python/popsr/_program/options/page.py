@@ -28,7 +28,7 @@ classes of `popart`. All values can be read back, and `repr(ir.options)` shows t
 _USED = """## With an effect
 
 Options in parentheses are popsr's own names. `stochastic_rounding_mode` and `seed` are options of popsr alone; see
-`help(ir.options)`.
+`help(popsr.options.Options)`.
 """
 
 _UNUSED = """## Without an effect
