@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,17 @@ import pytest
 
 import popsr
 from bench.programs import basic
-from bench.sides import compare
+from bench.record import at_least, at_most, duration, number, ratios
+from bench.record import times as cells_of
+from bench.sides.compare import Times
 from popsr import _core, ops
 from popsr.analysis import analyze
 
 ROUNDS = 9
+WHOLE = "A whole analysis on one thread: program, replicas, size"
+AGAINST = "One program against another"
+PYTHON = "Facts and lints"
+GROWTH = "After one more op that only reads"
 BUILT = Path(__file__).parents[2] / "build/default/lib/popsr_bench_analysis"
 GENERATOR = Path(os.environ.get("POPSR_BENCH_ANALYSIS", BUILT))
 # The wanted operations, of which a 15th are all-reduces, traced on 8 devices as 2 x 4.
@@ -79,46 +85,43 @@ def generated(*specs: str, rounds: int = ROUNDS) -> dict[str, Row]:
     return rows
 
 
-def print_rows(title: str, rows: dict[str, Row]) -> None:
-    print(f"\n{title}")
-    print(
-        f"{'program:replicas:size':26}{'ops':>11}{'best ms':>10}{'median ms':>11}{'ns/op':>12}{'B/tensor':>10}"
-    )
+def record_rows(record, rows: dict[str, Row], limits: Mapping[str, float] | None = None) -> None:
+    """A case is a program, its replicas and its size; ``limits``: most seconds of some of them."""
     for name, row in rows.items():
-        print(
-            f"{name:26}{row.ops:11,}{row.best * 1e3:10.3f}{row.median * 1e3:11.3f}"
-            f"{row.nanoseconds_an_op:12,.0f}{row.bytes_a_tensor:10.1f}"
-        )
+        per_op = {"ns an op": f"{row.nanoseconds_an_op:,.0f}", "bytes a tensor": f"{row.bytes_a_tensor:.1f}"}
+        goal = at_most(limits[name], row.best, duration) if limits and name in limits else {}
+        record(WHOLE, f"`{name}`", ops=f"{row.ops:,}", **cells_of(row), **per_op, **goal)
 
 
-def test_size_and_replicas():
+def test_size_and_replicas(record):
     sizes = ("gpt:1024:100000", "gpt:1024:1000000")
     counts = tuple(f"gpt:{n}:100000" for n in (8, 64, 4096, 1 << 20))
     rows = generated(*sizes, *counts)
-    print_rows("A training step, all facts (goals: 5 Mops/s, 1 M ops in 250 ms, 64 B a value)", rows)
-    print(
-        f"median of 4096 replicas against 8: {rows[counts[2]].median / rows[counts[0]].median:.2f} (goal: 1.5)"
-    )
+    record_rows(record, rows, {sizes[0]: 0.02, sizes[1]: 0.25})
+    cells = ratios(rows[counts[2]], rows[counts[0]])
+    goal = at_most(1.5, rows[counts[2]].median / rows[counts[0]].median)
+    record(AGAINST, "4,096 replicas against 8", **cells, **goal)
     assert max(row.partitions for row in rows.values()) < 30
 
 
-def test_beside_popart():
+def test_beside_popart(record):
     ours, popart = "gpt:1024:100000", "gpt:1024:100000:popart"
     rows = generated(ours, popart, rounds=5)
-    print_rows('The same program in mode "popart"', rows)
-    print(f"popart against ours: {rows[popart].median / rows[ours].median:.1f}x the time")
+    record_rows(record, rows)
+    record(AGAINST, 'mode "popart" against the default', **ratios(rows[popart], rows[ours]))
 
 
-def test_calls():
+def test_calls(record):
     inlined, called = specs = ("inlined:1024:1000", "called:1024:1000")
     rows = generated(*specs)
-    print_rows("96 layers of 1,000 ops, written out and as one graph that is called 96 times", rows)
-    print(f"written out against called: {rows[inlined].median / rows[called].median:.0f}x (goal: 20x)")
+    record_rows(record, rows)
+    cells = ratios(rows[inlined], rows[called]) | at_least(20, rows[inlined].median / rows[called].median)
+    record(AGAINST, "96 layers of 1,000 ops written out, against one graph that is called 96 times", **cells)
 
 
-def test_loops():
-    rows = generated("rotation:8:1000", "loops:8:12", rounds=5)
-    print_rows("1,000 values handed round in a loop, and 12 loops in each other (goal: 1 s)", rows)
+def test_loops(record):
+    specs = ("rotation:8:1000", "loops:8:12")
+    record_rows(record, generated(*specs, rounds=5), dict.fromkeys(specs, 1.0))
 
 
 def seconds_of(what: Callable[[], object]) -> float:
@@ -127,12 +130,19 @@ def seconds_of(what: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def print_times(title: str, seconds: list[float], per: float = 1.0) -> None:
-    best, median = min(seconds), statistics.median(seconds)
-    print(f"  {title:44}{best * 1e3:10.3f} ms best{median * 1e3:10.3f} median{median / per * 100:9.2f} %")
+def record_times(
+    record, table: str, case: str, side: str, seconds: list[float], whole: float | None = None
+) -> None:
+    """Row of some times; ``whole``: seconds of the analysis without the one op that was added."""
+    median = statistics.median(seconds)
+    cells = {"best": duration(min(seconds)), "median": duration(median)}
+    if whole is not None:
+        share = at_most(0.01, median / whole, "{:.0%}".format)
+        cells |= {"whole": duration(whole), "of a whole one": f"{median / whole:.2%}"} | share
+    record(table, case, side, **cells)
 
 
-def time_python(checked: bool) -> None:
+def time_python(record, checked: bool) -> None:
     ir = basic.late_updates(25_000)
     ir.options.enable_inplace_ambiguity_checking = checked
     with ir.main_graph:
@@ -148,34 +158,33 @@ def time_python(checked: bool) -> None:
             ops.add(x, x)
         again.append(seconds_of(lambda: analyze(ir)))
         lints_again.append(seconds_of(lambda: analyze(ir).warnings))
-    print_times("analyze", analysed, statistics.median(analysed))
-    print_times("lints, with the order of writes (L12)", linted, statistics.median(linted))
-    print_times("analyze after one more op", again, statistics.median(analysed))
-    print_times("lints after one more op", lints_again, statistics.median(linted))
-    total = min(a + b for a, b in zip(analysed, linted, strict=True))
-    print(f"  {100_000 / total / 1e6:.1f} million ops a second for all, best")
+    case = f"100,000 ops built in Python{', `analyze` checks the order of writes' if checked else ''}"
+    record_times(record, PYTHON, case, "`analyze`", analysed)
+    record_times(record, PYTHON, case, "lints", linted)
+    total = [a + b for a, b in zip(analysed, linted, strict=True)]
+    goal = at_most(0.02, min(total), duration)
+    record(PYTHON, case, "together", **cells_of(Times(min(total), statistics.median(total))), **goal)
+    record_times(record, GROWTH, case, "`analyze`", again, statistics.median(analysed))
+    record_times(record, GROWTH, case, "lints", lints_again, statistics.median(linted))
 
 
-def test_program_built_in_python():
+def test_program_built_in_python(record):
     """Facts, the order of writes and lints, and all of them again after one more op."""
-    print("\n100,000 ops built in Python (goals: 20 ms for all; one op more at most 1 %)")
-    time_python(checked=False)
-    print("  the same where analyze checks the order of writes too (enable_inplace_ambiguity_checking)")
-    time_python(checked=True)
+    time_python(record, checked=False)
+    time_python(record, checked=True)
 
 
-def test_growth():
+def test_growth(record):
     specs = ("late:4:25000", "gpt:1024:100000", "gpt:1024:1000000", "called:1024:1000")
     out = subprocess.run(
         [GENERATOR, "growth", str(ROUNDS), *specs], check=True, capture_output=True, text=True
     ).stdout
-    print("\nThe analysis after one more op (goal: at most 1 % of a whole one)")
     for line in out.splitlines():
         row = json.loads(line)
-        print_times(f"{row['program']}, {row['whole'] * 1e3:.2f} ms whole", row["seconds"], row["whole"])
+        record_times(record, GROWTH, f"`{row['program']}`", "facts", row["seconds"], row["whole"])
 
 
-def test_pending_sums():
+def test_pending_sums(record):
     """A whole analysis, and the sums of gradients after it, which are found when they are first asked for."""
     for layers, rounds in ((100, 40 * ROUNDS), (1_000, 8 * ROUNDS)):
         ir = basic.tensor_parallel(layers)
@@ -190,13 +199,12 @@ def test_pending_sums():
             facts_alone.append(middle - start)
             more.append(time.thread_time() - middle)
         best, median = (1 + of(more) / of(facts_alone) for of in (min, statistics.median))
-        print(
-            f"\n{size:,} ops of a tensor-parallel step: facts {min(facts_alone) * 1e3:.3f} ms, pending sums "
-            f"{min(more) * 1e3:.3f} ms more: {best:.2f} times (best), {median:.2f} (median)"
-        )
+        cells = {"facts, best": duration(min(facts_alone)), "sums, best": duration(min(more))}
+        cells |= {"together, times the facts: best": number(best), "median": number(median)}
+        record("Pending sums of a tensor-parallel step", f"{layers:,} layers, {size:,} ops", **cells)
 
 
-def test_beside_jax():
+def test_beside_jax(record):
     ops, rounds = 20_000, 5
     out = subprocess.run(
         [sys.executable, "-c", JAX, str(ops), str(rounds)], check=True, capture_output=True, text=True
@@ -205,13 +213,11 @@ def test_beside_jax():
     for line in out.splitlines():
         check, seconds = line.split()
         taken[check].append(float(seconds))
-    times = {check: compare.Times(min(t), statistics.median(t)) for check, t in taken.items()}
+    times = {check: Times(min(t), statistics.median(t)) for check, t in taken.items()}
     ours = generated(f"inlined:8:{ops // 96}")[f"inlined:8:{ops // 96}"]
     check = (times["True"].median - times["False"].median) / ops
-    print(
-        f"\nJAX traces {ops:,} ops under shard_map: {times['True'].median / ops * 1e6:.1f} us an op with check_vma,"
-    )
-    print(
-        f"  {times['False'].median / ops * 1e6:.1f} without: {check * 1e6:.1f} for the check alone (medians)"
-    )
-    print(f"  our analysis of such a program: {ours.nanoseconds_an_op / 1e3:.2f} us an op")
+    table = f"Time an op of a program of {ops:,} ops under `shard_map`"
+    record(table, "JAX traces it with `check_vma`", median=duration(times["True"].median / ops))
+    record(table, "JAX traces it without", median=duration(times["False"].median / ops))
+    record(table, "the check alone", median=duration(check))
+    record(table, "popsr's analysis of such a program", median=duration(ours.median / ours.ops))

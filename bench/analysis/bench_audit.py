@@ -16,7 +16,10 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from bench.record import Recorder, duration
 from popsr.bridge.audit import audit, log_hashes
+
+record = Recorder(Path(__file__))
 
 
 def state(gigabytes: float) -> dict[str, np.ndarray]:
@@ -50,7 +53,6 @@ def main() -> None:
                     folder / f"pt/rank{rank}.pt",
                 )
             kinds.append("pt")
-        print("what           GB    s     GB/s  s for 100 GB")
         for kind in kinds:
             seconds = []
             for _ in range(3):
@@ -58,16 +60,18 @@ def main() -> None:
                 report = audit(folder / kind)
                 seconds.append(time.perf_counter() - start)
             assert report.ok
-            show(kind, report.nbytes, sorted(seconds)[1])
+            show(f"files of two ranks, {kind}", report.nbytes, sorted(seconds)[1])
         start = time.perf_counter()
         log_hashes(mine, folder / "log.jsonl", step=0, rank=0)
-        show("log_hashes", sum(each.nbytes for each in mine.values()), time.perf_counter() - start)
+        show("`log_hashes`", sum(each.nbytes for each in mine.values()), time.perf_counter() - start)
+    record.save()
 
 
 def show(what: str, nbytes: int, seconds: float) -> None:
     """A row of the table."""
     speed = nbytes / 1e9 / seconds
-    print(f"{what:12} {nbytes / 1e9:5.2f} {seconds:6.2f} {speed:7.2f} {100 / speed:8.0f}")
+    cells = {"bytes": f"{nbytes / 1e9:.2f} GB", "speed": f"{speed:.2f} GB/s", "100 GB": duration(100 / speed)}
+    record("One thread, from the page cache", what, **cells)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from bench.record import at_most, duration, times
+
 MODULE = '''
 """A layer of the program, its configuration and how it is trained."""
 
@@ -96,7 +98,7 @@ LINES = (
 )
 
 
-def test_check_of_40_files(benchmark, tmp_path):
+def test_check_of_40_files(benchmark, record, tmp_path):
     for i in range(40):
         body = "\n".join(f"        {LINES[j % len(LINES)]}" for j in range(140))
         imports = f"from module{i - 1} import Config{i - 1}, Trainer{i - 1}" if i else ""
@@ -110,9 +112,11 @@ def test_check_of_40_files(benchmark, tmp_path):
     print(f"\n{check().splitlines()[-1]}")
     benchmark.pedantic(check, rounds=7, iterations=1, warmup_rounds=1)
     stats = benchmark.stats.stats
-    print(
-        f"popsr check of 40 files, {lines:,} lines: best {stats.min:.2f} s, median {stats.median:.2f} s "
-        "(goal: at most 1 s)"
+    record(
+        "With the start of Python",
+        f"40 files with {lines:,} lines",
+        **times(stats),
+        **at_most(1, stats.min, duration),
     )
 
 
@@ -129,7 +133,7 @@ STATEMENTS = {
 
 
 @pytest.mark.parametrize("kind", STATEMENTS)
-def test_check_of_long_files(kind, tmp_path):
+def test_check_of_long_files(record, kind, tmp_path):
     """Processor time of a statement at three sizes."""
     for count in (5_000, 20_000, 80_000):
         path = tmp_path / f"long{count}.py"
@@ -138,7 +142,6 @@ def test_check_of_long_files(kind, tmp_path):
         subprocess.run([sys.executable, "-m", "popsr", "check", str(path)], check=False, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(
-            f"popsr check of {count:,} {kind}, {path.stat().st_size:,} bytes: {spent:.2f} s, "
-            f"{1e3 * spent / count:.3f} ms a statement (goal: at most 0.1 ms)"
-        )
+        cells = {"processor time": duration(spent), "a statement": duration(spent / count)}
+        goal = at_most(1e-4, spent / count, duration)
+        record("Long files of one kind of statement", f"{count:,} {kind}", **cells, **goal)

@@ -1,6 +1,5 @@
 """Processor time of a comparison with one device: a training step of JAX of 12 layers on a mesh of 4 x 2."""
 
-import dataclasses
 import os
 import time
 import warnings
@@ -12,6 +11,7 @@ import pytest
 pytest.importorskip("jax")
 
 from bench.programs.same_step import Sizes, step_of
+from bench.record import at_most, duration
 
 DRAWS = 3
 """Random inputs, one more than the least that a comparison takes."""
@@ -19,7 +19,7 @@ SIZES = [Sizes(layers=layers, sequence=sequence) for layers, sequence in ((2, 8)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes.layers}-{sizes.sequence}")
-def test_same(sizes, monkeypatch):
+def test_same(record, sizes, monkeypatch):
     import popsr
     from popsr.bridge._same import _exact
 
@@ -31,4 +31,8 @@ def test_same(sizes, monkeypatch):
     seconds = time.process_time() - start
     assert proof.same.ok, proof.same
     draws = max(each.draws for each in proof.same.values)
-    print(f"\n| {dataclasses.astuple(sizes)} | {draws} draws of {proof.same.steps} steps | {seconds:.1f} s |")
+    table = f"{draws} draws of {proof.same.steps} steps, processor time with tracing"
+    goal = at_most(10, seconds, duration) if sizes.layers == 12 else {}
+    record(
+        table, f"{sizes.layers} layers, {sizes.sequence} tokens of a sample", time=duration(seconds), **goal
+    )

@@ -4,6 +4,8 @@ The model that is read is a chain of layers with 500 weights. A ratio takes out 
 as many calls of ``ops.add`` is built.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,12 +15,15 @@ from onnx.reference import ReferenceEvaluator
 
 import popsr
 from bench.programs.onnx_models import gpt2, resnet18
-from bench.sides.compare import by_turns
+from bench.record import Recorder, at_least, at_most, duration, number, ratios, times
+from bench.sides.compare import Times, by_turns
 from popsr import ops
 from popsr.bridge.onnx import load
 from popsr.compat import popart
 
 ROUNDS, LAYERS, WIDTH = 9, 250, 32
+
+READING = "From a message to a program that can run"
 
 
 def _model() -> onnx.ModelProto:
@@ -49,15 +54,16 @@ def _chain(length: int) -> popsr.Ir:
     return ir
 
 
-def test_reading(benchmark):
+def test_reading(benchmark, record):
     model = _model()
     assert len(model.graph.node) == 1000
     sides = {"model": lambda: load(model, shapes={"N": 4}), "chain": lambda: _chain(1000)}
-    times = by_turns(benchmark, sides, ROUNDS)
-    own, chain = times["model"], times["chain"]
-    print(
-        f"\nreading 1,000 nodes: best {own.best:.3f} s, median {own.median:.3f} s (goal: at most 0.2 s), "
-        f"{own.best / chain.best:.1f}x a chain of as many additions"
+    taken = by_turns(benchmark, sides, ROUNDS)
+    own, chain = taken["model"], taken["chain"]
+    goal = at_most(0.2, own.best, duration)
+    record(READING, "reading 1,000 nodes", **times(own), **goal)
+    record(
+        READING, "reading, against a chain of as many calls of `ops.add`", best=number(own.best / chain.best)
     )
     assert own.best <= 0.2
 
@@ -95,19 +101,20 @@ def _shapes() -> None:
         assert builder.getTensorShape(x) == [4, WIDTH]
 
 
-def test_builder(benchmark):
+def test_builder(benchmark, record):
     model = _record().getModelProto()
     (loss,) = _record().getOutputTensorIds()
     sides = {
-        "recording": _record,
-        "recording and getModelProto": lambda: _record().getModelProto(),
-        "a training session": lambda: _session(model, loss),
-        "200 layers, getTensorShape after each": _shapes,
+        "recording 1,001 nodes": _record,
+        "recording and `getModelProto`": lambda: _record().getModelProto(),
+        "a training session of it": lambda: _session(model, loss),
+        "recording 200 layers, `getTensorShape` after each": _shapes,
     }
-    for name, times in by_turns(benchmark, sides, ROUNDS).items():
-        print(f"\nBuilder, {name}: best {times.best:.3f} s, median {times.median:.3f} s")
+    for name, taken in by_turns(benchmark, sides, ROUNDS).items():
+        record("A Builder of the same layers with a loss", name, **times(taken))
 
 
+INFERENCE_TABLE = "Inference on one thread"
 # Model, batch, and turns
 INFERENCE = {
     "GPT-2, 12 layers of 768, 64 tokens": (lambda: gpt2(12, 768, 12, 64, 8000), 1, 25),
@@ -126,7 +133,7 @@ def on_one_thread(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 @pytest.mark.parametrize("name", INFERENCE)
-def test_inference(benchmark, name):
+def test_inference(benchmark, record, name):
     make, batch, rounds = INFERENCE[name]
     model = make()
     (given,) = model.graph.input
@@ -143,20 +150,32 @@ def test_inference(benchmark, name):
     (expected,) = other.run(None, data)
     assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-4 * np.abs(expected).max()
     sides = {"popsr": lambda: own.run(data), "onnxruntime": lambda: other.run(None, data)}
-    times = by_turns(benchmark, sides, rounds)
+    taken = by_turns(benchmark, sides, rounds)
     popsr.set_num_threads(threads)
-    best, median = (
-        getattr(times["onnxruntime"], each) / getattr(times["popsr"], each) for each in ("best", "median")
+    record_beside(record, INFERENCE_TABLE, name, taken)
+
+
+def record_beside(record: Recorder, table: str, case: str, taken: Mapping[str, Times]) -> None:
+    """Rows of popsr and of onnxruntime, with the second one's time over the first's."""
+    own, other = taken["popsr"], taken["onnxruntime"]
+    record(table, case, "popsr", **times(own))
+    record(
+        table,
+        case,
+        "onnxruntime",
+        **times(other),
+        **ratios(other, own),
+        **at_least(0.7, other.best / own.best),
     )
-    line = f"{name}: popsr {times['popsr'].best * 1e3:.1f} ms, onnxruntime {times['onnxruntime'].best * 1e3:.1f} ms"
-    print(f"\n{line}; {best:.2f}x best, {median:.2f}x median (goal: at least 0.7x)")
 
 
-def test_reference_evaluator(benchmark):
+def test_reference_evaluator(benchmark, record):
     model = gpt2(2, 128, 4, 32, 500)
     data = {"tokens": np.random.default_rng(0).integers(0, 500, (1, 32))}
     own, other = load(model, shapes={"N": 1}), ReferenceEvaluator(model)
     sides = {"popsr": lambda: own.run(data), "reference": lambda: other.run(None, data)}
-    times = by_turns(benchmark, sides, ROUNDS)
-    ratio = times["reference"].best / times["popsr"].best
-    print(f"\nonnx's reference evaluator, GPT-2 of 2 layers of 128: {ratio:.1f}x the time of popsr")
+    taken = by_turns(benchmark, sides, ROUNDS)
+    ratio = taken["reference"].best / taken["popsr"].best
+    record(
+        INFERENCE_TABLE, "GPT-2, 2 layers of 128", "onnx's reference evaluator", ratio_of_bests=number(ratio)
+    )

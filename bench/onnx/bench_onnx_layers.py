@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 import popsr
-from bench.onnx.bench_onnx import on_one_thread
+from bench.onnx.bench_onnx import on_one_thread, record_beside
 from bench.sides.compare import by_turns
 from popsr.bridge.onnx import load
 from tests_py.bridge.onnx.net import Net
@@ -116,7 +116,7 @@ LAYERS: dict[str, tuple[Callable[[], onnx.ModelProto], int]] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers(benchmark, name):
+def test_layers(benchmark, record, name):
     make, batch = LAYERS[name]
     model = make()
     (given,) = model.graph.input
@@ -136,8 +136,4 @@ def test_layers(benchmark, name):
     sides = {"popsr": lambda: own.run({"x": x}), "onnxruntime": lambda: other.run(None, {"x": x})}
     times = by_turns(benchmark, sides, ROUNDS, calls=4)
     popsr.set_num_threads(threads)
-    one, two = times["popsr"], times["onnxruntime"]
-    print(
-        f"\n{name}: popsr {one.best * 1e3:.3f} ms, onnxruntime {two.best * 1e3:.3f} ms; "
-        f"{two.best / one.best:.2f}x best, {two.median / one.median:.2f}x median (goal: at least 0.7x)"
-    )
+    record_beside(record, "Layers of one kind on one thread", name, times)

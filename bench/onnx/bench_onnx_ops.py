@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import popsr
+from bench.record import ratios
+from bench.record import times as cells_of
 from bench.sides.compare import by_turns
 from popsr import ops
 
@@ -272,7 +274,7 @@ def _result(build: Callable[..., Any], arrays: list[np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_op(benchmark, op):
+def test_op(benchmark, record, op):
     arrays = op.arrays(np.random.default_rng(20261127))
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -287,5 +289,7 @@ def test_op(benchmark, op):
             sides = {"popsr": session.run, "composed": composed.run, "PyTorch": lambda: op.theirs(*tensors)}
             times = by_turns(benchmark, sides, ROUNDS, calls=4)
     torch.set_num_threads(before)
-    own, old, other = (times[name].best for name in ("popsr", "composed", "PyTorch"))
-    print(f"\n| {op.name} | {own * 1e3:.3g} ms | {old / own:.1f} | {other / own:.2f} |")
+    own = times["popsr"]
+    for name, t in times.items():
+        over = {} if t is own else ratios(t, own)
+        record("Ops that nodes become, on one thread", op.name, name, **cells_of(t), **over)

@@ -12,21 +12,22 @@ to bench/results/attention.md.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import popsr
+from bench.record import at_least, at_most, mebibytes, ratios
+from bench.record import times as cells_of
 from bench.sides.compare import by_turns
 from popsr import ops, transforms
 
-RESULTS = Path(__file__).parents[1] / "results/attention.md"
 ROUNDS, CALLS = 11, 8
 SCORES, MATRIX = (4, 8, 128, 128), (1024, 1024)
 SEED = np.array([1, 2], np.uint32)
-rows: list[str] = []
+PARTS = "Parts of attention, against the same op of contiguous operands: less is faster"
+ATTENTION = "`ops.attention`, its parts and PyTorch, 4 x 8 heads, a sequence of 1,024, size 64"
 
 Call = Callable[..., object]
 
@@ -74,17 +75,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def results():
-    """Writes what the module measured."""
-    yield
-    head = [
-        "| op | shape | dtype | threads | ns an element | against contiguous operands: best | median | at most |",
-        "|" + " --- |" * 8,
-    ]
-    RESULTS.write_text("\n".join([*head, *rows]) + "\n")
-
-
 def _session(call: Call, x: np.ndarray, operand: np.ndarray, threads: int) -> popsr.Session:
     ir = popsr.Ir()
     with ir.main_graph:
@@ -95,7 +85,7 @@ def _session(call: Call, x: np.ndarray, operand: np.ndarray, threads: int) -> po
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{len(case.shape)}d")
-def test_op(benchmark, case, dtype, threads):
+def test_op(benchmark, record, case, dtype, threads):
     rng = np.random.default_rng(20261122)
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     x = rng.uniform(0.1, 1, case.shape).astype(kind)
@@ -103,16 +93,11 @@ def test_op(benchmark, case, dtype, threads):
     operand = given if isinstance(given, np.ndarray) else rng.uniform(0.1, 1, given).astype(kind)
     with _session(case.op, x, operand, threads) as own, _session(case.base, x, x.copy(), threads) as base:
         times = by_turns(benchmark, {"op": own.run, "base": base.run}, ROUNDS, calls=CALLS)
-    best, median = (
-        times["op"].best / times["base"].best,
-        times["op"].median / times["base"].median,
-    )
     each = times["op"].best / x.size * 1e9
-    rows.append(
-        f"| {case.name} | {'x'.join(map(str, case.shape))} | {dtype} | {threads} | {each:.3f} | {best:.2f} "
-        f"| {median:.2f} | {case.most} |"
-    )
-    print(f"\n{rows[-1]}")
+    what = f"{case.name} of {'x'.join(map(str, case.shape))}, {dtype}"
+    cells = {"ns an element": f"{each:.3f}"} | ratios(times["op"], times["base"])
+    goal = at_most(case.most, times["op"].best / times["base"].best)
+    record(PARTS, what, f"{threads} thread{'s' if threads > 1 else ''}", **cells, **goal)
     assert each <= 1.5
 
 
@@ -177,7 +162,7 @@ def _torch_step(arrays: list[np.ndarray], dtype: str, causal: bool, backward: bo
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_attention(benchmark, backward, dtype, causal):
+def test_attention(benchmark, record, backward, dtype, causal):
     rng = np.random.default_rng(20261127)
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     arrays = [rng.standard_normal(HEADS).astype(kind) for _ in range(4)]
@@ -189,12 +174,13 @@ def test_attention(benchmark, backward, dtype, causal):
         np.testing.assert_allclose(
             got, theirs().detach().float().numpy(), atol=2e-5 if dtype == "float32" else 3e-2
         )
-        memory = [side.memory()["activations"] / 2**20 for side in (op, parts)]
+        memory = [side.memory()["activations"] for side in (op, parts)]
         times = by_turns(benchmark, {"op": op.run, "parts": parts.run, "torch": theirs}, 9)
-    each = times["op"], times["parts"], times["torch"]
-    print(
-        f"\n| {'forward and backward' if backward else 'forward'} | {dtype} | {'yes' if causal else 'no'} "
-        f"| {' | '.join(f'{one.best * 1e3:.0f} ms' for one in each)} "
-        f"| {each[1].best / each[0].best:.2f} | {each[2].best / each[0].best:.2f} "
-        f"| {each[2].median / each[0].median:.2f} | {memory[0]:.0f} MiB | {memory[1]:.0f} MiB |"
+    what = f"{'forward and backward' if backward else 'forward'}, {dtype}{', causal' if causal else ''}"
+    record(ATTENTION, what, "popsr's op", **cells_of(times["op"]), memory=mebibytes(memory[0]))
+    over = ratios(times["parts"], times["op"])
+    record(ATTENTION, what, "popsr's parts", **cells_of(times["parts"]), **over, memory=mebibytes(memory[1]))
+    goal = at_least(1.0, times["torch"].best / times["op"].best)
+    record(
+        ATTENTION, what, "PyTorch", **cells_of(times["torch"]), **ratios(times["torch"], times["op"]), **goal
     )

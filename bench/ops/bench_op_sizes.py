@@ -18,7 +18,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,10 @@ from bench.sides.op_sides import (
     Op,
     arrays_of,
     assert_near,
-    figures,
+    record_op,
     repeated_program,
     theirs_of,
-    threads_and_table,
+    threads_kept,
 )
 from popsr import ops
 from popsr.transforms import autodiff
@@ -41,15 +40,12 @@ from popsr.transforms.autodiff import ExpectedConnectionType
 
 torch = pytest.importorskip("torch")
 function, aten = torch.nn.functional, torch.ops.aten
-RESULTS = Path(__file__).parents[1] / "results/op_sizes.md"
 ROUNDS, GOAL = 7, 1.0
 SIZES = (10**4, 10**6, 10**8)
 TURN = 8e-3  # seconds of PyTorch's calls in a turn, unless one takes longer
 SECONDS = 2.0  # of all turns of PyTorch, unless two take longer
 NEAR = {"float32": 1e-3, "float64": 1e-10, "bfloat16": 2e-2}
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
-rows: list[str] = []
-slower: list[tuple[float, str]] = []
 
 
 def _op(
@@ -379,15 +375,9 @@ OPS = [op for of in CLASSES for sizes in zip(*map(of, SIZES), strict=True) for o
 
 @pytest.fixture(autouse=True, scope="module")
 def results():
-    columns = ["op", "bytes", "dtype", "threads", "time", "against PyTorch: best", "median", "must reach"]
-    measured: list[str] = []
-    with threads_and_table(RESULTS, columns, measured):
+    with threads_kept():
         yield
         _sides.cache_clear()
-        below = [f"{ratio:.2f}: {name}" for ratio, name in sorted(slower)]
-        title = f"{len(below)} of {len(rows)} are slower than PyTorch by their best times:"
-        measured += [*rows, "", title, "", *(f"- {line}" for line in below)]
-        print("", title, *below, sep="\n")
 
 
 @lru_cache(maxsize=1)
@@ -418,7 +408,7 @@ def _repeated(call: Callable[[], object], count: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}-{op.dtype}")
-def test_op(benchmark, op, threads):
+def test_op(benchmark, record, op, threads):
     torch.set_num_threads(threads)
     with torch.inference_mode():
         arrays, call, kernels = _sides(op)
@@ -432,9 +422,5 @@ def test_op(benchmark, op, threads):
                 name: each * iterations for name, each in kernels.items()
             }
     own, other = (Times(t.best / count, t.median / count) for t in (times["popsr"], times["PyTorch"]))
-    cells, ratio = figures(own, other)
     size = sum(array.nbytes for array in arrays)
-    rows.append(f"| {op.name} | {size:,} | {op.dtype} | {threads} | {cells} | {op.goal} |")
-    if ratio < op.goal:
-        slower.append((ratio, f"{op.name}, {op.dtype}, {threads} thread{'s' if threads > 1 else ''}"))
-    print(f"\n{rows[-1]}")
+    record_op(record, "Ops at three sizes", op, threads, own, other, bytes=f"{size:,}")

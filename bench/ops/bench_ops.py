@@ -6,7 +6,6 @@ The table is also written to bench/results/ops.md.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,16 @@ from bench.sides.op_sides import (
     Op,
     arrays_of,
     assert_near,
-    figures,
+    record_op,
     repeated_program,
     theirs_of,
-    threads_and_table,
+    threads_kept,
 )
 from popsr import ops
 
 torch = pytest.importorskip("torch")
-RESULTS = Path(__file__).parents[1] / "results/ops.md"
 ROUNDS = 11
 ELEMENTS = 1 << 21
-rows: list[str] = []
 
 
 def _elementwise() -> list[Op]:
@@ -184,14 +181,13 @@ OPS = [*_elementwise(), *_attention(), *_products(), *_convolutions(), *_rows(),
 
 @pytest.fixture(autouse=True, scope="module")
 def results():
-    columns = ["op", "dtype", "threads", "time", "against PyTorch: best", "median", "must reach"]
-    with threads_and_table(RESULTS, columns, rows):
+    with threads_kept():
         yield
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}-{op.dtype}")
-def test_op(benchmark, op, threads):
+def test_op(benchmark, record, op, threads):
     arrays = arrays_of(op)
     torch.set_num_threads(threads)
     with torch.inference_mode():
@@ -199,6 +195,4 @@ def test_op(benchmark, op, threads):
         assert_near(op, arrays, expected)
         with repeated_program(op, arrays, threads) as session:
             times = by_turns(benchmark, {"popsr": session.run, "PyTorch": run}, ROUNDS, calls=8, rest=0.02)
-    cells, _ = figures(times["popsr"], times["PyTorch"])
-    rows.append(f"| {op.name} | {op.dtype} | {threads} | {cells} | {op.goal} |")
-    print(f"\n{rows[-1]}")
+    record_op(record, "Ops", op, threads, times["popsr"], times["PyTorch"])

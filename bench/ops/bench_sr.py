@@ -1,83 +1,47 @@
 """Stochastic rounding beside NumPy's additions, torch's operations and copies of the same bytes.
 
-Ratios of medians in one run, sides by turns, one thread unless a row says otherwise. The figures are also written to
-bench/results/sr.json.
+Ratios of medians in one run, sides by turns, one thread unless a row says otherwise.
 """
 
-import datetime
-import json
-import os
-import platform
 import statistics
 import timeit
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import popsr
+from bench.record import at_least, at_most, number
 from bench.sides.compare import by_turns
 from popsr import sr
 
 pytestmark = pytest.mark.filterwarnings("default")
-RESULTS = Path(__file__).parents[1] / "results/sr.json"
 KEY = sr.Key(1)
 BF16 = ml_dtypes.bfloat16
 SIZES = [1 << 24, 1 << 26]
 ROUNDS = 9
-rows: list[dict[str, object]] = []
+TABLE = "Time over the other side's, or speed against it"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def results():
-    """Writes what the module measured, when it is done."""
+    """One thread."""
     threads = popsr.num_threads()
     popsr.set_num_threads(1)
     yield
     popsr.set_num_threads(threads)
-    about = {
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} CPUs, {platform.machine()}",
-        "popsr": popsr.build_info(),
-        "numpy": np.__version__,
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
-    RESULTS.with_suffix(".md").write_text(as_table())
 
 
-def as_table() -> str:
-    """The rows as bench/README.md shows them."""
-    lines = ["| what | n | best | median | must reach | aim |", "| --- | --- | --- | --- | --- | --- |"]
-    for row in rows:
-        exponent = int(row["n"]).bit_length() - 1
-        values = [f"{row[k]:.2f}" for k in ("best", "median")]
-        lines.append(
-            f"| {row['what']} | 2^{exponent} | {' | '.join(values)} | {row['must reach']} | {row['aim']} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def limit(value, inverse):
-    """A goal as text."""
-    return value if isinstance(value, str) else f"{'>=' if inverse else '<='} {value}"
-
-
-def report(what, n, times, goal, aim, *, inverse=False):
+def report(record, what, n, times, goal=None, aim=None, *, inverse=False):
     """The first side's time over the second's (or the other way round), best and median; ns per element."""
-    (own, mine), (other, theirs) = times.items()
+    mine, theirs = times.values()
     best, median = mine.best / theirs.best, mine.median / theirs.median
     if inverse:
         best, median = 1 / best, 1 / median
-    ns = {name: round(t.median / n * 1e9, 4) for name, t in times.items()}
-    goal, aim = limit(goal, inverse), limit(aim, inverse)
-    row = {"what": what, "n": n, "best": best, "median": median, "must reach": goal, "aim": aim}
-    rows.append(row | {"ns per element": ns})
-    print(
-        f"\n{what}, n = 2^{n.bit_length() - 1}: best {best:.2f}, median {median:.2f} (must reach {goal}, aim {aim}); "
-        f"median ns an element: {own} {ns[own]:.3f}, {other} {ns[other]:.3f}"
-    )
+    ns = ", ".join(f"{name} {t.median / n * 1e9:.3g}" for name, t in times.items())
+    cells = {"ratio of bests": number(best), "of medians": number(median), "ns an element": ns}
+    reach = {} if goal is None else (at_least if inverse else at_most)(goal, best, aim=aim)
+    record(TABLE, what, f"n = {f'2^{n.bit_length() - 1}' if n & (n - 1) == 0 else n}", **cells, **reach)
 
 
 def random(name, n, seed=0):
@@ -91,25 +55,32 @@ def random(name, n, seed=0):
 
 @pytest.mark.parametrize("n", SIZES, ids=lambda n: f"2^{n.bit_length() - 1}")
 @pytest.mark.parametrize("name", ["float32", "float64"])
-def test_add_beside_numpy(benchmark, name, n):
+def test_add_beside_numpy(benchmark, record, name, n):
     x, y, out = random(name, n), random(name, n, 1), np.empty(n, name)
     other = np.empty(n, name)
     sides = {"popsr": lambda: sr.add(x, y, key=KEY, out=out), "numpy": lambda: np.add(x, y, out=other)}
-    report(f"{name} add(out=) / numpy.add(out=)", n, by_turns(benchmark, sides, ROUNDS), 1.25, 1.0)
+    report(record, f"{name} add(out=) / numpy.add(out=)", n, by_turns(benchmark, sides, ROUNDS), 1.25, 1.0)
 
 
 @pytest.mark.parametrize("n", SIZES, ids=lambda n: f"2^{n.bit_length() - 1}")
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
-def test_narrow_add_beside_numpy(benchmark, name, n):
+def test_narrow_add_beside_numpy(benchmark, record, name, n):
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     x, y, out = random(dtype, n), random(dtype, n, 1), np.empty(n, dtype)
     a, b, other = x.view(np.uint16), y.view(np.uint16), np.empty(n, np.uint16)
     sides = {"popsr": lambda: sr.add(x, y, key=KEY, out=out), "numpy uint16": lambda: np.add(a, b, out=other)}
-    report(f"{name} add(out=) / numpy.add(out=) on uint16", n, by_turns(benchmark, sides, ROUNDS), 2.0, 1.5)
+    report(
+        record,
+        f"{name} add(out=) / numpy.add(out=) on uint16",
+        n,
+        by_turns(benchmark, sides, ROUNDS),
+        2.0,
+        1.5,
+    )
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
-def test_two_threads(benchmark, name):
+def test_two_threads(benchmark, record, name):
     n = SIZES[1]
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     x, y, out = random(dtype, n), random(dtype, n, 1), np.empty(n, dtype)
@@ -118,11 +89,11 @@ def test_two_threads(benchmark, name):
         for threads in (2, 1)
     }
     report(
+        record,
         f"{name} add(out=), two threads against one",
         n,
         by_turns(benchmark, sides, ROUNDS),
         1.3,
-        "bandwidth",
         inverse=True,
     )
 
@@ -137,7 +108,7 @@ THREADED = {
 
 
 @pytest.mark.parametrize("what", THREADED)
-def test_two_threads_of_operations(benchmark, what):
+def test_two_threads_of_operations(benchmark, record, what):
     """One thread does not fill the memory's bandwidth with these."""
     n = SIZES[0]
     w, u = np.ones(n, BF16), random(np.float32, n)
@@ -145,7 +116,7 @@ def test_two_threads_of_operations(benchmark, what):
         f"{threads} threads": lambda threads=threads: THREADED[what](w, u, threads) for threads in (2, 1)
     }
     times = by_turns(benchmark, sides, ROUNDS)
-    report(f"{what}, two threads against one", n, times, 1.8, "-", inverse=True)
+    report(record, f"{what}, two threads against one", n, times, 1.8, inverse=True)
 
 
 # The founding interface beside its formulation in torch
@@ -165,7 +136,7 @@ def torch_add_biased(torch, x, y):
 @pytest.mark.parametrize(
     ("name", "goal", "aim"), [("bfloat16", 40, 80), ("float32", 30, 45), ("float64", 25, 35)]
 )
-def test_add_biased_beside_torch(benchmark, name, goal, aim):
+def test_add_biased_beside_torch(benchmark, record, name, goal, aim):
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     n = SIZES[0]
@@ -173,13 +144,13 @@ def test_add_biased_beside_torch(benchmark, name, goal, aim):
     out, adder = torch.empty_like(x), popsr.StochasticAdder(x.dtype, seed=1)
     sides = {"popsr": lambda: adder.add_biased(x, y, out=out), "torch": lambda: torch_add_biased(torch, x, y)}
     times = by_turns(benchmark, sides, ROUNDS)
-    report(f"{name} add_biased(out=), against torch", n, times, goal, aim, inverse=True)
+    report(record, f"{name} add_biased(out=), against torch", n, times, goal, aim, inverse=True)
 
 
 @pytest.mark.parametrize("rng", ["value", "counter"])
 @pytest.mark.parametrize("method", ["add", "add_biased"])
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "float64"])
-def test_adder_beside_numpy(benchmark, name, method, rng):
+def test_adder_beside_numpy(benchmark, record, name, method, rng):
     n = SIZES[0]
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     x, y, out = random(dtype, n), random(dtype, n, 1), np.empty(n, dtype)
@@ -187,13 +158,13 @@ def test_adder_beside_numpy(benchmark, name, method, rng):
     run = getattr(popsr.StochasticAdder(name, seed=1, rng=rng), method)
     sides = {"popsr": lambda: run(x, y, out=out), "numpy": lambda: np.add(a, b, out=other)}
     times = by_turns(benchmark, sides, ROUNDS)
-    report(f"{name} StochasticAdder.{method}(out=), {rng} / numpy.add(out=)", n, times, "-", "-")
+    report(record, f"{name} StochasticAdder.{method}(out=), {rng} / numpy.add(out=)", n, times)
 
 
 # Optimiser and operations beside copies
 
 
-def test_adamw_beside_copies(benchmark):
+def test_adamw_beside_copies(benchmark, record):
     """Read w, g, m, v and write w, m, v: 2 + 2 + 4 + 4 + 2 + 4 + 4 bytes, against copies that move as many."""
     n = SIZES[0]
     w, g = random(BF16, n), random(BF16, n, 1)
@@ -206,6 +177,7 @@ def test_adamw_beside_copies(benchmark):
         "numpy.copyto": lambda: np.copyto(target, source),
     }
     report(
+        record,
         "adamw_ bf16 w and g, fp32 m and v / numpy.copyto of its bytes",
         n,
         by_turns(benchmark, sides, ROUNDS),
@@ -230,15 +202,15 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("what", OPERATIONS)
-def test_operations_beside_copies(benchmark, what):
+def test_operations_beside_copies(benchmark, record, what):
     n = 1 << 22
     w, u = np.ones(n, BF16), random(np.float32, n)
     target = np.empty(n, np.float32)
     sides = {"popsr": lambda: OPERATIONS[what](w, u), "numpy.copyto fp32": lambda: np.copyto(target, u)}
-    report(what, n, by_turns(benchmark, sides, ROUNDS), 3.0, "-")
+    report(record, what, n, by_turns(benchmark, sides, ROUNDS), 3.0)
 
 
-def test_noise(benchmark):
+def test_noise(benchmark, record):
     """A whole number, 4 words, for each element."""
     n = 1 << 22
     source, target = np.ones(n, np.uint64), np.empty(n, np.uint64)
@@ -246,24 +218,19 @@ def test_noise(benchmark):
         "popsr": lambda: sr.uniform_bits(KEY, n),
         "numpy.copyto uint64": lambda: np.copyto(target, source),
     }
-    report("uniform_bits, new array", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+    report(record, "uniform_bits, new array", n, by_turns(benchmark, sides, ROUNDS))
 
 
 # Calls
 
 
-def report_call(what, benchmark, call, number=20_000, rounds=15):
+def report_call(record, what, benchmark, call, calls=20_000, rounds=15):
     """Microseconds of one call."""
     benchmark.pedantic(call, rounds=51, iterations=200, warmup_rounds=3)
-    taken = [t / number * 1e6 for t in timeit.repeat(call, number=number, repeat=rounds)]
+    taken = [t / calls * 1e6 for t in timeit.repeat(call, number=calls, repeat=rounds)]
     best, median = min(taken), statistics.median(taken)
-    limits = (
-        {"must reach": "<= 1.5", "aim": "<= 0.7"}
-        if "numpy" not in what
-        else dict.fromkeys(("must reach", "aim"), "-")
-    )
-    rows.append({"what": f"{what}: µs a call", "n": 8, "best": best, "median": median, **limits})
-    print(f"\n{what}, n = 8: best {best:.2f} us, median {median:.2f} us (must reach 1.5, aim 0.7)")
+    goal = at_most(1.5, best, aim=0.7) if "numpy" not in what else {}
+    record("Microseconds of a call, n = 8", what, best=number(best), median=number(median), **goal)
 
 
 CALLS = {
@@ -276,22 +243,24 @@ CALLS = {
 
 @pytest.mark.parametrize("what", CALLS)
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
-def test_call_overhead(benchmark, name, what):
+def test_call_overhead(benchmark, record, name, what):
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     call = CALLS[what](np.ones(8, dtype), np.ones(8, dtype), np.empty(8, dtype))
-    report_call(f"{what}, {name}", benchmark, call)
+    report_call(record, f"{what}, {name}", benchmark, call)
 
 
-def test_call_overhead_of_an_adder(benchmark):
+def test_call_overhead_of_an_adder(benchmark, record):
     x, adder = np.ones(8, np.float32), popsr.StochasticAdder("float32", seed=1)
-    report_call("StochasticAdder.add_biased(x, y), float32", benchmark, lambda: adder.add_biased(x, x))
+    report_call(
+        record, "StochasticAdder.add_biased(x, y), float32", benchmark, lambda: adder.add_biased(x, x)
+    )
 
 
 # Training: compiled calls beside eager ones, optimisers beside torch's
 
 
 @pytest.mark.parametrize("n", [8, 1 << 20])
-def test_jit_beside_eager(benchmark, n):
+def test_jit_beside_eager(benchmark, record, n):
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
     x, u = jnp.ones(n, jnp.bfloat16), jnp.full(n, 1e-3, jnp.float32)
@@ -300,16 +269,16 @@ def test_jit_beside_eager(benchmark, n):
         "jit": lambda: compiled(x, u, 3).block_until_ready(),
         "eager": lambda: sr.add(x, u, key=KEY.at(3)),
     }
-    report("jax, add bf16 + fp32, jit / eager", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+    report(record, "jax, add bf16 + fp32, jit / eager", n, by_turns(benchmark, sides, ROUNDS))
 
 
 @pytest.mark.parametrize("n", [8, 1 << 20])
-def test_torch_operator_beside_eager(benchmark, n):
+def test_torch_operator_beside_eager(benchmark, record, n):
     torch = pytest.importorskip("torch")
     x, u = torch.ones(n, dtype=torch.bfloat16), torch.full((n,), 1e-3)
     key = sr.torch.key_tensor(KEY)
     sides = {"operator": lambda: sr.torch.add(x, u, key=key), "eager": lambda: sr.add(x, u, key=KEY)}
-    report("torch, add bf16 + fp32, operator / eager", n, by_turns(benchmark, sides, ROUNDS), "-", "-")
+    report(record, "torch, add bf16 + fp32, operator / eager", n, by_turns(benchmark, sides, ROUNDS))
 
 
 OPTIMISERS = {
@@ -323,7 +292,7 @@ OPTIMISERS = {
 @pytest.mark.parametrize(("count", "size"), [(8, (512, 512)), (100, (32, 32))])
 @pytest.mark.parametrize("against", ["float32", "bfloat16"])
 @pytest.mark.parametrize("what", OPTIMISERS)
-def test_optimiser_beside_torch(benchmark, what, against, count, size):
+def test_optimiser_beside_torch(benchmark, record, what, against, count, size):
     """Weights of popsr are bf16."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(popsr.num_threads())
@@ -339,4 +308,4 @@ def test_optimiser_beside_torch(benchmark, what, against, count, size):
     theirs = getattr(torch.optim, name)(parameters(getattr(torch, against)), foreach=True, **OPTIMISERS[what])
     sides = {"popsr": ours.step, "torch foreach": theirs.step}
     n = count * size[0] * size[1]
-    report(f"{what}, {count} tensors / torch {against}", n, by_turns(benchmark, sides, 15), "-", "-")
+    report(record, f"{what}, {count} tensors / torch {against}", n, by_turns(benchmark, sides, 15))

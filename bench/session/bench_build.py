@@ -1,8 +1,7 @@
 """Times to build popsr from nothing, beside another commit, and after touching one file.
 
-``python bench/session/bench_build.py`` from the root, on a machine that does nothing else; ``--base`` names the other
-commit. Wheels are built in an environment of the script's own, with no compiler cache, in worktrees in a temporary
-folder.
+``python -m bench.session.bench_build``, on a machine that does nothing else; ``--base`` names the other commit. Wheels
+are built in an environment of the script's own, with no compiler cache, in worktrees in a temporary folder.
 """
 
 import argparse
@@ -17,15 +16,18 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from bench.record import ROOT, Recorder
+
 BASE = "a352a3f"
 # The touched files, by patterns of files of which the first that exists is taken, and the goal in seconds.
 TOUCHED = (
     ("one kernel", ("cpp/popsr/kernels/level/**/softmax.cpp", "cpp/popsr/kernels/level/**/*.cpp"), 15),
     ("one op", ("cpp/popsr/ops/**/softmax.cpp", "cpp/popsr/ops/*/*.cpp"), 15),
-    ("`op_def.h`", ("cpp/popsr/ir/op_def.h",), 60),
-    ("the table of dtypes", ("cpp/popsr/base/dtype.h",), 90),
+    ("`ir/op_def.h`", ("cpp/popsr/ir/op_def.h",), 60),
+    ("`base/dtype.h`", ("cpp/popsr/base/dtype.h",), 90),
 )
+
+record = Recorder(Path(__file__))
 
 
 class Cost(NamedTuple):
@@ -87,8 +89,9 @@ def touched_file(tree: Path, patterns: tuple[str, ...]) -> Path:
     sys.exit(f"no file fits {patterns}")
 
 
-def show(what: str, cost: Cost, goal: str) -> None:
-    print(f"| {what} | {cost.cpu:.0f} s | {cost.wall:.0f} s | {goal} |", flush=True)
+def show(what: str, cost: Cost, goal: str = "", ratio: str = "") -> None:
+    cells = {"processor": f"{cost.cpu:.0f} s", "wall": f"{cost.wall:.0f} s"}
+    record("Build of a wheel", what, **cells, **{"of the other's processor time": ratio}, goal=goal)
 
 
 def main() -> None:
@@ -111,27 +114,26 @@ def main() -> None:
 
 def compare(folder: Path, base: str, sides: tuple[str, ...]) -> None:
     builder = Builder(folder)
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n")
-    print("| build of a wheel | CPU | wall | goal |\n| --- | --- | --- | --- |")
     costs = {side: builder.wheel(folder / side) for side in sides}
     if "base" in costs:
-        show(f"from nothing, {base}", costs["base"], "")
+        show("from nothing, the other commit", costs["base"])
         ratio = costs["this"].cpu / costs["base"].cpu
-        show(
-            f"from nothing, {git('rev-parse', '--short', 'HEAD')}: {ratio:.2f} of it",
-            costs["this"],
-            "CPU: at most 0.5",
-        )
+        missed = ", missed" if ratio > 0.5 else ""
+        show("from nothing", costs["this"], f"processor time at most 0.5 of it{missed}", f"{ratio:.2f}")
     else:
-        show("from nothing", costs["this"], "")
+        show("from nothing", costs["this"])
     tree = folder / "this"
-    show("nothing changed", builder.wheel(tree), "")
+    show("nothing changed", builder.wheel(tree))
     for what, patterns, goal in TOUCHED:
         file = touched_file(tree, patterns)
         file.touch()
-        show(f"{what}: `{file.relative_to(tree)}`", builder.wheel(tree), f"{goal} s")
+        cost = builder.wheel(tree)
+        show(what, cost, f"wall at most {goal} s" + (", missed" if cost.wall > goal else ""))
     [wheel] = (tree / "build/bench-wheels").glob("*.whl")
-    print(f"\nThe wheel has {wheel.stat().st_size / 1e6:.1f} MB.")
+    record(
+        "Size of the wheel", "the wheel", size=f"{wheel.stat().st_size / 1e6:.1f} MB", goal="at most 15 MB"
+    )
+    record.save()
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ import functools
 
 import popsr
 from bench.programs import basic
+from bench.record import at_most, ratios
 from bench.sides import compare
 
 REPLICAS = 4
 
 
-def test_checked_runs(benchmark):
+def test_checked_runs(benchmark, record):
     program = basic.training(REPLICAS, 8, 4, 4)
     images, labels = basic.batches(REPLICAS, 8, 4, 4)
     inputs = {program.images: images, program.labels: labels}
@@ -27,5 +28,5 @@ def test_checked_runs(benchmark):
         times = compare.by_turns(benchmark, sides)
     base = times["unchecked"]
     for name, goal in (("check=True", 2.0), ("check=0.01", 1.05)):
-        best, median = times[name].best / base.best, times[name].median / base.median
-        print(f"\n{name} against dedup=False: best {best:.2f}, median {median:.2f} (goal: {goal})")
+        cells = ratios(times[name], base) | at_most(goal, times[name].best / base.best)
+        record("Training, R = 4, against `dedup=False`", f"`{name}`", **cells)

@@ -9,11 +9,13 @@ from itertools import count
 
 import popsr
 from bench.programs.gpt_program import Config, Program
+from bench.record import at_most, duration, number, times
 from bench.sides.compare import by_turns
 from popsr import ops
 from popsr.analysis import analyze
 
 ROUNDS = 9
+TABLE = "A GPT-like step, R = 8"
 
 
 def _chain(length: int) -> popsr.Ir:
@@ -25,20 +27,18 @@ def _chain(length: int) -> popsr.Ir:
     return ir
 
 
-def test_building(benchmark):
+def test_building(benchmark, record):
     length = Program(Config()).ir._core.num_ops
-    times = by_turns(
+    taken = by_turns(
         benchmark, {"program": lambda: Program(Config()), "chain": lambda: _chain(length)}, ROUNDS
     )
-    own, chain = times["program"], times["chain"]
-    print(
-        f"\nbuilding {length:,} ops: best {own.best:.3f} s, median {own.median:.3f} s (goal: at most 1 s), "
-        f"{own.best / chain.best:.1f}x a chain of as many additions"
-    )
+    own, chain = taken["program"], taken["chain"]
+    record(TABLE, f"building {length:,} ops", **times(own), **at_most(1, own.best, duration))
+    record(TABLE, "building, against a chain of as many additions", best=number(own.best / chain.best))
     assert own.best <= 1
 
 
-def test_proving_and_compiling(benchmark):
+def test_proving_and_compiling(benchmark, record):
     """Each time of a program that nothing is known of yet."""
     programs = [Program(Config()) for _ in range(ROUNDS + 1)]
     proving, number = [], count()
@@ -53,9 +53,7 @@ def test_proving_and_compiling(benchmark):
     benchmark.pedantic(compile_one, rounds=ROUNDS, iterations=1, warmup_rounds=1)
     stats = benchmark.stats.stats
     best = min(proving)
-    print(
-        f"\nanalysis: best {best * 1e3:.2f} ms (goal: at most 5 ms); "
-        f"with the session: best {stats.min:.3f} s, median {stats.median:.3f} s (goal: at most 0.3 s)"
-    )
+    record(TABLE, "the analysis", best=duration(best), **at_most(5e-3, best, duration))
+    record(TABLE, "the analysis and a session", **times(stats), **at_most(0.3, stats.min, duration))
     assert best <= 5e-3
     assert stats.min <= 0.3

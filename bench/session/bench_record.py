@@ -14,10 +14,13 @@ import pytest
 import popsr
 from bench.programs import basic, forms
 from bench.programs.gpt_step import gpt_step
+from bench.record import Recorder, at_most, ratios
+from bench.record import times as cells_of
+from bench.sides.compare import Times
 from bench.training.bench_compilers import GPT
 
 TURNS, STEPS = 9, 4
-GOALS = {"recorded": "at most 1.3", "traced": "at most 1.1"}
+GOALS = {"recorded": 1.3, "traced": 1.1}
 
 Inputs = dict[popsr.HostToDeviceStream, np.ndarray]
 Step = tuple[popsr.Ir, Inputs]
@@ -44,7 +47,9 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("step", [gpt, network], ids=["GPT-like step", "network, R = 8, looped"])
-def test_cost(step: Callable[[], Step], tmp_path: Path, benchmark: object, request: object) -> None:
+def test_cost(
+    step: Callable[[], Step], tmp_path: Path, benchmark: object, request: object, record: Recorder
+) -> None:
     """Rows: step, what watches it, best and median time of a step, ratio to plain of both, goal."""
     ir, inputs = step()
     with popsr.Session(ir, num_threads=2) as session:
@@ -65,12 +70,15 @@ def test_cost(step: Callable[[], Step], tmp_path: Path, benchmark: object, reque
                 times[name].append(seconds(lambda: session.run(inputs)))
                 watcher.close()
     benchmark.pedantic(lambda: None)
-    plain = times.pop("plain")
-    name = request.node.callspec.id
-    print(f"\n| {name} | plain | {min(plain) * 1e3:.4g} ms | {np.median(plain) * 1e3:.4g} ms | | | |")
-    for what, each in times.items():
-        ratios = [min(each) / min(plain), np.median(each) / np.median(plain)]
-        print(
-            f"| {name} | {what} | {min(each) * 1e3:.4g} ms | {np.median(each) * 1e3:.4g} ms "
-            f"| {ratios[0]:.2f} | {ratios[1]:.2f} | {GOALS[what]} |"
+    taken = {name: Times(min(each), float(np.median(each))) for name, each in times.items()}
+    for name, each in taken.items():
+        over = {} if name == "plain" else ratios(each, taken["plain"])
+        goal = {} if name == "plain" else at_most(GOALS[name], each.best / taken["plain"].best)
+        record(
+            "A watched step's time over the plain one's",
+            request.node.callspec.id,
+            name,
+            **cells_of(each),
+            **over,
+            **goal,
         )

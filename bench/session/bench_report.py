@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import popsr
+from bench.record import Recorder, duration
 from tests_py.report import programs
 from tests_py.support.browser import Page, browser
 
@@ -14,7 +15,7 @@ ROUNDS = 7
 
 
 @pytest.mark.parametrize("ops", LAYERS)
-def test_a_report(ops: int, tmp_path: Path) -> None:
+def test_a_report(ops: int, tmp_path: Path, record: Recorder) -> None:
     session, path, made, shown = popsr.Session(programs.layers(LAYERS[ops])), tmp_path / "run.html", [], []
     with browser() as driver:
         for _ in range(ROUNDS):
@@ -24,7 +25,10 @@ def test_a_report(ops: int, tmp_path: Path) -> None:
             start = time.perf_counter()
             Page(driver, path)
             shown.append(time.perf_counter() - start)
-    print(
-        f"\n{len(session.ir.main_graph.ops)} ops: made in {min(made):.2f} s (median {sorted(made)[ROUNDS // 2]:.2f}), "
-        f"{path.stat().st_size / 1e6:.2f} MB, shown in {min(shown):.2f} s (median {sorted(shown)[ROUNDS // 2]:.2f})"
-    )
+    cells = {"page": f"{path.stat().st_size / 1e6:.2f} MB"}
+    for name, seconds in (("made", made), ("shown", shown)):
+        cells |= {
+            f"{name}, best": duration(min(seconds)),
+            f"{name}, median": duration(sorted(seconds)[ROUNDS // 2]),
+        }
+    record("Reports", f"{len(session.ir.main_graph.ops):,} ops", **cells)

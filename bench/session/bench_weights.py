@@ -6,12 +6,16 @@ from pathlib import Path
 import numpy as np
 
 import popsr
+from bench.record import at_least, at_most, mebibytes, ratios
 from bench.sides.compare import by_turns
 from popsr import ops
 from popsr.io import PyWeightsIO, load_onnx, save_onnx
 
 GIB = 2**30
 ROUNDS = 7
+
+SPEEDS = "Speeds, and popsr's over the other side's"
+GROWN = "Resident memory that is added"
 
 
 def resident() -> int:
@@ -31,22 +35,16 @@ def grouped(replicas: int, groups: int, nbytes: int) -> tuple[popsr.Ir, popsr.Va
     return ir, variable
 
 
-def report(what: str, times, nbytes: int, goal: float) -> None:
-    """Speeds of all sides, and ours against the others."""
-    (ours, mine), *others = times.items()
-    print(f"\n{what}, {nbytes / GIB:.2f} GiB")
+def report(record, what: str, times, nbytes: int, goal: float) -> None:
+    """Speeds of all sides, and the first one's over the others'."""
+    (_, mine), *_ = times.items()
     for name, t in times.items():
-        print(
-            f"  {name:32} {nbytes / t.best / 1e9:6.2f} {nbytes / t.median / 1e9:6.2f} GB/s, best and median"
-        )
-    for other, theirs in others:
-        print(
-            f"  {ours} at {theirs.best / mine.best:.2f} (best) and {theirs.median / mine.median:.2f} (median) of "
-            f"the speed of {other}; goal {goal}"
-        )
+        speeds = {k: f"{nbytes / getattr(t, k) / 1e9:.2f} GB/s" for k in ("best", "median")}
+        against = {} if t is mine else ratios(t, mine) | at_least(goal, t.best / mine.best)
+        record(SPEEDS, what, name, **speeds, **against)
 
 
-def test_read_weights(benchmark) -> None:
+def test_read_weights(benchmark, record) -> None:
     ir, variable = grouped(64, 8, GIB)
     # Ones, not zeros: pages of zeros are not resident before they are written.
     buffer, copy, source = (np.ones((8, *variable.shape), np.float32) for _ in range(3))
@@ -68,11 +66,12 @@ def test_read_weights(benchmark) -> None:
             },
             ROUNDS,
         )
-    report("read_weights, R = 64, 8 groups", times, buffer.nbytes, 0.7)
-    print(f"  resident memory grew by {grown / 2**20:.1f} MiB in the first call, after a run; goal 64")
+    report(record, "read_weights, R = 64, 8 groups, 1 GiB", times, buffer.nbytes, 0.7)
+    goal = at_most(64 * 2**20, grown, mebibytes)
+    record(GROWN, "the first `read_weights` after a run", memory=mebibytes(grown), **goal)
 
 
-def test_save_onnx(benchmark, tmp_path) -> None:
+def test_save_onnx(benchmark, record, tmp_path) -> None:
     ir, variable = grouped(64, 8, GIB)
     ir.embed_replication_factor()
     ours, plain = tmp_path / "ours.onnx", tmp_path / "plain.bin"
@@ -105,11 +104,11 @@ def test_save_onnx(benchmark, tmp_path) -> None:
         grown = resident() - before
     loaded = load_onnx(ours)
     assert loaded[variable.id].shape == (8, *variable.shape)
-    report("save_onnx, R = 64, 8 groups", times, GIB, 0.7)
-    print(f"  resident memory grew by {grown / 2**20:.1f} MiB")
+    report(record, "save_onnx, R = 64, 8 groups, 1 GiB", times, GIB, 0.7)
+    record(GROWN, "a save", memory=mebibytes(grown))
 
 
-def test_one_copy(benchmark) -> None:
+def test_one_copy(benchmark, record) -> None:
     """1,024 replicas with one group store one copy."""
     ir, variable = grouped(1024, 1, 2**26)
     before = resident()
@@ -119,4 +118,4 @@ def test_one_copy(benchmark) -> None:
         benchmark.pedantic(session.run, rounds=3)
         assert session.memory()["variables"] == 2**26
         assert session.storage(variable).num_blocks == 1
-    print(f"\nR = 1024, one group of 64 MiB: a session takes {grown / 2**20:.1f} MiB")
+    record(GROWN, "a session of R = 1,024 with one group of 64 MiB", memory=mebibytes(grown))

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from bench.record import Recorder, at_least, ratios
+
 ROUNDS = 15
 
 
@@ -58,18 +60,19 @@ def by_turns(
     }
 
 
-def table(title: str, samples: int | Mapping[str, int], times: Mapping[str, Times]) -> None:
-    """Samples per second of each side, and its time against the first side's, best and median."""
-    first = next(iter(times))
+def record_rates(
+    record: Recorder,
+    table: str,
+    case: str,
+    samples: int | Mapping[str, int],
+    times: Mapping[str, Times],
+    goals: Mapping[str, float],
+) -> None:
+    """Rows of samples a second; a ratio is the first side's rate over another's, and goals are of bests."""
     counts = samples if isinstance(samples, Mapping) else dict.fromkeys(times, samples)
-    print(f"\n{title}")
-    print(f"{'':28}{'best':>14}{'median':>14}   samples/s{'':6}{first} against it: best, median")
-    for name, t in times.items():
-        best, median = (
-            (other / counts[name]) / (own / counts[first])
-            for other, own in ((t.best, times[first].best), (t.median, times[first].median))
-        )
-        print(
-            f"{name:28}{counts[name] / t.best:14,.0f}{counts[name] / t.median:14,.0f}{'':18}"
-            f"{best:.2f}x, {median:.2f}x"
-        )
+    each = {name: Times(t.best / counts[name], t.median / counts[name]) for name, t in times.items()}
+    own = next(iter(each.values()))
+    for name, t in each.items():
+        goal = at_least(goals[name], t.best / own.best) if name in goals else {}
+        rates = {"best": f"{1 / t.best:,.0f}", "median": f"{1 / t.median:,.0f}"}
+        record(table, case, name, **rates, **({} if t is own else ratios(t, own)), **goal)

@@ -3,12 +3,10 @@
 `bench_ops.py` and `bench_op_sizes.py` time them by turns.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 
 import popsr
+from bench.record import Recorder, at_least, duration, ratios
 from bench.sides.compare import Times
 from popsr import ops
 
@@ -137,22 +136,20 @@ def assert_near(op: Op, arrays: list[np.ndarray], theirs: Any) -> dict[str, int]
     return {name: count for name, count in calls.items() if name != "host_store"}
 
 
-def figures(own: Times, other: Times) -> tuple[str, float]:
-    """Cells of a table: time, PyTorch's time over it, best and median; and the ratio of the best ones."""
-    best, median = other.best / own.best, other.median / own.median
-    assert math.isfinite(best)
-    unit, scale = next(
-        pair for pair in (("s", 1), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9)) if own.best * pair[1] >= 1
-    )
-    return f"{own.best * scale:.3g} {unit} | {best:.2f} | {median:.2f}", best
+def record_op(
+    record: Recorder, table: str, op: Op, threads: int, own: Times, other: Times, **cells: str
+) -> None:
+    """Row of an op: popsr's time, and PyTorch's over it."""
+    over = ratios(other, own)
+    case, side = f"{op.name}, {op.dtype}", f"{threads} thread{'s' if threads > 1 else ''}"
+    goal = at_least(op.goal, other.best / own.best)
+    record(table, case, side, **cells, time=duration(own.best), **over, **goal)
 
 
 @contextmanager
-def threads_and_table(path: Path, columns: Sequence[str], rows: list[str]) -> Iterator[None]:
-    """Writes the rows that were measured, when all is done; the threads are as before then."""
+def threads_kept() -> Iterator[None]:
+    """Threads are as before when all is done."""
     before = popsr.num_threads(), torch.get_num_threads()
     yield
     popsr.set_num_threads(before[0])
     torch.set_num_threads(before[1])
-    head = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    path.write_text("\n".join([*head, *rows]) + "\n")

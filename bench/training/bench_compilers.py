@@ -1,11 +1,8 @@
 """Training steps and single pieces beside PyTorch, eager and by torch.compile, and JAX.
 
-Each side has a process of its own and two threads, and what all sides compute is compared before. A row of the table:
-
-| what | popsr, best | other side | its best | ratio of bests | ratio of medians | goal |
-
-A ratio is the other side's time over popsr's: more than 1 means popsr is faster. Of memory it is what a side adds over
-what PyTorch's eager side adds.
+Each side has a process of its own and two threads, and what all sides compute is compared before. A ratio is the other
+side's time over popsr's: more than 1 means popsr is faster. Memory is what a side adds over what PyTorch's eager side
+adds.
 """
 
 from collections.abc import Mapping
@@ -17,6 +14,9 @@ import numpy as np
 import pytest
 
 from bench.programs import mnist
+from bench.record import Recorder, at_least, at_most, mebibytes, number, ratios
+from bench.record import times as cells_of
+from bench.sides.compare import Times
 from bench.sides.compared_models import STEPS, Adam, CrossEntropy, Gpt, LayerNorm, ResNet
 from bench.sides.processes import Side, times_of
 
@@ -43,21 +43,24 @@ def _start(stack: ExitStack, specs: Mapping[str, Spec], near: float) -> dict[str
 
 
 def _compare(
-    benchmark, what: str, specs: Mapping[str, Spec], goals: Mapping[str, float], near: float, calls: int
+    benchmark,
+    record: Recorder,
+    what: str,
+    specs: Mapping[str, Spec],
+    goals: Mapping[str, float],
+    near: float,
+    calls: int,
 ) -> None:
     """A row for each side but the first; ``calls``: steps or calls of a turn."""
     with ExitStack() as stack:
         sides = _start(stack, specs, near)
         times = times_of(benchmark, sides, TURNS)
-    (_, own), *others = times.items()
-    print()
-    for name, other in others:
-        goal = f"at least {goals[name]}" if name in goals else ""
-        print(
-            f"| {what} | {own.best / calls * 1e3:.3g} ms | {name} | {other.best / calls * 1e3:.3g} ms "
-            f"| {other.best / own.best:.2f} | {other.median / own.median:.2f} | {goal} |"
-        )
-    benchmark.extra_info |= {name: other.best / own.best for name, other in others}
+    own = times["popsr"]
+    for name, t in times.items():
+        goal = at_least(goals[name], t.best / own.best) if name in goals else {}
+        cells = cells_of(Times(t.best / calls, t.median / calls)) | ({} if t is own else ratios(t, own))
+        record("A step or a call, two threads", what, name, **cells, **goal)
+    benchmark.extra_info |= {name: t.best / own.best for name, t in times.items()}
 
 
 # A GPT-like model
@@ -79,7 +82,7 @@ def _torch_gpt(dtype: str, attention: str, compiled: bool) -> Spec:
 
 @pytest.mark.parametrize("attention", ["op", "parts"])
 @pytest.mark.parametrize("dtype", NEAR)
-def test_gpt(benchmark, dtype, attention):
+def test_gpt(benchmark, record, dtype, attention):
     specs = {
         "popsr": _gpt(2, dtype, attention),
         "torch.compile": _torch_gpt(dtype, attention, True),
@@ -95,7 +98,7 @@ def test_gpt(benchmark, dtype, attention):
         specs["popsr, float32"] = _gpt(2, "float32", attention)
         goals["popsr, float32"] = 1.0
     what = f"GPT-like step, R = 2, {dtype}, attention as {'an op' if attention == 'op' else 'its parts'}"
-    _compare(benchmark, what, specs, goals, NEAR[dtype], STEPS)
+    _compare(benchmark, record, what, specs, goals, NEAR[dtype], STEPS)
 
 
 def _grown(specs: Mapping[str, Spec], near: float = NEAR["float32"]) -> dict[str, tuple[Side, int]]:
@@ -110,8 +113,7 @@ def _grown(specs: Mapping[str, Spec], near: float = NEAR["float32"]) -> dict[str
 
 @pytest.mark.parametrize("attention", ["op", "parts"])
 @pytest.mark.parametrize("dtype", NEAR)
-def test_memory(dtype, attention):
-    """Rows: model, side, MiB before its program, MiB that it adds at most, against PyTorch's eager, goal."""
+def test_memory(record, dtype, attention):
     eager = "PyTorch, eager, 8 samples"
     specs = {
         "popsr, R = 2": _gpt(2, dtype, attention),
@@ -120,20 +122,18 @@ def test_memory(dtype, attention):
         "torch.compile, 8 samples": _torch_gpt(dtype, attention, True),
     }
     measured = _grown(specs, NEAR[dtype])
-    print()
+    what = f"{dtype}, attention as {'an op' if attention == 'op' else 'its parts'}"
     for name, (side, grown) in measured.items():
-        planned = side.results.get("memory")
-        shown = f" (planned: {sum(planned.values()) / 2**20:.1f})" if planned else ""
-        print(
-            f"| memory, {dtype}, attention as {'an op' if attention == 'op' else 'its parts'} | {name} "
-            f"| {side.results['before'] / 2**20:.1f} MiB | {grown / 2**20:.1f} MiB{shown} "
-            f"| {grown / measured[eager][1]:.2f} | {'at most 1.0' if planned else ''} |"
-        )
+        planned, against = side.results.get("memory"), grown / measured[eager][1]
+        cells = {"memory": mebibytes(grown), "against PyTorch, eager": number(against)}
+        if planned:
+            cells |= {"planned": mebibytes(sum(planned.values()))} | at_most(1.0, against)
+        record("Resident memory that the GPT-like step adds", what, name, **cells)
 
 
 @pytest.mark.parametrize("attention", ["op", "parts"])
-def test_memory_of_replicas(attention):
-    """Micro batch 1. Rows: what is counted, MiB of R = 8 and of R = 1, ratio, goal."""
+def test_memory_of_replicas(record, attention):
+    """Micro batch 1."""
     counts: dict[str, list[float]] = {}
     for replicas in (8, 1):
         ((side, grown),) = _grown({"popsr": _gpt(replicas, "float32", attention, replicas)}).values()
@@ -147,16 +147,21 @@ def test_memory_of_replicas(attention):
             "variables and constants": kept,
         }.items():
             counts.setdefault(name, []).append(count)
-    print()
     for name, (many, one) in counts.items():
-        goal = "at most 1.1" if "less" in name or "variables" in name else ""
-        print(f"| {name} | {many / 2**20:.1f} MiB | {one / 2**20:.1f} MiB | {many / one:.2f} | {goal} |")
+        cells = {"R = 8": mebibytes(many), "R = 1": mebibytes(one), "ratio": number(many / one)}
+        goal = at_most(1.1, many / one) if "less" in name or "variables" in name else {}
+        record(
+            "Memory of R = 8 against R = 1, micro batch 1",
+            f"{name}, attention as {attention}",
+            **cells,
+            **goal,
+        )
 
 
 # ResNet-18
 
 
-def test_resnet(benchmark):
+def test_resnet(benchmark, record):
     specs = {
         "popsr": ("bench.programs.resnet_program:side", asdict(RESNET)),
         "PyTorch, eager, channels last": (
@@ -170,35 +175,37 @@ def test_resnet(benchmark):
     }
     goals = {"PyTorch, eager, channels last": 1.0, "torch.compile, channels last": 0.9}
     what = f"ResNet-18 step, {RESNET.samples} images of {RESNET.extent}x{RESNET.extent}, group norm"
-    _compare(benchmark, what, specs, goals, NEAR["float32"], STEPS)
+    _compare(benchmark, record, what, specs, goals, NEAR["float32"], STEPS)
 
 
 # Single pieces
 
 
-def _piece(benchmark, what: str, name: str, arguments: dict, calls: int, own: dict | None = None) -> None:
+def _piece(
+    benchmark, record, what: str, name: str, arguments: dict, calls: int, own: dict | None = None
+) -> None:
     """PyTorch's function beside popsr's, which takes the arguments in ``own``, too."""
     arguments = arguments | {"calls": calls}
     specs = {
         "popsr": (f"bench.sides.popsr_sides:{name}", arguments | (own or {})),
         "PyTorch": (f"bench.sides.compiled_models:{name}", arguments),
     }
-    _compare(benchmark, what, specs, {"PyTorch": 1.0}, NEAR["float32"], calls)
+    _compare(benchmark, record, what, specs, {"PyTorch": 1.0}, NEAR["float32"], calls)
 
 
-def test_adam(benchmark):
+def test_adam(benchmark, record):
     model = Adam(mnist.RATE, mnist.BETA1, mnist.BETA2, mnist.EPSILON)
-    _piece(benchmark, "Adam, 2^22 parameters, fused in PyTorch", "adam", asdict(model), 10)
+    _piece(benchmark, record, "Adam, 2^22 parameters, fused in PyTorch", "adam", asdict(model), 10)
 
 
 @pytest.mark.parametrize(("rows", "classes"), [(4096, 1000), (512, 32000)])
 @pytest.mark.parametrize("form", ["autodiff", "op"])
-def test_cross_entropy(benchmark, rows, classes, form):
+def test_cross_entropy(benchmark, record, rows, classes, form):
     what = f"softmax cross entropy of {rows}x{classes}, forward and backward, by {form}"
-    _piece(benchmark, what, "cross_entropy", asdict(CrossEntropy(rows, classes)), 5, {"form": form})
+    _piece(benchmark, record, what, "cross_entropy", asdict(CrossEntropy(rows, classes)), 5, {"form": form})
 
 
-def test_layer_norm(benchmark):
+def test_layer_norm(benchmark, record):
     model = LayerNorm()
     what = f"layer norm of {model.rows}x{model.width}, forward and backward"
-    _piece(benchmark, what, "layer_norm", asdict(model), 10)
+    _piece(benchmark, record, what, "layer_norm", asdict(model), 10)

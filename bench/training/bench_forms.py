@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.programs import forms
+from bench.record import Recorder, at_least, number
 from bench.sides.compare import Times
 from bench.sides.processes import TURNS, Side, times_of
 
@@ -18,6 +19,8 @@ PEERS = {
     "PyTorch, compiled": ("torch", "torch_turn", {"compiled": True}),
     "JAX, jitted": ("jax", "jax_turn", {}),
 }
+
+TABLE = "Samples a second, and the speed against the same step as one batch on one replica"
 
 
 class Rested(Side):
@@ -58,34 +61,34 @@ def extreme(times: Mapping[str, Times], names: Mapping[str, object], choose: Cal
     return Times(choose(t.best for t in each), choose(t.median for t in each))
 
 
-def rows(
-    title: str,
+def record_rows(
+    record: Recorder,
+    case: str,
     times: Mapping[str, Times],
     one_batch: Mapping[str, str],
-    goal: str,
+    least: float,
     against_peers: Mapping[str, object],
-) -> list[str]:
-    """A table in Markdown; ``against_peers``: the forms that train as the peers do."""
-    head = [title, "samples/s: best", "median", "against its one batch: best", "median"]
-    head += ["best form against it: best", "median", "worst form against it: best", "median", "goal"]
-    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+) -> None:
+    """Rows of one case; ``against_peers``: the forms that train as the peers do."""
     for name, t in times.items():
-        cells = [f"{forms.SAMPLES / each:,.0f}" for each in (t.best, t.median)]
+        cells = {"best": f"{forms.SAMPLES / t.best:,.0f}", "median": f"{forms.SAMPLES / t.median:,.0f}"}
         if name in one_batch:
-            cells += [f"{ratio:.2f}" for ratio in ratios(t, times[one_batch[name]])] + [""] * 4 + [goal]
+            best, median = ratios(t, times[one_batch[name]])
+            cells |= {"of one batch, best": number(best), "of one batch, median": number(median)}
+            cells |= at_least(least, best)
         elif name in PEERS:
-            both = [extreme(times, against_peers, choose) for choose in (min, max)]
-            cells += (
-                ["", ""] + [f"{r:.2f}x" for each in both for r in ratios(each, t)] + ["both at least 1.0"]
-            )
-        else:
-            cells += [""] * 7
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+            for word, choose in (("best", min), ("worst", max)):
+                best, median = ratios(extreme(times, against_peers, choose), t)
+                cells |= {
+                    f"{word} form against it, best": number(best),
+                    f"{word} form, median": number(median),
+                }
+            cells |= at_least(1.0, best)
+        record(TABLE, case, name, **cells)
 
 
 @pytest.mark.parametrize("replicas", [2, 8])
-def test_forms(benchmark, replicas):
+def test_forms(benchmark, record, replicas):
     sgd = popsr_sides(forms.FORMS, replicas)
     adam = popsr_sides(forms.ADAM_FORMS, replicas)
     wholes = popsr_sides(forms.ONE_BATCH, replicas)
@@ -95,19 +98,17 @@ def test_forms(benchmark, replicas):
         assert_same({name: side}, wholes[one_batch[name]])
     assert_same(others, wholes["one batch"])
     times = times_of(benchmark, sgd | adam | wholes | others, TURNS)
-    print()
     title = f"R = {replicas}, micro batch 8, accumulation 4"
-    print("\n".join(rows(title, times, one_batch, "at least 0.85", forms.FORMS)))
+    record_rows(record, title, times, one_batch, 0.85, forms.FORMS)
     benchmark.extra_info |= {name: forms.SAMPLES / t.median for name, t in times.items()}
 
 
-def test_many_replicas(benchmark):
+def test_many_replicas(benchmark, record):
     replicas = 256
     sides = popsr_sides(forms.MANY, replicas) | peers(replicas)
     assert_same(sides, sides["looped steps, one batch"])
     times = times_of(benchmark, sides, TURNS)
-    print()
     one_batch = {"looped steps": "looped steps, one batch"}
     title = f"R = {replicas}, micro batch 1, no accumulation"
-    print("\n".join(rows(title, times, one_batch, "at least 0.5", one_batch)))
+    record_rows(record, title, times, one_batch, 0.5, one_batch)
     benchmark.extra_info |= {name: forms.SAMPLES / t.median for name, t in times.items()}

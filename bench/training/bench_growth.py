@@ -2,10 +2,9 @@
 
 Each point is a process of its own, and all points of a table make their turns one after another. Expected times are of
 the FLOPs of the products, at the rate of the last point. Besides printing its table, each test writes it into
-docs/growth.md, a picture into docs/_static and its numbers into bench/results/growth.json.
+docs/growth.md and a picture into docs/_static.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ import pytest
 
 from bench.programs import basic
 from bench.programs.growth_programs import attention_layer_flops, gpt_flops, mlp_flops
+from bench.record import Recorder, duration
 from bench.sides.compare import Times
 from bench.sides.processes import Side, times_of
 
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/growth.md"
 PICTURES = ROOT / "docs/_static"
-RESULTS = ROOT / "bench/results/growth.json"
 TURNS = 15
 
 REPLICAS = [2**i for i in range(11)]
@@ -67,14 +66,6 @@ def slopes(xs: Sequence[float], ys: Sequence[float]) -> list[str]:
     return ["", *(f"{slope:.2f}" for slope in logs)]
 
 
-def shown(seconds: float) -> str:
-    """Three digits, with a unit."""
-    units = ((1e9, "ns"), (1e6, "µs"), (1e3, "ms"), (1, "s"))
-    factor, unit = next(unit for unit in units if seconds * unit[0] < 999.5)
-    number = seconds * factor
-    return f"{number:.{max(0, 2 - math.floor(math.log10(number)))}f} {unit}"
-
-
 @dataclass(frozen=True)
 class Line:
     """Of a picture: measured points, or what is expected without them."""
@@ -85,21 +76,18 @@ class Line:
     style: str = "o-"
 
 
-def publish(name: str, xs: Sequence[int], times: Mapping[str, Sequence[Times]], table: list[str]) -> None:
-    """Prints a table and writes it into the page, and the times of each program into the results."""
-    text = "\n".join(table)
-    print(f"\n{text}")
+def publish(record: Recorder, name: str, title: str, columns: Mapping[str, Sequence[str]]) -> None:
+    """Writes a table into the page, and records its rows."""
+    rows = list(zip(*columns.values(), strict=True))
+    head = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    text = "\n".join(head + ["| " + " | ".join(row) + " |" for row in rows])
     page = PAGE.read_text()
     place = re.compile(rf"(?<=<!-- growth: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
     assert len(place.findall(page)) == 1, name
     PAGE.write_text(place.sub(lambda _: f"\n{text}\n\n", page))
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    seconds = {
-        program: {"best": [t.best for t in each], "median": [t.median for t in each]}
-        for program, each in times.items()
-    }
-    results[name] = {"x": list(xs), "seconds": seconds}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    first, *others = columns
+    for case, *cells in rows:
+        record(title, f"{first}: {case}", **dict(zip(others, cells, strict=True)))
 
 
 def draw(name: str, xs: Sequence[int], lines: Iterable[Line], label: str, unit: str) -> None:
@@ -138,26 +126,24 @@ def draw(name: str, xs: Sequence[int], lines: Iterable[Line], label: str, unit: 
     file.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
-def rows(
+def columns_of(
     first: str, xs: Sequence[int], times: Sequence[Times], expected: list[float], **more: list[str]
-) -> list[str]:
-    """A table in Markdown: a row for each x."""
+) -> dict[str, list[str]]:
+    """Columns of a table with a row for each x."""
     best = [t.best for t in times]
-    columns = {
+    return {
         first: [f"{x:,}" for x in xs],
-        "best": [shown(s) for s in best],
-        "median": [shown(t.median) for t in times],
-        "expected": [shown(s) for s in expected],
+        "best": [duration(s) for s in best],
+        "median": [duration(t.median) for t in times],
+        "expected": [duration(s) for s in expected],
         "best / expected": [f"{s / e:.2f}" for s, e in zip(best, expected, strict=True)],
         "slope": slopes(xs, best),
         "expected slope": slopes(xs, expected),
         **more,
     }
-    head = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    return head + ["| " + " | ".join(row) + " |" for row in zip(*columns.values(), strict=True)]
 
 
-def test_replicas(benchmark):
+def test_replicas(benchmark, record):
     networks = {"wide": list(basic.SIZES), "tiny": TINY}
     sides = {
         (name, r): ("mlp", {"replicas": r, "sizes": sizes})
@@ -171,18 +157,20 @@ def test_replicas(benchmark):
     wide, tiny = ([shared(times[name, r], r) for r in REPLICAS] for name in networks)
     best, floor = [t.best for t in wide], [t.best for t in tiny]
     expected = anchored([mlp_flops(networks["wide"])] * len(REPLICAS), best[-1])
-    table = rows("replicas", REPLICAS, wide, expected, **{"8 features wide, best": [shown(s) for s in floor]})
+    table = columns_of(
+        "replicas", REPLICAS, wide, expected, **{"8 features wide, best": [duration(s) for s in floor]}
+    )
     lines = [
         Line("784-512-512-512-10, best", best, BLUE),
         Line("its FLOPs, at the rate of R = 1,024", expected, ORANGE, "--"),
         Line("the step of R = 1, shared by R samples", [best[0] / r for r in REPLICAS], GREY, ":"),
         Line("8-8-8-8-8, best", floor, GREEN),
     ]
-    publish("replicas", REPLICAS, {"784-512-512-512-10": wide, "8-8-8-8-8": tiny}, table)
+    publish(record, "replicas", "Time of a sample", table)
     draw("replicas", REPLICAS, lines, "replicas, micro batch 1", "µs a sample")
 
 
-def test_layers(benchmark):
+def test_layers(benchmark, record):
     sides = {n: ("gpt", {"layers": n, **GPT}) for n in LAYERS}
     times, results = measured(benchmark, sides)
     assert all(second < first for first, second in (results[n]["means"] for n in LAYERS))
@@ -191,13 +179,13 @@ def test_layers(benchmark):
     best = [t.best for t in measurements]
     expected = anchored(flops, best[-1])
     each = [f"{f / 1e9 / s:.1f}" for f, s in zip(flops, best, strict=True)]
-    table = rows("layers", LAYERS, measurements, expected, **{"GFLOP/s": each})
+    table = columns_of("layers", LAYERS, measurements, expected, **{"GFLOP/s": each})
     lines = [Line("best", best, BLUE), Line("FLOPs, at the rate of 48 layers", expected, ORANGE, "--")]
-    publish("layers", LAYERS, {"GPT": measurements}, table)
+    publish(record, "layers", "Time of a step of GPT's blocks", table)
     draw("layers", LAYERS, lines, "layers", "ms a step")
 
 
-def test_sequence(benchmark):
+def test_sequence(benchmark, record):
     sides = {n: ("attention", {"sequence": n, **ATTENTION}) for n in SEQUENCES}
     times, results = measured(benchmark, sides)
     assert all(second < first for first, second in (results[n]["means"] for n in SEQUENCES))
@@ -214,18 +202,18 @@ def test_sequence(benchmark):
     share = [f"{q / f:.0%}".replace("%", " %") for (_, q), f in zip(parts, flops, strict=True)]
     each = [f"{f / 1e9 / s:.1f}" for f, s in zip(flops, best, strict=True)]
     more = {"quadratic part of the FLOPs": share, "GFLOP/s": each}
-    table = rows("positions", SEQUENCES, measurements, expected, **more)
+    table = columns_of("positions", SEQUENCES, measurements, expected, **more)
     lines = [
         Line("best", best, BLUE),
         Line("FLOPs, at the rate of 4,096 positions", expected, ORANGE, "--"),
         Line("their linear part", linear, GREY, ":"),
         Line("their quadratic part", quadratic, GREY, "-."),
     ]
-    publish("sequence", SEQUENCES, {"attention layer": measurements}, table)
+    publish(record, "sequence", "Time of a step of one attention layer", table)
     draw("sequence", SEQUENCES, lines, "positions", "ms a step")
 
 
-def test_threads(benchmark):
+def test_threads(benchmark, record):
     sizes = list(basic.SIZES)
     cases = {
         "MLP, R = 1": ("mlp", {"replicas": 1, "sizes": sizes}),
@@ -238,17 +226,24 @@ def test_threads(benchmark):
         for threads in THREADS
     }
     times, results = measured(benchmark, sides)
-    table = [
-        "| step | one thread, best | median | two threads, best | median | gain of bests | of medians | at most |",
-        "|" + " --- |" * 8,
-    ]
+    names = (
+        "step",
+        "one thread, best",
+        "median",
+        "two threads, best",
+        "their median",
+        "gain of bests",
+        "of medians",
+    )
+    table: dict[str, list[str]] = {name: [] for name in (*names, "at most")}
     lines = [Line("FLOPs, shared by the threads", [1 / n for n in THREADS], GREY, "--")]
     for name, colour in zip(cases, (GREEN, BLUE, ORANGE), strict=True):
         one, two = (times[name, threads] for threads in THREADS)
         assert results[name, 1] == results[name, 2], name  # to the bit
-        cells = [shown(s) for s in (one.best, one.median, two.best, two.median)]
+        cells = [duration(s) for s in (one.best, one.median, two.best, two.median)]
         gains = [f"{one.best / two.best:.2f}", f"{one.median / two.median:.2f}", "2"]
-        table.append("| " + " | ".join([name, *cells, *gains]) + " |")
+        for column, cell in zip(table.values(), [name, *cells, *gains], strict=True):
+            column.append(cell)
         lines.append(Line(f"{name}, best", [1, two.best / one.best], colour))
-    publish("threads", THREADS, {name: [times[name, n] for n in THREADS] for name in cases}, table)
+    publish(record, "threads", "Gain of two threads", table)
     draw("threads", THREADS, lines, "threads", "time, one thread's being 1")

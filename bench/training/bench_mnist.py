@@ -10,12 +10,17 @@ import pytest
 
 import popsr
 from bench.programs import basic, mnist
-from bench.sides.compare import by_turns, table
+from bench.record import at_most, duration, mebibytes, number
+from bench.record import times as cells_of
+from bench.sides.compare import by_turns, record_rates
 
 pytestmark = pytest.mark.filterwarnings("default")
 ROOT = Path(__file__).parents[2]
 THREADS = 2
 SAMPLES = 1024  # of a turn, at least
+
+RATES = "Samples a second: the tutorial's program with Adam, two threads"
+MEMORY = "Memory of 1,024 replicas against one, micro batch 1"
 
 
 def steps_of(replicas: int, micro_batch: int, accumulation: int) -> int:
@@ -100,7 +105,9 @@ class Jax:
         self.process.communicate()
 
 
-def compare(benchmark, title: str, shape: tuple[int, ...], sides: dict, goals: dict[str, str]) -> None:
+def compare(
+    benchmark, record, case: str, shape: tuple[int, ...], sides: dict, goals: dict[str, float]
+) -> None:
     """All sides train the same network: losses of each micro batch, and of each step."""
     first = {name: side() for name, side in sides.items()}
     for name, losses in first.items():
@@ -111,13 +118,11 @@ def compare(benchmark, title: str, shape: tuple[int, ...], sides: dict, goals: d
     times = by_turns(benchmark, sides, rest=0.02)
     samples = int(np.prod(shape))
     benchmark.extra_info |= {name: samples / t.median for name, t in times.items()}
-    table(f"{title}, {THREADS} threads", samples, times)
-    for name, goal in goals.items():
-        print(f"goal against {name}: {goal}")
+    record_rates(record, RATES, case, samples, times, goals)
 
 
 @pytest.mark.parametrize("replicas", [2, 8])
-def test_accumulated_training(benchmark, replicas):
+def test_accumulated_training(benchmark, record, replicas):
     shape = (replicas, 8, 4, steps_of(replicas, 8, 4))
     jax = Jax(*shape)
     sides = {
@@ -127,26 +132,26 @@ def test_accumulated_training(benchmark, replicas):
         "JAX, shard_map": jax,
     }
     goals = {
-        2: {"PyTorch, micro batches": "at least 1.2, aim 1.5", "JAX, shard_map": "at least 1.0"},
-        8: {"PyTorch, micro batches": "at least 1.5", "JAX, shard_map": "at least 2, aim 3"},
+        2: {"PyTorch, micro batches": 1.2, "JAX, shard_map": 1.0},
+        8: {"PyTorch, micro batches": 1.5, "JAX, shard_map": 2.0},
     }[replicas]
-    compare(benchmark, f"Adam, R = {replicas}, micro batch 8, accumulation 4", shape, sides, goals)
+    compare(benchmark, record, f"R = {replicas}, micro batch 8, accumulation 4", shape, sides, goals)
     jax.close()
 
 
-def test_many_replicas(benchmark):
+def test_many_replicas(benchmark, record):
     shape = (256, 1, 1, steps_of(256, 1, 1))
     sides = {
         "popsr": Popsr(*shape),
         "PyTorch, micro batches": Torch(*shape),
         "PyTorch, one batch": Torch(*shape, whole=True),
     }
-    goals = {"PyTorch, micro batches": "at least 5", "PyTorch, one batch": "aim 1"}
-    compare(benchmark, "Adam, R = 256, micro batch 1, no accumulation", shape, sides, goals)
+    goals = {"PyTorch, micro batches": 5.0}
+    compare(benchmark, record, "R = 256, micro batch 1, no accumulation", shape, sides, goals)
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_many_replicas_cost_little_memory(accumulation):
+def test_many_replicas_cost_little_memory(record, accumulation):
     measured = {}
     for replicas in (1, 1024):
         command = [sys.executable, "-m", "bench.sides.peak_memory", str(replicas)]
@@ -154,15 +159,13 @@ def test_many_replicas_cost_little_memory(accumulation):
             [*command, str(accumulation)], check=True, capture_output=True, text=True, cwd=ROOT
         )
         measured[replicas] = json.loads(out.stdout)
-    print(f"\naccumulation {accumulation}")
-    for replicas, m in measured.items():
-        print(f"R = {replicas}: " + ", ".join(f"{name} {value / 2**20:.2f} MiB" for name, value in m.items()))
     for what in ("peak less activations", "variables"):
-        ratio = measured[1024][what] / measured[1][what]
-        print(f"{what}, R = 1,024 against R = 1: {ratio:.2f} (goal: at most 1.5)")
+        many, one = measured[1024][what], measured[1][what]
+        cells = {"R = 1,024": mebibytes(many), "R = 1": mebibytes(one), "ratio": number(many / one)}
+        record(MEMORY, f"{what}, accumulation {accumulation}", **cells, **at_most(1.5, many / one))
 
 
-def test_build_and_compile(benchmark):
+def test_build_and_compile(benchmark, record):
     def build() -> None:
         with popsr.Session(mnist.training(2, 8, 4).ir):
             pass
@@ -170,4 +173,6 @@ def test_build_and_compile(benchmark):
     build()
     benchmark.pedantic(build, rounds=9, iterations=1)
     stats = benchmark.stats.stats
-    print(f"\nbuild and compile: best {stats.min:.3f} s, median {stats.median:.3f} s (goal: at most 0.3 s)")
+    record(
+        "Building and compiling the program", "R = 2", **cells_of(stats), **at_most(0.3, stats.min, duration)
+    )

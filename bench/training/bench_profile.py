@@ -9,6 +9,8 @@ import pytest
 
 import popsr
 from bench.programs.gpt_program import Config, Program
+from bench.record import at_most, duration
+from bench.record import times as cells_of
 from bench.sides.compare import by_turns
 
 ROUNDS, SHOWN = 9, 12
@@ -23,6 +25,7 @@ CONFIG = {
     "replicas": 2,
     "dropout": 0.0,
 }
+STEPS = "A GPT-like step, Adam, two threads"
 DTYPES = {"float32": popsr.float32, "bfloat16": popsr.bfloat16}
 
 
@@ -37,7 +40,7 @@ def _session(ir: popsr.Ir, **options: bool) -> tuple[popsr.Session, dict]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_profile_of_a_gpt_step(benchmark, dtype):
+def test_profile_of_a_gpt_step(benchmark, record, dtype):
     ir = Program(Config(dtype=DTYPES[dtype], **CONFIG)).ir
     plain, inputs = _session(ir)
     profiled, _ = _session(ir, profile=True)
@@ -49,16 +52,20 @@ def test_profile_of_a_gpt_step(benchmark, dtype):
     }
     with plain, profiled, each:
         times = by_turns(benchmark, sides, ROUNDS)
-    ms = {name: f"{time.best * 1e3:.1f} ms" for name, time in times.items()}
+    for name, title in (
+        ("plain", "step"),
+        ("profiled", "step with `profile=True`"),
+        ("each", "each op by itself"),
+    ):
+        record(STEPS, dtype, title, **cells_of(times[name]))
     cost = {k: getattr(times["profiled"], k) / getattr(times["plain"], k) - 1 for k in ("best", "median")}
-    print(
-        f"\n{dtype}: {ms['plain']}, profiled {ms['profiled']}: {cost['best']:+.1%} best, {cost['median']:+.1%} "
-        f"median (goal: at most 5%); each op by itself {ms['each']}"
-    )
+    percents = {name: f"{share:+.1%}" for name, share in cost.items()}
+    record(STEPS, dtype, "cost of `profile=True`", **percents, **at_most(0.05, cost["best"], "{:.0%}".format))
     for name, session in (("each op by itself", each), ("optimised", profiled)):
         profile = session.profile()
-        print(f"{name}: {len(list(profile))} instructions")
         for row in sorted(profile.kinds, key=lambda row: -row.seconds)[:SHOWN]:
-            print(
-                f"  {row.name:<28} {row.seconds / profile.runs * 1e3:8.2f} ms {row.executions // profile.runs:6}"
-            )
+            cells = {
+                "time": duration(row.seconds / profile.runs),
+                "times a run": f"{row.executions // profile.runs}",
+            }
+            record("Kinds of instructions", f"{dtype}, {name}", f"`{row.name}`", **cells)

@@ -11,11 +11,16 @@ import pytest
 
 import popsr
 from bench.programs import basic
-from bench.sides.compare import by_turns, table
+from bench.record import at_most, duration, mebibytes, number
+from bench.record import times as cells_of
+from bench.sides.compare import by_turns, record_rates
 
 pytestmark = pytest.mark.filterwarnings("default")
 ROOT = Path(__file__).parents[2]
 THREADS = 2
+
+RATES = "Samples a second: 784-512-512-512-10 with gelu, SGD, float32, two threads"
+MANY = "R = 256 against R = 1"
 
 
 class Popsr:
@@ -74,7 +79,7 @@ class Torch:
 
 
 @pytest.mark.parametrize("replicas", [2, 8])
-def test_training_beside_pytorch(benchmark, replicas):
+def test_training_beside_pytorch(benchmark, record, replicas):
     shape = (replicas, 8, 4, 16 // replicas)
     sides = {
         "popsr": Popsr(*shape),
@@ -86,14 +91,16 @@ def test_training_beside_pytorch(benchmark, replicas):
     times = by_turns(benchmark, sides)
     samples = sides["popsr"].program.samples
     benchmark.extra_info |= {name: samples / t.median for name, t in times.items()}
-    table(f"training, R = {replicas}, micro batch 8, accumulation 4, {THREADS} threads", samples, times)
+    case = f"R = {replicas}, micro batch 8, accumulation 4"
+    record_rates(
+        record, RATES, case, samples, times, {"PyTorch, micro batches": 1.0} if replicas == 2 else {}
+    )
 
 
-def test_many_replicas_cost_little_time(benchmark):
+def test_many_replicas_cost_little_time(benchmark, record):
     sides = {"R = 256": Popsr(256, 1, 1, 2), "R = 1": Popsr(1, 1, 1, 32)}
     times = by_turns(benchmark, sides)
     samples = {name: side.program.samples for name, side in sides.items()}
-    table("micro batch 1, no accumulation", samples, times)
     best, median = (
         getattr(times["R = 256"], what)
         / samples["R = 256"]
@@ -101,25 +108,26 @@ def test_many_replicas_cost_little_time(benchmark):
         for what in ("best", "median")
     )
     benchmark.extra_info |= {"time per sample, of R = 1": median}
-    print(f"time per sample against R = 1: best {best:.3f}, median {median:.3f} (goal: at most 0.2)")
+    cells = {"best": f"{best:.3f}", "median": f"{median:.3f}"} | at_most(0.2, best)
+    record(MANY, "time of a sample, micro batch 1, no accumulation", **cells)
 
 
-def test_many_replicas_cost_little_memory():
+def test_many_replicas_cost_little_memory(record):
     measured = {}
     for replicas in (1, 256):
         command = [sys.executable, "-m", "bench.sides.peak_memory", str(replicas)]
         out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
         measured[replicas] = json.loads(out)
-    print()
-    for replicas, m in measured.items():
-        print(f"R = {replicas}: " + ", ".join(f"{name} {value / 2**20:.2f} MiB" for name, value in m.items()))
-    for what in ("peak less activations", "variables"):
-        print(
-            f"{what}, R = 256 against R = 1: {measured[256][what] / measured[1][what]:.2f} (goal: at most 1.5)"
+    for what, one in measured[1].items():
+        many = measured[256][what]
+        goal = at_most(1.5, many / one) if what in ("peak less activations", "variables") else {}
+        ratio = {"best": number(many / one)} if one else {}
+        record(
+            MANY, f"memory: {what}", **{"R = 256": mebibytes(many), "R = 1": mebibytes(one)}, **ratio, **goal
         )
 
 
-def test_build_and_compile(benchmark):
+def test_build_and_compile(benchmark, record):
     def build() -> None:
         with popsr.Session(basic.training(2, 8, 4, 8).ir):
             pass
@@ -127,7 +135,9 @@ def test_build_and_compile(benchmark):
     build()
     benchmark.pedantic(build, rounds=9, iterations=1)
     stats = benchmark.stats.stats
-    print(f"\nbuild and compile: best {stats.min:.3f} s, median {stats.median:.3f} s (goal: at most 0.3 s)")
+    record(
+        "Building and compiling the program", "R = 2", **cells_of(stats), **at_most(0.3, stats.min, duration)
+    )
 
 
 if __name__ == "__main__":
