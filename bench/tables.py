@@ -21,6 +21,8 @@ median of the turns. A ratio is the other side's time over popsr's, so that more
 its table says otherwise. A goal that was not reached says "missed". Below each table stand the machine, the date and
 the commit of its run; a table that was measured before commits were kept names the commit that brought it. Tables of
 more than 40 rows show the rows that miss their goal; the files of results have all, and the versions of the peers.
+
+[Performance](../docs/performance.md) says what was tried, what made the difference, and why a goal is missed.
 """
 
 
