@@ -138,7 +138,7 @@ def record_times(
     cells = {"best": duration(min(seconds)), "median": duration(median)}
     if whole is not None:
         share = at_most(0.01, median / whole, "{:.0%}".format)
-        cells |= {"whole": duration(whole), "of a whole one": f"{median / whole:.2%}"} | share
+        cells |= {"whole": duration(whole), "of a whole one": f"{median / whole * 100:.2f} %"} | share
     record(table, case, side, **cells)
 
 
