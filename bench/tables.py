@@ -1,7 +1,13 @@
-"""Writes ``bench/README.md`` from the files of ``bench/results``: ``python -m bench.tables``."""
+"""Writes ``bench/README.md`` from the files of ``bench/results``: ``python -m bench.tables``.
+
+``--age`` prints the tables instead, each with the number of commits that changed popsr since its run.
+"""
 
 import ast
 import json
+import re
+import subprocess
+import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,6 +27,7 @@ median of the turns. A ratio is the other side's time over popsr's, so that more
 its table says otherwise. A goal that was not reached says "missed". Below each table stand the machine, the date and
 the commit of its run; a table that was measured before commits were kept names the commit that brought it. Tables of
 more than 40 rows show the rows that miss their goal; the files of results have all, and the versions of the peers.
+`python -m bench.tables --age` prints how many commits have changed popsr since the run of each table.
 
 [Performance](../docs/performance.md) says what was tried, what made the difference, and why a goal is missed.
 """
@@ -83,10 +90,34 @@ def _circumstances(run: dict[str, Any]) -> str:
     return f"*{'; '.join(filter(None, parts))}*"
 
 
-def main() -> None:
-    """Write the page."""
-    README.write_text(page())
+def ages() -> list[tuple[int, str]]:
+    """Commits of popsr since each run, and its table; a run of an unknown commit is as old as its table."""
+    found = []
+    for file in sorted(BENCH.glob("results/*.json")):
+        for table in json.loads(file.read_text()):
+            for run in table["runs"]:
+                commit = re.findall(r"[0-9a-f]{7,}", run["commit"])[-1]
+                command = [
+                    "git",
+                    "rev-list",
+                    "--count",
+                    f"{commit}..",
+                    "--",
+                    "../cpp/popsr",
+                    "../python/popsr",
+                ]
+                done = subprocess.run(command, cwd=BENCH, capture_output=True, text=True, check=True)
+                found.append((int(done.stdout), f"{file.stem}: {table['title']}"))
+    return found
+
+
+def main(*arguments: str) -> None:
+    """Write the page, or print the ages of its tables."""
+    if arguments == ("--age",):
+        print("\n".join(f"{count:6} {title}" for count, title in sorted(ages())))
+    else:
+        README.write_text(page())
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
