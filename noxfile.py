@@ -345,7 +345,8 @@ def build_site(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks of bench/README.md, beside PyTorch and JAX."""
+    """The benchmarks, beside PyTorch and JAX; writes the tables of bench/README.md."""
     install_popsr(session, "bench")
     what = session.posargs or ["bench"]
     session.run("pytest", *what, "--benchmark-columns=min,median,iqr,rounds", "-s")
+    session.run("python", "-m", "bench.tables")

@@ -213,7 +213,7 @@ TYPED = ROOT / "tests_py/repo/typed"  # programs with mistakes that mypy finds
 SUPPORT = {*(ROOT / "tests_py").rglob("[!_]*.py")} - {*PUBLISHED.rglob("*.py"), *TYPED.rglob("*.py")}
 PROGRAMS = [
     *(ROOT / "examples").rglob("*.py"),
-    *(ROOT / "bench").glob("*.py"),
+    *(ROOT / "bench").rglob("*.py"),
     *sorted(path for path in SUPPORT if not path.name.startswith("test_")),
     *(Path(popsr.__file__).parent / "demo").glob("*.py"),
 ]

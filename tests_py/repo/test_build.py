@@ -86,7 +86,7 @@ def test_files_named_by_the_build_exist() -> None:
 
 def test_settings_of_builds_are_named_as_every_pip_knows_them() -> None:
     """Debian 12 has pip 23.0, which has no ``-C``."""
-    for name in ("noxfile.py", ".ci/builds.py", "bench/bench_build.py"):
+    for name in ("noxfile.py", ".ci/builds.py", "bench/session/bench_build.py"):
         assert not re.search(r"[\"' ]-C", (ROOT / name).read_text()), name
 
 

@@ -238,7 +238,7 @@ def test_importing_popsr_installs_no_hook() -> None:
 
 
 def test_importing_popsr_loads_little() -> None:
-    """Nothing joins the import unseen; bench/bench_overhead.py has its time."""
+    """Nothing joins the import unseen; bench/session/bench_overhead.py has its time."""
     run_python(
         "import sys, numpy, ml_dtypes\n"
         "before = set(sys.modules)\n"

@@ -162,7 +162,7 @@ LINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_check_takes_time_in_proportion(name: str, tmp_path: Path) -> None:
-    """At most 0.3 ms a statement of processor time here, of shared cores; ``bench/bench_check.py`` has the goal."""
+    """At most 0.3 ms a statement of processor time, of shared cores; ``bench/analysis/bench_check.py`` has the goal."""
     lines = [LINES[name].format(i=i) for i in range(20_000)]
     (tmp_path / "program.py").write_text(HEAD + "\n".join(lines) + "\n")
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime

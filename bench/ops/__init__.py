@@ -1,0 +1,1 @@
+"""Benchmarks of ops and of stochastic rounding."""

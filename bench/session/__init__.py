@@ -1,0 +1,1 @@
+"""Benchmarks of building, compiling and running programs."""
