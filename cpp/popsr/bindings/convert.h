@@ -22,8 +22,8 @@ struct Integer {
 /// A value for messages, of one short line; see popsr/_support/text/shown.py.
 std::string shown(py::handle value);
 std::string type_name(py::handle value);
-/// As popsr/_support/host/arguments.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits or for
-/// endless lists.
+/// As popsr/_support/host/arguments.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits
+/// or for endless lists.
 std::int64_t read_int(const char* where, const char* name, py::handle value);
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values);
 std::string read_text(const char* where, const char* name, py::handle value);

@@ -1,4 +1,4 @@
-// Records of popsr/_support/records.py: what the core answers, with typed fields. Signatures show their types.
+// Records of popsr/_support/records.py: answers of the core with typed fields, which signatures show.
 #pragma once
 
 #include <algorithm>

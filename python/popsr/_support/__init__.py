@@ -1,1 +1,1 @@
-"""What every room needs: texts of errors, arguments, host arrays, exact numbers. It knows no program."""
+"""Helpers of every room: texts of errors, arguments, host arrays, exact numbers. It knows no program."""

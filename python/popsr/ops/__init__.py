@@ -17,13 +17,13 @@ from popsr.ops.indexing.element_indexing import *
 from popsr.ops.indexing.general_indexing import *
 from popsr.ops.indexing.indexing import *
 from popsr.ops.indexing.onehot import *
+from popsr.ops.linalg.fft import *
 from popsr.ops.linalg.matmul import *
 from popsr.ops.math.activations import *
 from popsr.ops.math.bitwise import *
 from popsr.ops.math.cast import *
 from popsr.ops.math.comparisons import *
 from popsr.ops.math.elementwise import *
-from popsr.ops.math.fft import *
 from popsr.ops.math.functions import *
 from popsr.ops.math.quantize import *
 from popsr.ops.math.transcendental import *
@@ -41,6 +41,7 @@ from popsr.ops.program.code_copy import *
 from popsr.ops.program.conditional import *
 from popsr.ops.program.control import *
 from popsr.ops.program.host_io import *
+from popsr.ops.program.place_copies import *
 from popsr.ops.program.remote import *
 from popsr.ops.program.while_loop import *
 from popsr.ops.random.random import *
@@ -50,7 +51,6 @@ from popsr.ops.reduce.reductions import *
 from popsr.ops.reduce.scans import *
 from popsr.ops.reduce.softmax import *
 from popsr.ops.reduce.sort import *
-from popsr.ops.replicas.place_copies import *
 from popsr.ops.replicas.replica_index import *
 from popsr.ops.shape.concat import *
 from popsr.ops.shape.pad import *

@@ -75,6 +75,12 @@ def updated(source: str, family: str) -> str:
     return "\n".join(lines)
 
 
+def source_file(family: str) -> Path:
+    """The module that has the functions of a family."""
+    (file,) = (file for file in FOLDER.rglob(f"{family}.py") if "_exact" not in file.parts)
+    return file
+
+
 def families() -> list[str]:
     """Names of the modules that have functions of ops."""
     return sorted({schema["family"] for schema in _core.op_schemas() if not schema["internal"]})
@@ -107,7 +113,7 @@ def main() -> int:
     """Name the stale modules, or write them; returns the exit status."""
     stale = []
     for family in families():
-        path = FOLDER / f"{family}.py"
+        path = source_file(family)
         source = path.read_text()
         fresh = updated(source, family)
         if fresh != source:

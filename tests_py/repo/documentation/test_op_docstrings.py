@@ -24,7 +24,7 @@ def test_docstring_has_the_facts_of_the_registry(op: str) -> None:
 @pytest.mark.parametrize("family", op_docstrings.families())
 def test_modules_are_as_the_generator_writes_them(family: str) -> None:
     """It leaves fresh facts alone, and puts stale ones right."""
-    source = (op_docstrings.FOLDER / f"{family}.py").read_text()
+    source = op_docstrings.source_file(family).read_text()
     assert op_docstrings.updated(source, family) == source
     stale = source.replace("        replicas: ", "        replicas: not ")
     assert stale != source

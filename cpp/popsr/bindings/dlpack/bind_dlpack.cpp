@@ -1,5 +1,5 @@
-// DLPack capsules, read and made. Their contents are judged in popsr/_support/host/dlpack.py; here they are consumed
-// once, and each deleter is called once.
+// DLPack capsules, read and made. Their contents are judged in popsr/_support/host/dlpack.py; here they are
+// consumed once, and each deleter is called once.
 #include <pybind11/numpy.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Hashes of what runs compute, as a stream of little-endian words: see python/popsr/_tools/record/file_format.py.
+// Hashes of what runs compute, as a stream of little-endian words: see popsr/_tools/record/file_format.py.
 #pragma once
 
 #include <cstdint>

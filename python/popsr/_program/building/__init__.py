@@ -1,1 +1,1 @@
-"""How programs are built: an op is checked, appended whole or not at all, and knows its line and place."""
+"""Building programs: an op is checked, appended whole or not at all, and knows its line and place."""
