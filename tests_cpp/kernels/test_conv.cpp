@@ -8,7 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ops/nn/conv/kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 #include "popsr/runtime/session/session.h"
 #include "support/program.h"
 

@@ -31,8 +31,10 @@ struct TensorFacts {
 };
 
 /// Meets the facts of an entry's inputs, which are those `tensors`, with others; true when one fell.
-bool fall(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry, const TensorFacts& others);
+bool meet_with(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry,
+               const TensorFacts& others);
 /// The same of facts without parts.
-bool fall(PartitionTable& table, std::vector<PartitionId>& facts, const std::vector<PartitionId>& others);
+bool meet_with(PartitionTable& table, std::vector<PartitionId>& facts,
+               const std::vector<PartitionId>& others);
 
 }  // namespace popsr

@@ -41,7 +41,7 @@ class ContextSolver {
   /// Greatest fixpoint of what one iteration hands to the next.
   ContextId fixpoint(const Op& op, GraphId body, ContextEntry entry);
   ContextEntry next_entry(const Op& op, const ContextEntry& entry, const Context& body);
-  void fall_to(ContextEntry& entry, const ContextEntry& next, GraphId graph, bool& changed) const;
+  void meet_with_next(ContextEntry& entry, const ContextEntry& next, GraphId graph, bool& changed) const;
   /// Facts of the places that a branch changes: allocations and remote entries, and positions of streams.
   struct Changes {
     std::map<TensorId, PartitionId> tensors;
@@ -55,10 +55,10 @@ class ContextSolver {
   bool is_renamed(TensorId storage, const Changes& changes) const;
   /// For places that both branches leave alike: the facts that one of them leaves if all replicas take it.
   /// `before`: of remote memory and positions, before the conditional.
-  void write_alike(const Op& op, const CalledGraph& branch, const std::vector<PartitionId>& before,
-                   OpFacts& facts);
-  bool may_rise(const Op& op, const AlikeEnds& alike, const OpFacts& facts) const;
-  bool raise(PartitionId& fact, PartitionId to);
+  void write_equal_results(const Op& op, const CalledGraph& branch, const std::vector<PartitionId>& before,
+                           OpFacts& facts);
+  bool may_coarsen(const Op& op, const EqualResults& alike, const OpFacts& facts) const;
+  bool coarsen(PartitionId& fact, PartitionId to);
   void merge_outputs(const Op& op, const ContextEnd& taken, const ContextEnd& other, OpFacts& facts);
   void merge_pieces(TensorId storage, const Changes& taken, const Changes& other, OpFacts& facts);
   /// The facts that a called graph starts with.
@@ -70,7 +70,7 @@ class ContextSolver {
   /// `last`: of the op's inputs, when the graph that it ran ends.
   void write_modified(const Op& op, const TensorFacts& last, OpFacts& facts);
   /// The op's outputs are those that its graph ends with. They are not written yet.
-  static void leave_outputs(const Op& op, const ContextEnd& end, OpFacts& facts);
+  static void copy_outputs(const Op& op, const ContextEnd& end, OpFacts& facts);
   bool has_fault(SolverFault fault) const { return analysis_.assumptions().fault == fault; }
   PartitionId read(TensorId tensor);
   void write(TensorId tensor, PartitionId fact);
@@ -83,7 +83,7 @@ class ContextSolver {
   PartitionAnalysis& analysis_;
   const Ir& ir_;
   PartitionTable& table_;
-  bool keeps_;  ///< Some memory is assumed to keep its fact.
+  bool has_pinned_facts_;  ///< Some memory is assumed to keep its fact.
   Context context_;
   const std::vector<TensorId>& entries_;  ///< Remote memory that the graph reaches, ascending.
   const std::vector<StreamId>& streams_;  ///< Whose positions may part and that the graph loads, ascending.

@@ -15,7 +15,7 @@ struct PartTag {
   static constexpr std::uint32_t kDefault = 0;
 };
 using PartId = Id<PartTag>;
-inline constexpr PartId kAllOfIt{};
+inline constexpr PartId kWholePart{};
 
 /// True if views see the tensor's memory.
 inline bool is_viewed(const Ir& ir, TensorId storage) {

@@ -61,7 +61,7 @@ struct Assumptions {
   /// Of these: whose parts start with facts of their own, `start` being their meet.
   std::map<TensorId, Pieces> start_pieces = {};
   /// Memory that keeps a fact whatever is written to it: by storage.
-  std::map<TensorId, PartitionId> kept = {};
+  std::map<TensorId, PartitionId> pinned = {};
   SolverFault fault = SolverFault::kNone;  ///< For tests of tests.
 };
 
@@ -142,7 +142,7 @@ class PartitionAnalysis {
   /// Replicas that start with the same value of a variable, shard or remote entry, as declared or assumed.
   PartitionId start(TensorId id) const;
   /// The fact that memory is assumed to keep; nullopt when it has the facts of what is written.
-  std::optional<PartitionId> kept(TensorId storage) const;
+  std::optional<PartitionId> pinned_fact(TensorId storage) const;
 
   const RemoteAccess& remote() const { return remote_; }
   const StreamPositions& streams() const { return streams_; }
@@ -165,7 +165,7 @@ class PartitionAnalysis {
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
   /// True if what runs leave is as equal as what is declared: variable() is, of all state.
-  bool keeps_declared() const { return keeps_starts_ && assumptions_.start.empty(); }
+  bool preserves_declared() const { return preserves_starts_ && assumptions_.start.empty(); }
 
   /// Values of a tensor in one context: (op index or -1 for the initial value, fact), in time order.
   std::vector<std::pair<int, PartitionId>> values(TensorId tensor, ContextId context) const;
@@ -192,7 +192,7 @@ class PartitionAnalysis {
   bool grow(const PartitionAnalysis& before, const GrowthChecks& checks);
   bool add_to_called(const PartitionAnalysis& before, const GrowthChecks& checks);
   bool add_to_main(const PartitionAnalysis& before, const GrowthChecks& checks);
-  bool keeps_runs(const Context& context, const std::vector<std::uint32_t>& rewritten) const;
+  bool preserves_runs(const Context& context, const std::vector<std::uint32_t>& rewritten) const;
 
   const Ir* ir_;
   std::uint64_t epoch_, seeds_epoch_;
@@ -219,7 +219,7 @@ class PartitionAnalysis {
   IdVector<StreamId, PartitionId> rows_;
   std::vector<TensorId> state_;                   ///< Variables and shards, ascending.
   std::vector<PartitionId> variables_, entries_;  ///< Facts of state_ and of remote entries before a run.
-  bool keeps_starts_ = false;                     ///< They are the ones before the first run.
+  bool preserves_starts_ = false;                 ///< They are the ones before the first run.
   InputUses uses_;
   LoopDepths loops_;
   ValueNumbers numbers_;

@@ -41,7 +41,7 @@ std::unique_ptr<PartitionAnalysis> PartitionAnalysis::grown(const PartitionAnaly
   if (checks.changes && !same) return nullptr;
   if (ir.num_remotes() != before.counters_.remotes) return nullptr;
   const std::vector<OpId>& calls = ir.ops_with_graphs();
-  if (before.numbers_.is_asked() && !calls.empty() && calls.back().index() >= ops) return nullptr;
+  if (before.numbers_.has_results() && !calls.empty() && calls.back().index() >= ops) return nullptr;
   std::unique_ptr<PartitionAnalysis> now(new PartitionAnalysis(before));
   const bool known = with_deep_stack([&] { return now->grow(before, checks); });
   return known ? std::move(now) : nullptr;
@@ -100,7 +100,7 @@ bool PartitionAnalysis::add_to_main(const PartitionAnalysis& before, const Growt
   }
   ContextSolver solver(*this, before.main());
   auto context = std::make_shared<const Context>(solver.run());
-  if (checks.runs && !keeps_runs(*context, solver.rewritten())) return false;
+  if (checks.runs && !preserves_runs(*context, solver.rewritten())) return false;
   contexts_[main_] = std::move(context);
   const std::size_t first = before.main().ops.size();
   const std::span<const std::uint32_t> calls = main().ops.running_graphs();
@@ -112,8 +112,8 @@ bool PartitionAnalysis::add_to_main(const PartitionAnalysis& before, const Growt
 }
 
 /// True if what the new ops write leaves the fixpoint across runs.
-bool PartitionAnalysis::keeps_runs(const Context& context,
-                                   const std::vector<std::uint32_t>& rewritten) const {
+bool PartitionAnalysis::preserves_runs(const Context& context,
+                                       const std::vector<std::uint32_t>& rewritten) const {
   PartitionTable& table = ir_->partitions();
   for (const std::uint32_t i : rewritten) {
     if (context.pieces.contains(i) || context.end.input_pieces.contains(i)) return false;

@@ -7,15 +7,15 @@ namespace popsr {
 
 enum class SolverFault : std::uint8_t {
   kNone,
-  kPartsMoved,       ///< A graph leaves the facts of its inputs' parts at other parts.
-  kOneIteration,     ///< A loop ends with the facts of its first iteration.
-  kOddSwaps,         ///< A loop whose facts come back ends one iteration off.
-  kOwnNoise,         ///< Each iteration draws the noise that would do for it.
-  kOtherBranch,      ///< A known condition leads to the other branch.
-  kStaysKnown,       ///< A known condition stays known when it is written.
-  kMemoryAlike,      ///< Both branches read the same memory, whatever was stored.
-  kAttributesAlike,  ///< Ops of one definition compute the same from the same operands.
-  kNoiseAlike,       ///< Both branches draw the same noise.
+  kPartsMoved,      ///< A graph leaves the facts of its inputs' parts at other parts.
+  kOneIteration,    ///< A loop ends with the facts of its first iteration.
+  kOddSwaps,        ///< A loop whose facts come back ends one iteration off.
+  kOwnNoise,        ///< Each iteration draws the noise that would do for it.
+  kOtherBranch,     ///< A known condition leads to the other branch.
+  kStaleCondition,  ///< A known condition stays known when it is written.
+  kSameMemory,      ///< Both branches read the same memory, whatever was stored.
+  kSameAttributes,  ///< Ops of one definition compute the same from the same operands.
+  kSameNoise,       ///< Both branches draw the same noise.
 };
 
 }  // namespace popsr

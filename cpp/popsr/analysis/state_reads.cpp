@@ -72,7 +72,7 @@ StateReads::Summary StateReads::summarise(GraphId graph, const std::vector<Tenso
   Walk walk;
   walk.summary.reads.resize(inputs.size());
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    walk.given[inputs[i]] = {i, kAllOfIt};
+    walk.given[inputs[i]] = {i, kWholePart};
     if (zeros[i]) walk.zeros.insert(inputs[i]);
   }
   for (const OpId op : single_ops(ir_, graph)) visit(walk, ir_.op(op));
@@ -214,7 +214,7 @@ void StateReads::write(Walk& walk, TensorId tensor, bool zeros) {
       walk.given.erase(it);
     }
     // Zeros in a part leave the rest what it was.
-    if (zeros && (!view || !parts_.rest(root, kAllOfIt, tensor))) walk.zeros.insert(root);
+    if (zeros && (!view || !parts_.rest(root, kWholePart, tensor))) walk.zeros.insert(root);
     if (!zeros) walk.zeros.erase(root);
   });
 }

@@ -28,10 +28,10 @@ auto with_deep_stack(const Body& body) -> std::invoke_result_t<const Body&> {
                         const_cast<Body*>(&body));
   } else {
     std::optional<Result> result;
-    const auto keep = [&] { result.emplace(body()); };
-    using Keep = decltype(keep);
-    call_on_large_stack([](void* context) { (*static_cast<const Keep*>(context))(); },
-                        const_cast<std::remove_const_t<Keep>*>(&keep));
+    const auto call = [&] { result.emplace(body()); };
+    using Call = decltype(call);
+    call_on_large_stack([](void* context) { (*static_cast<const Call*>(context))(); },
+                        const_cast<std::remove_const_t<Call>*>(&call));
     return *std::move(result);
   }
 }

@@ -61,7 +61,7 @@ struct ThreadPool::Worker {
   std::thread thread;
   std::atomic<std::uint64_t> taken{0};  ///< The last job whose part was taken, by anyone.
   std::atomic<bool> asleep{false};
-  std::optional<cpu_set_t> kept = {};  ///< Its processors while keep_from() holds.
+  std::optional<cpu_set_t> kept = {};  ///< Its processors while avoid_cpu() holds.
 
   bool take(std::uint64_t job) {
     std::uint64_t before = job - 1;
@@ -70,7 +70,7 @@ struct ThreadPool::Worker {
 
   /// The kernel may wake a thread on the processor of its caller, where it would wait until the caller does.
   /// Until allow_all() a sleeping thread may not run there, unless it has no other.
-  void keep_from(int cpu) {
+  void avoid_cpu(int cpu) {
     // It counts as awake from now on: another job may come before it is.
     if (!asleep.exchange(false, std::memory_order_relaxed) || cpu < 0 || cpu >= CPU_SETSIZE) return;
     cpu_set_t all;
@@ -123,7 +123,7 @@ struct ThreadPool::State {
     for (auto w = static_cast<std::size_t>(parts - 1); w < workers.size(); ++w) {
       workers[w].taken.store(job, std::memory_order_relaxed);  // none for it
     }
-    for (Worker& worker : workers) worker.keep_from(cpu);
+    for (Worker& worker : workers) worker.avoid_cpu(cpu);
     generation.store(job, std::memory_order_release);
     generation.notify_all();
     for (Worker& worker : workers) worker.allow_all();

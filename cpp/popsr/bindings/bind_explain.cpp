@@ -240,7 +240,7 @@ class DriftHandle {
 
   const Drift& get() const { return drift_; }
   Partition declared() const { return to_partition(*explainer_, drift_.declared); }
-  Partition kept() const { return to_partition(*explainer_, drift_.kept); }
+  Partition kept() const { return to_partition(*explainer_, drift_.at_end); }
   std::string location() const { return ir_of(*explainer_).locations().to_string(drift_.location); }
   std::unique_ptr<ExplanationHandle> explain() const {
     explainer_->flow().facts().check_fresh();
@@ -291,7 +291,7 @@ void bind_explain(py::module_& m) {
   py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
   guard(explainer)
       .def(py::init([](const std::shared_ptr<PartitionAnalysis>& facts) {
-        return make_keeping<Explainer>(facts, *facts);
+        return make_owning<Explainer>(facts, *facts);
       }))
       .def(
           "time_at",

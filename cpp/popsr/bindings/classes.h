@@ -16,7 +16,7 @@ namespace popsr::bindings {
 
 /// An object with what it refers to.
 template <class T, class Owner, class... Args>
-std::shared_ptr<T> make_keeping(Owner owner, Args&&... args) {
+std::shared_ptr<T> make_owning(Owner owner, Args&&... args) {
   struct Both {
     Both(Owner kept, Args&&... given) : owner(std::move(kept)), object(std::forward<Args>(given)...) {}
     Owner owner;

@@ -28,7 +28,7 @@ class Program final : public Ir, public std::enable_shared_from_this<Program> {
   Py_ssize_t undo_size() const;
   /// Tells the owner that a call failed which began with so many entries of `undo`, and what it had made.
   /// False when that raises, with the exception set.
-  bool tell(Py_ssize_t undo, const Counters& begin, const Counters& end) const;
+  bool notify_undo(Py_ssize_t undo, const Counters& begin, const Counters& end) const;
   void clear_undo() const;
 
  private:

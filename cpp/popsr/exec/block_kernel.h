@@ -13,7 +13,7 @@
 
 namespace popsr {
 
-class StrayLabels;
+class InvalidLabels;
 class ThreadPool;
 namespace kernels {
 struct KernelTable;
@@ -50,8 +50,8 @@ struct BlockRun {
   std::int64_t blocks;
   const kernels::NoiseKey* const* noise;  ///< noise[output][block]; null entries when not stochastic.
   ThreadPool& pool;
-  std::uint64_t first = 0;       ///< Noise index of element 0: not 0 when this is a slice of a bigger value.
-  StrayLabels* stray = nullptr;  ///< Of ops with OpDef::labels; null when nobody wants to know.
+  std::uint64_t first = 0;  ///< Noise index of element 0: not 0 when this is a slice of a bigger value.
+  InvalidLabels* invalid_labels = nullptr;  ///< Of ops with OpDef::labels; null when nobody wants to know.
 };
 using BlockKernel = std::function<void(const BlockRun&)>;
 

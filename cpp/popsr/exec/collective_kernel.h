@@ -29,9 +29,9 @@ struct CollectiveRun {
   const kernels::NoiseKey* const* noise;
   HostIo& io;
   ThreadPool& pool;
-  std::uint64_t first = 0;       ///< As in BlockRun.
-  ActiveReplicas active = {};    ///< Of a group all members or none. Blocks of other replicas are left alone.
-  StrayLabels* stray = nullptr;  ///< As in BlockRun.
+  std::uint64_t first = 0;     ///< As in BlockRun.
+  ActiveReplicas active = {};  ///< Of a group all members or none. Blocks of other replicas are left alone.
+  InvalidLabels* invalid_labels = nullptr;  ///< As in BlockRun.
 };
 using CollectiveKernel = std::function<void(const CollectiveRun&)>;
 

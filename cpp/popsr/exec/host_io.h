@@ -10,7 +10,7 @@
 
 namespace popsr {
 
-struct StrayLabel;
+struct InvalidLabel;
 
 /// The replicas that run an op: all, or inside a conditional those that take its branch.
 class ActiveReplicas {
@@ -45,7 +45,7 @@ class HostIo {
   virtual void advance(StreamId stream, ActiveReplicas replicas) = 0;
   virtual void print(const PrintRequest& request) = 0;
   /// An op was given that label; throws where it is an error.
-  virtual void stray(const Op& op, const StrayLabel& label) = 0;
+  virtual void report_invalid_label(const Op& op, const InvalidLabel& label) = 0;
 };
 
 }  // namespace popsr

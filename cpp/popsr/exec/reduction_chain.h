@@ -18,7 +18,7 @@ struct ChainStep {
   std::size_t offset = 0;  ///< Of the elements in each value, in bytes.
   std::int64_t elements = 0;
   std::byte* state = nullptr;  ///< ReductionChain::state_size bytes each.
-  bool goes_on = false;        ///< `state` holds the partial results of the ranks before.
+  bool continues = false;      ///< `state` holds the partial results of the ranks before.
   ThreadPool& pool;
 };
 

@@ -203,7 +203,7 @@ struct KernelAspect {
   SlicesFn slices = nullptr;          ///< Null: kNone.
   StridedFn strided = nullptr;        ///< `eval` moves elements alone, those of a view of the input.
   /// True if `eval` computes what EvalSpec::reads and EvalSpec::writes ask for.
-  bool (*takes)(const EvalSpec&) = nullptr;
+  bool (*supports_views)(const EvalSpec&) = nullptr;
   /// Element-wise kernel that the op is, or counts as: its operations for each element of output 0.
   std::optional<kernels::ElementwiseOp> elementwise = {};
   FlopsFn flops = nullptr;
@@ -230,7 +230,7 @@ GradAspect per_input(std::vector<InputGradFn> inputs);
 /// Replicas: which of them hold equal outputs, and with whom they exchange values.
 struct ReplicaAspect {
   PartitionFn partition = meet_of_inputs;
-  std::string_view says = {};   ///< In words, for tables: the op's own partition rule.
+  std::string_view rule_text = {};  ///< In words, for tables: the op's own partition rule.
   WitnessFn witness = nullptr;  ///< nullptr: an input that influences the value differs between r and s too.
   PopartFn popart = and_of_inputs;  ///< For mode "popart" alone.
   Collective collective = Collective::kNone;
@@ -239,7 +239,7 @@ struct ReplicaAspect {
   bool zero_fill = false;      ///< Replicas that nothing is sent to receive zeros.
   /// Op of gradients: its input is the gradient of what a forward reduction or gather gave to a group, and it
   /// is right if that is equal in the group: nothing is summed.
-  bool takes_whole_gradient = false;
+  bool expects_whole_gradient = false;
   /// The op that several of it may become (transform/merge.h); empty: it stays alone.
   std::string_view merged = {};
 };

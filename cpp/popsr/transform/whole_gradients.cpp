@@ -19,7 +19,7 @@ Assumptions declared_variables(const Ir& ir) {
   for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const TensorKind kind = ir.tensor(id).kind;
     if (kind == TensorKind::kVariable || kind == TensorKind::kShard)
-      assumptions.kept.emplace(id, declared_fact(ir, id));
+      assumptions.pinned.emplace(id, declared_fact(ir, id));
   }
   return assumptions;
 }

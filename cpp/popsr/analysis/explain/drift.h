@@ -13,7 +13,7 @@ struct Drift {
   TensorId state = kNone;     ///< The variable, or the shard or remote entry that it lives in.
   TensorId variable = kNone;  ///< What the user made.
   PartitionId declared = {};  ///< Replicas that start with the same value.
-  PartitionId kept = {};      ///< Replicas that still hold the same value when a run ends.
+  PartitionId at_end = {};    ///< Replicas that still hold the same value when a run ends.
   OpId op = kNone;            ///< The last op of a run that writes it; may be a call.
   LocationId location = {};   ///< Of that op.
   bool overwritten = false;   ///< By every run, before it reads what the run before left: harmless.

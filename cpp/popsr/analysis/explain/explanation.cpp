@@ -277,7 +277,8 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
   const Ir& ir = flow.ir();
   const Op* op = flow.writer(node.value);
   const std::string& tensor = name(ir, node.value.storage);
-  const Asked asked = conditional == nullptr ? Asked{} : asked_by(ir, *conditional);
+  const ConditionSource asked =
+      conditional == nullptr ? ConditionSource{} : condition_source(ir, *conditional);
   switch (*explanation.root) {
     case RootKind::kStream:
       return rows_text(flow.facts(), *op);

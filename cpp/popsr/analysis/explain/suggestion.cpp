@@ -111,13 +111,13 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   }
   if (root == RootKind::kPosition) {
     return fmt::format("load the stream outside of {} at {}",
-                       asked_by(ir, *explanation.conditional).by->def->name,
+                       condition_source(ir, *explanation.conditional).by->def->name,
                        place_text(ir, explanation.conditional->origin.location));
   }
   if (root == RootKind::kDivergence) {
     const Op& conditional = *explanation.conditional;
     const PartitionId fact = explainer.flow().fact(explainer.condition(path.back().value.frame, conditional));
-    const Asked asked = asked_by(ir, conditional);
+    const ConditionSource asked = condition_source(ir, conditional);
     if (asked.by != &conditional) {
       return fmt::format("make its condition equal: {} in graph '{}' of {}",
                          collective_text(ir, asked.condition, fact, wanted_fact(ir, path)),

@@ -49,10 +49,10 @@ class GradientFlow {
   explicit GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> trial = {});
   /// True if the finding and as many others go, and none comes, with one more sum. Few sums are tried; the
   /// rest count as wrong.
-  bool mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const;
+  bool fixes(const Trial& trial, const GradientFinding& finding, std::size_t others) const;
 
   /// Of the program if all variables kept what is declared.
-  const PartitionAnalysis& facts() const { return kept_ ? *kept_ : program_; }
+  const PartitionAnalysis& facts() const { return pinned_facts_ ? *pinned_facts_ : program_; }
   const Ir& ir() const { return ir_; }
   /// Replicas that are declared to hold the same value of a variable; of no other memory anything.
   PartitionId declared(TensorId storage) const {
@@ -62,7 +62,7 @@ class GradientFlow {
   bool is_differentiated(TensorId storage) const { return differentiated_.contains(storage); }
   /// An op of a gradient graph that sums a sum over the same replicas, of gradients that start from the same
   /// values.
-  std::optional<OpId> sum_again(const GradientShare& share) const;
+  std::optional<OpId> repeated_sum(const GradientShare& share) const;
   /// The factor of most variables' gradients among those that start from the same values.
   std::optional<Ratio> usual_factor(const GradientShare& share) const;
 
@@ -103,7 +103,7 @@ class GradientFlow {
   /// Of ops that sum what may be summed already.
   struct Step {
     ShareId share;
-    bool again = false;  ///< It is.
+    bool is_repeated = false;  ///< It is.
   };
   struct Update {
     OpId op;
@@ -118,7 +118,7 @@ class GradientFlow {
   void tidy_updates();
   void compare_factors();
   void find_other_factors(std::uint32_t source, const std::vector<const Update*>& updates);
-  bool add_sums_again(std::uint32_t source);
+  bool add_repeated_sums(std::uint32_t source);
   const Result& walk(ContextId context, const std::vector<ShareId>& inputs, const Caller& caller);
   ShareId intern(const GradientShare& share);
   /// factor_over() of a share.
@@ -147,7 +147,7 @@ class GradientFlow {
   void solve();
 
   const PartitionAnalysis& program_;
-  std::optional<PartitionAnalysis> kept_;
+  std::optional<PartitionAnalysis> pinned_facts_;
   const Ir& ir_;
   PartitionTable& table_;
   Differentiated differentiated_;
@@ -166,9 +166,9 @@ class GradientFlow {
   std::vector<std::uint32_t> sources_;  ///< Calls of gradient graphs that go together, as a forest.
   std::map<OpId, std::uint32_t> source_of_call_;
   std::map<std::pair<OpId, TensorId>, GradientFinding> found_;
-  std::vector<Update> updates_;                 ///< In the order in which they are met.
-  std::map<OpId, GradientFinding> sums_again_;  ///< In gradient graphs; wrong if factors differ.
-  std::map<std::uint32_t, Ratio> usual_;        ///< By source.
+  std::vector<Update> updates_;                    ///< In the order in which they are met.
+  std::map<OpId, GradientFinding> repeated_sums_;  ///< In gradient graphs; wrong if factors differ.
+  std::map<std::uint32_t, Ratio> usual_;           ///< By source.
   std::vector<GradientFinding> findings_;
 };
 

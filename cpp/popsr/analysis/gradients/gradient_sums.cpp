@@ -67,7 +67,7 @@ std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare&
   return groups;
 }
 
-std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
+std::optional<GroupSum> find_sum(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds) {
   for (const ReplicaGrouping& group : candidate_groups(ir, share)) {
     const auto after = reduced(ir.partitions(), share, group, mean);

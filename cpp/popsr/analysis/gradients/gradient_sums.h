@@ -23,7 +23,7 @@ std::vector<ReplicaGrouping> candidate_groups(const Ir& ir);
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare& share);
 
 /// The first of them after whose sum, or mean, `holds` is true of the share.
-std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
+std::optional<GroupSum> find_sum(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds);
 
 }  // namespace popsr

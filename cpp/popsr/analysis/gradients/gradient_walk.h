@@ -34,7 +34,8 @@ class GradientWalk {
   void step_repeat(const Op& op, const FactView& facts);
   void step_conditional(const Op& op, const FactView& facts);
   std::vector<ShareId> arguments(const Op& op, const CalledGraph& called);
-  void leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs, bool merges);
+  void write_modified(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs,
+                      bool merges);
   ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided);
   void write_results(const Op& op, const std::vector<ShareId>& shares, const GradientGraph* made);
   void write_facts(const Op& op, const FactView& facts);
@@ -45,7 +46,7 @@ class GradientWalk {
   ShareId transfer_local(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
   const ShareTraits& traits_of(const Op& op);
   bool updates(const Op& op) const;
-  void note_again(const Op& op, TensorId input);
+  void note_repeated_sum(const Op& op, TensorId input);
   ShareId after_collective(const Op& op, TensorId input);
   ShareId after_exchange(const Op& op, TensorId input);
   ShareId after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values);
@@ -75,7 +76,7 @@ class GradientWalk {
   std::vector<PartitionId> now_;       ///< Of others the current facts, by Tensor::index of the storage.
   std::vector<ShareId> shares_;        ///< Current shares, likewise; of all graphs.
   std::vector<PartitionId> facts_;     ///< Of the inputs of one op.
-  bool again_ = false;                 ///< The last collective summed a sum over the same replicas.
+  bool is_repeated_sum_ = false;       ///< The last collective summed a sum over the same replicas.
 };
 
 }  // namespace popsr

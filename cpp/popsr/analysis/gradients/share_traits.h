@@ -14,7 +14,7 @@ struct ShareTraits {
 
   Kind kind = Kind::kLocal;
   bool remote = false;           ///< Ops reach more than their own operands.
-  bool meets = false;            ///< An output is equal where the inputs are.
+  bool is_meet = false;          ///< An output is equal where the inputs are.
   bool linear = false;           ///< Outputs are sums of inputs, in some order and shape.
   std::uint32_t influences = 0;  ///< A bit for each input, the highest one for all others.
 

@@ -30,19 +30,19 @@ namespace popsr {
 
 /// Values that both branches of a conditional leave alike, wherever it is: all replicas might take the then
 /// branch, and would be left with the same.
-struct AlikeEnds {
+struct EqualResults {
   bool is_known = false;
   std::vector<bool> outputs = {};
   std::set<TensorId> tensors = {};  ///< Of those that a branch modifies; their storages.
   bool memory = true;               ///< False: nothing is known of remote memory and streams.
-  std::set<TensorId> unlike_entries = {};
-  std::set<StreamId> unlike_positions = {};
+  std::set<TensorId> differing_entries = {};
+  std::set<StreamId> differing_positions = {};
 
   /// Of a place that a branch writes: a storage, or a remote entry.
   bool has(TensorId place, bool is_entry) const {
-    return is_entry ? memory && !unlike_entries.contains(place) : tensors.contains(place);
+    return is_entry ? memory && !differing_entries.contains(place) : tensors.contains(place);
   }
-  bool has_position(StreamId id) const { return memory && !unlike_positions.contains(id); }
+  bool has_position(StreamId id) const { return memory && !differing_positions.contains(id); }
 };
 
 class ValueNumbers {
@@ -54,9 +54,9 @@ class ValueNumbers {
   ValueNumbers& operator=(const ValueNumbers&) = delete;
 
   /// The reference lives as long as this object. Of large programs and graphs nothing is known.
-  const AlikeEnds& alike(const Op& conditional);
+  const EqualResults& equal_results(const Op& conditional);
   /// False while nothing was asked: the answers hold of the graphs and calls that the program has.
-  bool is_asked() const { return !seen_.empty(); }
+  bool has_results() const { return !seen_.empty(); }
 
  private:
   /// Memory that no graph owns, and conditions that are known.
@@ -90,12 +90,12 @@ class ValueNumbers {
   Ends run_branch(const Frame& frame, const World& world, const Op& op, const CalledGraph& branch,
                   std::pair<Number, bool> truth);
   /// Both branches where the condition is false; the then branch where it is true, unless it never is there.
-  struct Beside {
+  struct BranchPair {
     const Ends &then_branch, &else_branch;
     const Ends* taken;
     Number first;  ///< Numbers that were there before are less.
   };
-  void note(const Op& op, const Beside& beside);
+  void note(const Op& op, const BranchPair& both_ends);
   void run_whole(GraphId graph, bool with_called);
   /// The side of a choice by a condition that is known.
   Number resolve(Number number, const World& world);
@@ -117,7 +117,7 @@ class ValueNumbers {
   bool records_all_ = false;  ///< Conditionals of called graphs are noted too.
   std::set<Number> used_;     ///< Conditions whose truth made a difference.
   std::set<GraphId> seen_;
-  std::unordered_map<OpId, AlikeEnds> alike_;                         ///< Of conditionals in graphs of seen_.
+  std::unordered_map<OpId, EqualResults> equal_results_;              ///< Of conditionals in graphs of seen_.
   std::unordered_map<const OpDef*, std::vector<const Op*>> symbols_;  ///< Ops that differ.
   std::vector<TensorId> constants_;                                   ///< Whose contents differ.
 };

@@ -161,7 +161,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   const auto all = [](const std::vector<bool>& equal) {
     return std::ranges::find(equal, false) == equal.end();
   };
-  if (asks_condition(op) && !(all(in) && all(ends.outputs))) {
+  if (is_while_loop(op) && !(all(in) && all(ends.outputs))) {
     ends = propagate(op.get(kGraph), std::vector<bool>(in.size(), false));
     ends.outputs.assign(ends.outputs.size(), false);
     ends.inputs.assign(ends.inputs.size(), false);

@@ -15,20 +15,20 @@ class Ir;
 inline constexpr Attr<std::int64_t> kMaxIterations{"max_iterations"};
 
 /// True for a loop that goes on while the first value that it carries holds on some replica that runs it.
-bool asks_condition(const Op& op);
+bool is_while_loop(const Op& op);
 
 /// Iterations of a loop that counts them; nullopt for other ops.
 std::optional<std::int64_t> counted_iterations(const Op& op);
 
 /// The op that asks a conditional's condition: a while_loop whose iteration it is, else itself. The condition
 /// of a loop is the output of the graph that is called for it.
-struct Asked {
+struct ConditionSource {
   const Op* by = nullptr;
   TensorId condition = kNone;
 };
-Asked asked_by(const Ir& ir, const Op& conditional);
+ConditionSource condition_source(const Ir& ir, const Op& conditional);
 
 /// True for the call that asks a while_loop's condition before its first iteration.
-bool asks_first(const Ir& ir, const Op& call);
+bool is_first_condition(const Ir& ir, const Op& call);
 
 }  // namespace popsr

@@ -27,23 +27,23 @@ class Journal {
   void roll_back(std::size_t level) noexcept;
 
   // Before what is named changes.
-  void keep_tensor(TensorId id);
-  void keep_op(OpId id);
-  void keep_graph(GraphId id);
-  void keep_remote(RemoteId id);
-  void keep_views(TensorId root);
-  void keep_graph_tail(GraphId id);     ///< Lists grow; counters and flags change.
-  void keep_op_tail(OpId id);           ///< `outputs` and `modified` grow.
-  void keep_views_tail(TensorId root);  ///< The list of views grows.
-  void keep_first_use(TensorId id);
-  void keep_viewed(TensorId id);  ///< More of the tensor's memory is viewed than before.
-  void keep_index(TensorId id);
-  void keep_name(TensorId id);  ///< And takes the name out of the table.
-  void keep_position(OpId id);
-  void keep_seeds(OpId id);
-  void keep_since(GraphId id);                          ///< The record of unordered ops ends.
-  void keep_output(GraphId id, std::size_t index);      ///< The output is removed.
-  void keep_schedule(GraphId id, std::uint32_t first);  ///< Ops from there on are replaced, by no more.
+  void save_tensor(TensorId id);
+  void save_op(OpId id);
+  void save_graph(GraphId id);
+  void save_remote(RemoteId id);
+  void save_views(TensorId root);
+  void save_graph_tail(GraphId id);     ///< Lists grow; counters and flags change.
+  void save_op_tail(OpId id);           ///< `outputs` and `modified` grow.
+  void save_views_tail(TensorId root);  ///< The list of views grows.
+  void save_first_use(TensorId id);
+  void save_viewed(TensorId id);  ///< More of the tensor's memory is viewed than before.
+  void save_index(TensorId id);
+  void save_name(TensorId id);  ///< And takes the name out of the table.
+  void save_position(OpId id);
+  void save_seeds(OpId id);
+  void save_since(GraphId id);                          ///< The record of unordered ops ends.
+  void save_output(GraphId id, std::size_t index);      ///< The output is removed.
+  void save_schedule(GraphId id, std::uint32_t first);  ///< Ops from there on are replaced, by no more.
 
  private:
   struct Mark {
@@ -107,18 +107,18 @@ class Journal {
     std::vector<OpId> ops;
   };
   template <class I, class T>
-  struct Kept {
+  struct Saved {
     I id;
     std::unique_ptr<T> object;
   };
   using Views = std::vector<TensorId>;
   using Entry = std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since,
-                             Output, Schedule, Kept<TensorId, Tensor>, Kept<OpId, Op>, Kept<GraphId, Graph>,
-                             Kept<RemoteId, RemoteBuffer>, Kept<TensorId, Views>>;
+                             Output, Schedule, Saved<TensorId, Tensor>, Saved<OpId, Op>,
+                             Saved<GraphId, Graph>, Saved<RemoteId, RemoteBuffer>, Saved<TensorId, Views>>;
 
   const Counters& begun() const { return marks_.back().counters; }
   template <class I, class T>
-  void keep(I id, T& object);
+  void save_object(I id, T& object);
   /// The program will be no longer version of the one that it was: something in it changes.
   void change();
   void free_new_names(const Mark& mark) noexcept;
@@ -135,11 +135,11 @@ class Journal {
   void undo(Since& entry) noexcept;
   void undo(const Output& entry) noexcept;
   void undo(const Schedule& entry) noexcept;
-  void undo(Kept<TensorId, Tensor>& entry) noexcept;
-  void undo(Kept<OpId, Op>& entry) noexcept;
-  void undo(Kept<GraphId, Graph>& entry) noexcept;
-  void undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept;
-  void undo(Kept<TensorId, Views>& entry) noexcept;
+  void undo(Saved<TensorId, Tensor>& entry) noexcept;
+  void undo(Saved<OpId, Op>& entry) noexcept;
+  void undo(Saved<GraphId, Graph>& entry) noexcept;
+  void undo(Saved<RemoteId, RemoteBuffer>& entry) noexcept;
+  void undo(Saved<TensorId, Views>& entry) noexcept;
 
   Ir& ir_;
   std::vector<Mark> marks_;  ///< Of the open transactions.

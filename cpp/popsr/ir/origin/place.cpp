@@ -95,7 +95,7 @@ std::string_view to_string(TileSet tiles) { return tiles == TileSet::kIo ? "io" 
 
 std::optional<Place> place_of(const Ir& ir, TensorId tensor) { return Finder(ir).of(tensor); }
 
-bool takes_one_place(const OpDef& def) {
+bool needs_one_place(const OpDef& def) {
   return def.program.control == Control::kNone && def.program.input_place == nullptr;
 }
 

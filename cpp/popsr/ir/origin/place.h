@@ -30,7 +30,7 @@ struct Place {
 std::optional<Place> place_of(const Ir& ir, TensorId tensor);
 
 /// True if all inputs must be in one place: not for ops that run graphs or declare their own placement.
-bool takes_one_place(const OpDef& def);
+bool needs_one_place(const OpDef& def);
 
 /// GraphError when tensors whose places are known are on different devices or tiles. What transforms emit is
 /// not checked: an op may run elsewhere than its one input is, and then its gradient has inputs from both.

@@ -206,7 +206,7 @@ GradValue dynamic_slice_grad(Grad& g) {
                 {g.same(kAxes), g.same(kSizes), kShape(g.in_type(kT).shape)});
 }
 
-GradValue kept_grad(Grad& g) {
+GradValue identity_grad(Grad& g) {
   return g.call("dynamic_clear", {g.dy(), g.x(kIndex)}, {g.same(kAxes), g.same(kSizes)});
 }
 
@@ -263,9 +263,9 @@ std::vector<OpDef> dynamic_ops() {
                .attrs = box_defs(no_overlap),
                .infer = infer_dynamic_update,
                .kernel = {.eval = eval_dynamic_update},
-               .grad = per_input({kept_grad, nullptr, update_grad}),
+               .grad = per_input({identity_grad, nullptr, update_grad}),
                .replicas = {.partition = update_rule,
-                            .says = "meet of inputs; of the update alone where it covers everything"},
+                            .rule_text = "meet of inputs; of the update alone where it covers everything"},
                .memory = {.in_place = true}};
   return {
       update,

@@ -8,7 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
-#include "popsr/ops/indexing/kernels.h"
+#include "popsr/ops/indexing/indexing_kernels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 

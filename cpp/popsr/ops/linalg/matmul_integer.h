@@ -10,6 +10,6 @@ inline constexpr std::size_t kLhsZero = 2, kRhsZero = 3;
 
 BlockKernel matmul_integer_kernel(const EvalSpec& spec);
 /// True if operands and result lie as the kernel needs them.
-bool matmul_integer_takes(const EvalSpec& spec);
+bool matmul_integer_supports_views(const EvalSpec& spec);
 
 }  // namespace popsr

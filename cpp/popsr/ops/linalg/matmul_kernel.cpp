@@ -319,7 +319,7 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
   };
 }
 
-bool matmul_takes(const EvalSpec& spec) {
+bool matmul_supports_views(const EvalSpec& spec) {
   return geometry_of(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs)).has_value();
 }
 

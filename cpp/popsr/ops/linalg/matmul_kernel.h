@@ -13,7 +13,7 @@ inline constexpr Attr<bool> kTransposeRhs{"transpose_rhs"};
 
 BlockKernel matmul_kernel(const EvalSpec& spec);
 /// True if the kernel reads and writes those views: matrices of rows or columns that are contiguous.
-bool matmul_takes(const EvalSpec& spec);
+bool matmul_supports_views(const EvalSpec& spec);
 inline constexpr std::size_t kMatmulScale = 2;  ///< Input of the scale of float8 operands.
 /// The product in float32 of operands of float8, times 2^scale, rounded once.
 BlockKernel matmul_pow2scaled_kernel(const EvalSpec& spec);

@@ -209,7 +209,7 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
           .kernel = {.eval = eval, .flops = flops_per_output<1>},
           .grad = per_input({dropout_grad}),
           .replicas = {.partition = dropout_rule,
-                       .says = "meet of inputs; partition of t where nothing is dropped"},
+                       .rule_text = "meet of inputs; partition of t where nothing is dropped"},
           .numerics = kRoundsOnce};
 }
 

@@ -134,7 +134,8 @@ std::vector<OpDef> remote_ops() {
        .kernel = {.eval = store},
        .replicas =
            {.partition = store_partition,
-            .says = "the entry: what is stored; at an offset that is a tensor also that and the old value"},
+            .rule_text =
+                "the entry: what is stored; at an offset that is a tensor also that and the old value"},
        .program = {.remote = Remote::kStores, .merged = kMultiExchange, .observable = true}},
   };
 }

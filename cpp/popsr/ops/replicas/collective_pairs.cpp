@@ -11,7 +11,7 @@
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 #include "popsr/ops/replicas/rules.h"
 
 namespace popsr {
@@ -162,7 +162,7 @@ std::vector<OpDef> collective_pairs_ops() {
        .infer = same_as_input,
        .kernel = {.eval = same},
        .grad = {.missing = NoGrad::kThrows},
-       .replicas = {.takes_whole_gradient = true},
+       .replicas = {.expects_whole_gradient = true},
        .memory = {.same_bytes = true},
        .program = {.internal = true}},
       of_tensors("all_reduce", infer_reduce_tensors, reduce_tensors_kernel, {.rule = summed_grads},

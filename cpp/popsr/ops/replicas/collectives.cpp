@@ -9,7 +9,7 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 #include "popsr/ops/replicas/rules.h"
 
 namespace popsr {
@@ -170,7 +170,7 @@ std::vector<std::uint64_t> scan_keys(const ReplicaGrouping& group, std::span<con
 }
 
 PartitionId scan_rule(const RuleContext& context, std::size_t) {
-  return of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
+  return fact_of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
 }
 
 /// Members at the same place; the op tells replicas at different places of their groups apart.
@@ -193,7 +193,7 @@ GradValue whole_grad(Grad& g) {
 
 ReplicaAspect own_part_of_gradient() {
   ReplicaAspect replicas = kOwnPart;
-  replicas.takes_whole_gradient = true;
+  replicas.expects_whole_gradient = true;
   return replicas;
 }
 
@@ -246,7 +246,7 @@ std::vector<OpDef> collectives_ops() {
        .kernel = {.collective = scan},
        .grad = {.inputs = {scan_grad}, .missing = NoGrad::kThrows, .refuses = is_not_a_sum},
        .replicas = {.partition = scan_rule,
-                    .says = "the values of the members up to this one, in order",
+                    .rule_text = "the values of the members up to this one, in order",
                     .witness = scan_witness,
                     .popart = popart_scatter,
                     .peers = Peers::kGroup},

@@ -20,14 +20,14 @@ std::int64_t checked_group_size(const InferContext& context);
 void check_reduction(const InferContext& context);
 
 /// The partition of replicas of equal key that execute together.
-PartitionId of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys);
+PartitionId fact_of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys);
 
 /// Keys of a rule that knows the op's groups, the labels of the replicas in input 0 and a number.
 using GroupKeys = std::vector<std::uint64_t> (*)(const ReplicaGrouping& group,
                                                  std::span<const std::uint32_t> labels,
                                                  std::int64_t parameter);
 /// The same partition, made once for all ops that give `keys` the same.
-PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter = 0);
+PartitionId fact_of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter = 0);
 /// A number for each replica: it numbers its group's members' labels in order.
 std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
                                                 std::span<const std::uint32_t> labels);
@@ -55,7 +55,7 @@ bool popart_scatter(const PopartContext& context, std::size_t output);
 constexpr ReplicaAspect all_members(Collective collective, std::string_view merged = {},
                                     ChainFn chain = nullptr) {
   return {.partition = all_members_rule,
-          .says = "equal in a group, and in groups whose members agree in order",
+          .rule_text = "equal in a group, and in groups whose members agree in order",
           .witness = members_witness,
           .popart = popart_all_members,
           .collective = collective,
@@ -65,18 +65,19 @@ constexpr ReplicaAspect all_members(Collective collective, std::string_view merg
 }
 /// Collectives that give member k part k of a function of all members' values.
 inline constexpr ReplicaAspect kScatter{.partition = scatter_rule,
-                                        .says = "place in the group, and the values of all members",
+                                        .rule_text = "place in the group, and the values of all members",
                                         .witness = members_witness,
                                         .peers = Peers::kGroup};
 inline constexpr ReplicaAspect kReduceScatter{.partition = kScatter.partition,
-                                              .says = kScatter.says,
+                                              .rule_text = kScatter.rule_text,
                                               .witness = kScatter.witness,
                                               .popart = popart_scatter,
                                               .collective = Collective::kReduce,
                                               .peers = kScatter.peers,
                                               .merged = kMultiReduceScatter};
 /// Member k takes part k of its own value.
-inline constexpr ReplicaAspect kOwnPart{
-    .partition = own_part_rule, .says = "place in the group, and meet of inputs", .witness = own_witness};
+inline constexpr ReplicaAspect kOwnPart{.partition = own_part_rule,
+                                        .rule_text = "place in the group, and meet of inputs",
+                                        .witness = own_witness};
 
 }  // namespace popsr

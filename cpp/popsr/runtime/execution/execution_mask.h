@@ -14,12 +14,12 @@ struct Op;
 /// A branch that is running and that some replica around it does not take.
 struct ExecutionMask {
   const Op* conditional = nullptr;
-  const std::uint8_t* takes = nullptr;  ///< By replica.
+  const std::uint8_t* takes_branch = nullptr;  ///< By replica.
   const ExecutionMask* outer = nullptr;
 };
 
 inline ActiveReplicas active_replicas(const ExecutionMask* mask) {
-  return mask == nullptr ? ActiveReplicas() : ActiveReplicas(mask->takes);
+  return mask == nullptr ? ActiveReplicas() : ActiveReplicas(mask->takes_branch);
 }
 
 /// The deadlock rule: of each group that exchanges values all members take part or none. `leaders`: the

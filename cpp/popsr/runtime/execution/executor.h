@@ -11,7 +11,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/claims.h"
 #include "popsr/runtime/execution/execution_mask.h"
 #include "popsr/runtime/execution/run_watch.h"
@@ -38,7 +38,7 @@ class Executor {
   void observe(RunObserver* observer) { observer_ = observer; }
   bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
   /// Before a run: an earlier stop() does not end it.
-  void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
+  void clear_stop() { stopped_.store(false, std::memory_order_relaxed); }
   /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.
   std::int64_t iterated() const { return iterated_; }
   /// "stopped after 3 of 10 iterations", of that run.
@@ -46,7 +46,7 @@ class Executor {
 
   /// The op that the last run failed at with an Error; null when it did not, or at no op.
   const Op* failed() const { return failed_; }
-  void forget_failure() { failed_ = nullptr; }
+  void clear_failure() { failed_ = nullptr; }
 
   // For the instructions, while they run.
 
@@ -54,7 +54,7 @@ class Executor {
   void run(std::vector<Instruction>& instructions);
   /// The instructions of a branch of `conditional`, on the replicas that take it.
   void run_masked(std::vector<Instruction>& branch, const Op& conditional,
-                  const std::vector<std::uint8_t>& takes);
+                  const std::vector<std::uint8_t>& takes_branch);
   /// After an instruction ran: its copies, counts and checks.
   void finish(Instruction& instruction);
   /// Derives the keys of paths path..end-1 for iteration `i` of the loop at `path`.
@@ -68,7 +68,7 @@ class Executor {
   void poll(std::size_t bytes) {
     if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
       raise_stopped();
-    if (timer_.is_time(bytes >= LookTimer::kHeavy) && watcher_ != nullptr) watcher_->look();
+    if (timer_.is_time(bytes >= PollTimer::kHeavy) && watcher_ != nullptr) watcher_->poll();
   }
   /// Brings the blocks that ranks lack. All ranks run the same instructions in the same order, if need be on
   /// none of their replicas, so all come here or learn here that one of them failed before.
@@ -98,7 +98,7 @@ class Executor {
   [[noreturn]] void raise_stopped() const;
   void exchange_with_ranks(BlockExchange& exchange);
   void agree_with_ranks();
-  void tell_ranks(const std::exception_ptr& error);
+  void share_failure(const std::exception_ptr& error);
   void derive_paths(PathId begin, PathId end);
 
   const PartitionAnalysis& facts_;
@@ -117,7 +117,7 @@ class Executor {
   const ExecutionMask* mask_ = nullptr;  ///< Null while all replicas take part.
   HostIo* io_ = nullptr;
   RunWatcher* watcher_ = nullptr;
-  LookTimer timer_;
+  PollTimer timer_;
   std::int64_t iterated_ = 0;
   std::uint64_t executed_ = 0;  ///< Instructions, also those of bodies.
   std::atomic<bool> stopped_{false};
@@ -125,9 +125,9 @@ class Executor {
 };
 
 /// The list of stray labels of the instruction; null when its op takes no labels, or the host knows.
-inline StrayLabels* stray_of(const Instruction& instruction) {
-  StrayLabels* const stray = instruction.checks.stray.get();
-  return stray == nullptr || stray->told ? nullptr : stray;
+inline InvalidLabels* invalid_labels_of(const Instruction& instruction) {
+  InvalidLabels* const invalid_labels = instruction.checks.invalid_labels.get();
+  return invalid_labels == nullptr || invalid_labels->is_reported ? nullptr : invalid_labels;
 }
 
 }  // namespace popsr

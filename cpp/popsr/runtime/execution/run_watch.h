@@ -14,12 +14,12 @@ class RunWatcher {
   /// So many iterations (Plan::iterations) have just ended.
   virtual void iterated(std::int64_t ended) = 0;
   /// Called every 20 ms or so, wherever the run is.
-  virtual void look() = 0;
+  virtual void poll() = 0;
 };
 
 /// Decides between two instructions whether it is time to look. The clock is read before each instruction
 /// that is heavy, and at one in 64 of the others as long as these are fast.
-class LookTimer {
+class PollTimer {
  public:
   /// Memory that an instruction reads and writes from which on it is heavy: it takes longer than 100 clocks.
   static constexpr std::size_t kHeavy = std::size_t{1} << 16;
@@ -27,7 +27,7 @@ class LookTimer {
   bool is_time(bool heavy) {
     if (!heavy && --left_ > 0) [[likely]]
       return false;
-    return ask_clock();
+    return read_clock();
   }
 
  private:
@@ -35,18 +35,18 @@ class LookTimer {
   static constexpr int kStride = 64;
   static constexpr std::chrono::milliseconds kSlow{1}, kPeriod{20};
 
-  bool ask_clock() {
+  bool read_clock() {
     const Clock::time_point now = Clock::now();
-    if (seen_ == Clock::time_point{}) seen_ = looked_ = now;  // the first time in this run
+    if (seen_ == Clock::time_point{}) seen_ = polled_ = now;  // the first time in this run
     left_ = now - seen_ < kSlow ? kStride : 1;
     seen_ = now;
-    if (now - looked_ < kPeriod) return false;
-    looked_ = now;
+    if (now - polled_ < kPeriod) return false;
+    polled_ = now;
     return true;
   }
 
   int left_ = kStride;
-  Clock::time_point seen_ = {}, looked_ = {};
+  Clock::time_point seen_ = {}, polled_ = {};
 };
 
 }  // namespace popsr

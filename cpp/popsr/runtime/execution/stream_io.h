@@ -23,8 +23,14 @@ class StreamIo final : public HostIo {
   /// `rows`: by stream. `positions`: room for one number per stream and replica.
   StreamIo(const Ir& ir, const IdVector<StreamId, StreamRows>& rows, std::span<const StreamBuffer> buffers,
            const std::function<void(const PrintRequest&)>& print,
-           const std::function<void(const Op&, const StrayLabel&)>& stray, std::span<std::int64_t> positions)
-      : ir_(ir), rows_(rows), buffers_(buffers), print_(print), stray_(stray), positions_(positions) {
+           const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label,
+           std::span<std::int64_t> positions)
+      : ir_(ir),
+        rows_(rows),
+        buffers_(buffers),
+        print_(print),
+        on_invalid_label_(on_invalid_label),
+        positions_(positions) {
     std::ranges::fill(positions_, 0);
   }
 
@@ -40,7 +46,9 @@ class StreamIo final : public HostIo {
   void print(const PrintRequest& request) override {
     if (print_) print_(request);
   }
-  void stray(const Op& op, const StrayLabel& label) override { stray_(op, label); }
+  void report_invalid_label(const Op& op, const InvalidLabel& label) override {
+    on_invalid_label_(op, label);
+  }
 
  private:
   std::size_t index(StreamId stream, Replica replica) const {
@@ -59,7 +67,7 @@ class StreamIo final : public HostIo {
   const IdVector<StreamId, StreamRows>& rows_;
   std::span<const StreamBuffer> buffers_;
   const std::function<void(const PrintRequest&)>& print_;
-  const std::function<void(const Op&, const StrayLabel&)>& stray_;
+  const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label_;
   std::span<std::int64_t> positions_;
 };
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/finite_check.h"
 #include "popsr/runtime/instructions/collective_call.h"
 #include "popsr/runtime/instructions/conditional.h"
@@ -25,7 +25,7 @@
 #include "popsr/runtime/instructions/fused_product.h"
 #include "popsr/runtime/instructions/kernel_run.h"
 #include "popsr/runtime/instructions/loop.h"
-#include "popsr/runtime/instructions/merged.h"
+#include "popsr/runtime/instructions/merged_run.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/instructions/sliced.h"
 
@@ -41,8 +41,8 @@ struct Claim {
 
 /// Comparisons after an instruction.
 struct Checks {
-  std::unique_ptr<StrayLabels> stray = {};   ///< Of ops with NumericAspect::labels.
-  std::unique_ptr<FiniteCheck> finite = {};  ///< With PlanOptions::check_floats.
+  std::unique_ptr<InvalidLabels> invalid_labels = {};  ///< Of ops with NumericAspect::labels.
+  std::unique_ptr<FiniteCheck> finite = {};            ///< With PlanOptions::check_floats.
   std::vector<Claim> claims = {};
 };
 

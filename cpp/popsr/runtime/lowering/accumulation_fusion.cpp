@@ -39,8 +39,8 @@ class AccumulationFuser {
         finish(ops_[i].in[0], i);
       } else {
         const bool accumulates = is_step(ops_[i]);
-        const bool goes_on = accumulates && continues(ops_[i]);
-        close_touched(i, goes_on ? ops_[i].out[0] : kNone);
+        const bool extends = accumulates && continues(ops_[i]);
+        close_touched(i, extends ? ops_[i].out[0] : kNone);
         if (accumulates || overwrites(ops_[i])) add(i);
       }
     }
@@ -174,7 +174,7 @@ class AccumulationFuser {
     for (const std::size_t i : chains_.at(target).at) {
       lowered::AccumulationStep step{ops_[i].op, ops_[i].in, product_of(ops_[i])};
       step.in[*step.product.fusion.target] = kNone;
-      for (BufferId& id : step.in) id = id == kNone ? kNone : held(id, i, last);
+      for (BufferId& id : step.in) id = id == kNone ? kNone : copy_of(id, i, last);
       steps.push_back(std::move(step));
       dead_[i] = i != last;
     }
@@ -188,7 +188,7 @@ class AccumulationFuser {
   }
 
   /// A factor as op i would read it: a copy where it is written before `last`.
-  BufferId held(BufferId id, std::size_t i, std::size_t last) {
+  BufferId copy_of(BufferId id, std::size_t i, std::size_t last) {
     const std::optional<std::size_t> next = positions_->first_write(id, i);
     if (!next || *next >= last) return id;
     const auto [copy, fresh] = copies_.try_emplace({id, *next}, kNone);

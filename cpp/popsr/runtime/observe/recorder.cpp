@@ -163,8 +163,8 @@ const Recorder::Slot* Recorder::slot_of(const Instruction& instruction) {
   return &slots_->emplace(&instruction, make_slot(instruction)).first->second;
 }
 
-void Recorder::outputs_hold(const Instruction& instruction, ActiveReplicas active,
-                            const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) {
+void Recorder::outputs_ready(const Instruction& instruction, ActiveReplicas active,
+                             const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) {
   if (!has_rows(instruction)) return;
   const Slot* const slot = slot_of(instruction);
   put32(pending_, Tag::kRow);

@@ -20,8 +20,8 @@ class Recorder final : public RunObserver {
 
   void run_begins(const ObservedRun& run) override;
   void run_ends() override;
-  void outputs_hold(const Instruction& instruction, ActiveReplicas active,
-                    const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
+  void outputs_ready(const Instruction& instruction, ActiveReplicas active,
+                     const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
 
  private:
   struct Output {

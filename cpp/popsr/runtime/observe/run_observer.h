@@ -37,8 +37,8 @@ class RunObserver {
   /// Iteration `i` of the loop whose iterations are at `path`.
   virtual void iteration_begins(PathId /*path*/, std::uint64_t /*i*/) {}
   /// The outputs of an instruction, or of a part of a merged or sliced one, hold their values.
-  virtual void outputs_hold(const Instruction& /*instruction*/, ActiveReplicas /*active*/,
-                            const IdVector<PathId, std::uint64_t>& /*iterations*/, ThreadPool& /*pool*/) {}
+  virtual void outputs_ready(const Instruction& /*instruction*/, ActiveReplicas /*active*/,
+                             const IdVector<PathId, std::uint64_t>& /*iterations*/, ThreadPool& /*pool*/) {}
 };
 
 }  // namespace popsr

@@ -47,7 +47,7 @@ class SentBlocks {
     return position;
   }
   /// That some rank sends at most.
-  std::uint32_t most() const { return std::ranges::max(counts_); }
+  std::uint32_t max_sent() const { return std::ranges::max(counts_); }
 
  private:
   std::vector<std::uint32_t> counts_, positions_;
@@ -63,10 +63,10 @@ struct Halo {
   /// By replica: a local block, one behind them, or kAbsentBlock of other ranks' replicas that are not seen.
   std::vector<std::uint32_t> labels = {};
   std::vector<Message> outgoing = {}, incoming = {};
-  std::int64_t blocks = 0;  ///< That are received.
-  std::int64_t most = 0;    ///< That some rank receives.
-  std::int64_t sent = 0;    ///< That some rank sends at most, each counted once.
-  bool is_needed = false;   ///< By some rank.
+  std::int64_t num_received = 0;  ///< That are received.
+  std::int64_t max_received = 0;  ///< That some rank receives.
+  std::int64_t max_sent = 0;      ///< That some rank sends at most, each counted once.
+  bool is_needed = false;         ///< By some rank.
 };
 
 /// `seen`: by rank.
@@ -89,18 +89,19 @@ struct BlockExchange {
   };
   std::vector<OutgoingBytes> outgoing = {};
   std::vector<IncomingBytes> incoming = {};
-  std::vector<Place> given = {}, taken = {};  ///< The same, when each rank gives all others what it has.
-  std::size_t gathered = 0;                   ///< Bytes that each rank gives then.
-  bool is_needed = false;                     ///< Of some rank: then all of them take part.
-  Traffic moved = {};                         ///< By this rank, so far.
+  std::vector<Place> payload_out = {},
+                     payload_in = {};  ///< The same, when each rank gives all others what it has.
+  std::size_t payload_bytes = 0;       ///< Bytes that each rank gives then.
+  bool is_needed = false;              ///< Of some rank: then all of them take part.
+  Traffic moved = {};                  ///< By this rank, so far.
 
   /// Adds the messages of an operand: block b of `nbytes` bytes is at base + b * nbytes.
   void add(const Halo& halo, std::byte* base, std::size_t nbytes);
 
   /// True when each rank gives what it has with its word that it makes the call: before and after agree().
-  bool is_gathered(const RankLink& link) const { return gathered <= link.room(); }
-  void give(RankLink& link) const;
-  Traffic take(const RankLink& link) const;
+  bool is_gathered(const RankLink& link) const { return payload_bytes <= link.payload_capacity(); }
+  void write_payload(RankLink& link) const;
+  Traffic read_payload(const RankLink& link) const;
 };
 
 }  // namespace popsr

@@ -51,21 +51,21 @@ class RankLink {
   Traffic exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming);
 
   /// Bytes that a rank may give the others with its word; the same on all ranks.
-  std::size_t room() const { return offer_room(ranks()); }
+  std::size_t payload_capacity() const { return max_payload(ranks()); }
   /// Of the next agree().
-  std::span<std::byte> offer();
+  std::span<std::byte> payload();
   /// The bytes that a rank offered in the last agree().
-  std::span<const std::byte> offered(std::int64_t rank) const;
+  std::span<const std::byte> payload_of(std::int64_t rank) const;
   /// Returns on all ranks when all of them make that call. `mine`: this rank cannot make it. The result: the
   /// failure that counts, if there is one. Throws RankError on all ranks when calls differ.
   std::optional<RankFailure> agree(const RankCall& call, const RankFailure* mine = nullptr);
   /// The same; throws the failure that counts: as `mine` itself on its own rank.
   void agree_or_raise(const RankCall& call, const std::exception_ptr& mine = nullptr);
   /// True after agree() found a failure or a difference: all ranks know that their call ends with an error.
-  bool is_told() const { return is_told_; }
-  void set_told(bool is_told) { is_told_ = is_told; }
+  bool is_failure_shared() const { return is_failure_shared_; }
+  void set_failure_shared(bool is_failure_shared) { is_failure_shared_ = is_failure_shared; }
   /// That failure; of a difference, which is not one rank's own, nothing of rank 0.
-  const RankFailure& told() const { return told_; }
+  const RankFailure& shared_failure() const { return shared_failure_; }
   /// True on all ranks if it is on all ranks, element by element.
   std::vector<std::uint8_t> all_of(std::vector<std::uint8_t> mine);
 
@@ -75,9 +75,10 @@ class RankLink {
   [[noreturn]] void raise_different(const RankCall& call);
 
   std::unique_ptr<Transport> transport_;
-  std::vector<std::byte> said_ = {}, heard_ = {};  ///< This rank's word with its offer; those of all ranks.
-  bool is_told_ = false;
-  RankFailure told_ = {};
+  std::vector<std::byte> outgoing_ = {},
+                         incoming_ = {};  ///< This rank's word with its offer; those of all ranks.
+  bool is_failure_shared_ = false;
+  RankFailure shared_failure_ = {};
   ChainTuning tuning_;
   std::size_t message_bytes_ = kMessageBytes;
 };

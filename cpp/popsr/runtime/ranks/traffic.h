@@ -29,7 +29,7 @@ constexpr Traffic gathered_traffic(std::size_t bytes, std::int64_t ranks) {
 
 /// Bytes that a rank can give with its word that it makes a call: few in all, as every call has room for
 /// them.
-constexpr std::size_t offer_room(std::int64_t ranks) {
+constexpr std::size_t max_payload(std::int64_t ranks) {
   return (std::size_t{1} << 12) / static_cast<std::size_t>(ranks);
 }
 

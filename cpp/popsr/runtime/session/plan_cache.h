@@ -59,11 +59,11 @@ struct CompiledPlan {
   std::unordered_set<BufferId> written;  ///< By some op.
   StateFacts entry = {};                 ///< When a run starts: the fixpoint.
   StateFacts last = {};                  ///< When it ends.
-  bool approved = false;
+  bool is_acknowledged = false;
 };
 
 /// Facts of a program under assumptions; they keep the program.
-std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
+std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
 
 /// Plans by their keys, with the variables in the current one. Plans that were not used for long are dropped.
 class PlanCache {

@@ -18,7 +18,7 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_rows.h"
@@ -47,7 +47,7 @@ struct SessionMemory {
 class RunObserver;
 struct CompiledPlan;
 struct PrintRequest;
-struct StrayLabel;
+struct InvalidLabel;
 struct StreamBuffer;
 
 class Session {
@@ -79,13 +79,13 @@ class Session {
   /// Not safe beside other uses of the program's Ir.
   void prepare(std::span<const StreamBuffer> buffers);
   /// True when the plan at hand is used for the first time, but for the one that the session was made with.
-  /// approve() ends that.
-  bool is_news() const;
-  void approve();
+  /// acknowledge_plan() ends that.
+  bool plan_changed() const;
+  void acknowledge_plan();
   /// Small streams whose rows were equal in more replicas when the run before was prepared.
-  std::vector<RowDifference> broken() const;
+  std::vector<RowDifference> weakened_streams() const;
   /// Rows that were prepared and compared between replicas, of all ranks.
-  const StreamBuffer& fed(StreamId stream) const;
+  const StreamBuffer& compared_rows(StreamId stream) const;
   /// Rows of a stream that this rank is fed or gives.
   const StreamRows& stream_rows(StreamId stream) const;
   /// Small streams, and the replicas whose rows are taken as equal.
@@ -96,7 +96,7 @@ class Session {
   /// prepare(), then run_prepared().
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
            RunWatcher* watcher = nullptr,
-           const std::function<void(const Op&, const StrayLabel&)>& stray = {});
+           const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
   /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`. `stray` is told
   /// of the first label of each op that is none of its classes, once a session.
   /// Variables are as before the run when it throws before the first op ran. An error in mid-run
@@ -105,11 +105,11 @@ class Session {
   /// `print` and `watcher` throw.
   void run_prepared(std::span<const StreamBuffer> buffers,
                     const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
-                    const std::function<void(const Op&, const StrayLabel&)>& stray = {});
+                    const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
   /// From any thread; as Executor::stop().
   void stop();
   /// As in Executor.
-  void forget_stop();
+  void clear_stop();
   std::string stopped_text() const;
   /// The op that the last run failed at; kNone when it did not, or at none.
   OpId failed_op() const;
@@ -147,12 +147,12 @@ class Session {
   void begin_run(std::span<const StreamBuffer> buffers) const;
   void check_run(std::span<const StreamBuffer> buffers) const;
   void check_equal_streams();
-  void tell_observer(std::span<const StreamBuffer> buffers) const;
+  void notify_observer(std::span<const StreamBuffer> buffers) const;
   void compare_large();
   bool is_known(std::size_t state, PartitionId equal) const;
   std::vector<PartitionId> equal_rows_of_all(std::span<const VariableRows> rows) const;
-  std::vector<std::uint8_t> held_rows(std::span<const VariableRows> rows,
-                                      std::span<const PartitionId> equal) const;
+  std::vector<std::uint8_t> unchanged_rows(std::span<const VariableRows> rows,
+                                           std::span<const PartitionId> equal) const;
   void agree_to_read(TensorId id) const;
   PartitionId device_rows(TensorId state, PartitionId known) const;
   void read_back_facts();

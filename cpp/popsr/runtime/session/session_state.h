@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "popsr/runtime/execution/stream_rows.h"
+#include "popsr/runtime/session/compared_rows.h"
 #include "popsr/runtime/session/equal_rows.h"
-#include "popsr/runtime/session/fed_rows.h"
 #include "popsr/runtime/session/plan_cache.h"
 #include "popsr/runtime/session/session.h"
 
@@ -21,9 +21,10 @@ struct Session::State {
     /// Those with a row per replica; of `large` those whose rows were equal so far.
     std::vector<StreamId> small = {}, large = {};
     std::vector<PartitionId> same_rows = {};  ///< Of `small`, of the run at hand.
-    std::vector<PartitionId> told = {};       ///< PlanKey::rows of the run before; empty before the first.
+    std::vector<PartitionId> previous_rows =
+        {};  ///< PlanKey::rows of the run before; empty before the first.
     std::vector<std::int64_t> positions = {};
-    FedRows fed;
+    ComparedRows compared;
     IdVector<StreamId, StreamRows> rows = {};  ///< That this rank has.
   };
   /// Variables and shards, then remote entries.
@@ -37,7 +38,7 @@ struct Session::State {
   };
 
   State(const Ir& ir, std::uint64_t its_seed, RankLink* link)
-      : seed(its_seed), groups(ir), streams{.fed = FedRows(ir, link)} {
+      : seed(its_seed), groups(ir), streams{.compared = ComparedRows(ir, link)} {
     const RankMap ranks = link == nullptr ? RankMap{ir.replication()} : link->map(ir.replication());
     for (const StreamId id : ids<StreamId>(ir.num_streams())) streams.rows.emplace_back(ir.stream(id), ranks);
   }
@@ -45,8 +46,8 @@ struct Session::State {
   RowGroups groups;
   Streams streams;
   Variables variables;
-  std::optional<PlanCache> plans;  ///< Set when the session starts.
-  std::unordered_set<OpId> stray;  ///< Ops whose stray labels the host was told of.
+  std::optional<PlanCache> plans;            ///< Set when the session starts.
+  std::unordered_set<OpId> reported_labels;  ///< Ops whose stray labels the host was told of.
   std::uint64_t runs = 0;
   std::chrono::nanoseconds time{0};  ///< Of all runs, with SessionOptions::profile.
 };

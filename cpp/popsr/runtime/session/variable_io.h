@@ -52,7 +52,7 @@ void add_copies(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows
 /// Needs neither the program nor its partitions.
 void run_copies(std::span<const RowCopy> copies);
 /// True if the copies of these rows would change no bit of this rank.
-bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
+bool has_rows_stored(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data);
 /// Copies the values of all variables, shards and remote entries from one plan of the program to another.
 void move_variables(const Plan& from, Plan& to);
 /// Compares stored copies; free when every group shares one. `link`: as of read_rows().

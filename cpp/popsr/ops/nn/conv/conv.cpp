@@ -4,8 +4,8 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/math/pow2scale.h"
-#include "popsr/ops/nn/conv/kernel.h"
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {

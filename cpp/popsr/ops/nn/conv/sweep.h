@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 
 namespace popsr {
 

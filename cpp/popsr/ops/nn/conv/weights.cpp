@@ -10,8 +10,8 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 #include "popsr/ops/nn/conv/image.h"
-#include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/ops/nn/conv/scratch.h"
 
 namespace popsr {

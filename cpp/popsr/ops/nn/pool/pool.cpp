@@ -60,7 +60,7 @@ struct Pool {
   /// Calls visit(offset of the first element) for the lines of elements that line (d, h) of windows meets,
   /// ascending.
   template <class Visit>
-  void met_lines(std::int64_t d, std::int64_t h, const Visit& visit) const {
+  void for_each_window_line(std::int64_t d, std::int64_t h, const Visit& visit) const {
     const auto& [depth, height, width] = windows.axes;
     for (std::int64_t i = 0; i < depth.kernel; ++i) {
       const std::int64_t z = depth.element(d, i);
@@ -71,7 +71,7 @@ struct Pool {
     }
   }
   /// Lines that line (d, h) of windows meets.
-  std::int64_t num_met(std::int64_t d, std::int64_t h) const {
+  std::int64_t num_window_elements(std::int64_t d, std::int64_t h) const {
     return counts[0][static_cast<std::size_t>(d)] * counts[1][static_cast<std::size_t>(h)];
   }
 };
@@ -113,13 +113,13 @@ void average(const Pool& pool, const PlaneArgs& args) {
   pool.lines([&](std::int64_t d, std::int64_t h, std::int64_t at) {
     T* const sums = out + at;
     std::fill_n(sums, pool.line().windows, T{0});
-    pool.met_lines(d, h, [&](std::int64_t line) {
+    pool.for_each_window_line(d, h, [&](std::int64_t line) {
       for (const TapRun& run : pool.runs) {
         add_strided(sums + run.first, run.step, input<T>(args, 0) + line + run.from, run.from_step,
                     run.count);
       }
     });
-    divide(pool, pool.num_met(d, h), sums, sums);
+    divide(pool, pool.num_window_elements(d, h), sums, sums);
   });
 }
 
@@ -129,8 +129,8 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
   auto* const parts = reinterpret_cast<T*>(args.scratch);
   std::fill_n(dx, pool.elements(), T{0});
   pool.lines([&](std::int64_t d, std::int64_t h, std::int64_t at) {
-    divide(pool, pool.num_met(d, h), input<T>(args, 0) + at, parts);
-    pool.met_lines(d, h, [&](std::int64_t line) {
+    divide(pool, pool.num_window_elements(d, h), input<T>(args, 0) + at, parts);
+    pool.for_each_window_line(d, h, [&](std::int64_t line) {
       // Later taps of a line meet an element in earlier windows.
       for (auto run = pool.runs.rbegin(); run != pool.runs.rend(); ++run) {
         add_strided(dx + line + run->from, run->from_step, parts + run->first, run->step, run->count);
@@ -158,7 +158,7 @@ class Maxima {
     std::fill_n(to, pool_.line().windows, -std::numeric_limits<T>::infinity());
     const std::int64_t width = pool_.line().in;
     const T* met = nullptr;
-    pool_.met_lines(d, h, [&](std::int64_t at) {
+    pool_.for_each_window_line(d, h, [&](std::int64_t at) {
       if (met != nullptr) meet(line_, met, plane + at, width);
       met = met == nullptr ? plane + at : line_;
     });
@@ -209,7 +209,7 @@ void maximum(const kernels::KernelTable& kernels, const Pool& pool, const PlaneA
 template <class T>
 std::int64_t first_maximum(const Pool& pool, const T* x, std::int64_t d, std::int64_t h, std::int64_t o) {
   std::int64_t found = -1;
-  pool.met_lines(d, h, [&](std::int64_t line) {
+  pool.for_each_window_line(d, h, [&](std::int64_t line) {
     for (std::int64_t k = 0; k < pool.line().kernel; ++k) {
       const std::int64_t at = pool.line().element(o, k);
       if (at < 0) continue;

@@ -52,7 +52,7 @@ struct AxisExtents {
   double begin = 0, end = 1;
 };
 
-/// The results along an axis. `leaves_outside`: a result that lies outside the operand has no elements.
-std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool leaves_outside = false);
+/// The results along an axis. `skips_outside`: a result that lies outside the operand has no elements.
+std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool skips_outside = false);
 
 }  // namespace popsr

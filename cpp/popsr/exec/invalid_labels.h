@@ -13,7 +13,7 @@
 namespace popsr {
 
 /// A label that is none of its op's classes. The op takes it as such, and the host is told.
-struct StrayLabel {
+struct InvalidLabel {
   Replica replica = 0;
   std::int64_t place = 0;  ///< Its element among the labels.
   std::int64_t label = 0;
@@ -21,10 +21,10 @@ struct StrayLabel {
 };
 
 /// The first stray label of one execution, by replica and then by place. Any thread may add.
-class StrayLabels {
+class InvalidLabels {
  public:
   /// `replicas`: the smallest of each block of the instruction.
-  explicit StrayLabels(std::span<const Replica> replicas) : replicas_(replicas.begin(), replicas.end()) {}
+  explicit InvalidLabels(std::span<const Replica> replicas) : replicas_(replicas.begin(), replicas.end()) {}
 
   /// The run that starts is of blocks `first` and on.
   void start_run(std::int64_t first) { first_ = first; }
@@ -32,22 +32,22 @@ class StrayLabels {
   void add(std::int64_t block, std::int64_t place, std::int64_t label, std::int64_t classes) {
     add({replicas_[static_cast<std::size_t>(first_ + block)], place, label, classes});
   }
-  void add(const StrayLabel& stray) {
+  void add(const InvalidLabel& found) {
     const std::lock_guard lock(mutex_);
-    if (!found_ || std::pair(stray.replica, stray.place) < std::pair(found_->replica, found_->place)) {
-      found_ = stray;
+    if (!found_ || std::pair(found.replica, found.place) < std::pair(found_->replica, found_->place)) {
+      found_ = found;
     }
   }
-  std::optional<StrayLabel> take() { return std::exchange(found_, std::nullopt); }
+  std::optional<InvalidLabel> take() { return std::exchange(found_, std::nullopt); }
 
   /// Nobody wants to know any more.
-  bool told = false;
+  bool is_reported = false;
 
  private:
   std::vector<Replica> replicas_;
   std::int64_t first_ = 0;
   std::mutex mutex_;
-  std::optional<StrayLabel> found_;
+  std::optional<InvalidLabel> found_;
 };
 
 }  // namespace popsr

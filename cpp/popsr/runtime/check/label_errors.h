@@ -3,18 +3,18 @@
 
 #include <string>
 
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 
 namespace popsr {
 
 class Ir;
 struct Op;
-struct StrayLabel;
+struct InvalidLabel;
 
 /// "label 7 in row 3 on replica 2 is outside the 3 classes"
-std::string stray_text(const Ir& ir, const Op& op, const StrayLabel& stray);
+std::string invalid_label_text(const Ir& ir, const Op& op, const InvalidLabel& invalid);
 
 /// Throws OutOfRangeError.
-[[noreturn]] void raise_stray(const Ir& ir, const Op& op, const StrayLabel& stray);
+[[noreturn]] void raise_invalid_label(const Ir& ir, const Op& op, const InvalidLabel& invalid);
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 #include "popsr/ops/nn/conv/pad_rule.h"
 
 #include <algorithm>

@@ -11,10 +11,10 @@
 
 namespace popsr {
 
-class FedRows {
+class ComparedRows {
  public:
   /// `link`: null without other ranks.
-  FedRows(const Ir& ir, RankLink* link) : ir_(ir), link_(link) {}
+  ComparedRows(const Ir& ir, RankLink* link) : ir_(ir), link_(link) {}
 
   /// Takes the rows that this rank is fed; in a run, before the rest.
   void set(std::span<const StreamBuffer> buffers);

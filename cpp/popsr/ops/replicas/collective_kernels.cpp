@@ -1,4 +1,4 @@
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -279,7 +279,8 @@ void add_tile(const Reduction& reduction, const ChainStep& step, std::int64_t be
     return step.members[m] + step.offset + at(begin) * size_of(reduction.dtype);
   };
   std::size_t next = 0;
-  const void* const head = step.goes_on ? state : member_tile(reduction, member(next++), tile.acc.data(), n);
+  const void* const head =
+      step.continues ? state : member_tile(reduction, member(next++), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
   for (; next < step.members.size(); ++next) {
     if (reduction.is_bitwise()) {

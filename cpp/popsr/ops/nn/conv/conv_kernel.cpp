@@ -1,5 +1,5 @@
 // Convolution and transposed convolution: packed weights against images (conv_sweep.h).
-#include "popsr/ops/nn/conv/kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ops/nn/conv/columns.h"
+#include "popsr/ops/nn/conv/conv_columns.h"
 #include "popsr/ops/nn/conv/image.h"
 #include "popsr/ops/nn/conv/scratch.h"
 #include "popsr/ops/nn/conv/sweep.h"

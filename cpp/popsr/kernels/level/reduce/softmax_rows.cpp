@@ -1,6 +1,6 @@
 // Softmax of rows: the maximum, the exponentials with their sum, the quotients. Narrow floats are widened and
 // rounded inside these passes.
-#include "popsr/kernels/level/reduce/softmax.h"
+#include "popsr/kernels/level/reduce/softmax_rows.h"
 
 #include "popsr/kernels/level/convert/codecs-inl.h"
 #include "popsr/kernels/level/convert/half_tile-inl.h"

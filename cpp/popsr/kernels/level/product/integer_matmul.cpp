@@ -5,7 +5,7 @@
 //   sum (a - a0)(b - b0) = sum a'b'  -  a0' sum b'  -  b0' (sum a' - k a0').
 // The second term is the same for all rows of a column and the third needs the sum of a row alone: both are
 // where the chain of a tile starts.
-#include "popsr/kernels/level/product/matmul_integer.h"
+#include "popsr/kernels/level/product/integer_matmul.h"
 
 #include "popsr/kernels/level/product/integer_vec-inl.h"
 #include "popsr/kernels/level/product/matmul_plan-inl.h"

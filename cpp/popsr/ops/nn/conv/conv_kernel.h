@@ -15,7 +15,7 @@
 
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 
 namespace popsr {
 
