@@ -1,4 +1,4 @@
-// The typed errors of popsr. Text convention: "op: what is wrong, got X, expected Y", one line, lower case.
+// Typed errors of popsr. Text convention: "op: what is wrong, got X, expected Y", one line, lower case.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Class labels out of range, as kernels of losses and the like find them.
+// Class labels out of range, as kernels of losses and one-hot ops find them.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace popsr {
 
-/// A label that is none of its op's classes. The op takes it as such, and the host is told.
+/// A label outside the classes of its op. The op computes a result as for no class, and the host is informed.
 struct InvalidLabel {
   Replica replica = 0;
-  std::int64_t place = 0;  ///< Its element among the labels.
+  std::int64_t place = 0;  ///< Index of the label among the op's labels, in C order.
   std::int64_t label = 0;
   std::int64_t classes = 0;
 };
 
-/// The first stray label of one execution, by replica and then by place. Any thread may add.
+/// First invalid label of one execution, by replica and then by place. Any thread may add.
 class InvalidLabels {
  public:
-  /// `replicas`: the smallest of each block of the instruction.
+  /// Constructs the collector; `replicas` has the smallest replica of each block of the instruction.
   explicit InvalidLabels(std::span<const Replica> replicas) : replicas_(replicas.begin(), replicas.end()) {}
 
-  /// The run that starts is of blocks `first` and on.
+  /// Sets the number of the first block of the run that starts.
   void start_run(std::int64_t first) { first_ = first; }
-  /// Of a block of the run.
+  /// Adds a label of block `block` of the run.
   void add(std::int64_t block, std::int64_t place, std::int64_t label, std::int64_t classes) {
     add({replicas_[static_cast<std::size_t>(first_ + block)], place, label, classes});
   }
@@ -40,7 +40,7 @@ class InvalidLabels {
   }
   std::optional<InvalidLabel> take() { return std::exchange(found_, std::nullopt); }
 
-  /// Nobody wants to know any more.
+  /// True after the host was informed: later labels of this instruction are not collected.
   bool is_reported = false;
 
  private:

@@ -39,7 +39,7 @@ enum class Domain : std::uint64_t {
   kTextLength = 0x202,
   kText = 0x203,
   kAt = 0x204,
-  kMoment = 0x205,  ///< The outputs of one step of an optimiser other than the weights.
+  kMoment = 0x205,  ///< Outputs of one step of an optimiser other than the weights.
   kValue = 0x206,   ///< Keys of the value form.
   // Seeds that are tensors of a program: its words as one number, the first on top, then what is drawn.
   kSeedTensor = 0x301,

@@ -27,25 +27,26 @@ class Explainer {
   explicit Explainer(const PartitionAnalysis& facts) : flow_(facts) {}
 
   Dataflow& flow() { return flow_; }
-  /// Made when it is first asked for.
+  /// Shares of the program's gradients, computed at the first call.
   GradientFlow& gradients();
 
-  /// Throws ReplicaError unless r and s are two replicas, GraphError when the program changed.
+  /// Explains why r and s may differ in a value. Throws ReplicaError unless r and s are two replicas,
+  /// GraphError if the program changed.
   Explanation explain(TensorId tensor, const Value& value, Replica r, Replica s);
 
-  /// The nodes of a shortest path; empty when r and s are proved equal, or when all paths go through
-  /// `without`. Gives up (nullopt) after `limit` nodes.
+  /// Nodes of a shortest path; empty if r and s are proved equal, or if all paths go through `without`.
+  /// nullopt after `limit` nodes.
   std::optional<std::vector<Difference>> path(const Value& value, Replica r, Replica s,
                                               const Difference* without = nullptr,
                                               std::size_t limit = SIZE_MAX);
 
-  /// Replicas of one block that the fact splits, if it splits one.
+  /// Two replicas of one block that the fact splits, if it splits one.
   std::optional<std::pair<Replica, Replica>> split(PartitionId block, PartitionId fact) const;
 
   /// Cause that ends a path at this value, if any.
   std::optional<RootKind> root(const Difference& node);
-  /// True if the seeds of the op's rounding make the replicas differ, whatever its inputs do. It ends a path
-  /// where nothing else does.
+  /// True if the seeds of the op's rounding make the replicas differ, whatever its inputs are. They end a
+  /// path only where nothing else does.
   bool has_own_seeds(const Difference& node) const;
 
   /// Value of the condition of a conditional around the frame, or in its graph.

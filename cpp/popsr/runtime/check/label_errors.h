@@ -1,4 +1,4 @@
-// Texts about labels that are not among their op's classes.
+// Texts about labels outside the classes of their op.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ class Ir;
 struct Op;
 struct InvalidLabel;
 
-/// "label 7 in row 3 on replica 2 is outside the 3 classes"
+/// Text such as "label 7 in row 3 on replica 2 is outside the 3 classes".
 std::string invalid_label_text(const Ir& ir, const Op& op, const InvalidLabel& invalid);
 
-/// Throws OutOfRangeError.
+/// Throws OutOfRangeError for the label.
 [[noreturn]] void raise_invalid_label(const Ir& ir, const Op& op, const InvalidLabel& invalid);
 
 }  // namespace popsr

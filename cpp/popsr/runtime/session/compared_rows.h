@@ -1,4 +1,4 @@
-// Rows of streams that are compared between replicas, also those that other ranks are fed.
+// Rows of streams that are compared between replicas, including the rows that other ranks are fed.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@ namespace popsr {
 
 class ComparedRows {
  public:
-  /// `link`: null without other ranks.
+  /// Constructs an empty set; `link` is null when there are no other ranks.
   ComparedRows(const Ir& ir, RankLink* link) : ir_(ir), link_(link) {}
 
-  /// Takes the rows that this rank is fed; in a run, before the rest.
+  /// Sets the rows that this rank is fed. Called first in a run.
   void set(std::span<const StreamBuffer> buffers);
-  /// Brings the rows of all ranks, which have a row per replica. On all ranks at once.
+  /// Gathers the rows of all ranks; these streams have one row per replica. Collective: all ranks call it
+  /// at once.
   void gather(std::span<const StreamId> streams);
-  /// True if the rows of all replicas have the same bits. On all ranks at once; gathers nothing.
+  /// True if the rows of all replicas have the same bits. Collective, but gathers no rows.
   bool are_equal(StreamId stream) const;
 
-  /// [transfers, replicas, *shape] of a stream that was gathered; without other ranks of each.
+  /// Rows [transfers, replicas, *shape] of a gathered stream; without other ranks, of any stream.
   const StreamBuffer& operator[](StreamId stream) const { return rows_[stream.index()]; }
 
  private:
