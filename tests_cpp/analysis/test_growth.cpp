@@ -118,7 +118,8 @@ std::string told_difference(const PartitionAnalysis& a, const PartitionAnalysis&
 /// Analyses a program again and again while it is edited.
 class Follower {
  public:
-  /// With `checks` an analysis that forgets something: its facts alone are looked at.
+  /// Makes a follower; with `checks`, of an analysis that forgets something, so that only its facts are
+  /// compared.
   Follower(const Ir& ir, std::uint64_t seed, std::optional<GrowthChecks> checks)
       : ir_(ir), random_(seed), checks_(checks.value_or(GrowthChecks{})), tells_(!checks) {}
 

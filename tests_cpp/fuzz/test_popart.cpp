@@ -95,7 +95,7 @@ class Generator {
     }
   }
 
-  /// In groups of 1, 2 or 4, so that the whole comes back.
+  /// Scatters and gathers in groups of 1, 2 or 4, so that the whole comes back.
   void scatter_and_gather() {
     ReplicaGrouping group = grouping();
     while (4 % group.group_size() != 0) group = grouping();
@@ -156,7 +156,7 @@ TEST_CASE("popart fuzz: with grouped variables it is often wrong") {
   CHECK(score.wrong > 0.05 * score.values);
 }
 
-// Of the benchmarks: popsr_tests -tc="popart table*" -s
+// Table of the benchmarks: popsr_tests -tc="popart table*" -s
 TEST_CASE("popart table: precision of the reference's rules on straight lines") {
   for (const bool grouped : {false, true}) {
     const PopartScore score = score_of(grouped, 40);

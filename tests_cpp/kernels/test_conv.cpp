@@ -66,7 +66,7 @@ StreamId store(Program& p, TensorId t) {
   return stream;
 }
 
-/// With few channels; or with so many that samples of few positions are convolved together.
+/// Checks few channels, or so many that samples of few positions are convolved together.
 void check_scaled(const std::string& op, std::int64_t channels, const Shape& extents) {
   CAPTURE(op);
   CAPTURE(channels);

@@ -122,7 +122,7 @@ void ContextSolver::merge_pieces(TensorId storage, const Changes& taken, const C
   if (!merged.empty()) facts.pieces.emplace_back(storage, std::move(merged));
 }
 
-/// Of the branch that all replicas take.
+/// Writes the changes of the branch that all replicas take.
 void ContextSolver::write_only_changes(const Changes& taken, OpFacts& facts) {
   for (const auto& [storage, last] : taken.tensors) facts.written.emplace_back(storage, last);
   for (const auto& [storage, pieces] : taken.pieces) facts.pieces.emplace_back(storage, pieces);

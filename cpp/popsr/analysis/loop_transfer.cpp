@@ -12,7 +12,8 @@
 namespace popsr {
 namespace {
 
-/// So many iterations are followed. Fewer of a loop around loops: each of its iterations follows theirs.
+/// Number of iterations that are followed; fewer for a loop around loops, each of whose iterations follows
+/// theirs.
 std::size_t followed_iterations(std::uint32_t loops_inside) {
   static constexpr std::size_t kMost[] = {16, 8, 4, 2, 2};
   return loops_inside < std::size(kMost) ? kMost[loops_inside] : 1;

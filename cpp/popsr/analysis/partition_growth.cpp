@@ -60,7 +60,8 @@ bool PartitionAnalysis::grow(const PartitionAnalysis& before, const GrowthChecks
   return add_to_called(before, checks) && add_to_main(before, checks);
 }
 
-/// Of graphs that were called before; false if more than their own ops have other facts now.
+/// Adds the new ops of graphs that were called before; false if more than their own ops have other facts
+/// now.
 bool PartitionAnalysis::add_to_called(const PartitionAnalysis& before, const GrowthChecks& checks) {
   const auto was_called = [&](GraphId graph) {
     return graph != kMainGraph && ir_->graph(graph).called() &&

@@ -111,8 +111,8 @@ void StateReads::visit_remote(Walk& walk, const Op& op) const {
   }
 }
 
-/// Of a loop of one pass or more: only what the first leaves alone can be read as it was given by the others,
-/// of which less is known to be 0.
+/// Summary of a loop of one pass or more: after the first iteration only untouched memory still holds entry
+/// values, and fewer inputs are known to be zero.
 StateReads::Summary StateReads::of_loop(const Op& op, GraphId body, std::vector<bool> zeros) {
   Summary result = of(body, zeros);
   if (counted_iterations(op) == 1) return result;
@@ -148,7 +148,7 @@ void StateReads::visit_graphs(Walk& walk, const Op& op) {
   const bool loop = op.def->program.control == Control::kRepeat;
   if (op.def->program.control == Control::kConditional) read(walk, op.inputs[0]);
   const std::vector<CalledGraph> called = called_graphs(ir_, op);
-  // By tensor of the caller: how many branches write, overwrite and clear it.
+  // Number of branches that write, overwrite and clear a tensor of the caller.
   struct Written {
     std::size_t overwritten = 0, zeros = 0, branches = 0;
   };

@@ -98,7 +98,7 @@ struct ThreadPool::State {
   const void* context = nullptr;
   PartTimes* times = nullptr;
   std::atomic<bool> failed{false};
-  std::exception_ptr failure = nullptr;  ///< Of the first part that threw.
+  std::exception_ptr failure = nullptr;  ///< Exception of the first part that threw.
   pid_t owner = getpid();
 
   explicit State(int threads) : workers(static_cast<std::size_t>(threads - 1)) {}

@@ -44,7 +44,7 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   return self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
 }
 
-/// As time_of, of what op `op` finds or, with `after`, leaves.
+/// Result of time_of() immediately before the op, or after it if `after`.
 std::int32_t time_at_op(Explainer& self, TensorId id, OpId op_id, bool after) {
   const Op& op = ir_of(self).op(checked_op(ir_of(self), op_id));
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));

@@ -92,7 +92,7 @@ class SessionHandle {
     return ids;
   }
 
-  /// Of streams without elements: those of others follow from their arrays.
+  /// Sets the transfers of streams without elements; for other streams they follow from the arrays.
   void set_transfers(std::int64_t transfers) { transfers_ = transfers; }
 
   void stop() { session_.stop(); }
@@ -128,7 +128,7 @@ class SessionHandle {
   struct UsedStream {
     StreamId id;
     bool to_device;
-    std::int64_t nbytes;  ///< Of one transfer to or from all replicas.
+    std::int64_t nbytes;  ///< Bytes of one transfer to or from all replicas.
   };
 
   static StreamBuffer buffer_of(const UsedStream& stream, py::handle item, std::int64_t transfers) {
@@ -141,8 +141,9 @@ class SessionHandle {
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
   }
 
-  /// With the GIL: choosing a plan may add to the partitions of the program. `news`: called when the plan is
-  /// used for the first time, with (stream, replica, replica, text) of streams whose rows were equal before.
+  /// Prepares a run with the GIL held, since choosing a plan may add to the partitions of the program.
+  /// `on_plan_change`: called when the plan is used for the first time, with (stream, replica, replica,
+  /// text) of streams whose rows were equal before.
   void prepare(const py::object& on_plan_change) {
     {
       const kernels::FloatEnvironment environment;  // kernels compute
@@ -271,7 +272,7 @@ Partition to_partition(SessionHandle& self, PartitionId id) {
   return {self.session().ir().partition_table(), id};
 }
 
-/// Of small streams the replicas whose rows are equal.
+/// Partitions of the small streams: replicas whose rows are equal.
 py::typing::Dict<int, Partition> small_streams(SessionHandle& self) {
   py::typing::Dict<int, Partition> result;
   for (const auto& [stream, rows] : self.session().small_streams()) {
@@ -308,7 +309,7 @@ std::pair<std::int64_t, std::vector<Record<"ProfiledInstruction">>> profile_of(S
   return {profile.time.count(), std::move(instructions)};
 }
 
-/// By op: bytes and messages that this rank sent, then those that it received.
+/// Bytes and messages that this rank sent, then received, by op.
 py::typing::Dict<OpId, std::array<std::uint64_t, 4>> traffic_of(SessionHandle& self) {
   py::typing::Dict<OpId, std::array<std::uint64_t, 4>> result;
   for (const auto& [op, moved] : self.session().traffic()) {

@@ -90,7 +90,7 @@ class ModifiedMemory {
   const Ir& ir_;
   const Graph& graph_;
   std::vector<TensorId> roots_;        ///< Ascending.
-  std::vector<std::uint32_t> number_;  ///< Of a root among them, by Tensor::index.
+  std::vector<std::uint32_t> number_;  ///< Number of each root among them, by Tensor::index.
   std::vector<std::vector<Use>> uses_;
 };
 

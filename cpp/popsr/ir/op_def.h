@@ -145,7 +145,7 @@ enum class Rounding : std::uint8_t {
 };
 /// Peers of a replica: the replicas with which it exchanges values in an op and must run it together.
 enum class Peers : std::uint8_t {
-  kNone,   ///< None: a replica can run the op alone.
+  kNone,   ///< No peers: a replica can run the op alone.
   kGroup,  ///< Members of its group in attribute kGroup; all replicas if that is absent.
   kAll
 };

@@ -84,7 +84,7 @@ class Autodiff {
   std::map<GraphId, Demand> demands_;
   std::map<GraphId, Activity> activities_;
   std::map<GraphId, GradGraph> results_;
-  std::optional<WholeGradients> whole_;  ///< With AutodiffOptions::sums_replicas.
+  std::optional<WholeGradients> whole_;  ///< Set with AutodiffOptions::sums_replicas.
 };
 
 void Autodiff::check_graph_of(const std::vector<TensorId>& tensors, std::string_view what) const {

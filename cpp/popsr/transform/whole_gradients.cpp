@@ -24,7 +24,7 @@ Assumptions declared_variables(const Ir& ir) {
   return assumptions;
 }
 
-/// nullopt for blocks of several sizes.
+/// Grouping with these blocks; nullopt for blocks of several sizes.
 std::optional<ReplicaGrouping> as_grouping(const PartitionTable& table, PartitionId blocks) {
   const auto labels = table.labels(blocks);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(table.num_blocks(blocks)));

@@ -119,7 +119,7 @@ TensorId RandomBuilder::any_vector() {
 
 TensorId RandomBuilder::keep(TensorId t, Pool pool) {
   frame().pools[pool].push_back(t);
-  // By the tensor's number, not by the record: so a program with fewer stores is the same but for these.
+  // The tensor's number decides, not the record: so a program with fewer stores differs in nothing else.
   if (pool == kValues && (t.value * 2654435761U >> 16 & 7U) < stores_) store(t);
   return t;
 }

@@ -9,7 +9,8 @@
 namespace popsr::test {
 namespace {
 
-constexpr std::int64_t kMaxElements = 1 << 14;  ///< Of a value that others may grow from.
+/// Largest number of elements of a value that others may grow from.
+constexpr std::int64_t kMaxElements = 1 << 14;
 
 using Ints = std::vector<std::int64_t>;
 

@@ -18,7 +18,7 @@ class RandomGraphs : public RandomEveryOp {
   /// A graph that can be called again.
   struct Callable {
     GraphId graph;
-    std::vector<bool> written;  ///< Per input.
+    std::vector<bool> written;  ///< True per input that is written.
   };
   static constexpr std::size_t kMaxDepth = 3;
   static constexpr std::size_t kOpenings = 40;
@@ -50,7 +50,7 @@ class RandomGraphs : public RandomEveryOp {
   std::optional<TensorId> last_like(TensorId t, const std::vector<TensorId>& from);
   bool give(TensorId t, std::set<TensorId>& given);
 
-  std::vector<Frame> then_branches_;  ///< Whose else branch is being written.
+  std::vector<Frame> then_branches_;  ///< Finished then branches whose else branch is being written.
 };
 
 }  // namespace popsr::test

@@ -150,7 +150,7 @@ std::optional<PartitionId> Differentiated::declared(TensorId storage) const {
   return fact;
 }
 
-/// Of memory that is handed what variables hold.
+/// Declared fact of memory that is passed the values of variables.
 std::optional<PartitionId> Differentiated::declared_by_sources(TensorId storage) const {
   const OpId producer = ir_.tensor(storage).uses.producer;
   if (producer != kNone && !copies(ir_.op(producer))) return std::nullopt;

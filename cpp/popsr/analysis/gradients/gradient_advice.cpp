@@ -171,7 +171,7 @@ std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& f
       place(flow, flow.ir().op(sum).origin.location));
 }
 
-/// Of an update: one more sum, or another one in place of the last, or one less.
+/// Advice for an update: one more sum, another one instead of the last, or one less.
 std::string advice_at_update(const GradientFlow& flow, const GradientFinding& finding) {
   if (finding.fault == GradientFault::kUpdate) {
     const std::string once = advice_at_first_partial(flow, finding, finding.first, 1);

@@ -102,7 +102,7 @@ void GradientWalk::step_call(const Op& op, const FactView& facts) {
   write_modified(op, called, result.inputs, false);
 }
 
-/// Of a call; gradients hold sums for the forward values that they are the gradients of.
+/// Writes the results of a call; gradients hold sums for the forward values that they are the gradients of.
 void GradientWalk::write_results(const Op& op, const std::vector<ShareId>& shares,
                                  const GradientGraph* made) {
   if (made == nullptr) {

@@ -165,7 +165,7 @@ std::optional<GradientShare> GradientFlow::sum(const GradientShare& a, const Gra
   return result;
 }
 
-/// Of a place that holds one or the other.
+/// Share of a place that holds a gradient with one share or the other.
 GradientFlow::ShareId GradientFlow::merge(ShareId a, ShareId b) {
   if (a == b || b == kPlain) return a;
   if (a == kPlain) return b;
@@ -202,7 +202,7 @@ void GradientFlow::tidy_updates() {
   updates_.erase(same.begin(), same.end());
 }
 
-/// Of gradients that start from the same values, those with another factor than most.
+/// Finds, among gradients that start from the same values, the ones with another factor than most.
 void GradientFlow::compare_factors() {
   tidy_updates();
   std::map<std::uint32_t, std::vector<const Update*>> together;

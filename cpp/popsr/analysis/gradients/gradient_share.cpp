@@ -12,7 +12,7 @@ namespace {
 /// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it, by block.
 using Terms = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
-/// Of terms one after another, in which blocks may occur more than once.
+/// Normalises a list of terms, in which blocks may occur more than once.
 void tidy(Terms& terms) {
   if (terms.size() <= 1) return;
   std::ranges::sort(terms);

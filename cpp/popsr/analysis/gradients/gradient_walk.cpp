@@ -71,7 +71,7 @@ void GradientWalk::step_until(std::uint32_t end) {
   }
 }
 
-/// The same of the outputs, whose types are read.
+/// Prefetches the types of the outputs of the next ops.
 void GradientWalk::fetch_types(std::size_t at) const {
   constexpr std::size_t kTypes = 6;  // ops ahead
   if (at + kTypes >= graph_.ops.size()) return;
@@ -84,7 +84,7 @@ ShareId GradientWalk::read(TensorId tensor) const {
   return graph_.has_views || slot == kNone ? read_shared(tensor) : shares_[slot];
 }
 
-/// Of views, and of remote entries.
+/// Share of a view or a remote entry.
 ShareId GradientWalk::read_shared(TensorId tensor) const {
   if (ir_.storage_index(tensor) == kNone) {
     const auto it = flow_.remote_.find(tensor);
@@ -338,7 +338,7 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
   return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), *share);
 }
 
-/// nullopt where one is unknown, or they do not fit, which is a finding.
+/// Sum of the gradients; nullopt if one is unknown, or they do not fit, which is a finding.
 std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
                                                             const std::vector<TensorId>& inputs) {
   std::optional<GradientShare> sum;

@@ -63,7 +63,7 @@ class ReadLint {
     return memo_[id.value] = std::move(reads);
   }
 
-  /// Of a view, all that the memory may hold that it shows.
+  /// Contents of a tensor; for a view, everything that the memory it shows may hold.
   Contents find(const Memory& contents, TensorId tensor) const {
     Contents result;
     for_each_root(ir_, tensor, [&](TensorId root) {

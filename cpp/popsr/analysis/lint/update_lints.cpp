@@ -20,7 +20,8 @@ struct Update {
   Value value;
   const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
   PartitionId groups = {};     ///< Join of their groups.
-  PartitionId whole = {};      ///< Of those whose members all receive the same: the others give each a part.
+  /// Replicas of groups whose members all receive the same value; the other collectives give each a part.
+  PartitionId whole = {};
 };
 
 class UpdateLint {

@@ -242,7 +242,7 @@ void ValueNumbers::branch(Frame& frame, World& world, const Op& op) {
   merge(condition, world, taken->world, other->world);
 }
 
-/// Of what was noted before, that is left which is alike here too.
+/// Removes from the equal results of an op the ones that are not equal here.
 void ValueNumbers::note(const Op& op, const BranchPair& both_ends) {
   EqualResults& equal_results = equal_results_[op.id];
   const bool is_first = !std::exchange(equal_results.is_known, true);

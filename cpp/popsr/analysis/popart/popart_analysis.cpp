@@ -13,7 +13,7 @@
 namespace popsr {
 namespace {
 
-/// Of an op, or of the parts of a merged one, in terms of the operands of the whole.
+/// Effects of an op, or of the parts of a merged one, in terms of the operands of the whole.
 std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
   if (op.schedule.parts.empty()) return effects_of(op);
   std::vector<Effect> effects;
@@ -31,7 +31,7 @@ std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
   return effects;
 }
 
-/// By output: does the reference's op have it?
+/// True per output that the reference's op has.
 std::vector<bool> outputs_in_popart(const Ir& ir, const Op& op) {
   std::vector<bool> result(op.outputs.size(), true);
   for (const Effect& effect : effects_of(ir, op)) {

@@ -26,7 +26,7 @@ constexpr std::int64_t kStackElements = std::int64_t{1} << 18, kStackRows = 256;
 struct Matmul {
   const KernelTable& table;
   MatmulGeometry g;
-  std::array<DType, 2> in_dtypes;  ///< Of one size.
+  std::array<DType, 2> in_dtypes;  ///< Dtypes of the operands, of one size.
   DType out_dtype;
   Compute compute;
   bool stochastic;
@@ -51,7 +51,8 @@ struct Matmul {
             .c = c,
             .c_row = g.out.row};
   }
-  /// The same with operands and result as `Buffers` has them: dense, rows or columns contiguous as in memory.
+  /// Arguments with operands and result as `Buffers` has them: dense, rows or columns contiguous as in
+  /// memory.
   MatmulArgs converted_args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
     MatmulArgs converted = args(m, a, b, c);
     (g.lhs.column == 1 ? converted.a_row : converted.a_col) = g.lhs.column == 1 ? g.k : m;

@@ -59,11 +59,11 @@ class Walk {
 
   ElementwiseLoop loop_;
   std::int64_t elements_;
-  std::int64_t work_;  ///< Of one element, in additions.
+  std::int64_t work_;  ///< Work of one element, in additions.
   std::vector<std::pair<ScalarParam, DType>> params_;
   std::function<void(double* p)> prepare_;
   std::size_t output_;
-  LoopNest nest_{0};  ///< Of one block; strides in bytes.
+  LoopNest nest_{0};  ///< Nest of one block; strides in bytes.
 };
 
 Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,

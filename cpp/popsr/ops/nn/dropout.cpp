@@ -50,7 +50,7 @@ class Masks {
   const KernelTable& kernels_;
   std::uint64_t threshold_;
   std::int64_t block_ = -1;
-  kernels::NoiseKey key_ = {};  ///< Of block_.
+  kernels::NoiseKey key_ = {};  ///< Noise key of block_.
 };
 
 // Dropout
@@ -156,7 +156,7 @@ class ShapedDropout {
  private:
   const KernelTable& kernels_;
   double p_;
-  std::int64_t elements_;  ///< Of the mask.
+  std::int64_t elements_;  ///< Number of elements of the mask.
   BlockKernel apply_;
 };
 

@@ -28,7 +28,7 @@ std::vector<OutputDef> infer_check(const InferContext& context) {
 
 /// Integers of an operand as each replica holds them.
 struct Integers {
-  std::vector<std::uint32_t> block;  ///< Of each replica; empty without the operand.
+  std::vector<std::uint32_t> block;  ///< Block of each replica; empty without the operand.
   DType dtype = DType::kInt32;
   std::size_t input = 0;
 

@@ -221,8 +221,8 @@ std::vector<OutputDef> infer_batch_norm(const InferContext& context) {
   return {{context.type(0), {}}};
 }
 
-/// Of each element: a sum for the mean; a difference, a square and a sum for the variance; two factors and a
-/// summand. Of each row: two quotients, eps, a root and its inverse.
+/// Operations of each element: a sum for the mean; a difference, a square and a sum for the variance; two
+/// factors and a summand. Operations of each row: two quotients, eps, a root and its inverse.
 std::vector<FlopTerm> group_norm_flops(const Ir& ir, const Op& op) {
   const Shape& shape = ir.tensor(op.inputs[kT]).type.shape;
   return {{num_elements(shape), 7}, {shape[0] * op.get(kNumGroups), 5}};

@@ -21,7 +21,7 @@ using kernels::KernelTable;
 const kernels::SoftmaxKernels& wide_kernels(const KernelTable& kernels, Compute compute) {
   return compute == Compute::kF64 ? *kernels.softmax_f64 : *kernels.softmax_f32;
 }
-/// Of rows as they are stored, or null.
+/// Kernels for rows as they are stored, or null.
 const kernels::SoftmaxKernels* kernels_of(const KernelTable& kernels, DType dtype) {
   if (dtype == DType::kBFloat16) return kernels.softmax_bf16;
   if (dtype == DType::kFloat16) return kernels.softmax_f16;

@@ -25,9 +25,9 @@ using kernels::KernelTable;
 /// share a list.
 struct Sources {
   std::vector<std::vector<std::uint32_t>> lists;
-  std::vector<std::uint32_t> list;  ///< Per output block.
-  std::vector<std::int64_t> index;  ///< Per output block: index of its replica in the group.
-  std::vector<Replica> replicas;    ///< Per output block.
+  std::vector<std::uint32_t> list;  ///< List of each output block.
+  std::vector<std::int64_t> index;  ///< Index of each output block's replica in the group.
+  std::vector<Replica> replicas;    ///< Replica of each output block.
 };
 
 Sources sources_of(const CollectiveSpec& spec) {
@@ -401,7 +401,7 @@ CollectiveKernel own_part_kernel(const CollectiveSpec& spec, GatherLayout layout
   struct Part {
     Replica replica;
     std::uint32_t block;
-    std::int64_t index;  ///< In the group.
+    std::int64_t index;  ///< Index in the group.
   };
   std::vector<Part> parts;
   for (const Replica replica : spec.out_replicas) {

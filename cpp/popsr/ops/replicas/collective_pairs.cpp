@@ -119,7 +119,7 @@ void summed_grads(Grad& g) {
 
 GradValue same_grad_of(Grad& g, std::size_t i) { return g.dy(i); }
 
-/// As PopXL: a gradient for "add" alone.
+/// True unless the reduction is "add", the only one with a gradient, as in PopXL.
 bool is_not_sum(const Op& op) { return op.get(kReduction) != CollectiveOp::kAdd; }
 
 OpDef between_replicas(std::string_view name, InputGradFn grad) {

@@ -22,7 +22,7 @@ using kernels::ElementwiseOp;
 
 constexpr ScalarOperand kF{{"f"}, 2};  ///< Factor of X, or of a moving average.
 constexpr ScalarOperand kStep{{"step"}, 2};
-constexpr ScalarOperand kScaleFactor{{"f"}, 1};  ///< Of accumulator_scale_, which has no X.
+constexpr ScalarOperand kScaleFactor{{"f"}, 1};  ///< Factor of accumulator_scale_, which has no X.
 
 std::vector<OutputDef> infer_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);

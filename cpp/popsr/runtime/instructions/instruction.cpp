@@ -93,7 +93,7 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           },
                           [&](const FusedProduct& fused) {
                             if (instruction.op != fused.product) count_op();
-                            // Of a reduction one product for each member.
+                            // A reduction has one product for each member.
                             count(fused.product, counts, fused.blocks.front().lhs.size());
                           },
                           [&](const RunsOps auto&) { count_op(); }},

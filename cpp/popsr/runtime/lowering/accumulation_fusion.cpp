@@ -53,7 +53,7 @@ class AccumulationFuser {
   /// writes the operands of the products.
   struct Chain {
     std::vector<std::size_t> at;
-    std::size_t bytes = 0;  ///< Of the products' operands, which live until the last.
+    std::size_t bytes = 0;  ///< Bytes of the products' operands, which live until the last.
   };
 
   static const lowered::FusedProduct& product_of(const LoweredOp& op) {
@@ -219,7 +219,7 @@ class AccumulationFuser {
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
   LoweredProgram& program_;
-  const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
+  const IdVector<BufferId, Accesses>& counts_;  ///< Accesses in the whole program, before any change.
   AccessSlots& slots_;
   bool dedup_;
   const RankMap& ranks_;
@@ -228,7 +228,7 @@ class AccumulationFuser {
   std::optional<AccessPositions> positions_;                     ///< Before any change.
   std::map<BufferId, Chain> chains_;                             ///< Open ones, by target.
   std::map<BufferId, std::set<BufferId>> users_;                 ///< Targets of products of it.
-  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;  ///< Of a buffer before that write.
+  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;  ///< Copies of a buffer before that write.
   std::map<std::size_t, std::vector<LoweredOp>> inserted_;       ///< Before that position.
 };
 

@@ -149,8 +149,8 @@ class ViewReader {
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::size_t at_ = 0;
-  std::map<BufferId, Copied> copied_;                    ///< By the copy.
-  std::map<BufferId, std::vector<BufferId>> copies_of_;  ///< The same by what is copied.
+  std::map<BufferId, Copied> copied_;                    ///< Copied buffer by its copy.
+  std::map<BufferId, std::vector<BufferId>> copies_of_;  ///< Copies by the copied buffer.
   std::map<BufferId, std::size_t> makers_;               ///< Ops that take views, by their result.
   std::vector<std::size_t> copies_;                      ///< Ascending positions.
 };

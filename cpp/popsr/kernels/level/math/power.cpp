@@ -8,8 +8,8 @@
 namespace popsr::kernels {
 namespace {
 
-/// By repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 but for a = 1 and a = -1 (and a
-/// = 0, as x / 0 = 0).
+/// Power by repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 except for a = 1 and a
+/// = -1 (and a = 0, as x / 0 = 0).
 template <class T>
 inline T wrap_power(T a, T b) {
   if (b < 0) {

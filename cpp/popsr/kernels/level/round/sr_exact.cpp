@@ -239,7 +239,7 @@ std::uint64_t round_exactly(SrOp op, const double* in, double scalar, const SrRo
 
 std::uint64_t round_element(const SrCall& call, const double* in, std::uint64_t u) {
   if (!call.residual) return round_exactly(call.op, in, call.scalar, call.rounding, u);
-  // Of the magnitude; then with the sign of x.
+  // Rounds the magnitude; then applies the sign of x.
   const bool negative = bits_of(in[0]) >> 63 != 0;
   const double x = magnitude(in[0]);
   const double y = call.op == SrOp::kAdd && is_finite(x) ? in[1] : 0.0;

@@ -30,7 +30,7 @@ struct Buffers {
   T* image;
   T* columns;
   T* wide;    ///< Input of a channel, where it needs a conversion.
-  T* result;  ///< Of a product.
+  T* result;  ///< Result of a product.
   T* box;     ///< Results of all phases, where they need a conversion.
 };
 
@@ -38,10 +38,10 @@ struct Buffers {
 template <class T>
 struct Unit {
   std::int64_t samples;
-  const std::byte* in;      ///< Of the group.
-  const T* weights;         ///< Of the group.
-  std::int64_t weight_row;  ///< As ConvArgs::a_row.
-  std::byte* out;           ///< Of the group.
+  const std::byte* in;      ///< Input of the group.
+  const T* weights;         ///< Weights of the group.
+  std::int64_t weight_row;  ///< Row stride, as ConvArgs::a_row.
+  std::byte* out;           ///< Output of the group.
   std::int64_t origin;      ///< First position along the tiled axis,
   std::int64_t begin, end;  ///< its first output, and the one after its last.
   std::int64_t element;     ///< Number of the group's first output in its block.

@@ -254,7 +254,7 @@ class WeightGradient {
   DType in_dtype_, cotangent_dtype_, out_dtype_;
   bool stochastic_;
   std::int64_t inputs_, outputs_, kernel_;
-  Spatial extent_{}, pitch_{};  ///< Of an image: positions with padding, elements between them.
+  Spatial extent_{}, pitch_{};  ///< Positions of an image with padding, and elements between them.
   std::array<std::vector<bool>, kSpatialAxes> used_;
   std::int64_t image_ = 0, together_ = 1;
   std::vector<std::int64_t> taps_, positions_;  ///< Offsets in the image.

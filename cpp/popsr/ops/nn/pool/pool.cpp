@@ -30,7 +30,7 @@ using kernels::ElementwiseOp;
 struct Pool {
   PoolWindows windows;
   std::vector<std::int64_t> counts[PoolWindows::kDims];
-  std::vector<TapRun> runs;  ///< Of the taps along the last axis.
+  std::vector<TapRun> runs;  ///< Runs of the taps along the last axis.
 
   explicit Pool(PoolWindows given) : windows(std::move(given)) {
     for (std::size_t axis = 0; axis < PoolWindows::kDims; ++axis) counts[axis] = windows.counts(axis);
@@ -141,7 +141,8 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
 
 // max_pool
 
-/// Of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats -0.
+/// Maximum of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats
+/// -0.
 template <class T>
 class Maxima {
  public:
@@ -234,7 +235,7 @@ void maximum_grad(const Pool& pool, const PlaneArgs& args) {
 
 // Definitions
 
-/// Of the indices that ONNX's max_pool returns beside the values: checked only.
+/// Order of the indices that ONNX's max_pool returns beside the values: checked only.
 enum class StorageOrder : std::uint8_t { kRow, kColumn };
 constexpr Choice<StorageOrder> kStorageOrders[] = {{"row", StorageOrder::kRow},
                                                    {"column", StorageOrder::kColumn}};
@@ -401,7 +402,7 @@ class WindowTaps {
   std::vector<std::vector<std::vector<std::int64_t>>> met_ = {};  ///< [axis][window][element]
 };
 
-/// Of floats NaN wins; of equal extremes the first one stays.
+/// Comparison of extremes: NaN of floats wins; of equal extremes the first one stays.
 template <class T>
 T window_step(WindowStep step, T total, T x) {
   using Word = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;

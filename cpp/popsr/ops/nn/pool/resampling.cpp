@@ -57,7 +57,7 @@ struct Neighbours {
   std::vector<double> weights = {};
 };
 
-/// Of linear and cubic kernels.
+/// Neighbours for linear and cubic kernels.
 Neighbours neighbours_of(const Resampling& rule, const AxisExtents& axis, double x) {
   const bool linear = rule.mode == ResampleMode::kLinear;
   if (rule.antialias && axis.scale < 1) {

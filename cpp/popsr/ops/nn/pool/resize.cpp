@@ -239,7 +239,7 @@ class NearestCopy {
 
   std::int64_t size_, elements_, run_ = 1;
   std::vector<std::byte> fill_;
-  std::vector<Ints> offsets_ = {};  ///< Of each axis up to the last one that changes; -1: outside.
+  std::vector<Ints> offsets_ = {};  ///< Offsets of each axis up to the last one that changes; -1: outside.
 };
 
 // Kernels
