@@ -1,10 +1,9 @@
 // Facts of the memory of one graph's tensors at one point of time.
 //
 // A fact belongs to memory, not to tensors: an allocation has one fact, until a view writes a part of it;
-// then
-// it has disjoint boxes with a fact each, until these agree or are overwritten. Reading a tensor meets the
-// facts of the boxes that it touches; writing one replaces them where its elements are known exactly. Making
-// a view neither reads nor writes.
+// then it has disjoint boxes with a fact each, until these agree or are overwritten. Reading a tensor meets
+// the facts of the boxes that it touches; writing one replaces them where its elements are known exactly.
+// Making a view neither reads nor writes.
 #pragma once
 
 #include <cstdint>

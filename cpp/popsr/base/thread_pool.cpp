@@ -235,7 +235,7 @@ void ThreadPool::expect_work(bool more) {
   if (state_) state_->expects_work.store(more, std::memory_order_relaxed);
 }
 
-void ThreadPool::keep_times(PartTimes* times) {
+void ThreadPool::collect_times(PartTimes* times) {
   times_ = times;
   if (times != nullptr) times->threads.resize(static_cast<std::size_t>(threads_));
 }

@@ -39,7 +39,7 @@ class ThreadPool {
   void expect_work(bool more);
 
   /// Adds the times of further parts to `times`; null ends that.
-  void keep_times(PartTimes* times);
+  void collect_times(PartTimes* times);
 
   /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for
   /// all. The caller also runs parts whose threads have not begun when it is done with its own, one after

@@ -23,8 +23,7 @@ struct Lines {
 /// Multiplier for matrices of one shape, [m, k] x [k, n], with buffers that are reused.
 ///
 /// Vectors of eight sums of products of halves are used if the CPU has AVX-512, otherwise 128-bit sums.
-/// Results
-/// are exact, so they are the same.
+/// Results are exact, so they are the same.
 class Multiplier {
  public:
   enum class Way : std::uint8_t { kBest, kWords };

@@ -2,9 +2,8 @@
 // tensors.
 //
 // Values, noise and facts are unchanged: a merged op is its parts (schedule.cpp), and nothing moves past an
-// op
-// that it must follow by data, by memory, by streams, by prints or by in_sequence. The transforms of programs
-// compare all facts before and after, value by value; running a transform again changes nothing.
+// op that it must follow by data, by memory, by streams, by prints or by in_sequence. The transforms of
+// programs compare all facts before and after, value by value; running a transform again changes nothing.
 #pragma once
 
 #include <cstddef>

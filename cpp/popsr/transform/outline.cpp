@@ -83,7 +83,7 @@ class GraphEditor::Outliner {
   std::set<OpId> ops_;                     ///< Ops that are moved, and merged ops.
   std::unordered_set<TensorId> made_;      ///< Outputs of the moved ops.
   std::set<TensorId> outer_;               ///< Tensors from outside that the ops use.
-  std::vector<TensorId> roots_;            ///< Roots of outer_; the graph's inputs first where they are carried.
+  std::vector<TensorId> roots_;            ///< Roots of outer_; carried graph inputs come first.
   std::map<TensorId, TensorId> operands_;  ///< Last name before the loop of each root.
   std::map<std::uint32_t, OpId> views_;    ///< Ops outside that make views of roots_, by position.
   std::map<TensorId, TensorId> inside_;    ///< Tensor inside by storage outside.

@@ -70,7 +70,7 @@ class RandomBuilder {
   TensorId peek(Pool pool, std::size_t back) const;
   /// A value as remote entries are.
   TensorId any_vector();
-  TensorId keep(TensorId t, Pool pool = kValues);
+  TensorId add_value(TensorId t, Pool pool = kValues);
   /// Emits the op and keeps its outputs, and says whether it could: operands that do not fit are refused.
   bool attempt(std::string_view op, const std::vector<TensorId>& inputs, const Attrs& attrs = {});
   /// Stores the value for the host, as it is now.

@@ -187,7 +187,7 @@ void RandomEveryOp::product() {
   const TensorId total = like(made);
   p_.sequence = SequenceMode::kOrdered;
   if (total == made || frame().pure) {
-    keep(made);
+    add_value(made);
   } else if (attempt("accumulate_", {total, made}, {{"f", 0.5}})) {
     wrote(total);
   }
@@ -204,7 +204,7 @@ void RandomEveryOp::draw() {
       return;
     case 2: {
       const TensorId next = seed();
-      keep(p_("create_random_seed", {next, offset()}), kSeeds);
+      add_value(p_("create_random_seed", {next, offset()}), kSeeds);
       return;
     }
     default:

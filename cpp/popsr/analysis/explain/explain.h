@@ -1,14 +1,15 @@
 // Explanations of two replicas that are not proved equal: a shortest path from a value back to the cause.
 //
-// Rules are pullbacks (docs/replica_partitions.md), so the pair moves exactly: out(r) and out(s) are made
-// of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself tells r and s apart, which
-// ends the path. Every edge is real dataflow and every path is a proof that nothing better can be claimed.
-// Cycles (loops, variables across runs) need no care: a fact falls only because of a path that ends, or of
-// seeds that differ on the way.
-// The search is A*: Dataflow::nearness never says too much. Cost: O(values nearer than the cause), in
-// acyclic graphs about the length of the path. Mostly it says just enough, and a path is walked without a
-// search. Of the pairs that a collective leads to, those that no fact of the program tells from one followed
-// already are left out: a path over them would be the same ops.
+// Partition rules are pullbacks (docs/replica_partitions.md), so the pair of replicas moves exactly: out(r)
+// and out(s) are made of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself
+// distinguishes r and s, which ends the path. Every edge is real dataflow, and every path is a proof that
+// nothing better can be claimed. Cycles (loops, variables across runs) need no special treatment: a fact gets
+// finer only because of a path that ends, or of seeds that differ on the way.
+//
+// The search is A* with Dataflow::nearness as lower bound. Cost: O(values nearer than the cause), in acyclic
+// graphs about the length of the path. Mostly the bound is exact, and the path is walked without a search. A
+// collective leads to many pairs of replicas: a pair is skipped if no fact of the program distinguishes it
+// from one that was followed already, since its path would have the same ops.
 #pragma once
 
 #include <cstdint>

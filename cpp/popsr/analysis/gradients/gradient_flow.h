@@ -3,9 +3,8 @@
 // that are updated.
 //
 // The facts of the partition analysis are the other half of each share. Variables count as equal where they
-// are declared so, since a wrong gradient is what makes them differ. Data that is not declared equal
-// counts as
-// equal inside a model, if gradients are right then.
+// are declared so, since a wrong gradient is what makes them differ. Data that is not declared equal counts
+// as equal inside a model, if gradients are right then.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ class UpdateLint {
         if (update.reduce == nullptr) update.reduce = op;
         const PartitionId group = group_of(ir_, *op).partition(table_);
         update.groups = table_.join(update.groups, group);
-        if (!gives_parts(*op)) update.whole = table_.join(update.whole, group);
+        if (!scatters_parts(*op)) update.whole = table_.join(update.whole, group);
       }
       at = origin(*at);
     }
@@ -100,7 +100,7 @@ class UpdateLint {
   }
 
   /// True for a reduction of which each member receives a part, as a reduce-scatter's.
-  bool gives_parts(const Op& op) const {
+  bool scatters_parts(const Op& op) const {
     return num_elements(ir_.tensor(op.outputs[0]).type.shape) <
            num_elements(ir_.tensor(op.inputs[0]).type.shape);
   }

@@ -30,9 +30,9 @@ class NumberTable {
   /// Number greater than all numbers so far.
   Number next() const { return newest_.next(); }
   /// Number of a select: `holds` where `condition` is true, `fails` where it is false.
-  Number choice(Number condition, Number holds, Number fails);
+  Number choice(Number condition, Number if_true, Number if_false);
   struct Choice {
-    Number condition, holds, fails;
+    Number condition, if_true, if_false;
   };
   /// Operands of a number made by choice(); null for other numbers.
   const Choice* find_choice(Number number) const {

@@ -307,7 +307,7 @@ Number ValueNumbers::resolve(Number number, const World& world) {
     const auto known = world.truths.find(choice->condition);
     if (known == world.truths.end()) break;
     used_.insert(choice->condition);
-    number = known->second ? choice->holds : choice->fails;
+    number = known->second ? choice->if_true : choice->if_false;
   }
   return number;
 }

@@ -1,24 +1,23 @@
 // Mode "popart": the analysis of replica-equal tensors as PopART does it, with its errors, for comparison and
-// for people who must predict what PopART did. What is true is in partition_analysis.h.
+// for people who must predict what PopART did. The correct facts are in partition_analysis.h.
 //
-// A value is (tensor, time) -> equal on all replicas or not (values.h). Passes over the main graph go
-// on until nothing changes; a variable that ends a pass unequal starts the next one so. What is wrong with
-// it, on purpose:
-//   - variables start equal whatever their groups and shards are; remote memory is not looked at;
-//   - an op's outputs are equal when all inputs are (OpDef::popart), so outputs of ops without inputs are
-//   equal;
-//   - the values of a graph are ANDed over its call sites, and it is walked again only when its inputs
-//     changed;
-//   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and
-//     what branches write by reference stays what it was;
+// A value is (tensor, time) -> equal on all replicas or not (values.h). Passes over the main graph are
+// repeated until nothing changes; a variable that ends a pass unequal starts the next one unequal. Errors of
+// the reference that are reproduced on purpose:
+//   - variables start equal whatever their groups and shards are; remote memory is ignored;
+//   - an op's outputs are equal if all inputs are (OpDef::popart), so outputs of ops without inputs are
+//     equal;
+//   - the values of a graph are ANDed over its call sites, and it is walked again only if its inputs changed;
+//   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and the
+//     values of tensors that branches write by reference do not change;
 //   - tensors that share memory with an op's outputs are updated with them, even if nothing was written;
 //   - a graph without inputs is never walked: GraphError where the reference stops with an internal error.
-// Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
-// between replicas. Here a constant is such a seed when an op reads it as its seed (InputDef::seed); one that
-// is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
-// host_load reads them, and its rule looks at their mode.
-// Cost: a pass is O(ops), and there are as many as variables fall, and two; an op that shares memory with n
-// tensors costs n, so n writes in place of one variable cost n^2, as in the reference.
+// Constants are equal except for random seeds: the reference knows its one streamed seed by name, and it
+// differs between replicas. Here a constant is such a seed if an op reads it as its seed (InputDef::seed);
+// one that is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
+// host_load reads them, and its rule depends on their mode. Cost: a pass is O(ops), and there are at most two
+// more passes than variables that become unequal; an op that shares memory with n tensors costs n, so n
+// writes in place of one variable cost n^2, as in the reference.
 #pragma once
 
 #include <cstdint>

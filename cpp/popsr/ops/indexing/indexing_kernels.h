@@ -1,9 +1,8 @@
 // Kernels that address one axis of a tensor by an index tensor: the walk that gathers and scatters share.
 //
 // The indices of all blocks are read first: one that is out of range raises OutOfRangeError before anything
-// is
-// written. Elements with equal positions are reduced in ascending order along the axis, so no result depends
-// on the number of threads.
+// is written. Elements with equal positions are reduced in ascending order along the axis, so no result
+// depends on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,11 @@
 // Walker of elementwise ops: the one place where narrow floats are widened, computed and narrowed.
 //
 // An op is a body on tiles of its compute type (the output's unless said otherwise). The walker reads
-// operands
-// with NumPy broadcasting over the output's C order, converts them to the compute type, calls the body and
-// stores the result: rounded once, to nearest even or stochastically with the noise of (block, C-order index
-// inside the block). Operands that need no conversion are passed by pointer; blocks whose strides allow it
-// are
-// one flat loop. No result depends on the number of threads, on how blocks are run, or on the size of a tile.
+// operands with NumPy broadcasting over the output's C order, converts them to the compute type, calls the
+// body and stores the result: rounded once, to nearest even or stochastically with the noise of (block,
+// C-order index inside the block). Operands that need no conversion are passed by pointer; blocks whose
+// strides allow it are one flat loop. No result depends on the number of threads, on how blocks are run, or
+// on the size of a tile.
 #pragma once
 
 #include <cstdint>

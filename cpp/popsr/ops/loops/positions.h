@@ -54,7 +54,7 @@ class Positions {
         run.in_stride[input_] == 0 ? std::min<std::int64_t>(run.blocks, 1) : run.blocks;
     Loaded loaded;
     loaded.input_ = input_;
-    if (holds_positions(run, blocks)) return loaded;
+    if (has_positions(run, blocks)) return loaded;
     loaded.own_ =
         std::make_unique_for_overwrite<std::int64_t[]>(static_cast<std::size_t>(blocks * elements_));
     loaded.block_step_ = run.in_stride[input_] == 0 ? 0 : elements_;
@@ -74,7 +74,7 @@ class Positions {
 
  private:
   /// True if the input has 64-bit integers that can be used as positions directly.
-  bool holds_positions(const BlockRun& run, std::int64_t blocks) const {
+  bool has_positions(const BlockRun& run, std::int64_t blocks) const {
     if (dtype_ != DType::kInt64) return false;
     for (std::int64_t b = 0; b < blocks && elements_ > 0; ++b) {
       const auto* const first = reinterpret_cast<const std::int64_t*>(Block(run, b).in(input_));

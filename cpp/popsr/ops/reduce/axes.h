@@ -21,6 +21,6 @@ std::vector<OutputDef> infer_reduction(const InferContext& context);
 /// Output of a selection; like infer_reduction, but ShapeError if there are no elements to select from.
 std::vector<OutputDef> infer_selection(const InferContext& context);
 /// Value `t`, shaped as the output, with the reduced axes kept as extents of 1.
-GradValue keep_reduced(Grad& g, const GradValue& t);
+GradValue with_reduced_axes(Grad& g, const GradValue& t);
 
 }  // namespace popsr

@@ -27,14 +27,14 @@ class RowGroups {
     PartitionTable& table = ir_.partitions();
     for (const PartitionId groups : groups_) {
       if (known == table.top()) break;
-      if (!table.refines(groups, known) && holds(groups, same)) known = table.join(known, groups);
+      if (!table.refines(groups, known) && are_equal(groups, same)) known = table.join(known, groups);
     }
     return known;
   }
 
  private:
   template <class Same>
-  bool holds(PartitionId groups, const Same& same) const {
+  bool are_equal(PartitionId groups, const Same& same) const {
     const PartitionTable& table = ir_.partitions();
     const std::span<const std::uint32_t> labels = table.labels(groups);
     const std::span<const Replica> first = table.representatives(groups);

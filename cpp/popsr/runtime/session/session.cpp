@@ -273,7 +273,7 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
 
 void Session::observe(RunObserver* observer, PartTimes* parts) {
   observer_ = observer;
-  state_->plans->pool().keep_times(parts);
+  state_->plans->pool().collect_times(parts);
 }
 
 void Session::notify_observer(std::span<const StreamBuffer> buffers) const {

@@ -1,8 +1,7 @@
 // Rows that are normalised: see NormKernels for the contract of each function.
 //
 // Sums go through the lanes of lanes-inl.h. One row is one chain of additions, so several rows are summed
-// side
-// by side: their chains fill the time that each waits for its last addition.
+// side by side: their chains fill the time that each waits for its last addition.
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"

@@ -1,12 +1,10 @@
 // Operations as one double, in the rounding mode "towards zero", and the position of that double on the
 // grid of a narrower format.
 //
-// Ops: apply<kBits, kBounded>(x, y, z, s), for kBits right bits, see within_range. Operations of one rounding
-// give S cut to 53 bits. The others (kExact = false) give a double that is less than a unit of the 16 bits
-// of p
-// away from S, or NaN where cancellation leaves less, so that the bits of p they give are right up to one
-// unit.
-// Every operand is a double exactly.
+// Ops: apply<kBits, kBounded>(x, y, z, s), for kBits right bits, see within_range. Operations of one
+// rounding give S cut to 53 bits. The others (kExact = false) give a double that is less than a unit of the
+// 16 bits of p away from S, or NaN where cancellation leaves less, so that the bits of p they give are right
+// up to one unit. Every operand is a double exactly.
 #pragma once
 
 #include "popsr/kernels/contract/round.h"

@@ -2,8 +2,7 @@
 //
 // A Step has, for one element, guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is
 // kEven, a coin that is 1 where U < 2^63. It runs in the rounding mode that its kernel needs, which is why
-// the
-// loops are functions of their own: nothing may move across the change of mode.
+// the loops are functions of their own: nothing may move across the change of mode.
 #pragma once
 
 #include "popsr/kernels/level/round/sr_expand-inl.h"

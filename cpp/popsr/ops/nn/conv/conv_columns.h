@@ -1,10 +1,9 @@
 // Convolutions with few output positions: the steps as rows of dense columns, one column for each output
 // position of several samples.
 //
-// Images need no copy per step; but if lines are short, vectors contain as many positions between lines as in
-// them, and a sample fills no panel of the product. Then each step's positions are copied, which costs as
-// much
-// as a product with a few more rows. The chains are the same.
+// Images need no copy per step; but if lines are short, vectors contain as many positions between lines as
+// in them, and a sample fills no panel of the product. Then each step's positions are copied, which costs as
+// much as a product with a few more rows. The chains are the same.
 #pragma once
 
 #include <algorithm>

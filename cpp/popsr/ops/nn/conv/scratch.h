@@ -12,7 +12,7 @@ namespace popsr {
 
 /// True if elements of that dtype are numbers of T.
 template <class T>
-bool holds(DType dtype) {
+bool has_type(DType dtype) {
   return dtype == (sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64);
 }
 

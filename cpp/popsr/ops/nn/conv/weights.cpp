@@ -88,7 +88,7 @@ class WeightGradient {
   std::int64_t blocks() const { return (outputs_ + kWeightBlock - 1) / kWeightBlock; }
   /// Scratch of a thread: a line of the input, or a tile of cotangents.
   std::int64_t own_elements() const {
-    if (holds<T>(in_dtype_)) return 0;
+    if (has_type<T>(in_dtype_)) return 0;
     return std::max(s_.in_channels * s_.in[2], table_.conv_rows * kWeightBlock);
   }
 
@@ -166,7 +166,7 @@ class WeightGradient {
   /// to[i * rows + r] = element at + r * pitch + i of `from`, for i < n.
   void transpose(DType dtype, const std::byte* from, std::int64_t at, std::int64_t pitch, std::int64_t rows,
                  std::int64_t n, T* to, T* own) const {
-    if (holds<T>(dtype)) return pack(table_, to, rows, reinterpret_cast<const T*>(from) + at, 1, pitch, n);
+    if (has_type<T>(dtype)) return pack(table_, to, rows, reinterpret_cast<const T*>(from) + at, 1, pitch, n);
     const auto size = static_cast<std::int64_t>(size_of(dtype));
     for (std::int64_t r = 0; r < rows; ++r)
       widen(table_, dtype, own + r * n, from + (at + r * pitch) * size, n);
