@@ -11,7 +11,7 @@
 namespace popsr {
 namespace {
 
-/// The op's input that a branch hands on unchanged as its output `k`, if it does.
+/// Index of the op's input that a branch returns unchanged as its output `k`, if it does.
 std::optional<std::uint32_t> handed_on(const Ir& ir, WrittenInputs& written, const CalledGraph& branch,
                                        std::size_t k) {
   const Graph& graph = ir.graph(branch.graph);
@@ -74,7 +74,7 @@ ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph
   return changes;
 }
 
-/// A side that leaves a place alone contributes what was there.
+/// Writes the changes of both branches; a branch that does not change a place contributes the fact before.
 void ContextSolver::write_changes(const Changes& taken, const Changes& other, OpFacts& facts) {
   const auto merge = [this](const auto& changed, auto place, PartitionId last, PartitionId old) {
     const auto it = changed.find(place);

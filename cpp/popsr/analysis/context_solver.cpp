@@ -266,7 +266,8 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
   return seeds;
 }
 
-/// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
+/// Computes the parts of a merged op, each with its own rule and seeds: a fact that gets finer for one
+/// tensor stays as it is for the others.
 std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
   std::vector<PartitionId> outputs;
   std::vector<OpFacts>& parts = context_.parts[op.schedule.position];

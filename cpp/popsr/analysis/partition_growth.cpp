@@ -22,8 +22,8 @@ namespace {
 
 bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || stored_stream(ir, op); }
 
-/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of
-/// an op may be why a loop's iterations are not followed.
+/// True if the op has no effect on the facts that its graph leaves and on its demands on callers. Seeds of
+/// an op may be the reason why a loop's iterations are not followed.
 bool is_local(const Ir& ir, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
@@ -112,7 +112,7 @@ bool PartitionAnalysis::add_to_main(const PartitionAnalysis& before, const Growt
   return true;
 }
 
-/// True if what the new ops write leaves the fixpoint across runs.
+/// True if the writes of the new ops do not change the fixpoint across runs.
 bool PartitionAnalysis::preserves_runs(const Context& context,
                                        const std::vector<std::uint32_t>& rewritten) const {
   PartitionTable& table = ir_->partitions();

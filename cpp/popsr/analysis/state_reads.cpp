@@ -10,7 +10,7 @@
 namespace popsr {
 namespace {
 
-/// Counters are small; more is not looked at.
+/// Largest value in bytes whose zeros are followed: counters are small.
 constexpr std::size_t kMaxBytes = 64;
 
 bool all_zero(const HostBytes& data) {

@@ -55,8 +55,8 @@ std::atomic<int> chosen_threads{0};
 
 }  // namespace
 
-/// A thread and its claim on a part of each job: the part is run by whoever takes it first, the thread or,
-/// when it has done its own, the caller. A thread that is slow to wake up then delays nobody.
+/// A thread and its claim on a part of each job: the part is run by the one that claims it first, the
+/// thread or, after its own part, the caller. A thread that is slow to wake up then delays nobody.
 struct ThreadPool::Worker {
   std::thread thread;
   std::atomic<std::uint64_t> taken{0};  ///< The last job whose part was taken, by anyone.

@@ -26,7 +26,7 @@ TensorId home_of(Explainer& self, TensorId id) {
 
 Partition to_partition(Explainer& self, PartitionId id) { return {ir_of(self).partition_table(), id}; }
 
-/// The tensor's last write among the first `end` ops of its graph: what its value at that time is called.
+/// Time of a tensor's value: its last write among the first `end` ops of its graph.
 std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   self.flow().facts().check_fresh();
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
@@ -61,7 +61,7 @@ std::int32_t last_time(Explainer& self, TensorId id) {
   return self.flow().time_before(graph, id, static_cast<std::uint32_t>(ir_of(self).graph(graph).ops.size()));
 }
 
-/// Contexts to look at: the one asked for, else all of the tensor's graph.
+/// Contexts to search: the one given, otherwise all contexts of the tensor's graph.
 std::vector<ContextId> contexts_for(Explainer& self, TensorId tensor, std::optional<ContextId> context) {
   const GraphId graph = ir_of(self).tensor(tensor).graph;
   const std::vector<ContextId>& all = self.flow().facts().contexts(graph);

@@ -19,8 +19,8 @@ namespace {
 
 using Function = As<"collections.abc.Callable[..., object]">;
 
-/// Calls Python with views of the core's memory, which it must not keep. `fail`: called with an exception of
-/// the others, after which the ranks are not at the same place any more.
+/// Transport that calls Python with views of the core's memory, which Python must not keep. `fail`: called
+/// with an exception of the others, after which the ranks are no longer at the same point.
 class PythonTransport final : public Transport {
  public:
   PythonTransport(std::int64_t rank, std::int64_t ranks, py::object exchange, py::object gather,
@@ -124,7 +124,8 @@ std::optional<Failure> agree(RankLink& link, std::string call, const Items& item
   return Failure(first->rank, first->kind, first->text);
 }
 
-/// Arrays of the same traffic are one. `chains`: as RankLink.set_chains takes them; None: as it begins.
+/// Planned exchanges; arrays with the same traffic are shared. `chains`: as RankLink.set_chains takes them;
+/// None: the default.
 std::vector<Record<"PlannedExchange">> exchanges_of(
     const PartitionAnalysis& facts, bool dedup, double check, bool check_floats, bool optimise,
     std::int64_t ranks, std::size_t message_bytes,

@@ -68,7 +68,7 @@ class PythonWatcher final : public RunWatcher {
 
 using Function = As<"collections.abc.Callable[..., object]">;
 
-/// A session with what run() needs of each stream in use, worked out once.
+/// Session with the buffers that run() needs for each stream in use, computed once.
 class SessionHandle {
  public:
   SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
@@ -98,11 +98,10 @@ class SessionHandle {
   void stop() { session_.stop(); }
   void clear_stop() { session_.clear_stop(); }
 
-  /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller; they keep
-  /// the buffers alive.
-  /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
-  /// the first op, once a session, that is given a label of no class, and what there is to say of it. `news`:
-  /// see prepare(); an error of it is raised before anything runs.
+  /// Runs the session. `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by
+  /// the caller; they keep the buffers alive. `progress`: called with the number of iterations that have
+  /// just ended, or None. `on_label`: called with the first op, once per session, that is given a label out
+  /// of range, and a text. `on_plan_change`: see prepare(); an error of it is raised before anything runs.
   void run(const py::typing::List<py::array>& arrays, const Function& print,
            const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& on_label,
            const Function& on_plan_change) {

@@ -202,7 +202,8 @@ bool WriteOrder::grow(const Ir& ir) {
   return true;
 }
 
-/// True if all ops before that use what the op writes, and those that write what it reads, are in its run.
+/// True if all earlier ops that use memory the op writes, and all that write memory it reads, are in its
+/// run.
 bool WriteOrder::is_ordered(const Ir& ir, const Op& op) const {
   bool ordered = true;
   for (std::size_t i = 0; i < op.inputs.size() && ordered; ++i) {

@@ -171,7 +171,7 @@ void Ir::check_size(std::string_view where, const TensorType& type) const {
                     to_string(type), replication());
 }
 
-/// Called inside a transaction; what it makes may be changed freely until that ends.
+/// Adds a tensor; called inside a transaction, until whose end the tensor may be changed freely.
 TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
   Graph& owner = extend_graph(graph);
   Tensor tensor;

@@ -183,7 +183,7 @@ CallFlow Autodiff::flow_of(const GradGraph& given) const {
   return flow;
 }
 
-/// Finds what takes part in one graph, and what its calls ask of the graphs they call.
+/// Finds the tensors of one graph that take part, and the demands of its calls on the graphs they call.
 void Autodiff::plan(GraphId graph) {
   const Demand& demand = demands_.at(graph);
   check_not_modifying(graph);
@@ -199,7 +199,8 @@ void Autodiff::plan(GraphId graph) {
   }
 }
 
-/// One gradient graph serves all calls: it takes and gives what any of them needs, in the callee's order.
+/// Merges the demands of a call: one gradient graph serves all calls, with the inputs and outputs that any
+/// of them needs, in the callee's order.
 void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& activity) {
   if (options_.called.contains(called.graph)) return;
   const Graph& callee = ir_.graph(called.graph);

@@ -145,7 +145,7 @@ void GraphEditor::Outliner::capture(TensorId root, TensorId alias) {
   if (made_at(alias) > made_at(it->second)) it->second = alias;
 }
 
-/// Follows what the ops take down to memory, through the ops that make views of it.
+/// Follows the operands of the ops to their memory, through the ops that make views of it.
 void GraphEditor::Outliner::find_captured() {
   std::vector<TensorId> stack;
   if (args_.carries) {

@@ -64,8 +64,8 @@ std::string collective_text(const Ir& ir, TensorId tensor, PartitionId fact, Par
                 : fmt::format("replicated_broadcast('{}', 0, {})", name, groups);
 }
 
-/// Node of the path whose value flows into state: where a write got other operands than what it overwrites,
-/// and that operand is not a state itself if there is such a place. 0 when there is none.
+/// Node of the path whose value flows into state: an operand of a write other than the value that is
+/// overwritten, if possible one that is not state itself. 0 if there is none.
 std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Difference>& path) {
   bool in_state = false;
   std::size_t found = 0;

@@ -9,7 +9,8 @@
 namespace popsr {
 namespace {
 
-/// Passes over a run until what variables hold between runs is stable; each share can change twice.
+/// Largest number of passes over a run until the shares that variables hold between runs are stable; each
+/// share can change twice.
 constexpr int kMaxRuns = 8;
 /// Each takes an analysis of the program.
 constexpr std::size_t kMaxTrials = 8;
@@ -41,7 +42,7 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> 
   });
 }
 
-/// True if a variable that gradients update need not keep what is declared.
+/// True if a variable that gradients update need not stay equal as declared.
 bool GradientFlow::drifts() {
   if (program_.preserves_declared()) {
     const std::vector<TensorId>& state = program_.entry_tensors(kMainGraph);

@@ -53,7 +53,7 @@ std::optional<Ratio> quotient(const Terms& a, const Terms& b) {
   return same ? std::optional(k) : std::nullopt;
 }
 
-/// The k that is the same on all replicas; `a` and `b` give the terms on a replica.
+/// Quotient k that is equal on all replicas; `a` and `b` give the terms on a replica.
 template <class A, class B>
 std::optional<Ratio> common_quotient(const PartitionTable& table, const A& a, const B& b) {
   std::optional<Ratio> common;
@@ -88,7 +88,7 @@ class GroupTerms {
     for (Terms& terms : terms_) tidy(terms);
   }
   const Terms& operator()(Replica r) const { return terms_[static_cast<std::size_t>(groups_[r])]; }
-  /// Replicas whose terms are the same.
+  /// Partition of replicas with equal terms.
   PartitionId equal(PartitionTable& table) const {
     std::map<Terms, std::uint64_t> known;
     std::vector<std::uint64_t> of_group, keys;

@@ -33,7 +33,7 @@ bool moves_stream(const Op& op) {
                              [](const AttrDef& attr) { return attr.type == AttrType::kStream; });
 }
 
-/// The groups that have to meet at an op: a collective's, all replicas at a stream.
+/// Groups that must run an op together: a collective's groups, all replicas for a stream.
 std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
   return moves_stream(op) ? ReplicaGrouping::from_stride(ir.replication()) : collective_groups(ir, op);
 }
@@ -177,7 +177,7 @@ std::map<ContextId, std::set<CallSite>> sites_by_context(const PartitionAnalysis
   return sites;
 }
 
-/// Outputs of ops whose facts are not the same in all contexts.
+/// Number of outputs of ops whose facts differ between contexts.
 std::int64_t unequal_values(const PartitionAnalysis& facts, GraphId graph) {
   const std::vector<ContextId>& contexts = facts.contexts(graph);
   std::int64_t count = 0;

@@ -152,7 +152,7 @@ class ReadLint {
     for (auto& [storage, merged] : after) contents[storage] = std::move(merged);
   }
 
-  /// Reports what a body or branch reads, and returns what it leaves where it writes.
+  /// Reports the undefined reads of a body or branch, and returns the contents of memory after its writes.
   Memory visit_branch(const Op& op, const CalledGraph& called, const Memory& contents, GraphReads& reads) {
     const GraphReads& body = of(called.graph);
     const auto given = [&](std::uint32_t input) { return find(contents, op.inputs[called.first + input]); };

@@ -73,8 +73,8 @@ class UpdateLint {
     return result;
   }
 
-  /// False for an operand of which what is written does not depend, as the count of steps does not on
-  /// moments: a written value is equal on no more replicas than what it is made of, unless replicas exchange
+  /// False for an operand that does not influence the written value, as the count of steps does not depend
+  /// on moments: a written value is equal on no more replicas than its operands, unless replicas exchange
   /// it.
   bool reaches(const Value& written, const Value& operand, const Op& op) {
     return op.def->replicas.collective != Collective::kNone ||

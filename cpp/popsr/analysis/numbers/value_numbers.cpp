@@ -21,7 +21,7 @@ using Key = NumberTable::Key;
 
 /// Graphs of more ops are not run, nor so many ops, called graphs counted as often as they are run.
 constexpr std::size_t kMostOps = 4096, kMostSteps = 32768;
-/// Iterations of a loop that are run: what others leave is numbered afresh.
+/// Iterations of a loop that are run; values after more iterations get new numbers.
 constexpr std::int64_t kMostIterations = 4;
 constexpr std::uint32_t kUnread = 0;  ///< The operand of an op that does not read it.
 
@@ -32,7 +32,7 @@ bool is_arbitrary(const Op& op) {
          (memory.undefined != nullptr && memory.undefined(op));
 }
 
-/// Numbers with the same bits: 0 and -0 are two.
+/// True for attributes with the same bits: 0 and -0 differ.
 bool same_attribute(const Attribute& a, const Attribute& b) {
   const auto bits = [](double x, double y) {
     return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
@@ -146,7 +146,7 @@ void ValueNumbers::apply(Frame& frame, World& world, const Op& op) {
     world.entries[entries[k]] = result(op.outputs.size() + k);
 }
 
-/// Runs a graph, and hands back what it writes by reference; its outputs.
+/// Runs a graph and writes the values it modifies by reference; returns its outputs.
 std::vector<Number> ValueNumbers::enter(Frame& frame, World& world, const Op& op, const CalledGraph& called) {
   std::vector<Number> inputs;
   for (std::uint32_t i = called.first; i < called.end; ++i) {

@@ -171,7 +171,8 @@ PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   return results;
 }
 
-/// The condition has no influence, and what branches write by reference is not told.
+/// Results of a conditional: the condition has no influence, and values that branches write by reference
+/// are not reported.
 PopartAnalysis::Results PopartAnalysis::transfer_conditional(const Op& op) {
   const std::vector<bool> in = inputs_of(op);
   Results results{.outputs = std::vector<bool>(op.outputs.size(), true)};
@@ -195,8 +196,8 @@ void PopartAnalysis::record(const Op& op, const Results& results) {
   record_aliases(time_of(op), updates);
 }
 
-/// First whoever lies in what became equal; then all that overlap with what did not. Who was visited first is
-/// not looked at again, also when nothing was said about it.
+/// Marks aliases contained in regions that became equal, then those that overlap a region that did not.
+/// Each alias is visited once, even if nothing was recorded for it.
 void PopartAnalysis::record_aliases(Time now, const std::vector<std::pair<TensorId, bool>>& updates) {
   ++round_;
   const auto visit = [this](TensorId t) { return std::exchange(visited_[t], round_) != round_; };

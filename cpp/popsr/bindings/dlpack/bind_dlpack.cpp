@@ -59,7 +59,7 @@ struct Owner {
   bool armed = false;
 };
 
-/// A capsule that was not consumed yet, and a copy of what it says.
+/// A capsule that was not consumed yet, and a copy of its contents.
 class Capsule {
  public:
   explicit Capsule(py::capsule capsule) : capsule_(std::move(capsule)) {

@@ -61,7 +61,7 @@ Shape checked_part(const InferContext& context, const Shape& full) {
   return part;
 }
 
-/// A box in a dense tensor whose place is read when the program runs, and the same box alone.
+/// A box in a dense tensor whose place is read when the program runs, and the dense box by itself.
 class Box {
  public:
   Box(const EvalSpec& spec, const Shape& full)
@@ -189,7 +189,7 @@ BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
   };
 }
 
-/// Gradient of what dynamic_update overwrites: dy with zeros in that place.
+/// Gradient with respect to the tensor that dynamic_update writes into: dy with zeros in the box.
 BlockKernel eval_dynamic_clear(const EvalSpec& spec) {
   return [copy = copy_kernel(spec), box = Box(spec, spec.outputs[0].shape)](const BlockRun& run) {
     const Ints places = box.places(run);

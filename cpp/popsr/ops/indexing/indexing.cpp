@@ -156,7 +156,7 @@ BlockKernel eval_scatter(const EvalSpec& spec) {
                         {.values = kValues, .initial = kData});
 }
 
-/// Gradient of what is overwritten, and of what stays.
+/// Gradient of elements that are overwritten, and of elements that are not.
 GradValue cleared(Grad& g, const Shape& loop) {
   return g.call("scatter_clear", {g.dy(), g.x(kIndices)},
                 {g.same(kAxis), kShape(loop), kGroupSize(groups_of(g.op()))});

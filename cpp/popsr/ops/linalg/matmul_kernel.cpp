@@ -30,7 +30,7 @@ struct Matmul {
   DType out_dtype;
   Compute compute;
   bool stochastic;
-  bool scaled = false;  ///< Input kMatmulScale says by what the product is multiplied.
+  bool scaled = false;  ///< True if input kMatmulScale scales the product.
 
   std::int64_t in_size() const { return static_cast<std::int64_t>(size_of(in_dtypes[0])); }
   std::int64_t out_size() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
@@ -177,7 +177,7 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
   });
 }
 
-/// An operand's matrix, of rows or columns that are contiguous, to a dense one of the same orientation.
+/// Widens an operand's matrix, of contiguous rows or columns, to a dense one of the same orientation.
 void widen_matrix(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to,
                   const std::byte* from, std::int64_t rows, std::int64_t columns) {
   const MatmulSide& side = operand == 0 ? op.g.lhs : op.g.rhs;

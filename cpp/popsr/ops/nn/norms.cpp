@@ -150,7 +150,7 @@ std::vector<OutputDef> infer_group_norm(const InferContext& context) {
   return {{context.type(kT), {}}};
 }
 
-/// One op for the operand; another for weight and bias, whose sums have the same operands.
+/// Gradients: one op for the operand; another for weight and bias, whose sums have the same operands.
 void group_norm_grad(Grad& g) {
   const std::vector<NamedAttribute> attrs = {g.same(kNumGroups), g.same(kEps)};
   g.set(kT, g.call("group_norm_grad", {g.x(kT), g.x(kWeight), g.dy()}, attrs));

@@ -133,7 +133,7 @@ std::vector<OutputDef> infer_print(const InferContext& context) {
   return same_as_input(context);
 }
 
-/// Hands out each distinct value once: what is printed depends on values, not on how blocks are stored.
+/// Prints each distinct value once: the output depends on values, not on how blocks are stored.
 void print_values(const CollectiveRun& run, const Op& op, const TensorType& type,
                   const std::vector<std::uint32_t>& labels) {
   std::map<std::string_view, std::size_t> seen;

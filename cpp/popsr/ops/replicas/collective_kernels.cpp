@@ -21,8 +21,7 @@ using kernels::ElementwiseFn;
 using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
-/// The input blocks that the members of each output block's group hold. Groups that read the same blocks
-/// share a list.
+/// Input blocks of the members of each output block's group. Groups that read the same blocks share a list.
 struct Sources {
   std::vector<std::vector<std::uint32_t>> lists;
   std::vector<std::uint32_t> list;  ///< List of each output block.

@@ -143,7 +143,8 @@ CollectiveKernel all_to_all(const CollectiveSpec& spec) {
   return all_to_all_kernel(spec, part_layout(spec.ir, spec.op));
 }
 
-/// Part j of member k goes to member j as its part k: the inverse is the same exchange.
+/// Gradient by the inverse exchange, which is the same one: part j of member k goes to member j as its part
+/// k.
 GradValue all_to_all_grad(Grad& g) {
   return g.call("replicated_all_to_all", {g.dy()}, {g.same(kAxis), g.same(kGroup)});
 }
@@ -244,7 +245,7 @@ std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replic
   return {{0, *sources[r], *sources[s]}};
 }
 
-/// Gradients go back where the values came from; what was sent nowhere has none.
+/// Gradient by sending values back to their sources; a value that was sent nowhere has none.
 GradValue permute_grad(Grad& g) {
   std::vector<std::int64_t> back;
   for (const auto source : sources_of(g.op()))

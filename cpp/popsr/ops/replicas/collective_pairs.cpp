@@ -55,7 +55,7 @@ void check_ipus(const InferContext& context) {
   for (const std::int64_t ipu : *ipus) check_ipu(context, "one of ipus", ipu);
 }
 
-/// Tensor k and what is made of it are on IPU k of the list.
+/// Place of tensor k and its result: IPU k of the list.
 Place place_of_tensor(const Op& op, std::size_t index) {
   const auto ipus = op.find(kIpus);
   return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.origin.place.ipu, op.origin.place.tiles};

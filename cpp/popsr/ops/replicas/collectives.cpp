@@ -99,7 +99,7 @@ CollectiveKernel all_gather(const CollectiveSpec& spec) {
   return gather_kernel(spec, gather_layout(spec.ir, spec.op));
 }
 
-/// dt = this replica's part of dout, no summation: right when dout is the same on all members.
+/// Gradient dt = this replica's part of dout, without a sum: right if dout is equal on all members.
 GradValue all_gather_grad(Grad& g) {
   const GatherLayout layout = gather_layout(g.ir(), g.op());
   return g.call("replicated_gather_grad", {g.dy()},
@@ -173,7 +173,7 @@ PartitionId scan_rule(const RuleContext& context, std::size_t) {
   return fact_of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
 }
 
-/// Members at the same place; the op tells replicas at different places of their groups apart.
+/// Witnesses: members at the same place; the op distinguishes replicas at different places of their groups.
 std::vector<Witness> scan_witness(const Ir& ir, const Op& op, std::size_t output, Replica r, Replica s) {
   const ReplicaGrouping group = group_of(ir, op);
   const auto takes_part = [&](Replica member, Replica replica) {

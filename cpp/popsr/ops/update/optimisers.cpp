@@ -186,7 +186,7 @@ BlockKernel updater_kernel(const EvalSpec& spec, Rule rule) {
   return elementwise_kernel(spec, rule.adamax ? update_tile<false> : update_tile<true>, std::move(options));
 }
 
-/// The step that was counted is what the updater reads.
+/// Reads the step after it was counted, as the updater does.
 template <bool kAdamax>
 BlockKernel eval_updater(const EvalSpec& spec) {
   BlockKernel update = updater_kernel(spec, Rule{kAdamax});
@@ -276,7 +276,7 @@ PartitionId var_update_partition(const RuleContext& context, std::size_t) {
   return fact;
 }
 
-/// A counter of a narrow float would soon stand still.
+/// Types of the step counter; a counter of a narrow float would soon stop counting.
 constexpr DTypeSet kCounts = kIntegers | DTypeSet{DType::kFloat32, DType::kFloat64};
 
 OpDef updater(std::string_view name, bool adamax) {

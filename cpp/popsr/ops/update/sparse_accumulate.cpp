@@ -40,7 +40,7 @@ Shape taken_shape(const Shape& t, std::size_t axis, const Shape& indices) {
   return shape;
 }
 
-/// X is what gather would give, or that with the indices flattened.
+/// Checks that X has the shape of a gather's result, or that with the indices flattened.
 std::vector<OutputDef> infer_sparse(const InferContext& context) {
   check_scalar(context, kSparseF, false);
   const Shape& t = context.type(0).shape;
@@ -178,7 +178,7 @@ class SparseAccumulate {
   std::int64_t before_ = 1, extent_, count_, after_ = 1;
 };
 
-/// A constant factor 0 leaves t alone, whatever X holds; indices are not looked at.
+/// Kernel; with a constant factor 0 it leaves t unchanged, whatever X holds, and ignores the indices.
 BlockKernel eval_sparse(const EvalSpec& spec) {
   if (is_zero(spec.op, kSparseF)) return copy_kernel(spec);
   return SparseAccumulate(spec);

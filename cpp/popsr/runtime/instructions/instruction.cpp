@@ -10,7 +10,7 @@
 namespace popsr {
 namespace {
 
-/// Kinds that stand for ops of the program, without instructions of their own.
+/// True for kinds that represent ops of the program, without instructions of their own.
 template <class Work>
 concept RunsOps =
     std::same_as<Work, KernelRun> || std::same_as<Work, CollectiveCall> || std::same_as<Work, FusedProduct> ||

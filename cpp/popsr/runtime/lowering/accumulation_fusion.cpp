@@ -133,7 +133,8 @@ class AccumulationFuser {
     return bytes_of(program_.buffers[fused.lhs].type) + bytes_of(program_.buffers[fused.rhs].type);
   }
 
-  /// True if there is a chain of products of the same form, whose operands are small beside the target.
+  /// True if there is a chain of products of the same form, with operands that are small compared to the
+  /// target.
   bool continues(const LoweredOp& op) const {
     const auto chain = chains_.find(op.out[0]);
     if (chain == chains_.end()) return false;

@@ -20,8 +20,8 @@ namespace popsr {
 namespace {
 
 /// One inlined graph: the buffers of its tensors, by Tensor::index of their storage. A view has a buffer of
-/// its own, unless it has the same bytes as the tensor that it views: its elements are copied into it before
-/// they are read, if they may be others than those that it holds, and out of it after they were written.
+/// its own, unless it has the same bytes as the tensor that it views: elements are copied into it before
+/// they are read, if they may have changed, and out of it after they were written.
 struct Frame {
   Frame(const PartitionAnalysis& facts, const Context& context)
       : buffers(facts.ir().graph(context.graph).tensors.size(), kNone), memory(facts.entry_memory(context)) {}
@@ -378,8 +378,8 @@ class Lowering {
     ops.push_back(std::move(conditional));
   }
 
-  /// Everything that a branch does stands in its body, copies of inputs and of results too: it happens only
-  /// on replicas that take the branch.
+  /// Lowers a branch. Everything that it does is in its body, including copies of inputs and results, since
+  /// it runs only on replicas that take the branch.
   void lower_branch(const Op& op, const CalledGraph& branch, const Context& callee, Frame& frame, PathId path,
                     const Operands& results, std::vector<LoweredOp>& body) {
     const Graph& graph = ir_.graph(branch.graph);

@@ -49,7 +49,7 @@ class SliceFuser {
     return ir_.partitions().num_blocks(program_.buffers[id].storage) == 1;
   }
 
-  /// True for an op on one block in which elements of large operands meet one by one.
+  /// True for an op on one block that combines elements of large operands one by one.
   bool is_sliceable(const LoweredOp& op) const {
     const auto* const plain = op.as<lowered::Plain>();
     if (plain == nullptr || !plain->reads.empty() || plain->writes || op.exec || op.out.empty()) return false;

@@ -65,7 +65,7 @@ class ViewReader {
     return op.op->def->kernel.strided(eval_spec(ir_, *op.op, kernels_));
   }
 
-  /// Records the copy; one of a copy also as a view of what that copied.
+  /// Records the copy; a copy of a copy also as a view of the original.
   void note(const LoweredOp& op, const StridedView& view) {
     Copied copied{op.in[0], view};
     if (const auto inner = copied_.find(op.in[0]); inner != copied_.end()) {
@@ -117,7 +117,7 @@ class ViewReader {
     return true;
   }
 
-  /// Copies of what the op writes hold what it was before: they are forgotten.
+  /// Forgets copies of buffers that the op writes, since they hold the old values.
   void record_accesses(const LoweredOp& op) {
     for_each_access(op, [this](BufferId id, bool is_written) {
       last_[id] = start_ + at_;

@@ -25,7 +25,7 @@ void put(std::string& text, Word word) {
 
 void put32(std::string& text, auto word) { put(text, static_cast<std::uint32_t>(word)); }
 
-/// True if the op's results stand in its output buffers, in whole.
+/// True if the op's results are in its output buffers, as a whole.
 bool has_rows(const Instruction& instruction) {
   return instruction.op != nullptr && !instruction.op->def->memory.view &&
          !std::holds_alternative<Merged>(instruction.work) &&

@@ -14,7 +14,7 @@
 namespace popsr {
 namespace {
 
-/// Exchanges that move the same messages.
+/// Key of exchanges that move the same messages.
 struct SameMessages {
   std::vector<std::pair<PartitionId, std::size_t>> operands = {};  ///< Storage, and bytes of a value.
   std::optional<ReplicaGrouping> groups = {};                      ///< None: all ranks see all replicas.
@@ -97,7 +97,7 @@ class Planner {
     found_.push_back(std::move(planned));
   }
 
-  /// The known traffic of a key, or what `make` gives, which may be null.
+  /// Known traffic of a key, or the result of `make`, which may be null.
   template <class Make>
   std::shared_ptr<const ExchangeTraffic> once(SameMessages key, const Make& make) {
     const auto is_same = [&](const auto& known) { return known.first == key; };

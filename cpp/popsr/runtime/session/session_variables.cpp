@@ -56,7 +56,7 @@ bool Session::is_known(std::size_t state, PartitionId equal) const {
          !state_->variables.pieces.contains(static_cast<std::uint32_t>(state));
 }
 
-/// Replicas that are given the same rows, for each variable.
+/// Partition of replicas that are given equal rows, for each variable.
 std::vector<PartitionId> Session::equal_rows_of_all(std::span<const VariableRows> rows) const {
   std::vector<PartitionId> equal;
   for (const auto& [id, kind, data] : rows) {

@@ -198,8 +198,7 @@ class Product {
         tile.row_x = row.x_stride;
         tile.row_k = row.k_stride;
       }
-      // Rows must still be in the cache when copied: each tile prefetches the rows that are copied after
-      // it.
+      // Rows must still be in the cache when copied: each tile prefetches the rows that are copied after it.
       const Range part =
           plan_.pack_ahead ? piece(next.length, 1, q, tiles_) : Range{0, q == 0 ? next.length : 0};
       tile.next = part.begin < part.end ? next.begin + part.begin * vec.k_stride : nullptr;

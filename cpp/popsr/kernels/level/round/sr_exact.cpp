@@ -8,7 +8,8 @@ namespace {
 __extension__ typedef unsigned __int128 Wide128;
 
 bool is_finite(double x) { return magnitude(x) < kInfF64; }
-/// Keeps what decides about infinities and signs: zeros, infinities, NaNs and the sign.
+/// Reduces a number to the properties that decide about infinities and signs: zero, infinity, NaN and the
+/// sign.
 double unit(double x) { return is_finite(x) && x != 0 ? with_sign(1.0, x) : x; }
 
 /// A product of up to three doubles: limbs * 2^exponent.

@@ -19,7 +19,7 @@ using kernels::ConvArgs;
 
 /// Bytes of packed weights, and of results, that one product handles at a time. Decide speed only.
 constexpr std::int64_t kRowBytes = std::int64_t{1} << 18, kResultBytes = std::int64_t{1} << 17;
-/// Weights are packed if they meet so many columns. Decides speed only.
+/// Number of columns from which on weights are packed. Decides speed only.
 constexpr std::int64_t kPackColumns = 256;
 /// Chains of more steps are cut into blocks, which kernels::ConvLinesArgs does not do.
 constexpr std::int64_t kMostLineSteps = 4096;

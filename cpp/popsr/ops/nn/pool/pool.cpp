@@ -26,7 +26,7 @@ namespace {
 
 using kernels::ElementwiseOp;
 
-/// Common parts of both ops: the windows, and the lines of a plane that a line of them meets.
+/// Common parts of both ops: the windows, and the lines of a plane that belong to a line of windows.
 struct Pool {
   PoolWindows windows;
   std::vector<std::int64_t> counts[PoolWindows::kDims];
@@ -57,8 +57,8 @@ struct Pool {
       }
     }
   }
-  /// Calls visit(offset of the first element) for the lines of elements that line (d, h) of windows meets,
-  /// ascending.
+  /// Calls visit(offset of the first element) for the lines of elements that belong to line (d, h) of
+  /// windows, ascending.
   template <class Visit>
   void for_each_window_line(std::int64_t d, std::int64_t h, const Visit& visit) const {
     const auto& [depth, height, width] = windows.axes;
@@ -70,7 +70,7 @@ struct Pool {
       }
     }
   }
-  /// Lines that line (d, h) of windows meets.
+  /// Number of lines of elements that belong to line (d, h) of windows.
   std::int64_t num_window_elements(std::int64_t d, std::int64_t h) const {
     return counts[0][static_cast<std::size_t>(d)] * counts[1][static_cast<std::size_t>(h)];
   }
@@ -97,7 +97,7 @@ void add_strided(T* to, std::int64_t to_step, const T* from, std::int64_t from_s
   add(to_step, from_step);
 }
 
-/// to[o] = from[o] / number of elements that the window meets, of which there are none where the sum is 0.
+/// Divides: to[o] = from[o] / number of elements in the window; a window without elements has sum 0.
 template <class T>
 void divide(const Pool& pool, std::int64_t lines, const T* from, T* to) {
   const auto& counts = pool.counts[2];
@@ -205,8 +205,8 @@ void maximum(const kernels::KernelTable& kernels, const Pool& pool, const PlaneA
   });
 }
 
-/// The first maximum in C order that window `o` of line (d, h) meets: the first NaN where there is one; -1
-/// when the window meets nothing.
+/// Index of the maximum of window `o` of line (d, h): the first in C order, or the first NaN if there is
+/// one; -1 for a window without elements.
 template <class T>
 std::int64_t first_maximum(const Pool& pool, const T* x, std::int64_t d, std::int64_t h, std::int64_t o) {
   std::int64_t found = -1;
@@ -308,7 +308,7 @@ struct WindowAxis {
     const std::int64_t span = (window - 1) * dilation + 1;
     return padded < span ? 0 : (padded - span) / stride + 1;
   }
-  /// Elements that window o meets, ascending.
+  /// Elements in window o, ascending.
   std::vector<std::int64_t> met(std::int64_t o) const {
     std::vector<std::int64_t> elements;
     for (std::int64_t k = 0; k < window; ++k) {
@@ -357,7 +357,7 @@ std::vector<OutputDef> infer_reduce_window(const InferContext& context) {
   return {{{context.type(0).dtype, std::move(shape)}, {}}};
 }
 
-/// The elements that each window meets, in offsets on each axis.
+/// Elements in each window, as offsets on each axis.
 class WindowTaps {
  public:
   WindowTaps(const Op& op, const Shape& shape) {
@@ -418,7 +418,7 @@ T window_step(WindowStep step, T total, T x) {
   }
 }
 
-/// The result of a window that meets nothing.
+/// Result of a window without elements.
 template <class T>
 T neutral(WindowStep step) {
   using Limits = std::numeric_limits<T>;

@@ -154,7 +154,7 @@ std::vector<OutputDef> infer_resize(const InferContext& context) {
 
 // Nearest elements
 
-/// Each result is a copy of an element, or the value of what lies outside.
+/// Copies for nearest modes: each result is a copy of an element, or the value for positions outside.
 class NearestCopy {
  public:
   NearestCopy(const EvalSpec& spec, const std::vector<ResampledAxis>& axes)

@@ -66,7 +66,7 @@ void add_sample(Blend& blend, double at, std::int64_t extent) {
   blend.add(index + 1, at - low);
 }
 
-/// One axis of a region: what its bins are made of, and the samples of each.
+/// One axis of a region: its bins, and the samples of each bin.
 struct RoiAxis {
   std::vector<Blend> bins = {};
   double samples = 1;
