@@ -32,9 +32,9 @@ class StateReads {
  private:
   /// Effect of a graph on its inputs, by index; for the main graph, on its state.
   struct Summary {
-    std::vector<bool> reads;       ///< True if some of it is read before it is overwritten.
-    std::vector<bool> overwrites;  ///< True if all of it is overwritten.
-    std::vector<bool> zeros;       ///< True if it holds zeros when the graph ends.
+    std::vector<bool> reads;  ///< True per input that is read, at least in part, before it is overwritten.
+    std::vector<bool> overwrites;  ///< True per input that is overwritten as a whole.
+    std::vector<bool> zeros;       ///< True per input that holds zeros when the graph ends.
     std::vector<bool> zero_outputs;
     /// Entries of remote buffers that are read before they are overwritten, and that are overwritten.
     std::set<TensorId> entry_reads, entry_overwrites;

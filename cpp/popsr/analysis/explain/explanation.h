@@ -29,13 +29,13 @@ class GradientFlow;
 
 enum class StepKind : std::uint8_t {
   kOp,         ///< An op computes the value.
-  kWrite,      ///< An op writes it in place.
-  kStore,      ///< An op stores it to remote memory.
-  kCall,       ///< A call or loop returns it, or leaves it by reference.
-  kArgument,   ///< The call passes it to the graph.
-  kIteration,  ///< The previous iteration leaves it.
-  kRun,        ///< The previous run leaves it.
-  kStart,      ///< The program starts with it.
+  kWrite,      ///< An op writes the value in place.
+  kStore,      ///< An op stores the value to remote memory.
+  kCall,       ///< A call or loop returns the value, or writes it by reference.
+  kArgument,   ///< The call passes the value to the graph.
+  kIteration,  ///< The value is the one at the end of the previous iteration.
+  kRun,        ///< The value is the one at the end of the previous run.
+  kStart,      ///< The program starts with the value.
 };
 std::string_view to_string(StepKind kind);
 
