@@ -45,7 +45,7 @@ class Builder {
   SequenceMode sequence = SequenceMode::kUnordered;
 
  private:
-  std::map<std::int64_t, std::shared_ptr<const HostBytes>> zeros_;  ///< By the number of groups.
+  std::map<std::int64_t, std::shared_ptr<const HostBytes>> zeros_;  ///< Zeros by number of groups.
 };
 
 /// One layer and the values that its gradient needs.

@@ -13,7 +13,7 @@ namespace popsr::bench {
 /// over data parallel groups, and updates in place. `replicas` is a multiple of 8.
 std::unique_ptr<Ir> gpt_step(std::int64_t replicas, std::int64_t ops);
 
-/// The same forward block `layers` times: written out, or as one graph that is called.
+/// Program of one forward block, `layers` times: written out, or as one graph that is called.
 std::unique_ptr<Ir> layers_inlined(std::int64_t replicas, std::int64_t layers, std::int64_t ops_a_layer);
 std::unique_ptr<Ir> layers_called(std::int64_t replicas, std::int64_t layers, std::int64_t ops_a_layer);
 

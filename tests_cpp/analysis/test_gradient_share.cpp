@@ -74,7 +74,7 @@ class Draw {
 };
 
 /// The numbers of a tensor of this share.
-Numbers held(PartitionTable& table, const GradientShare& share, const Numbers& h) {
+Numbers share_values(PartitionTable& table, const GradientShare& share, const Numbers& h) {
   const auto labels = table.labels(share.summed);
   Numbers sums(static_cast<std::size_t>(table.num_blocks(share.summed)));
   for (std::size_t r = 0; r < h.size(); ++r) sums[labels[r]] += h[r];
@@ -116,7 +116,7 @@ TEST_CASE("shares: a factor over other blocks is of the same numbers") {
     ++known;
     other.factor = *factor;
     const Numbers h = draw.derivatives(share.equal);
-    check_near(held(draw.table(), share, h), held(draw.table(), other, h));
+    check_near(share_values(draw.table(), share, h), share_values(draw.table(), other, h));
   }
   CHECK(known > 100);
 }
@@ -128,7 +128,7 @@ TEST_CASE("shares: sums and means over groups") {
     const GradientShare share = draw.share();
     const ReplicaGrouping group = draw.grouping();
     const Numbers h = draw.derivatives(share.equal);
-    Numbers expected = summed(group, held(draw.table(), share, h));
+    Numbers expected = summed(group, share_values(draw.table(), share, h));
     const bool mean = draw.below(2) == 1;
     const auto after = reduced(draw.table(), share, group, mean);
     if (!after) continue;
@@ -136,7 +136,7 @@ TEST_CASE("shares: sums and means over groups") {
     if (mean) {
       for (double& each : expected) each /= static_cast<double>(group.group_size());
     }
-    check_near(held(draw.table(), *after, h), expected);
+    check_near(share_values(draw.table(), *after, h), expected);
   }
   CHECK(known > 100);
 }
@@ -152,13 +152,13 @@ TEST_CASE("shares: the sum of two gradients") {
     if (!both) continue;
     ++known;
     const Numbers first = draw.derivatives(a.equal), second = draw.derivatives(b.equal);
-    const Numbers da = held(draw.table(), a, first), db = held(draw.table(), b, second);
+    const Numbers da = share_values(draw.table(), a, first), db = share_values(draw.table(), b, second);
     Numbers h = first, dx = da;
     for (std::size_t r = 0; r < h.size(); ++r) {
       h[r] += second[r];
       dx[r] += db[r];
     }
-    check_near(held(draw.table(), *both, h), dx);
+    check_near(share_values(draw.table(), *both, h), dx);
   }
   CHECK(known > 100);
 }
@@ -173,7 +173,7 @@ TEST_CASE("shares: the gradient of a sum over groups, taken for the gradient of 
     if (!after) continue;
     ++known;
     const Numbers by_sum = draw.derivatives(share.equal), by_term = summed(group, by_sum);
-    check_near(held(draw.table(), *after, by_term), held(draw.table(), share, by_sum));
+    check_near(share_values(draw.table(), *after, by_term), share_values(draw.table(), share, by_sum));
     const auto labels = draw.table().labels(after->equal);
     for (std::size_t r = 0; r < by_term.size(); ++r) {
       for (std::size_t s = 0; s < r; ++s) {
@@ -195,7 +195,7 @@ TEST_CASE("shares: an op leaves sums over replicas whose forward values are equa
     ++known;
     CHECK(draw.table().refines(after->summed, values));
     const Numbers h = draw.derivatives(share.equal);
-    check_near(held(draw.table(), *after, h), held(draw.table(), share, h));
+    check_near(share_values(draw.table(), *after, h), share_values(draw.table(), share, h));
   }
   CHECK(known > 100);
 }

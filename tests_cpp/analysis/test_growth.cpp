@@ -83,7 +83,7 @@ std::string text_of(const Lint& lint) {
 }
 
 /// The first difference between what is told about two analyses of a program.
-std::string told_difference(const PartitionAnalysis& a, const PartitionAnalysis& b, std::mt19937_64& random) {
+std::string difference_text(const PartitionAnalysis& a, const PartitionAnalysis& b, std::mt19937_64& random) {
   const Ir& ir = a.ir();
   Explainer of_a(a), of_b(b);
   const std::vector<Lint> lints = find_lints(of_a), fresh = find_lints(of_b);
@@ -118,7 +118,8 @@ std::string told_difference(const PartitionAnalysis& a, const PartitionAnalysis&
 /// Analyses a program again and again while it is edited.
 class Follower {
  public:
-  /// With `checks` an analysis that forgets something: its facts alone are looked at.
+  /// Makes a follower; with `checks`, of an analysis that forgets something, so that only its facts are
+  /// compared.
   Follower(const Ir& ir, std::uint64_t seed, std::optional<GrowthChecks> checks)
       : ir_(ir), random_(seed), checks_(checks.value_or(GrowthChecks{})), tells_(!checks) {}
 
@@ -137,7 +138,7 @@ class Follower {
     if (now != nullptr) {
       failure_ = difference(*now, fresh);
       if (failure_.empty() && tells_ && looks_ % 2 == 0) {
-        failure_ = told_difference(*now, fresh, random_);
+        failure_ = difference_text(*now, fresh, random_);
         grown_lints_ += now->lint_memory()->grown ? 1 : 0;
       }
     }

@@ -19,7 +19,7 @@ using namespace test;
 
 struct Score {
   double values = 0, exact = 0, wrong = 0;
-  double equal_pairs = 0, proved_pairs = 0;  ///< Of replicas.
+  double equal_pairs = 0, proved_pairs = 0;  ///< Pairs of replicas.
 
   void add(const Comparison& seen) {
     ++values;

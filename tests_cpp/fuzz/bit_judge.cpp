@@ -41,12 +41,12 @@ class UseKernels {
 struct Way {
   std::string name;
   SessionOptions options;
-  const kernels::KernelTable* kernels = nullptr;  ///< Null: the kernels of everything else.
+  const kernels::KernelTable* kernels = nullptr;  ///< Kernel table of the run; null: the default one.
 };
 
 /// Results of one run.
 struct Outcome {
-  std::vector<Bytes> outputs;    ///< By stream: [elements, replicas, value].
+  std::vector<Bytes> outputs;    ///< Outputs by stream: [elements, replicas, value].
   std::vector<Bytes> variables;  ///< A row a replica.
   std::string error;
 };
@@ -132,8 +132,8 @@ class BitJudge {
     return inputs_[run];
   }
 
-  /// Of half of the streams in most runs: on all replicas, or on each two neighbours. Feeds so keep a
-  /// pattern, break it and take it up again.
+  /// Makes rows of half of the streams equal in most runs: on all replicas, or on each two neighbours. So
+  /// feeds keep a pattern, break it and take it up again.
   void make_rows_equal(StreamId id, std::size_t run, Bytes& data) const {
     const StreamMode mode = ir_.stream(id).mode;
     if (mode == StreamMode::kBroadcast || mode == StreamMode::kGroups) return;
@@ -310,7 +310,7 @@ class BitJudge {
   const BitOptions& options_;
   bool specials_;
   std::vector<TensorId> variables_;
-  std::vector<std::int64_t> reads_;  ///< By stream: elements in a run.
+  std::vector<std::int64_t> reads_;  ///< Elements in a run, by stream.
   std::vector<std::vector<Bytes>> inputs_;
   std::vector<Outcome> expected_;
   BitVerdict verdict_;

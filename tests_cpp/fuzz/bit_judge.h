@@ -13,15 +13,15 @@
 namespace popsr::test {
 
 struct BitOptions {
-  std::uint64_t seed = 0;                         ///< Of host data and of random numbers.
+  std::uint64_t seed = 0;                         ///< Seed of host data and of random numbers.
   int runs = 2;                                   ///< Between them the host writes variables.
   const kernels::KernelTable* kernels = nullptr;  ///< One more way: with these.
 };
 
 struct BitVerdict {
   std::string failure;      ///< Empty while all is well.
-  std::string program;      ///< Of a failing one: its text.
-  bool refused = false;     ///< By mode "popart": then it rounds to nearest.
+  std::string program;      ///< Text of the program, if it failed.
+  bool refused = false;     ///< True if mode "popart" refused it: then it rounds to nearest.
   bool too_large = false;   ///< Its streams move more in a run than is judged: calls and loops multiply.
   bool grown = true;        ///< False when the generator threw.
   std::int64_t values = 0;  ///< Stored values and variables after a run whose bits were compared.

@@ -307,7 +307,7 @@ std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessio
 
 namespace {
 
-/// Of about half of the streams to the device: equal rows, on all replicas or in groups of two neighbours.
+/// Equal rows, for about half of the streams to the device: on all replicas or in groups of two neighbours.
 std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   PartitionTable& table = ir.partitions();
   std::map<StreamId, PartitionId> rows;

@@ -22,7 +22,8 @@ class Claims {
  public:
   Claims(const PartitionAnalysis& facts, const Herbrand& program);
 
-  /// nullopt where nothing is claimed, as about the inside of an op that the analysis does not look into.
+  /// Fact of a place; nullopt if nothing is claimed, as about the inside of an op that the analysis does
+  /// not walk.
   std::optional<PartitionId> fact(const Place& place);
   /// Replicas of one block start the graph together or not at all; nullopt as above.
   std::optional<PartitionId> exec(PathId path);
@@ -43,7 +44,7 @@ class Claims {
   StreamPositions streams_;
   std::vector<TensorId> state_;
   std::vector<std::optional<std::optional<ContextId>>>
-      contexts_;  ///< By path, as far as they were asked for.
+      contexts_;  ///< Contexts by path, as far as they were asked for.
 };
 
 /// Notes the first claim that a run refutes.
@@ -66,8 +67,8 @@ class SoundnessCheck : public Observer {
   std::string failure_;
 };
 
-/// Of straight-line programs, which one run tells all of: claims must be all that is true, and replicas that
-/// need not round alike must not.
+/// Check of straight-line programs, for which one run decides everything: claims must be all that is true,
+/// and replicas that need not round alike must not.
 class ExactCheck : public SoundnessCheck {
  public:
   using SoundnessCheck::SoundnessCheck;
@@ -84,10 +85,11 @@ class ExactCheck : public SoundnessCheck {
 /// One value of a program: a place, in all iterations and runs.
 struct ValuePairs {
   Place place;
-  std::vector<Mask> together;  ///< Per replica r: with whom it came there, in some iteration of some run.
-  std::vector<Mask> differ;    ///< Per replica r: whose terms were unlike its own then.
+  /// Replicas that came there together with replica r, in some iteration of some run.
+  std::vector<Mask> together;
+  std::vector<Mask> differ;  ///< Replicas whose terms differed from replica r's then.
   std::vector<Mask> mates =
-      {};  ///< Per replica r: who certainly runs the point together with it; empty: all.
+      {};  ///< Replicas that certainly run the point together with replica r; empty: all.
 };
 
 /// Collects all outputs of ops that are seen.
@@ -105,9 +107,10 @@ class PairCollector : public Observer {
 
 /// Comparison of a fact with the observed values.
 struct Comparison {
-  std::int64_t equal_pairs = 0;    ///< Pairs of mates that were seen, and never seen to differ.
-  std::int64_t proved_pairs = 0;   ///< Of those: in one block of the fact.
-  std::int64_t unsound_pairs = 0;  ///< In one block of the fact, and seen to differ; mates or not.
+  std::int64_t equal_pairs = 0;   ///< Pairs of mates that were seen, and never seen to differ.
+  std::int64_t proved_pairs = 0;  ///< Number of these pairs in one block of the fact.
+  /// Number of pairs in one block of the fact that were seen to differ; mates or not.
+  std::int64_t unsound_pairs = 0;
   bool exact() const { return proved_pairs == equal_pairs && unsound_pairs == 0; }
 };
 /// `labels`: the block of each replica, as PartitionTable::labels.
@@ -131,7 +134,7 @@ std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessio
 /// A program and what is wrong with its facts: nothing, when `failure` is empty.
 struct Verdict {
   std::string failure;
-  std::string program;  ///< Of a failing one: its text.
+  std::string program;  ///< Text of the program, if it failed.
   std::size_t ops = 0;
   int between = 0;      ///< Facts of a straight-line program that are neither top nor bottom.
   int divergences = 0;  ///< Sessions that ended because replicas disagreed about an exchange.

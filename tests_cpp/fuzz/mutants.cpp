@@ -37,7 +37,7 @@ PartitionId the_index(const RuleContext& c, std::size_t) {
   for (Replica r = 0; r < static_cast<Replica>(group.replicas()); ++r) {
     keys.push_back(static_cast<std::uint64_t>(group.index_in_group(r)));
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 
 /// Members in any order: as if the reduction were exact.
@@ -54,7 +54,7 @@ PartitionId members_in_any_order(const RuleContext& c, std::size_t) {
     keys.push_back(static_cast<std::uint64_t>(it - sets.begin()));
     if (it == sets.end()) sets.push_back(std::move(set));
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 
 PartitionId own_or_first_member(const RuleContext& c, std::size_t) {
@@ -63,7 +63,7 @@ PartitionId own_or_first_member(const RuleContext& c, std::size_t) {
   for (Replica r = 0; r < labels.size(); ++r) {
     keys.push_back(labels[group_of(c.ir, c.op).members(r).front()]);
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 
 PartitionId root_equals_the_others(const RuleContext& c, std::size_t) {
@@ -72,7 +72,7 @@ PartitionId root_equals_the_others(const RuleContext& c, std::size_t) {
   for (Replica r = 0; r < keys.size(); ++r) {
     if (group.index_in_group(r) != c.op.get(Attr<std::int64_t>{"root"})) keys[r] = 0;
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 
 PartitionId zeros_are_unequal(const RuleContext& c, std::size_t) {
@@ -81,7 +81,7 @@ PartitionId zeros_are_unequal(const RuleContext& c, std::size_t) {
   for (Replica r = 0; r < keys.size(); ++r) {
     if (group.index_in_group(r) != c.op.get(Attr<std::int64_t>{"root"})) keys[r] = 1000 + r;
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 
 /// `empty`: the key where nothing arrives, from the replica.
@@ -96,7 +96,7 @@ PartitionId permuted(const RuleContext& c, bool inverse, const Empty& empty) {
     const auto to = static_cast<std::size_t>(mapping[s]);
     keys[inverse ? s : to] = 1 + labels[inverse ? to : s];
   }
-  return of_keys(c, keys);
+  return fact_of_keys(c, keys);
 }
 PartitionId permuted_back(const RuleContext& c, std::size_t) {
   return permuted(c, true, [](Replica) { return 0; });
@@ -260,10 +260,10 @@ constexpr Mutant kMutants[] = {
     {.op = "repeat", .what = "one swap off", .fault = SolverFault::kOddSwaps},
     {.op = "repeat", .what = "noise of one iteration", .fault = SolverFault::kOwnNoise},
     {.op = "conditional", .what = "known, the other branch", .fault = SolverFault::kOtherBranch},
-    {.op = "conditional", .what = "known when written", .fault = SolverFault::kStaysKnown},
-    {.op = "conditional", .what = "memory alike", .fault = SolverFault::kMemoryAlike},
-    {.op = "conditional", .what = "attributes alike", .fault = SolverFault::kAttributesAlike},
-    {.op = "conditional", .what = "noise alike", .fault = SolverFault::kNoiseAlike},
+    {.op = "conditional", .what = "known when written", .fault = SolverFault::kStaleCondition},
+    {.op = "conditional", .what = "memory alike", .fault = SolverFault::kSameMemory},
+    {.op = "conditional", .what = "attributes alike", .fault = SolverFault::kSameAttributes},
+    {.op = "conditional", .what = "noise alike", .fault = SolverFault::kSameNoise},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ struct Mutant {
   std::string_view op;
   std::string_view what;
   void (*change)(OpDef&) = nullptr;
-  bool quick = false;  ///< In the normal run too.
+  bool quick = false;  ///< True if the normal run includes it.
   SolverFault fault = SolverFault::kNone;
 };
 

@@ -13,8 +13,8 @@ struct OpPools {
 
   Names unary = {}, binary = {};  ///< Element by element.
   Names over_axes = {};           ///< Reductions with attributes "axis" and "keepdims".
-  Names others = {};              ///< Of one operand, without required attributes.
-  Names collectives = {};         ///< Of one operand, with attribute "group".
+  Names others = {};              ///< Ops with one operand, without required attributes.
+  Names collectives = {};         ///< Ops with one operand and attribute "group".
   Names in_place = {};            ///< Write their first operand; a second one is like it.
 };
 OpPools op_pools(const Registry& registry);

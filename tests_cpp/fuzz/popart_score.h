@@ -11,7 +11,7 @@ namespace popsr::test {
 /// Facts of the reference, compared with exact ones.
 struct PopartScore {
   double values = 0, exact = 0, wrong = 0;
-  double pairs = 0, proved = 0;  ///< Of replicas that hold the same value.
+  double pairs = 0, proved = 0;  ///< Pairs of replicas that hold the same value.
 
   void add(PartitionTable& table, bool popart, PartitionId real) {
     const PartitionId claim = popart ? table.top() : table.bottom();

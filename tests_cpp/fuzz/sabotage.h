@@ -13,7 +13,7 @@ namespace popsr::test {
 struct Sabotage {
   std::string_view what;
   std::string_view op;
-  void (*change)(OpDef&) = nullptr;                      ///< Of that op's definition.
+  void (*change)(OpDef&) = nullptr;                      ///< Change of that op's definition.
   void (*break_level)(kernels::KernelTable&) = nullptr;  ///< Or: the kernels of another level than the best.
 };
 

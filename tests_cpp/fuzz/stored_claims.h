@@ -10,7 +10,7 @@
 
 namespace popsr::test {
 
-/// By stream, the facts of the elements that one run stores, in order. nullopt for a stream to which branches
+/// Facts of the elements that one run stores, in order, by stream. nullopt for a stream to which branches
 /// store: there replicas may be at different elements.
 class StoredClaims {
  public:

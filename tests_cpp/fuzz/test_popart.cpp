@@ -40,7 +40,7 @@ class Generator {
  private:
   std::size_t below(std::size_t end) { return random_() % end; }
   TensorId any() { return tensors_[below(tensors_.size())]; }
-  void keep(TensorId t) {
+  void add_value(TensorId t) {
     if (p_.ir.tensor(t).type == kVector) tensors_.push_back(t);
   }
 
@@ -71,37 +71,37 @@ class Generator {
       case 0:
       case 1:
       case 2:
-        return keep(p_(binary[below(3)], {any(), any()}));
+        return add_value(p_(binary[below(3)], {any(), any()}));
       case 3:
       case 4: {
         const TensorId target = writable();
         TensorId source = any();
         while (p_.ir.tensor(source).memory.storage == p_.ir.tensor(target).memory.storage) source = any();
-        return keep(p_(binary[3 + below(3)], {target, source}));
+        return add_value(p_(binary[3 + below(3)], {target, source}));
       }
       case 5:
-        return keep(p_("accumulator_zero_", {writable()}));
+        return add_value(p_("accumulator_zero_", {writable()}));
       case 6:
-        return keep(p_("replicated_all_reduce_", {writable()}, {}, {{"group", grouping()}}));
+        return add_value(p_("replicated_all_reduce_", {writable()}, {}, {{"group", grouping()}}));
       case 7:
       case 8:
-        return keep(p_("replicated_all_reduce", {any()}, {}, {{"group", grouping()}}));
+        return add_value(p_("replicated_all_reduce", {any()}, {}, {{"group", grouping()}}));
       case 9:
         return scatter_and_gather();
       case 10:
-        return keep(p_("tanh", {any()}));
+        return add_value(p_("tanh", {any()}));
       default:
-        return keep(p_.load("x", below(3) == 0 ? StreamMode::kBroadcast : StreamMode::kReplicate));
+        return add_value(p_.load("x", below(3) == 0 ? StreamMode::kBroadcast : StreamMode::kReplicate));
     }
   }
 
-  /// In groups of 1, 2 or 4, so that the whole comes back.
+  /// Scatters and gathers in groups of 1, 2 or 4, so that the whole comes back.
   void scatter_and_gather() {
     ReplicaGrouping group = grouping();
     while (4 % group.group_size() != 0) group = grouping();
     const TensorId part = p_("replicated_reduce_scatter", {any()}, {}, {{"group", group}});
-    keep(part);
-    keep(
+    add_value(part);
+    add_value(
         p_("replicated_all_gather", {part}, {}, {{"group", group}, {"output_shape", std::string("concat")}}));
   }
 
@@ -156,7 +156,7 @@ TEST_CASE("popart fuzz: with grouped variables it is often wrong") {
   CHECK(score.wrong > 0.05 * score.values);
 }
 
-// Of the benchmarks: popsr_tests -tc="popart table*" -s
+// Table of the benchmarks: popsr_tests -tc="popart table*" -s
 TEST_CASE("popart table: precision of the reference's rules on straight lines") {
   for (const bool grouped : {false, true}) {
     const PopartScore score = score_of(grouped, 40);

@@ -62,7 +62,7 @@ TEST_CASE("an Id made of nothing is absent, or the natural zero of its kind") {
   CHECK(GraphId() == kMainGraph);
   CHECK(LocationId() == kUnknownLocation);
   CHECK(PartitionId() == PartitionTable(4).top());
-  CHECK(PartId() == kAllOfIt);
+  CHECK(PartId() == kWholePart);
   CHECK(FrameId() == kMainFrame);
   CHECK(NarrowingId() == kNoNarrowing);
   CHECK(ContextId(kNone) == kNone);

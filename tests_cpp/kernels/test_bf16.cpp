@@ -21,7 +21,7 @@ std::vector<float> widened(const KernelTable& table, const Words& x) {
   return out;
 }
 
-/// By way of float; `lo` is what sums leave.
+/// Result by way of float; `lo` is the residual of sums.
 Words by_steps(const KernelTable& table, int op, const Words& a, const Words& b) {
   const std::vector<float> x = widened(table, a), y = widened(table, b);
   std::vector<float> hi(a.size()), lo(a.size());

@@ -8,7 +8,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ops/nn/conv/kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 #include "popsr/runtime/session/session.h"
 #include "support/program.h"
 
@@ -66,7 +66,7 @@ StreamId store(Program& p, TensorId t) {
   return stream;
 }
 
-/// With few channels; or with so many that samples of few positions are convolved together.
+/// Checks few channels, or so many that samples of few positions are convolved together.
 void check_scaled(const std::string& op, std::int64_t channels, const Shape& extents) {
   CAPTURE(op);
   CAPTURE(channels);

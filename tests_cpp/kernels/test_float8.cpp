@@ -20,8 +20,8 @@ struct Format {
   popsr::FloatFormat format;
   int mantissa_bits;
   int bias;
-  int max_code;  ///< Of the greatest number.
-  int infinity;  ///< Of infinity and of what is too large.
+  int max_code;  ///< Code of the greatest number.
+  int infinity;  ///< Code of infinity and of numbers that are too large.
   int nan;
   bool negative_zero;
 

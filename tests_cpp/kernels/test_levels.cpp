@@ -132,7 +132,8 @@ TEST_CASE("elementwise kernels agree, with and without residual, in place too") 
   }
 }
 
-/// Of `count` floats from `first` on, by their bits: those of which `op` differs between the levels.
+/// Number of floats, among `count` from `first` on by their bits, for which `op` differs between the
+/// levels.
 std::int64_t floats_that_differ(ElementwiseOp op, std::uint64_t first, std::uint64_t count) {
   constexpr std::size_t kTogether = 1U << 14;
   std::vector<std::uint32_t> x(kTogether), dy(kTogether, 0x3f333333U), expected(kTogether), found(kTogether);

@@ -29,7 +29,7 @@ bool same_or_nan(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-/// With -0 before +0; NaN if any is.
+/// Largest number, with -0 before +0; NaN if any is.
 float largest(const float* x, std::int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
   for (std::int64_t i = 0; i < n; ++i) {

@@ -55,7 +55,7 @@ Case reduction(SeedRule seeds) {
   return made;
 }
 
-/// The same in a branch that replicas of one block of the condition take together.
+/// Reduction in a branch that replicas of one block of the condition take together.
 Case reduction_in_branch(std::int64_t together) {
   Case made{std::make_shared<Program>(4)};
   Program& p = *made.program;

@@ -124,7 +124,7 @@ TEST_CASE("ranks: each block that a rank sees and lacks comes once, from the low
           CHECK(memory.at({to, halo.labels[r]}) == table.labels(id)[r]);
         }
       }
-      CHECK(halo.blocks == static_cast<std::int64_t>(halo.incoming.size()));
+      CHECK(halo.num_received == static_cast<std::int64_t>(halo.incoming.size()));
     }
   }
 }
@@ -140,8 +140,8 @@ std::vector<std::string> errors_of(std::int64_t ranks, const std::function<void(
     } catch (const Error& error) {
       texts[static_cast<std::size_t>(rank)] = failure_of(std::current_exception()).kind + ": " + error.what();
     }
-    const bool is_told = link.is_told();
-    CHECK(is_told == !texts[static_cast<std::size_t>(rank)].empty());
+    const bool is_failure_shared = link.is_failure_shared();
+    CHECK(is_failure_shared == !texts[static_cast<std::size_t>(rank)].empty());
   });
   return texts;
 }

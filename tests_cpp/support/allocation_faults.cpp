@@ -50,7 +50,7 @@ AllocationFault::~AllocationFault() { state = {}; }
 using popsr::test::allocate;
 using popsr::test::allocate_or_throw;
 
-// Those for arrays call these.
+// Operators for arrays call these.
 void* operator new(std::size_t size) { return allocate_or_throw(size, 1); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate_or_throw(size, static_cast<std::size_t>(alignment));

@@ -81,7 +81,7 @@ Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
     const Op& op = ir.op(id);
     in_elements_ |= is_view(op);
     if (is_view(op)) continue;
-    // By the name, not by TensorMemory::storage: that an op works in place is part of what is checked.
+    // The name decides, not TensorMemory::storage: that an op works in place is part of the check.
     if (op.schedule.parts.empty() && op.def->name.back() == '_') place_[op.outputs[0]] = place_[op.inputs[0]];
   }
   for (const TensorId t : ir.graph(kMainGraph).tensors) {
@@ -112,7 +112,7 @@ void Herbrand::place_graph(const Graph& graph) {
   code_.emplace_back().cells = next;
 }
 
-/// Of a slice along the first axis, or of all elements.
+/// Places a view: a slice along the first axis, or all elements.
 void Herbrand::place_view(const Op& op) {
   const TensorId base = place_[op.inputs[0]];
   Cells& shown = cells_[op.outputs[0]];
@@ -434,7 +434,7 @@ bool Herbrand::diverged(const Step& step, PathId path, Mask active) {
   return false;
 }
 
-/// Of replica `r`: what its result is made of.
+/// Term of replica `r`'s result.
 Term Herbrand::local_term(const Step& step, std::size_t base, std::size_t r) {
   Term result = mix(kApplied, step.function);
   const auto index = [&] { return unsign(std::popcount(step.groups[r] & (bit(r) - 1))); };
@@ -488,7 +488,7 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
   }
 }
 
-/// Of several entries that a store may reach each keeps its value or takes the stored one.
+/// Runs a store: each of several entries that it may reach keeps its value or takes the stored one.
 void Herbrand::run_store(const Step& step, std::size_t base, PathId path, Mask active) {
   for (std::uint32_t k = 0; k < step.entries.size(); ++k) {
     const Cells& entry = *step.entries[k];

@@ -29,8 +29,8 @@ using Mask = std::uint64_t;
 using PathId = std::uint32_t;
 struct Path {
   PathId outer = {};
-  GraphId graph;               ///< Where it leads; the main graph for path 0.
-  std::uint32_t position = 0;  ///< Of the calling op in the outer graph.
+  GraphId graph;               ///< Graph at the end of the path; the main graph for path 0.
+  std::uint32_t position = 0;  ///< Position of the calling op in the outer graph.
   std::uint32_t branch = 0;    ///< 1 for the else branch of a conditional.
 };
 
@@ -39,7 +39,7 @@ enum class Role : std::uint8_t {
   kOutput,    ///< Output `index` of the op (of all_outputs).
   kWritten,   ///< Tensor `index` after the op, which runs graphs that may write it.
   kLast,      ///< Tensor `index` as the graph ends.
-  kPosition,  ///< Where stream `index` stands as the graph ends.
+  kPosition,  ///< Position of stream `index` as the graph ends.
 };
 struct Place {
   PathId path = {};
@@ -111,10 +111,11 @@ class Herbrand {
     std::uint32_t position = 0;
     std::uint32_t first_output = 0;
     std::vector<const Cells*> in, out;
-    std::vector<const Cells*> entries;  ///< Of remote entries, in the main graph.
+    std::vector<const Cells*> entries;  ///< Cells of remote entries, in the main graph.
     bool exchanges = false, own_index = false, dynamic = false;
-    std::vector<Mask> groups = {};           ///< Of each replica.
-    std::vector<std::uint64_t> number = {};  ///< Of a group, of a source plus one, or members of a scan.
+    std::vector<Mask> groups = {};  ///< Group of each replica.
+    /// Number of each group, of a source plus one, or members of a scan.
+    std::vector<std::uint64_t> number = {};
     std::uint64_t root = 0;
     StreamId stream = {};
     std::int64_t count = 0;  ///< Iterations at most.
@@ -166,24 +167,24 @@ class Herbrand {
   PathId path_into(PathId outer, const Step& step, GraphId graph, std::uint32_t branch);
 
   const Ir& ir_;
-  IdVector<StreamId, std::vector<std::uint32_t>> rows_;  ///< And by replica: which row it is fed.
+  IdVector<StreamId, std::vector<std::uint32_t>> rows_;  ///< Row that each replica is fed, by stream.
   std::size_t replicas_;
   Mask all_;
   IdVector<TensorId, TensorId> place_;  ///< The first tensor that lived where it lives.
-  IdVector<TensorId, Cells> cells_;     ///< Of the places.
+  IdVector<TensorId, Cells> cells_;     ///< Cells of the places.
   bool in_elements_ = false;            ///< Some op is a view.
-  std::vector<Term> shown_;             ///< Of terms().
+  std::vector<Term> shown_;             ///< Result of terms().
   IdVector<GraphId, Code> code_;
-  std::map<std::string, std::uint64_t> functions_;  ///< By name, attributes and types.
-  std::vector<TensorId> state_;                     ///< Of the main graph.
-  TensorId otherwise_ = kNone;                      ///< Of start_otherwise.
+  std::map<std::string, std::uint64_t> functions_;  ///< Number by name, attributes and types.
+  std::vector<TensorId> state_;                     ///< State of the main graph.
+  TensorId otherwise_ = kNone;                      ///< Tensor of start_otherwise.
   std::vector<Path> paths_{1};
   std::map<std::tuple<PathId, std::uint32_t, std::uint32_t>, PathId> path_ids_;
-  // Of the present session:
+  // Members of the present session:
   Observer* observer_ = nullptr;
   std::uint64_t seed_ = 0, run_ = 0;
   std::vector<Term> memory_;  ///< Frames: cells of replicas_ terms each.
-  std::vector<Mask> dirty_;   ///< Of each cell: replicas that wrote it since its frame was made.
+  std::vector<Mask> dirty_;   ///< Replicas that wrote each cell since its frame was made.
   std::size_t top_ = 0;
   std::vector<Term> positions_;  ///< [streams, replicas]
 };

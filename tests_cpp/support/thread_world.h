@@ -30,7 +30,7 @@ class ThreadWorld {
     for (std::int64_t rank = 0; rank < ranks_; ++rank) threads.emplace_back([&body, rank] { body(rank); });
   }
 
-  std::int64_t messages = 0;  ///< That all ranks sent.
+  std::int64_t messages = 0;  ///< Messages that all ranks sent.
 
  private:
   using Bytes = std::vector<std::byte>;

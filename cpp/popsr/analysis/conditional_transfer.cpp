@@ -11,7 +11,7 @@
 namespace popsr {
 namespace {
 
-/// The op's input that a branch hands on unchanged as its output `k`, if it does.
+/// Index of the op's input that a branch returns unchanged as its output `k`, if it does.
 std::optional<std::uint32_t> handed_on(const Ir& ir, WrittenInputs& written, const CalledGraph& branch,
                                        std::size_t k) {
   const Graph& graph = ir.graph(branch.graph);
@@ -74,7 +74,7 @@ ContextSolver::Changes ContextSolver::changes_of(const Op& op, const CalledGraph
   return changes;
 }
 
-/// A side that leaves a place alone contributes what was there.
+/// Writes the changes of both branches; a branch that does not change a place contributes the fact before.
 void ContextSolver::write_changes(const Changes& taken, const Changes& other, OpFacts& facts) {
   const auto merge = [this](const auto& changed, auto place, PartitionId last, PartitionId old) {
     const auto it = changed.find(place);
@@ -122,7 +122,7 @@ void ContextSolver::merge_pieces(TensorId storage, const Changes& taken, const C
   if (!merged.empty()) facts.pieces.emplace_back(storage, std::move(merged));
 }
 
-/// Of the branch that all replicas take.
+/// Writes the changes of the branch that all replicas take.
 void ContextSolver::write_only_changes(const Changes& taken, OpFacts& facts) {
   for (const auto& [storage, last] : taken.tensors) facts.written.emplace_back(storage, last);
   for (const auto& [storage, pieces] : taken.pieces) facts.pieces.emplace_back(storage, pieces);
@@ -134,7 +134,7 @@ void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const C
                                   OpFacts& facts) {
   for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {
     const TensorId copied = copied_by_both(ir_, analysis_.written_, op, k);
-    if (copied != kNone && !keeps_) {
+    if (copied != kNone && !has_pinned_facts_) {
       facts.outputs.push_back(read(copied));
       if (Pieces pieces = memory_.pieces(copied); !pieces.empty())
         facts.pieces.emplace_back(op.outputs[k], std::move(pieces));
@@ -156,29 +156,30 @@ void ContextSolver::merge_outputs(const Op& op, const ContextEnd& taken, const C
 }
 
 /// True if one of the facts may rise.
-bool ContextSolver::may_rise(const Op& op, const AlikeEnds& alike, const OpFacts& facts) const {
-  if (!alike.is_known) return false;
+bool ContextSolver::may_coarsen(const Op& op, const EqualResults& equal_results, const OpFacts& facts) const {
+  if (!equal_results.is_known) return false;
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
-    if (alike.outputs[k] && facts.outputs[k] != context_.exec) return true;
+    if (equal_results.outputs[k] && facts.outputs[k] != context_.exec) return true;
   }
-  const auto rises = [&](const Written& each) {
-    return each.second != context_.exec && alike.has(each.first, ir_.storage_index(each.first) == kNone);
+  const auto may_become = [&](const Written& each) {
+    return each.second != context_.exec &&
+           equal_results.has(each.first, ir_.storage_index(each.first) == kNone);
   };
-  return std::ranges::any_of(facts.written, rises) ||
-         std::ranges::any_of(streams_, [&](StreamId id) { return alike.has_position(id); });
+  return std::ranges::any_of(facts.written, may_become) ||
+         std::ranges::any_of(streams_, [&](StreamId id) { return equal_results.has_position(id); });
 }
 
 /// Sets a fact to a coarser one; false if it is not.
-bool ContextSolver::raise(PartitionId& fact, PartitionId to) {
+bool ContextSolver::coarsen(PartitionId& fact, PartitionId to) {
   if (fact == to || !table_.refines(fact, to)) return false;
   fact = to;
   return true;
 }
 
-void ContextSolver::write_alike(const Op& op, const CalledGraph& branch,
-                                const std::vector<PartitionId>& before, OpFacts& facts) {
-  const AlikeEnds& alike = analysis_.numbers_.alike(op);
-  if (!may_rise(op, alike, facts)) return;
+void ContextSolver::write_equal_results(const Op& op, const CalledGraph& branch,
+                                        const std::vector<PartitionId>& before, OpFacts& facts) {
+  const EqualResults& equal_results = analysis_.numbers_.equal_results(op);
+  if (!may_coarsen(op, equal_results, facts)) return;
   const std::vector<PartitionId> merged = std::exchange(remote_, before);  // as both branches found it
   const Context& alone =
       analysis_.context(analysis_.solve(branch.graph, entry_of(op, branch), context_.narrowing));
@@ -192,23 +193,23 @@ void ContextSolver::write_alike(const Op& op, const CalledGraph& branch,
     return it == all.end() ? Pieces() : it->second;
   };
   for (std::uint32_t k = 0; k < op.outputs.size(); ++k) {
-    if (alike.outputs[k] && raise(facts.outputs[k], alone.end.outputs[k]))
+    if (equal_results.outputs[k] && coarsen(facts.outputs[k], alone.end.outputs[k]))
       replace(op.outputs[k], find(alone.end.output_pieces, k));
   }
   for (auto& [place, fact] : facts.written) {
     const bool entry = ir_.storage_index(place) == kNone;
-    if (!alike.has(place, entry) || (!entry && is_renamed(place, changes))) continue;
+    if (!equal_results.has(place, entry) || (!entry && is_renamed(place, changes))) continue;
     const auto changed = changes.tensors.find(place);
-    const bool kept = changed == changes.tensors.end();
-    if (raise(fact, kept ? read(place) : changed->second) && !entry)
-      replace(place, kept ? memory_.pieces(place) : find(changes.pieces, place));
+    const bool is_untouched = changed == changes.tensors.end();
+    if (coarsen(fact, is_untouched ? read(place) : changed->second) && !entry)
+      replace(place, is_untouched ? memory_.pieces(place) : find(changes.pieces, place));
   }
   remote_ = merged;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    if (!alike.has_position(streams_[i])) continue;
+    if (!equal_results.has_position(streams_[i])) continue;
     const auto left = changes.positions.find(streams_[i]);
     const std::size_t at = entries_.size() + i;
-    raise(remote_[at], left == changes.positions.end() ? before[at] : left->second);
+    coarsen(remote_[at], left == changes.positions.end() ? before[at] : left->second);
   }
 }
 
@@ -228,14 +229,14 @@ OpFacts ContextSolver::transfer_conditional(const Op& op) {
   if (known) {
     const bool holds = *known != has_fault(SolverFault::kOtherBranch);
     facts.taken = holds ? Taken::kThen : Taken::kElse;
-    leave_outputs(op, (holds ? taken : other).end, facts);
+    copy_outputs(op, (holds ? taken : other).end, facts);
     write_only_changes(holds ? then_changes : else_changes, facts);
   } else {
     merge_outputs(op, taken.end, other.end, facts);
     const std::vector<PartitionId> before = remote_;
     write_changes(then_changes, else_changes, facts);
     write_changes(else_changes, then_changes, facts);
-    if (exec != context_.exec && !keeps_) write_alike(op, branches[0], before, facts);
+    if (exec != context_.exec && !has_pinned_facts_) write_equal_results(op, branches[0], before, facts);
   }
   for (const auto& [storage, written] : facts.written) write(storage, written);
   return facts;

@@ -14,7 +14,8 @@ Pieces cover(const Ir& ir, TensorId tensor, const TensorFacts& all, std::uint32_
 
 }  // namespace
 
-bool fall(PartitionTable& table, std::vector<PartitionId>& facts, const std::vector<PartitionId>& others) {
+bool meet_with(PartitionTable& table, std::vector<PartitionId>& facts,
+               const std::vector<PartitionId>& others) {
   bool changed = false;
   for (std::size_t i = 0; i < facts.size(); ++i) {
     const PartitionId met = table.meet(facts[i], others[i]);
@@ -24,8 +25,8 @@ bool fall(PartitionTable& table, std::vector<PartitionId>& facts, const std::vec
   return changed;
 }
 
-bool fall(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry,
-          const TensorFacts& others) {
+bool meet_with(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry,
+               const TensorFacts& others) {
   PartitionTable& table = ir.partitions();
   bool changed = false;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
@@ -40,7 +41,7 @@ bool fall(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entr
     entry.pieces[i] = std::move(met);
     if (entry.pieces[i].empty()) entry.pieces.erase(i);
   }
-  return fall(table, entry.inputs, others.facts) || changed;
+  return meet_with(table, entry.inputs, others.facts) || changed;
 }
 
 }  // namespace popsr

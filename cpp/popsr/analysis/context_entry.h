@@ -11,17 +11,21 @@
 
 namespace popsr {
 
-/// The context of a graph, but for who runs it.
+/// Facts at the start of a graph: its context, except the execution partition.
 struct ContextEntry {
-  std::vector<PartitionId> inputs = {};  ///< Of Graph::inputs; of the state for the main graph.
-  std::vector<PartitionId> remote = {};  ///< Of RemoteAccess::of(graph), then of StreamPositions::of(graph).
-  PiecesByInput pieces = {};             ///< Of inputs whose parts have facts of their own.
-  /// Inputs that are conditions and known: true or false on all replicas that run the graph.
+  /// Fact of each graph input; for the main graph, of each state tensor.
+  std::vector<PartitionId> inputs = {};
+  /// Facts of remote entries, then of stream positions, in the order of RemoteAccess::of(graph) and
+  /// StreamPositions::of(graph).
+  std::vector<PartitionId> remote = {};
+  PiecesByInput pieces = {};  ///< Facts by part, for inputs whose parts have facts of their own.
+  /// Inputs that are conditions with a known value: true or false on all replicas that run the graph.
   std::map<std::uint32_t, bool> truths = {};
   auto operator<=>(const ContextEntry&) const = default;
 };
 
-/// After so many passes of a fixpoint all of a tensor gets one fact, so that there is an end.
+/// Number of passes of a fixpoint after which each tensor gets a single fact for all its parts, so that the
+/// fixpoint ends.
 inline constexpr int kMaxPassesByPart = 32;
 
 /// Facts of tensors, some of which have pieces. Each fact is the meet of the tensor's pieces.
@@ -30,9 +34,12 @@ struct TensorFacts {
   const PiecesByInput& pieces;
 };
 
-/// Meets the facts of an entry's inputs, which are those `tensors`, with others; true when one fell.
-bool fall(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry, const TensorFacts& others);
-/// The same of facts without parts.
-bool fall(PartitionTable& table, std::vector<PartitionId>& facts, const std::vector<PartitionId>& others);
+/// Replaces the facts of an entry's inputs, which are `tensors`, by their meet with others; true if a fact
+/// changed.
+bool meet_with(const Ir& ir, const std::vector<TensorId>& tensors, ContextEntry& entry,
+               const TensorFacts& others);
+/// Overload for facts without parts.
+bool meet_with(PartitionTable& table, std::vector<PartitionId>& facts,
+               const std::vector<PartitionId>& others);
 
 }  // namespace popsr

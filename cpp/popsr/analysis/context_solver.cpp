@@ -30,7 +30,7 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, GraphId graph, const C
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
-      keeps_(!analysis.assumptions().kept.empty()),
+      has_pinned_facts_(!analysis.assumptions().pinned.empty()),
       context_(at_entry(analysis, graph, entry, narrowing)),
       entries_(analysis.remote_.of(graph)),
       streams_(analysis.streams_.of(graph)),
@@ -47,7 +47,7 @@ ContextSolver::ContextSolver(PartitionAnalysis& analysis, const Context& before)
     : analysis_(analysis),
       ir_(analysis.ir()),
       table_(ir_.partitions()),
-      keeps_(!analysis.assumptions().kept.empty()),
+      has_pinned_facts_(!analysis.assumptions().pinned.empty()),
       context_(before),
       entries_(analysis.remote_.of(before.graph)),
       streams_(analysis.streams_.of(before.graph)),
@@ -70,11 +70,11 @@ PartitionId ContextSolver::read(TensorId tensor) {
 
 void ContextSolver::write(TensorId tensor, PartitionId fact) {
   if (grows_) written_.push_back(tensor);
-  if (!truths_.empty() && !has_fault(SolverFault::kStaysKnown))
+  if (!truths_.empty() && !has_fault(SolverFault::kStaleCondition))
     for_each_root(ir_, tensor, [this](TensorId root) { truths_.erase(root); });
-  if (keeps_) {
-    const auto kept = analysis_.kept(ir_.tensor(tensor).memory.storage);
-    if (kept) fact = table_.meet(*kept, context_.exec);
+  if (has_pinned_facts_) {
+    const auto pinned = analysis_.pinned_fact(ir_.tensor(tensor).memory.storage);
+    if (pinned) fact = table_.meet(*pinned, context_.exec);
   }
   const std::uint32_t slot = ir_.storage_index(tensor);
   if (slot == kNone) {
@@ -199,7 +199,8 @@ void ContextSolver::step(const Op& op) {
   if (op.def->program.control != Control::kNone) {
     OpFacts facts = transfer(op);
     for (std::size_t k = 0; k < op.outputs.size(); ++k) write(op.outputs[k], facts.outputs[k]);
-    if (keeps_) std::erase_if(facts.pieces, [this](const auto& each) { return analysis_.kept(each.first); });
+    if (has_pinned_facts_)
+      std::erase_if(facts.pieces, [this](const auto& each) { return analysis_.pinned_fact(each.first); });
     memory_.write(facts.pieces);
     return context_.ops.add(std::move(facts));
   }
@@ -265,7 +266,8 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
   return seeds;
 }
 
-/// Each part keeps its own rule and seeds: what one tensor loses, the others keep.
+/// Computes the parts of a merged op, each with its own rule and seeds: a fact that gets finer for one
+/// tensor stays as it is for the others.
 std::vector<PartitionId> ContextSolver::transfer_parts(const Op& op) {
   std::vector<PartitionId> outputs;
   std::vector<OpFacts>& parts = context_.parts[op.schedule.position];
@@ -294,7 +296,7 @@ void ContextSolver::write_modified(const Op& op, const TensorFacts& last, OpFact
   for (const auto& [storage, written] : facts.written) write(storage, written);
 }
 
-void ContextSolver::leave_outputs(const Op& op, const ContextEnd& end, OpFacts& facts) {
+void ContextSolver::copy_outputs(const Op& op, const ContextEnd& end, OpFacts& facts) {
   facts.outputs = end.outputs;
   for (const auto& [k, pieces] : end.output_pieces) facts.pieces.emplace_back(op.outputs[k], pieces);
 }
@@ -304,7 +306,7 @@ OpFacts ContextSolver::transfer_call(const Op& op) {
   const CalledGraph called = called_graphs(ir_, op)[0];
   facts.callee = analysis_.solve(called.graph, entry_of(op, called), context_.narrowing);
   const Context& callee = analysis_.context(facts.callee);
-  leave_outputs(op, callee.end, facts);
+  copy_outputs(op, callee.end, facts);
   set_remote_facts(callee);
   write_modified(op, {callee.end.inputs, callee.end.input_pieces}, facts);
   return facts;

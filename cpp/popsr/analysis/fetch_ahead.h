@@ -1,5 +1,5 @@
-// Memory of the ops that a pass comes to next, asked for before it is needed: the objects and lists of
-// programs that Python builds lie far apart, and a pass over them waits for memory most of its time.
+// Prefetch of the memory of ops that a pass visits next: the objects and lists of programs that Python
+// builds lie far apart, and a pass over them waits for memory most of its time.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace popsr {
 
-/// All lines of an object.
+/// Prefetches all cache lines of an object.
 template <class T>
 void fetch_object(const T& object) {
   constexpr std::size_t kLine = 64;
@@ -17,7 +17,7 @@ void fetch_object(const T& object) {
   for (std::size_t at = 0; at < sizeof(T); at += kLine) __builtin_prefetch(bytes + at);
 }
 
-/// Of the ops after position `at` of a schedule.
+/// Prefetches ops that follow position `at` of a schedule.
 inline void fetch_ahead(const Ir& ir, const std::vector<OpId>& ops, std::size_t at) {
   constexpr std::size_t kObjects = 24, kLists = 12;  // ops ahead
   if (at + kObjects >= ops.size()) return;

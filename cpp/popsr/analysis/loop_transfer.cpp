@@ -12,7 +12,8 @@
 namespace popsr {
 namespace {
 
-/// So many iterations are followed. Fewer of a loop around loops: each of its iterations follows theirs.
+/// Number of iterations that are followed; fewer for a loop around loops, each of whose iterations follows
+/// theirs.
 std::size_t followed_iterations(std::uint32_t loops_inside) {
   static constexpr std::size_t kMost[] = {16, 8, 4, 2, 2};
   return loops_inside < std::size(kMost) ? kMost[loops_inside] : 1;
@@ -56,7 +57,7 @@ ContextEntry ContextSolver::next_entry(const Op& op, const ContextEntry& entry, 
   const auto carried = static_cast<std::uint32_t>(op.outputs.size());
   for (std::uint32_t i = 0; i < carried; ++i) {
     const TensorId input = ir_.tensor(ir_.graph(body.graph).inputs[i]).memory.storage;
-    if (!analysis_.kept(input)) take(i, {body.end.outputs, body.end.output_pieces});
+    if (!analysis_.pinned_fact(input)) take(i, {body.end.outputs, body.end.output_pieces});
   }
   for (const std::uint32_t i : op.call.modified) {
     if (i >= carried) take(i, {body.end.inputs, body.end.input_pieces});
@@ -65,10 +66,10 @@ ContextEntry ContextSolver::next_entry(const Op& op, const ContextEntry& entry, 
   return next;
 }
 
-void ContextSolver::fall_to(ContextEntry& entry, const ContextEntry& next, GraphId graph,
-                            bool& changed) const {
-  changed |= fall(ir_, ir_.graph(graph).inputs, entry, {next.inputs, next.pieces});
-  changed |= fall(table_, entry.remote, next.remote);
+void ContextSolver::meet_with_next(ContextEntry& entry, const ContextEntry& next, GraphId graph,
+                                   bool& changed) const {
+  changed |= meet_with(ir_, ir_.graph(graph).inputs, entry, {next.inputs, next.pieces});
+  changed |= meet_with(table_, entry.remote, next.remote);
 }
 
 ContextId ContextSolver::fixpoint(const Op& op, GraphId body, ContextEntry entry) {
@@ -77,7 +78,7 @@ ContextId ContextSolver::fixpoint(const Op& op, GraphId body, ContextEntry entry
   for (int pass = 0; changed; ++pass) {
     changed = false;
     id = analysis_.solve(body, entry, context_.narrowing);
-    fall_to(entry, next_entry(op, entry, analysis_.context(id)), body, changed);
+    meet_with_next(entry, next_entry(op, entry, analysis_.context(id)), body, changed);
     if (pass > kMaxPassesByPart) entry.pieces.clear();
   }
   return id;
@@ -92,7 +93,7 @@ std::optional<ContextSolver::Iterations> ContextSolver::follow(const Op& op, Gra
   std::vector<ContextEntry> entries{entry};
   std::vector<ContextId> contexts;
   std::size_t last = 0;
-  bool fell = false;
+  bool has_changed = false;
   while (true) {
     last = contexts.size();
     contexts.push_back(analysis_.solve(body, entries.back(), context_.narrowing));
@@ -105,7 +106,7 @@ std::optional<ContextSolver::Iterations> ContextSolver::follow(const Op& op, Gra
       break;
     }
     if (entries.size() == most) return std::nullopt;
-    fall_to(entry, next, body, fell);
+    meet_with_next(entry, next, body, has_changed);
     entries.push_back(std::move(next));
   }
   const ContextId all = analysis_.solve(body, entry, context_.narrowing);
@@ -132,7 +133,7 @@ OpFacts ContextSolver::transfer_repeat(const Op& op) {
   std::erase_if(entry.truths, [&](const auto& known) {
     return known.first < carried || analysis_.written_.by_call(op, known.first);
   });
-  const bool follows = !asks_condition(op) || has_fault(SolverFault::kOneIteration);
+  const bool follows = !is_while_loop(op) || has_fault(SolverFault::kOneIteration);
   std::optional<Iterations> iterations = follows ? follow(op, called.graph, entry) : std::nullopt;
   if (!iterations) {
     const ContextId all = fixpoint(op, called.graph, entry);
@@ -141,7 +142,7 @@ OpFacts ContextSolver::transfer_repeat(const Op& op) {
   facts.callee = iterations->all;
   const Context& last = analysis_.context(iterations->last);
   set_remote_facts(last);
-  leave_outputs(op, last.end, facts);
+  copy_outputs(op, last.end, facts);
   std::vector<PartitionId> final_inputs = last.end.inputs;
   PiecesByInput final_pieces = last.end.input_pieces;
   for (std::uint32_t i = 0; i < carried; ++i) {

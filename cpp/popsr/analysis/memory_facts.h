@@ -1,9 +1,9 @@
 // Facts of the memory of one graph's tensors at one point of time.
 //
-// A fact belongs to memory, not to tensors: an allocation has one, until a view writes a part of it; then it
-// has disjoint boxes with a fact each, until they agree or are overwritten. Reading a tensor meets the facts
-// of the boxes that it touches; writing one replaces them where its elements are known exactly. Making a view
-// is neither.
+// A fact belongs to memory, not to tensors: an allocation has one fact, until a view writes a part of it;
+// then it has disjoint boxes with a fact each, until these agree or are overwritten. Reading a tensor meets
+// the facts of the boxes that it touches; writing one replaces them where its elements are known exactly.
+// Making a view neither reads nor writes.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ namespace popsr {
 
 class MemoryFacts {
  public:
-  /// All tensors of the graph start with `initial`.
+  /// Gives all tensors of the graph the fact `initial`.
   MemoryFacts(const Ir& ir, GraphId graph, PartitionId initial);
 
-  // Not of remote entries, which are not memory of a graph. `slot`: the tensor's Ir::storage_index.
+  // Reads and writes facts of tensors, not of remote entries, which are not memory of a graph. `slot` is
+  // the tensor's Ir::storage_index.
   PartitionId read(TensorId tensor, std::uint32_t slot) const {
     return shared_ ? read_shared(tensor) : whole_[slot];
   }
@@ -38,21 +39,21 @@ class MemoryFacts {
   void write(TensorId tensor, PartitionId fact) { write(tensor, ir_->storage_index(tensor), fact); }
   PartitionId read(const Region& region) const;
 
-  /// The facts of a tensor's parts, in its own coordinates; empty if they are one.
+  /// Facts of a tensor's parts, in its own coordinates; empty if all parts have one fact.
   Pieces pieces(TensorId tensor) const;
-  /// As pieces(), but one piece if all is one.
+  /// Facts like pieces(), but one piece if all parts have one fact.
   Pieces cover(TensorId tensor) const;
   void write(TensorId tensor, const Pieces& pieces);
   void write(std::span<const WrittenPieces> written) {
     for (const auto& [tensor, pieces] : written) write(tensor, pieces);
   }
-  /// True if some memory is in pieces.
+  /// True if some memory has facts by part.
   bool has_pieces() const { return !pieces_.empty(); }
 
   /// Results of read() for each tensor of the graph that is its own storage, by Tensor::index.
   std::vector<PartitionId> all() const;
 
-  /// The graph has more tensors than before; they start with `initial`.
+  /// Adds tensors that the graph gained; they start with `initial`.
   void grow(PartitionId initial);
 
  private:
@@ -62,9 +63,9 @@ class MemoryFacts {
 
   const Ir* ir_;
   GraphId graph_;
-  bool shared_;                      ///< The graph has views, or memory in pieces.
-  SharedVector<PartitionId> whole_;  ///< By Tensor::index of the storage; of views it does not count.
-  std::unordered_map<TensorId, Pieces> pieces_;  ///< By root: whose whole_ is their meet.
+  bool shared_;                      ///< True if the graph has views, or memory has facts by part.
+  SharedVector<PartitionId> whole_;  ///< Facts by Tensor::index of the storage; unused for views.
+  std::unordered_map<TensorId, Pieces> pieces_;  ///< Facts by part, by root; whole_ has their meet.
 };
 
 }  // namespace popsr

@@ -23,7 +23,7 @@ std::vector<Box> without(const std::vector<Box>& boxes, const Box& box) {
 }  // namespace
 
 PartId MemoryParts::number(const Region& region) {
-  if (region.whole) return kAllOfIt;
+  if (region.whole) return kWholePart;
   std::vector<std::vector<Box>>& known = parts_[region.root];
   const auto it = std::ranges::find(known, region.part.boxes);
   const PartId number(it - known.begin() + 1);
@@ -32,7 +32,7 @@ PartId MemoryParts::number(const Region& region) {
 }
 
 Region MemoryParts::region(TensorId root, PartId part) const {
-  if (part != kAllOfIt) return {.root = root, .part = {parts_.at(root)[part.index() - 1]}};
+  if (part != kWholePart) return {.root = root, .part = {parts_.at(root)[part.index() - 1]}};
   return {.root = root, .part = {{whole_box(ir_.tensor(root).type.shape)}}, .whole = true};
 }
 

@@ -1,4 +1,4 @@
-// Parts of memory that views see: what a view shows, and what is left of that when something else is written.
+// Parts of memory that views show, and the rest of a part after something else is written.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace popsr {
 
-/// A part of the memory of a tensor that views see. Numbered for each such tensor.
+/// Tag of part numbers: a part of the memory of a tensor that views show, numbered per tensor.
 struct PartTag {
   static constexpr std::uint32_t kDefault = 0;
 };
 using PartId = Id<PartTag>;
-inline constexpr PartId kAllOfIt{};
+inline constexpr PartId kWholePart{};
 
-/// True if views see the tensor's memory.
+/// True if views show the tensor's memory.
 inline bool is_viewed(const Ir& ir, TensorId storage) {
   return ir.tensor(storage).memory.viewed != Viewed::kNo;
 }
@@ -29,14 +29,14 @@ class MemoryParts {
   PartId number(const Region& region);
   Region region(TensorId root, PartId part) const;
 
-  /// May the tensor's memory have an element of the part?
+  /// True if the tensor's memory may contain an element of the part.
   bool touches(TensorId root, PartId part, TensorId tensor) const;
-  /// The rest of the part, where the tensor surely has no element; nullopt if empty.
+  /// Rest of the part, in which the tensor certainly has no element; nullopt if empty.
   std::optional<PartId> rest(TensorId root, PartId part, TensorId tensor);
 
  private:
   const Ir& ir_;
-  std::unordered_map<TensorId, std::vector<std::vector<Box>>> parts_;  ///< Part i+1 of a root.
+  std::unordered_map<TensorId, std::vector<std::vector<Box>>> parts_;  ///< Boxes of part i + 1 of a root.
 };
 
 }  // namespace popsr

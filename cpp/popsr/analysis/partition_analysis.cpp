@@ -88,10 +88,10 @@ PartitionId PartitionAnalysis::start(TensorId id) const {
   return assumed == assumptions_.start.end() ? declared_fact(*ir_, id) : assumed->second;
 }
 
-std::optional<PartitionId> PartitionAnalysis::kept(TensorId storage) const {
-  if (assumptions_.kept.empty()) return std::nullopt;
-  const auto it = assumptions_.kept.find(storage);
-  return it == assumptions_.kept.end() ? std::nullopt : std::optional(it->second);
+std::optional<PartitionId> PartitionAnalysis::pinned_fact(TensorId storage) const {
+  if (assumptions_.pinned.empty()) return std::nullopt;
+  const auto it = assumptions_.pinned.find(storage);
+  return it == assumptions_.pinned.end() ? std::nullopt : std::optional(it->second);
 }
 
 FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
@@ -137,11 +137,11 @@ void PartitionAnalysis::solve_runs() {
     entry.remote = entries_;
     for (const StreamId stream : streams_.of(kMainGraph)) entry.remote.push_back(rows(stream));  // afresh
     Context context = ContextSolver(*this, kMainGraph, entry, kNoNarrowing).run();
-    changed = fall(*ir_, state_, entry, {context.end.inputs, context.end.input_pieces});
-    changed |= fall(table, entries_, context.end.remote);
+    changed = meet_with(*ir_, state_, entry, {context.end.inputs, context.end.input_pieces});
+    changed |= meet_with(table, entries_, context.end.remote);
     if (pass > kMaxPassesByPart) entry.pieces.clear();
     if (changed) continue;
-    keeps_starts_ = pass == 0;
+    preserves_starts_ = pass == 0;
     variables_ = entry.inputs;
     main_ = contexts_.next();
     contexts_.push_back(std::make_shared<const Context>(std::move(context)));

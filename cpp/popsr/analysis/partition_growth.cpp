@@ -22,8 +22,8 @@ namespace {
 
 bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || stored_stream(ir, op); }
 
-/// True if a graph with the op leaves what it would leave without, and asks the same of its callers. Seeds of
-/// an op may be why a loop's iterations are not followed.
+/// True if the op has no effect on the facts that its graph leaves and on its demands on callers. Seeds of
+/// an op may be the reason why a loop's iterations are not followed.
 bool is_local(const Ir& ir, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
@@ -41,7 +41,7 @@ std::unique_ptr<PartitionAnalysis> PartitionAnalysis::grown(const PartitionAnaly
   if (checks.changes && !same) return nullptr;
   if (ir.num_remotes() != before.counters_.remotes) return nullptr;
   const std::vector<OpId>& calls = ir.ops_with_graphs();
-  if (before.numbers_.is_asked() && !calls.empty() && calls.back().index() >= ops) return nullptr;
+  if (before.numbers_.has_results() && !calls.empty() && calls.back().index() >= ops) return nullptr;
   std::unique_ptr<PartitionAnalysis> now(new PartitionAnalysis(before));
   const bool known = with_deep_stack([&] { return now->grow(before, checks); });
   return known ? std::move(now) : nullptr;
@@ -60,7 +60,8 @@ bool PartitionAnalysis::grow(const PartitionAnalysis& before, const GrowthChecks
   return add_to_called(before, checks) && add_to_main(before, checks);
 }
 
-/// Of graphs that were called before; false if more than their own ops have other facts now.
+/// Adds the new ops of graphs that were called before; false if more than their own ops have other facts
+/// now.
 bool PartitionAnalysis::add_to_called(const PartitionAnalysis& before, const GrowthChecks& checks) {
   const auto was_called = [&](GraphId graph) {
     return graph != kMainGraph && ir_->graph(graph).called() &&
@@ -100,7 +101,7 @@ bool PartitionAnalysis::add_to_main(const PartitionAnalysis& before, const Growt
   }
   ContextSolver solver(*this, before.main());
   auto context = std::make_shared<const Context>(solver.run());
-  if (checks.runs && !keeps_runs(*context, solver.rewritten())) return false;
+  if (checks.runs && !preserves_runs(*context, solver.rewritten())) return false;
   contexts_[main_] = std::move(context);
   const std::size_t first = before.main().ops.size();
   const std::span<const std::uint32_t> calls = main().ops.running_graphs();
@@ -111,9 +112,9 @@ bool PartitionAnalysis::add_to_main(const PartitionAnalysis& before, const Growt
   return true;
 }
 
-/// True if what the new ops write leaves the fixpoint across runs.
-bool PartitionAnalysis::keeps_runs(const Context& context,
-                                   const std::vector<std::uint32_t>& rewritten) const {
+/// True if the writes of the new ops do not change the fixpoint across runs.
+bool PartitionAnalysis::preserves_runs(const Context& context,
+                                       const std::vector<std::uint32_t>& rewritten) const {
   PartitionTable& table = ir_->partitions();
   for (const std::uint32_t i : rewritten) {
     if (context.pieces.contains(i) || context.end.input_pieces.contains(i)) return false;

@@ -1,4 +1,4 @@
-// A fact for each part of a tensor's memory, where its parts do not all have the same.
+// Facts by part of a tensor's memory, for tensors whose parts have different facts.
 #pragma once
 
 #include <compare>
@@ -17,26 +17,27 @@ struct Piece {
   PartitionId fact;
   auto operator<=>(const Piece&) const = default;
 };
-/// They cover a tensor. Where some overlap, all of their facts hold only met. Empty: all of the tensor has
-/// one fact.
+/// Pieces that cover a tensor. Where some overlap, the meet of their facts holds. Empty: the tensor has one
+/// fact.
 using Pieces = std::vector<Piece>;
-/// Of the tensors that have some, by their position in a list.
+/// Pieces of the tensors that have some, by their position in a list.
 using PiecesByInput = std::map<std::uint32_t, Pieces>;
 
-/// More than a part of a view has, so that the order of writes hardly matters.
+/// Largest number of pieces: more than a part of a view usually has, so that the order of writes hardly
+/// matters.
 inline constexpr std::size_t kMaxPieces = 32;
 
-/// Keeps at most kMaxPieces pieces: equal neighbours become one, then those that fit best are met.
+/// Reduces the pieces to at most kMaxPieces: merges equal neighbours, then meets the pieces that fit best.
 void tidy(PartitionTable& table, Pieces& pieces);
-/// The same facts in a form that equal facts share as a rule; empty if all have one.
+/// Brings pieces into a normal form, which is mostly the same for equal facts; empty if all have one fact.
 void normalize(PartitionTable& table, Pieces& pieces);
-/// The meet of all facts.
+/// Meet of the facts of all pieces.
 PartitionId meet_of(PartitionTable& table, const Pieces& pieces);
-/// Element by element.
+/// Meet, element by element.
 Pieces meet(PartitionTable& table, const Pieces& a, const Pieces& b);
-/// True if each element of `a` keeps its fact when `b` is met with it.
+/// True if each element of `a` keeps its fact when it is met with `b`.
 bool refines(const PartitionTable& table, const Pieces& a, const Pieces& b);
-/// Facts met with `fact`.
+/// Meets the fact of each piece with `fact`.
 void meet_all(PartitionTable& table, Pieces& pieces, PartitionId fact);
 
 }  // namespace popsr

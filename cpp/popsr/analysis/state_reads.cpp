@@ -10,7 +10,7 @@
 namespace popsr {
 namespace {
 
-/// Counters are small; more is not looked at.
+/// Largest value in bytes whose zeros are followed: counters are small.
 constexpr std::size_t kMaxBytes = 64;
 
 bool all_zero(const HostBytes& data) {
@@ -72,7 +72,7 @@ StateReads::Summary StateReads::summarise(GraphId graph, const std::vector<Tenso
   Walk walk;
   walk.summary.reads.resize(inputs.size());
   for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-    walk.given[inputs[i]] = {i, kAllOfIt};
+    walk.given[inputs[i]] = {i, kWholePart};
     if (zeros[i]) walk.zeros.insert(inputs[i]);
   }
   for (const OpId op : single_ops(ir_, graph)) visit(walk, ir_.op(op));
@@ -111,8 +111,8 @@ void StateReads::visit_remote(Walk& walk, const Op& op) const {
   }
 }
 
-/// Of a loop of one pass or more: only what the first leaves alone can be read as it was given by the others,
-/// of which less is known to be 0.
+/// Summary of a loop of one pass or more: after the first iteration only untouched memory still holds entry
+/// values, and fewer inputs are known to be zero.
 StateReads::Summary StateReads::of_loop(const Op& op, GraphId body, std::vector<bool> zeros) {
   Summary result = of(body, zeros);
   if (counted_iterations(op) == 1) return result;
@@ -148,7 +148,7 @@ void StateReads::visit_graphs(Walk& walk, const Op& op) {
   const bool loop = op.def->program.control == Control::kRepeat;
   if (op.def->program.control == Control::kConditional) read(walk, op.inputs[0]);
   const std::vector<CalledGraph> called = called_graphs(ir_, op);
-  // By tensor of the caller: how many branches write, overwrite and clear it.
+  // Number of branches that write, overwrite and clear a tensor of the caller.
   struct Written {
     std::size_t overwritten = 0, zeros = 0, branches = 0;
   };
@@ -214,7 +214,7 @@ void StateReads::write(Walk& walk, TensorId tensor, bool zeros) {
       walk.given.erase(it);
     }
     // Zeros in a part leave the rest what it was.
-    if (zeros && (!view || !parts_.rest(root, kAllOfIt, tensor))) walk.zeros.insert(root);
+    if (zeros && (!view || !parts_.rest(root, kWholePart, tensor))) walk.zeros.insert(root);
     if (!zeros) walk.zeros.erase(root);
   });
 }

@@ -1,9 +1,9 @@
-// The state that a run reads as the run before left it: accumulators that every run overwrites first are not
-// among it, and what they hold between runs does not matter.
+// State that a run reads as the previous run left it. Accumulators that every run overwrites first are not
+// among it, and their contents between runs do not matter.
 //
 // A summary for each graph and set of inputs that hold zeros, composed at its calls. Zeros are followed
 // because a running mean overwrites its accumulator where its counter is 0, and a counter that starts as 0
-// and is cleared in each run is 0 when the next one starts. In doubt state is read.
+// and is cleared in each run is 0 when the next one starts. In doubt state counts as read.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace popsr {
 
 class StateReads {
  public:
-  /// `state`: variables and shards of the main graph.
+  /// Analyses the program; `state` has the variables and shards of the main graph.
   StateReads(const Ir& ir, std::vector<TensorId> state);
 
   /// False for a variable, shard or remote entry that every run overwrites in full, on all replicas, before
@@ -30,19 +30,21 @@ class StateReads {
   bool reads(TensorId state) const;
 
  private:
-  /// The effect of a graph on its inputs, by their number; of the main graph on its state.
+  /// Effect of a graph on its inputs, by index; for the main graph, on its state.
   struct Summary {
-    std::vector<bool> reads;       ///< Some of it before it is overwritten.
-    std::vector<bool> overwrites;  ///< All of it.
-    std::vector<bool> zeros;       ///< Holds zeros when the graph ends.
+    std::vector<bool> reads;  ///< True per input that is read, at least in part, before it is overwritten.
+    std::vector<bool> overwrites;  ///< True per input that is overwritten as a whole.
+    std::vector<bool> zeros;       ///< True per input that holds zeros when the graph ends.
     std::vector<bool> zero_outputs;
-    std::set<TensorId> entry_reads, entry_overwrites;  ///< Of remote buffers.
+    /// Entries of remote buffers that are read before they are overwritten, and that are overwritten.
+    std::set<TensorId> entry_reads, entry_overwrites;
   };
-  /// The graph at hand while its ops are visited.
+  /// State of the walk over one graph's ops.
   struct Walk {
     Summary summary;
-    std::map<TensorId, std::pair<std::uint32_t, PartId>> given;  ///< What is left of inputs, by storage.
-    std::set<TensorId> zeros;                                    ///< Storages.
+    /// Part of each input that is not overwritten yet, by storage.
+    std::map<TensorId, std::pair<std::uint32_t, PartId>> given;
+    std::set<TensorId> zeros;  ///< Storages that hold zeros.
   };
 
   Summary summarise(GraphId graph, const std::vector<TensorId>& inputs, const std::vector<bool>& zeros);

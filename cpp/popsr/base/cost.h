@@ -1,4 +1,4 @@
-// The cost model: how much work is worth more than one thread, and how many elements kernels take at a time.
+// Cost model: how much work is worth more than one thread, and how many elements kernels process at a time.
 // Results do not depend on the number of threads. They do not depend on the size of tiles either, except
 // where an op defines the order of its sum by tiles (lamb_square).
 #pragma once
@@ -17,29 +17,29 @@ inline constexpr std::int64_t kRoundingSumTile = 512;
 /// Rows, or outputs of reductions, that a thread takes at a time.
 inline constexpr std::int64_t kRowGrain = 16;
 
-/// When work of one kind is shared among threads.
+/// Thresholds for sharing one kind of work among threads.
 struct ThreadCost {
-  std::int64_t least;           ///< Less work than this stays on the calling thread.
-  std::int64_t per_thread = 1;  ///< Each thread gets at least this much.
+  std::int64_t least;           ///< Least work that is shared; less stays on the calling thread.
+  std::int64_t per_thread = 1;  ///< Least work per thread.
 };
 
-/// Elements of an op's operands, weighted by the additions that one of them costs.
+/// Cost in elements of an op's operands, weighted by the additions that one of them costs.
 inline constexpr ThreadCost kElementWork = {.least = std::int64_t{1} << 15};
-/// Multiply-adds of products and convolutions.
+/// Cost in multiply-adds of products and convolutions.
 inline constexpr ThreadCost kProductWork = {.least = std::int64_t{2} << 20,
                                             .per_thread = std::int64_t{1} << 20};
-/// Elements that popsr.sr rounds.
+/// Cost in elements that popsr.sr rounds.
 inline constexpr ThreadCost kRoundingWork = {.least = std::int64_t{2} << 16,
                                              .per_thread = std::int64_t{1} << 16};
-/// Bytes of one value that is copied or exchanged: from here on it keeps all threads busy alone.
+/// Cost in bytes of one value that is copied or exchanged; at this size it keeps all threads busy alone.
 inline constexpr ThreadCost kValueBytes = {.least = std::int64_t{1} << 18};
-/// Bytes that the small collectives of one merged instruction move together.
+/// Cost in bytes that the small collectives of one merged instruction move together.
 inline constexpr ThreadCost kMergedBytes = {.least = std::int64_t{1} << 17};
 
 /// True if that much work pays for more than one thread.
 constexpr bool worth_threads(ThreadCost cost, std::int64_t work) { return work >= cost.least; }
 
-/// The number of threads, from 1 to `threads`, for `units` indivisible pieces of `work` in all.
+/// Number of threads, from 1 to `threads`, for `units` indivisible pieces of `work` in all.
 constexpr std::int64_t threads_for(ThreadCost cost, std::int64_t work, std::int64_t units,
                                    std::int64_t threads) {
   if (!worth_threads(cost, work)) return 1;

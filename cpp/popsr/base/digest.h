@@ -1,4 +1,4 @@
-// Digests of bytes, to compare what several processes hold. They tell mistakes, not attacks.
+// Digests of bytes, to compare the data of several processes. They detect mistakes, not attacks.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace popsr {
 
-/// A bijection that scatters consecutive numbers (D. Stafford's Mix13).
+/// Bijection that scatters consecutive numbers (D. Stafford's Mix13).
 constexpr std::uint64_t scatter(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
 }
 
-/// 128 bits of a sequence of bytes, the same on all processors of one byte order.
+/// Digest of 128 bits of a sequence of bytes, the same on all processors of one byte order.
 class Digest {
  public:
   using Value = std::array<std::uint64_t, 2>;

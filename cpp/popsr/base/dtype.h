@@ -34,20 +34,21 @@ enum class DType : std::uint8_t {
   kFloat4E2M1FN,
 };
 
-/// A carrier holds codes of a number format: ops move it, and only `cast` reads its values.
+/// Kind of an element type. A carrier holds codes of a number format: ops move it, and only `cast` reads
+/// its values.
 enum class DTypeKind : std::uint8_t { kBool, kInt, kUInt, kFloat, kCarrier };
 
 struct DTypeInfo {
   DType dtype;
-  std::string_view name;        ///< PopXL and numpy name.
-  std::string_view short_name;  ///< Used in messages: f32[4, 8].
+  std::string_view name;        ///< Name in PopXL and NumPy.
+  std::string_view short_name;  ///< Name in messages, such as f32[4, 8].
   std::size_t size;             ///< Bytes of one element.
   DTypeKind kind;
   DType compute;                      ///< Type in which arithmetic runs; narrow floats widen to float32.
-  std::optional<FloatFormat> format;  ///< Of floats that are computed with.
+  std::optional<FloatFormat> format;  ///< Format of floats that ops compute with; nullopt for other types.
 };
 
-/// A row of a type that is not computed with as a float.
+/// Row of a type that ops do not compute with as a float.
 constexpr DTypeInfo exact_dtype(DType dtype, std::string_view name, std::string_view short_name,
                                 std::size_t size, DTypeKind kind) {
   return {dtype, name, short_name, size, kind, dtype, std::nullopt};
@@ -92,9 +93,9 @@ static_assert(
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)]; }
 constexpr std::size_t size_of(DType dtype) { return info(dtype).size; }
 constexpr bool is_float(DType dtype) { return info(dtype).format.has_value(); }
-/// The format of a floating dtype.
+/// Format of a floating dtype.
 constexpr FloatFormat format_of(DType dtype) { return info(dtype).format.value(); }
-/// The code that is the one NaN of a dtype without infinities or signs of NaN.
+/// Code of the single NaN of a dtype without infinities and signed NaNs; nullopt for others.
 constexpr std::optional<std::uint8_t> only_nan(DType dtype) {
   if (dtype == DType::kFloat8E8M0FNU) return std::uint8_t{0xff};
   if (!is_float(dtype) || info(format_of(dtype)).negative_zero) return std::nullopt;
@@ -105,7 +106,7 @@ constexpr bool has_nan(DType dtype) { return is_float(dtype) || only_nan(dtype).
 /// True for floats that are widened to float32, computed, and narrowed once per op.
 constexpr bool is_narrow_float(DType dtype) { return is_float(dtype) && info(dtype).compute != dtype; }
 
-/// The type of that PopXL name; throws NameError with the accepted names otherwise.
+/// Type of that PopXL name; throws NameError with the accepted names otherwise.
 DType dtype_from_name(std::string_view name);
 
 /// Bit set of element types that an input accepts.
@@ -128,7 +129,7 @@ class DTypeSet {
   std::uint32_t bits_ = 0;
 };
 
-/// The types whose row satisfies a predicate.
+/// Types whose row satisfies a predicate.
 template <class Predicate>
 constexpr DTypeSet dtypes_where(Predicate accepts) {
   DTypeSet set;
@@ -154,7 +155,7 @@ inline constexpr DTypeSet kCarriers =
 /// Types of ops that only move elements. Ops that read values accept kNumbersAndBool at most.
 inline constexpr DTypeSet kAnyDType = kNumbersAndBool | kFloat8 | kCarriers;
 
-/// An element of an integer dtype. 2^63 and above come out negative: out of range either way.
+/// Reads an element of an integer dtype. 2^63 and above come out negative: out of range either way.
 std::int64_t read_integer(const std::byte* data, DType dtype);
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// The typed errors of popsr. Text convention: "op: what is wrong, got X, expected Y", one line, lower case.
+// Typed errors of popsr. Text convention: "op: what is wrong, got X, expected Y", one line, lower case.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,34 +17,34 @@ class Error : public std::runtime_error {
 
 class ShapeError : public Error {
   using Error::Error;
-};  ///< Also a Python ValueError.
+};  ///< Error that is also a Python ValueError.
 class DTypeError : public Error {
   using Error::Error;
-};  ///< Also a Python TypeError.
+};  ///< Error that is also a Python TypeError.
 class AttributeValueError : public Error {
   using Error::Error;
-};  ///< Also a Python ValueError.
+};  ///< Error that is also a Python ValueError.
 class GraphError : public Error {
   using Error::Error;
-};  ///< Also a Python ValueError.
+};  ///< Error that is also a Python ValueError.
 class ReplicaError : public Error {
   using Error::Error;
-};  ///< Also a Python ValueError.
+};  ///< Error that is also a Python ValueError.
 class OutOfRangeError : public Error {
   using Error::Error;
-};  ///< Also a Python IndexError.
+};  ///< Error that is also a Python IndexError.
 class NameError : public Error {
   using Error::Error;
-};  ///< Also a Python KeyError.
+};  ///< Error that is also a Python KeyError.
 class StoppedError : public Error {
   using Error::Error;
-};  ///< Also a Python RuntimeError.
+};  ///< Error that is also a Python RuntimeError.
 class FloatingPointError : public Error {
   using Error::Error;
-};  ///< Also Python's builtin FloatingPointError.
+};  ///< Error that is also Python's builtin FloatingPointError.
 class RankError : public Error {
   using Error::Error;
-};  ///< Also a Python RuntimeError.
+};  ///< Error that is also a Python RuntimeError.
 class InternalError : public Error {
   using Error::Error;
 };  ///< A defect of popsr: please report it.

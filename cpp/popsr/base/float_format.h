@@ -10,32 +10,32 @@ namespace popsr {
 
 enum class FloatFormat : int { kF64, kF32, kF16, kBf16, kE4m3fn, kE5m2, kE4m3fnuz, kE5m2fnuz };
 
-/// Codes that are not numbers.
+/// Encoding of values that are not numbers.
 enum class FloatSpecials : int {
-  kIeee,         ///< Greatest exponent: infinity with mantissa 0, else NaN (IEEE 754).
+  kIeee,         ///< Greatest exponent: infinity with mantissa 0, otherwise NaN (IEEE 754).
   kFinite,       ///< All ones is NaN; no infinity ("fn").
   kUnsignedNan,  ///< The bits of -0 are the one NaN; no infinity, no negative zero ("fnuz").
 };
 
-/// "Code": the bits of a value without its sign. Codes ascend with the magnitude.
+/// Facts of a format. "Code": the bits of a value without its sign. Codes ascend with the magnitude.
 struct FloatFormatInfo {
   FloatFormat format;
-  const char* name;  ///< In NumPy, ml_dtypes and torch.
+  const char* name;  ///< Name in NumPy, ml_dtypes and torch.
   int exponent_bits;
-  int mantissa_bits;  ///< Stored ones.
-  int bias;           ///< Of the exponent; normal numbers start at 2^(1 - bias).
+  int mantissa_bits;  ///< Stored bits of the mantissa.
+  int bias;           ///< Bias of the exponent; normal numbers start at 2^(1 - bias).
   FloatSpecials specials;
 
-  int size;                ///< Bytes.
-  int precision;           ///< Bits of the significand, the hidden one included.
-  std::uint64_t max_code;  ///< Of the greatest finite number.
-  std::uint64_t inf_code;  ///< nan_code where the format has no infinity.
-  std::uint64_t nan_code;  ///< Of the NaN that conversions write.
+  int size;                ///< Size in bytes.
+  int precision;           ///< Bits of the significand, including the hidden one.
+  std::uint64_t max_code;  ///< Code of the greatest finite number.
+  std::uint64_t inf_code;  ///< Code of infinity; nan_code if the format has none.
+  std::uint64_t nan_code;  ///< Code of the NaN that conversions write.
   std::uint64_t sign_bit;
   bool negative_zero;
 };
 
-/// A row of the table from the facts that define a format.
+/// Makes a row of the table from the facts that define a format.
 consteval FloatFormatInfo float_format(FloatFormat format, const char* name, int exponent_bits,
                                        int mantissa_bits, int bias, FloatSpecials specials) {
   const int bits = 1 + exponent_bits + mantissa_bits;
@@ -100,11 +100,11 @@ constexpr bool is_nan(FloatFormat format, std::uint64_t bits) {
   return code > row.max_code && (code != row.inf_code || row.inf_code == row.nan_code);
 }
 
-/// The number with those bits; NaN keeps its sign.
+/// Number with those bits; NaN keeps its sign.
 double number_of(FloatFormat format, std::uint64_t bits);
-/// The greatest finite number.
+/// Greatest finite number.
 double greatest(FloatFormat format);
-/// The least positive number, a power of two: 2^least_exponent.
+/// Exponent of the least positive number, the power of two 2^least_exponent.
 constexpr int least_exponent(FloatFormat format) {
   return 1 - info(format).bias - info(format).mantissa_bits;
 }

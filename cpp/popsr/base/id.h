@@ -1,4 +1,4 @@
-// Numbers of things, a type for each kind: a tensor's number is not accepted where an op's is expected.
+// Typed ids: a tensor's number is not accepted where an op's is expected.
 #pragma once
 
 #include <compare>
@@ -10,15 +10,15 @@
 
 namespace popsr {
 
-/// Absence: of an Id, and of a position in a list, which is a plain integer.
+/// Type of kNone, an absent Id or an absent position in a list, which is a plain integer.
 struct NoId {
   constexpr operator std::uint32_t() const { return std::numeric_limits<std::uint32_t>::max(); }  // NOLINT
 };
 inline constexpr NoId kNone;
 
-/// The number of a thing of the kind `Tag`. A default-constructed Id is kNone, unless the kind has a natural
-/// zero (the main graph, the partition equal everywhere), which its tag declares:
-/// `static constexpr std::uint32_t kDefault = 0;`.
+/// Number of an object of the kind `Tag`. A default-constructed Id is kNone, unless the kind has a natural
+/// zero (the main graph, the partition equal everywhere), which its tag declares: `static constexpr
+/// std::uint32_t kDefault = 0;`.
 template <class Tag>
 struct Id {
   std::uint32_t value = initial();
@@ -30,7 +30,7 @@ struct Id {
   constexpr std::size_t index() const { return value; }
   friend constexpr bool operator==(Id, Id) = default;
   friend constexpr auto operator<=>(Id, Id) = default;
-  friend constexpr std::uint32_t format_as(Id id) { return id.value; }  ///< For fmt.
+  friend constexpr std::uint32_t format_as(Id id) { return id.value; }  ///< Formatting hook of fmt.
 
  private:
   static constexpr std::uint32_t initial() {
@@ -42,7 +42,7 @@ struct Id {
   }
 };
 
-/// The numbers of `count` things, 0 and on: for (const OpId id : ids<OpId>(ir.num_ops())).
+/// Range of the ids 0 to count - 1: for (const OpId id : ids<OpId>(ir.num_ops())).
 template <class I>
 class Ids {
  public:
@@ -68,14 +68,14 @@ constexpr Ids<I> ids(std::size_t count) {
   return Ids<I>(count);
 }
 
-/// An array with one element for each number of a kind: indexed by Id alone.
+/// Array with one element for each id of a kind, indexed by Id alone.
 template <class I, class T, class Container = std::vector<T>>
 class IdVector : public Container {
  public:
   using Container::Container;
   decltype(auto) operator[](I id) { return Container::operator[](id.index()); }
   decltype(auto) operator[](I id) const { return Container::operator[](id.index()); }
-  /// The number of the element that is appended next.
+  /// Id of the element that is appended next.
   I next() const { return I(Container::size()); }
   Ids<I> ids() const { return popsr::ids<I>(Container::size()); }
 };

@@ -11,7 +11,7 @@
 
 namespace popsr {
 
-/// Integers in place, or in memory of their own where they are more than N.
+/// Array of integers, stored in place up to N of them, otherwise on the heap.
 template <std::size_t N>
 class SmallInts {
  public:
@@ -36,19 +36,19 @@ class SmallInts {
   std::vector<std::int64_t> more_;
 };
 
-/// The loops over several arrays of one shape, innermost first. Extents of 1 are dropped, and adjacent
-/// dimensions are one loop where the strides of all arrays allow it. A nest of one element is one loop of
-/// extent 1. Strides are in elements or in bytes, as the user of the nest decides; they may be 0 or negative.
+/// Loops over several arrays of one shape, innermost first. Extents of 1 are dropped, and adjacent dimensions
+/// become one loop where the strides of all arrays allow it. A nest of one element is one loop of extent 1.
+/// Strides are in elements or in bytes, as the user of the nest decides; they may be 0 or negative.
 class LoopNest {
  public:
   explicit LoopNest(std::size_t arrays);
-  /// The loops over an array of that shape, outermost dimension first; one Shape of strides per array.
+  /// Makes the loops over arrays of that shape, outermost dimension first; one Shape of strides per array.
   LoopNest(const Shape& shape, std::span<const Shape> strides);
 
   void add_outer(std::int64_t extent, std::span<const std::int64_t> strides);
-  /// For a nest of one array.
+  /// Adds an outer loop to a nest of one array.
   void add_outer(std::int64_t extent, std::int64_t stride) { add_outer(extent, {&stride, 1}); }
-  /// The loops from number `first` on.
+  /// Nest of the loops from number `first` on.
   LoopNest outer(std::size_t first) const;
 
   std::size_t rank() const { return rank_; }
@@ -57,7 +57,7 @@ class LoopNest {
   std::int64_t stride(std::size_t loop, std::size_t array = 0) const {
     return loops_[loop * width_ + 1 + array];
   }
-  /// Elements.
+  /// Number of elements.
   std::int64_t count() const;
   /// Offset in one array of element `flat` in C order.
   std::int64_t offset(std::int64_t flat, std::size_t array = 0) const {
@@ -74,11 +74,11 @@ class LoopNest {
   const std::int64_t* loop(std::size_t number) const { return loops_.data() + number * width_; }
 
   std::size_t rank_ = 1;
-  std::size_t width_;    ///< Of a loop: its extent and the stride of each array.
-  SmallInts<24> loops_;  ///< [rank][width]
+  std::size_t width_;    ///< Integers per loop: its extent and the stride of each array.
+  SmallInts<24> loops_;  ///< Loops as [rank][width].
 };
 
-/// An element of a nest: its index in each loop and its offset in each array.
+/// Position of an element in a nest: its index in each loop and its offset in each array.
 class NestPosition {
  public:
   NestPosition(const LoopNest& nest, std::int64_t flat)
@@ -90,13 +90,13 @@ class NestPosition {
   std::int64_t offset(std::size_t array) const { return offset_[array]; }
   /// Elements from here to the end of the innermost loop.
   std::int64_t left_in_row() const { return nest_.extent(0) - index_[0]; }
-  /// Whole rows from here on, which are one step apart: `most` at most; 0 inside a row.
+  /// Number of whole rows from here on that are one step apart, at most `most`; 0 inside a row.
   std::int64_t rows_ahead(std::int64_t most) const;
 
   void seek(std::int64_t flat);
-  /// Moves on by `count` of a loop, at most to its end.
+  /// Advances by `count` steps of a loop, at most to its end.
   void advance(std::int64_t count, std::size_t loop = 0);
-  /// Moves on to element `flat`, which is `count` after this one.
+  /// Advances to element `flat`, which is `count` elements after this one.
   void move_to(std::int64_t flat, std::int64_t count);
 
  private:
@@ -104,11 +104,12 @@ class NestPosition {
   SmallInts<8> index_, offset_;
 };
 
-/// n elements of `size` bytes from `from`, `from_step` bytes apart, to `to`.
+/// Copies n elements of `size` bytes, `from_step` bytes apart, to `to`, `to_step` bytes apart.
 void copy_elements(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
                    std::int64_t n, std::int64_t size);
 
-/// A side of copy_range without an array of the nest: the elements of the range, one after another.
+/// Marks a side of copy_range that is not an array of the nest but the elements of the range, one after
+/// another.
 inline constexpr std::size_t kContiguous = ~std::size_t{0};
 
 /// Copies elements begin .. begin + n - 1 of a nest with strides in bytes, of `size` bytes each, from one
@@ -116,7 +117,7 @@ inline constexpr std::size_t kContiguous = ~std::size_t{0};
 /// array that is copied from may have strides of 0.
 void copy_range(const LoopNest& nest, std::byte* to, std::size_t to_array, const std::byte* from,
                 std::size_t from_array, std::int64_t size, std::int64_t begin, std::int64_t n);
-/// The same for n elements from a position on.
+/// Overload for n elements from a position on.
 void copy_range(const LoopNest& nest, std::byte* to, std::size_t to_array, const std::byte* from,
                 std::size_t from_array, std::int64_t size, const NestPosition& begin, std::int64_t n);
 

@@ -1,4 +1,4 @@
-// Memory that ran out, and for what.
+// Error for memory that ran out, with its purpose.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace popsr {
 
-/// There is less memory than an object needs at once; MemoryError in Python.
+/// Error: less memory is available than an object needs at once; MemoryError in Python.
 class NoMemory final : public std::bad_alloc {
  public:
   NoMemory(std::string_view what, std::size_t bytes, std::string_view purpose = "")

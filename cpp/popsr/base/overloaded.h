@@ -1,4 +1,4 @@
-// Function objects of several lambdas, for std::visit.
+// Function objects combined from several lambdas, for std::visit.
 #pragma once
 
 namespace popsr {

@@ -24,10 +24,10 @@ Shape broadcast_shapes(std::string_view op, const Shape& a, const Shape& b);
 /// Strides in elements for reading `shape` as `target` (0 where broadcast). `shape` must broadcast to it.
 Shape broadcast_strides(const Shape& shape, const Shape& target);
 
-/// Maps a negative axis; throws AttributeValueError prefixed with `op` when out of range.
+/// Maps a negative axis to a non-negative one; throws AttributeValueError prefixed with `op` if out of range.
 std::int64_t normalize_axis(std::string_view op, std::int64_t axis, std::size_t rank);
 
-/// "[4, 8]" and "f32[4, 8]".
+/// Text such as "[4, 8]" or "f32[4, 8]".
 std::string to_string(const Shape& shape);
 std::string to_string(DType dtype, const Shape& shape);
 

@@ -1,5 +1,4 @@
-// An array whose copies share what is equal: a copy costs a pointer for each chunk, a write after it one
-// chunk.
+// Copy-on-write array: a copy costs a pointer for each chunk, a write after it the copy of one chunk.
 #pragma once
 
 #include <array>
@@ -9,7 +8,7 @@
 
 namespace popsr {
 
-/// Copies must not be written by several threads at a time.
+/// Copy-on-write vector. Copies must not be written by several threads at a time.
 template <class T>
 class SharedVector {
  public:
@@ -25,7 +24,7 @@ class SharedVector {
     (*chunk)[i % kChunk] = value;
   }
 
-  /// To that size, which is not less, with more elements of that value.
+  /// Grows to `size`, which is not less than before, with copies of `value`.
   void grow(std::size_t size, const T& value) {
     std::size_t at = size_;
     for (; at < size && at % kChunk != 0; ++at) {

@@ -1,4 +1,4 @@
-// Aligned memory of one owner.
+// Aligned memory with one owner.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace popsr {
 
-/// Memory aligned to kAlignment bytes; large ones lie in large pages where the system has them.
+/// Memory aligned to kAlignment bytes; large slabs use large pages if the system has them.
 class Slab {
  public:
   static constexpr std::size_t kAlignment = 64;

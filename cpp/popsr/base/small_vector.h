@@ -1,4 +1,4 @@
-// A short list of plain values, in place: the operands of an op, of which a program has very many.
+// Short list of plain values, stored in place: for the operands of an op, of which a program has very many.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace popsr {
 
-/// As std::vector, but up to N elements need no memory of their own.
+/// Vector like std::vector, but up to N elements need no heap memory.
 template <class T, std::uint32_t N>
 requires std::is_trivially_copyable_v<T>
 class SmallVector {
@@ -102,7 +102,7 @@ class SmallVector {
   std::uint32_t size_ = 0;
   std::uint32_t room_ = N;
   std::array<T, N> few_ = {};
-  std::unique_ptr<T[]> more_;  ///< Of all elements, where they are more than N.
+  std::unique_ptr<T[]> more_;  ///< Memory of all elements, if there are more than N.
 };
 
 }  // namespace popsr

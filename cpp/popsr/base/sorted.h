@@ -1,4 +1,4 @@
-// Places in ascending vectors.
+// Binary search in ascending vectors.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace popsr {
 
-/// Index of `value` in an ascending vector; nullopt where it is not in it.
+/// Index of `value` in an ascending vector; nullopt if it is absent.
 template <class T>
 std::optional<std::size_t> find_sorted(const std::vector<T>& values, const T& value) {
   const auto it = std::ranges::lower_bound(values, value);
@@ -18,7 +18,7 @@ std::optional<std::size_t> find_sorted(const std::vector<T>& values, const T& va
   return static_cast<std::size_t>(it - values.begin());
 }
 
-/// Index of a value that is in an ascending vector.
+/// Index of a value that is known to be in an ascending vector.
 template <class T>
 std::size_t sorted_index(const std::vector<T>& values, const T& value) {
   const std::optional<std::size_t> index = find_sorted(values, value);

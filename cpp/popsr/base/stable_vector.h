@@ -1,4 +1,4 @@
-// A growing array whose elements never move.
+// Growing array whose elements never move.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace popsr {
 
-/// References stay valid while it grows, as those into std::deque, whose blocks hold only two or three big
-/// elements: here neighbours lie side by side.
+/// Array whose references stay valid while it grows, like std::deque. The blocks of std::deque hold only
+/// two or three big elements; here neighbours are adjacent in memory.
 template <class T>
 class StableVector {
  public:
@@ -25,7 +25,7 @@ class StableVector {
     blocks_.back().push_back(std::move(value));
     ++size_;
   }
-  /// Drops the last ones: `size` are left.
+  /// Drops the last elements, so that `size` are left.
   void truncate(std::size_t size) noexcept {
     for (; size_ > size; --size_) {
       blocks_.back().pop_back();

@@ -6,7 +6,7 @@
 namespace popsr {
 namespace {
 
-/// So many steps along one axis of a dense tensor.
+/// Number of steps along one axis of a dense tensor.
 struct AxisStep {
   std::size_t axis;
   std::int64_t steps;

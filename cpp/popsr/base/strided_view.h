@@ -8,23 +8,23 @@
 
 namespace popsr {
 
-/// A view: element (i0, i1, ...) is at offset + i0 * strides[0] + ..., in elements; strides may be 0 or
-/// negative.
+/// View of a dense tensor: element (i0, i1, ...) is at offset + i0 * strides[0] + ..., in elements; strides
+/// may be 0 or negative.
 struct StridedView {
   Shape shape;
   Shape strides;
   std::int64_t offset = 0;
 };
 
-/// The dense tensor as a view of itself.
+/// View of a dense tensor that is the whole tensor.
 StridedView dense_view(const Shape& shape);
 
-/// `outer`, a view of a dense tensor that holds the elements of `inner`, as a view of what `inner` views. The
-/// dense tensor may have another shape than `inner`. nullopt if no strides say it.
+/// Composition: `outer` views a dense tensor that holds the elements of `inner`, possibly in another shape;
+/// the result views what `inner` views. nullopt if it has no strided form.
 std::optional<StridedView> compose(const StridedView& outer, const StridedView& inner);
 
-/// `outer` is a view of a dense tensor that has each of its elements once: the dense tensor, in the shape
-/// `shape`, as a view of `outer` in C order. nullopt if no strides say it.
+/// Inverse: `outer` is a view with each element of a dense tensor exactly once; the result is the dense
+/// tensor, in the shape `shape`, as a view of `outer` in C order. nullopt if it has no strided form.
 std::optional<StridedView> inverse(const StridedView& outer, const Shape& shape);
 
 }  // namespace popsr

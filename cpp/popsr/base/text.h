@@ -1,4 +1,4 @@
-// Text for messages.
+// Texts for messages.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace popsr {
 
-/// The up to three names nearest to `name` by edit distance, as "'a', 'b', 'c'".
+/// Lists the up to three names nearest to `name` by edit distance, as "'a', 'b', 'c'".
 std::string close_matches(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace popsr

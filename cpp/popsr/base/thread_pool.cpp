@@ -55,13 +55,13 @@ std::atomic<int> chosen_threads{0};
 
 }  // namespace
 
-/// A thread and its claim on a part of each job: the part is run by whoever takes it first, the thread or,
-/// when it has done its own, the caller. A thread that is slow to wake up then delays nobody.
+/// A thread and its claim on a part of each job: the part is run by the one that claims it first, the
+/// thread or, after its own part, the caller. A thread that is slow to wake up then delays nobody.
 struct ThreadPool::Worker {
   std::thread thread;
   std::atomic<std::uint64_t> taken{0};  ///< The last job whose part was taken, by anyone.
   std::atomic<bool> asleep{false};
-  std::optional<cpu_set_t> kept = {};  ///< Its processors while keep_from() holds.
+  std::optional<cpu_set_t> kept = {};  ///< Its processors while avoid_cpu() holds.
 
   bool take(std::uint64_t job) {
     std::uint64_t before = job - 1;
@@ -70,7 +70,7 @@ struct ThreadPool::Worker {
 
   /// The kernel may wake a thread on the processor of its caller, where it would wait until the caller does.
   /// Until allow_all() a sleeping thread may not run there, unless it has no other.
-  void keep_from(int cpu) {
+  void avoid_cpu(int cpu) {
     // It counts as awake from now on: another job may come before it is.
     if (!asleep.exchange(false, std::memory_order_relaxed) || cpu < 0 || cpu >= CPU_SETSIZE) return;
     cpu_set_t all;
@@ -98,7 +98,7 @@ struct ThreadPool::State {
   const void* context = nullptr;
   PartTimes* times = nullptr;
   std::atomic<bool> failed{false};
-  std::exception_ptr failure = nullptr;  ///< Of the first part that threw.
+  std::exception_ptr failure = nullptr;  ///< Exception of the first part that threw.
   pid_t owner = getpid();
 
   explicit State(int threads) : workers(static_cast<std::size_t>(threads - 1)) {}
@@ -123,7 +123,7 @@ struct ThreadPool::State {
     for (auto w = static_cast<std::size_t>(parts - 1); w < workers.size(); ++w) {
       workers[w].taken.store(job, std::memory_order_relaxed);  // none for it
     }
-    for (Worker& worker : workers) worker.keep_from(cpu);
+    for (Worker& worker : workers) worker.avoid_cpu(cpu);
     generation.store(job, std::memory_order_release);
     generation.notify_all();
     for (Worker& worker : workers) worker.allow_all();
@@ -235,7 +235,7 @@ void ThreadPool::expect_work(bool more) {
   if (state_) state_->expects_work.store(more, std::memory_order_relaxed);
 }
 
-void ThreadPool::keep_times(PartTimes* times) {
+void ThreadPool::collect_times(PartTimes* times) {
   times_ = times;
   if (times != nullptr) times->threads.resize(static_cast<std::size_t>(threads_));
 }

@@ -1,5 +1,5 @@
-// A small pool for fixed splits: part p of `parts` always does the same work, so no result depends on the
-// pool.
+// Small thread pool for fixed splits: part p of `parts` always does the same work, so no result depends on
+// the pool.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,22 @@
 
 namespace popsr {
 
-/// Times at which threads other than the caller began and ended parts of the work, at most `limit` for each.
+/// Times at which threads other than the caller began and ended parts of the work, at most `limit` per
+/// thread.
 struct PartTimes {
   struct Span {
-    std::int64_t begin = 0, end = 0;  ///< Nanoseconds of the steady clock.
+    std::int64_t begin = 0, end = 0;  ///< Begin and end in nanoseconds of the steady clock.
   };
   explicit PartTimes(std::size_t most) : limit(most) {}
   static std::int64_t now();
   std::size_t limit;
-  std::vector<std::vector<Span>> threads = {};  ///< By thread, the caller's first and empty.
+  /// Spans by thread; the caller's list is the first, and empty.
+  std::vector<std::vector<Span>> threads = {};
 };
 
 class ThreadPool {
  public:
-  /// threads >= 1, the calling thread included.
+  /// Makes a pool of `threads` >= 1 threads, the calling thread included.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -32,12 +34,12 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  /// Says that more calls of run() follow soon, or that none do: workers wait for them awake for some
+  /// Announces that more calls of run() follow soon, or that none do: workers wait for them awake for some
   /// milliseconds.
   void expect_work(bool more);
 
   /// Adds the times of further parts to `times`; null ends that.
-  void keep_times(PartTimes* times);
+  void collect_times(PartTimes* times);
 
   /// Calls body(part) for part = 0..parts-1 with parts <= threads(), part 0 on the caller, and waits for
   /// all. The caller also runs parts whose threads have not begun when it is done with its own, one after
@@ -61,10 +63,11 @@ class ThreadPool {
   int threads_;
   bool expects_work_ = false;
   PartTimes* times_ = nullptr;
-  std::unique_ptr<State> state_;  ///< Workers start at the first use; a forked child starts its own.
+  /// State of the workers, which start at the first use; a forked child starts its own.
+  std::unique_ptr<State> state_;
 };
 
-/// Work is expected of a pool while this lives.
+/// Scope during which workers expect work.
 class ExpectedWork {
  public:
   explicit ExpectedWork(ThreadPool& pool) : pool_(pool) { pool_.expect_work(true); }
@@ -76,16 +79,16 @@ class ExpectedWork {
   ThreadPool& pool_;
 };
 
-/// Threads of new sessions: set_default_threads(), else POPSR_NUM_THREADS, else the CPUs this process may
-/// use. Throws AttributeValueError unless threads >= 1.
+/// Number of threads of new sessions: set_default_threads(), otherwise POPSR_NUM_THREADS, otherwise the
+/// CPUs this process may use. Throws AttributeValueError unless threads >= 1.
 int default_threads();
 void set_default_threads(int threads);
 
-/// Scratch memory of the calling thread: 64-byte aligned, grows and is kept, contents undefined.
+/// Scratch memory of the calling thread: 64-byte aligned, grows and is reused, contents undefined.
 void* thread_scratch(std::size_t bytes);
 
-/// Scratch memory for parts of a run whose caller uses thread_scratch() for something else meanwhile: on the
-/// thread that makes this it is `own`.
+/// Scratch memory for parts of a run whose caller uses thread_scratch() for something else meanwhile: on
+/// the thread that makes this object it is `own`.
 class PartScratch {
  public:
   explicit PartScratch(void* own) : own_(own) {}

@@ -62,7 +62,7 @@ void bind_analysis(py::module_& m) {
       .def(py::init([](const std::shared_ptr<Ir>& ir, const EqualStreams& equal) {
              const WithoutGil released;
              verify(*ir);  // facts of an ambiguous program would mean nothing
-             return make_keeping<PartitionAnalysis>(ir, *ir, assumed_rows(*ir, equal));
+             return make_owning<PartitionAnalysis>(ir, *ir, assumed_rows(*ir, equal));
            }),
            py::arg("ir"), py::arg("equal") = EqualStreams())
       .def_static(
@@ -72,9 +72,9 @@ void bind_analysis(py::module_& m) {
             verify(*ir);
             if (&before->ir() == ir.get()) {
               if (auto grown = PartitionAnalysis::grown(*before))
-                return make_keeping<PartitionAnalysis>(ir, std::move(*grown));
+                return make_owning<PartitionAnalysis>(ir, std::move(*grown));
             }
-            return make_keeping<PartitionAnalysis>(ir, *ir);
+            return make_owning<PartitionAnalysis>(ir, *ir);
           },
           py::arg("before"), py::arg("ir"))
       .def_static(
@@ -82,7 +82,7 @@ void bind_analysis(py::module_& m) {
           [](const std::shared_ptr<Ir>& ir) {
             const WithoutGil released;
             verify(*ir);
-            return make_keeping<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
+            return make_owning<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
           },
           py::arg("ir"))
       .def("check_fresh", &PartitionAnalysis::check_fresh)

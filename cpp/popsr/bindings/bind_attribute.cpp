@@ -1,7 +1,7 @@
 // Attributes between Python values and ir/attribute.h, directed by AttrDef::type.
 #include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
-#include "popsr/bindings/convert.h"
+#include "popsr/bindings/python_values.h"
 
 namespace popsr::bindings {
 namespace {

@@ -26,7 +26,7 @@ TensorId home_of(Explainer& self, TensorId id) {
 
 Partition to_partition(Explainer& self, PartitionId id) { return {ir_of(self).partition_table(), id}; }
 
-/// The tensor's last write among the first `end` ops of its graph: what its value at that time is called.
+/// Time of a tensor's value: its last write among the first `end` ops of its graph.
 std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   self.flow().facts().check_fresh();
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
@@ -44,7 +44,7 @@ std::int32_t time_of(Explainer& self, TensorId id, std::int64_t end) {
   return self.flow().time_before(tensor.graph, tensor.id, static_cast<std::uint32_t>(end));
 }
 
-/// As time_of, of what op `op` finds or, with `after`, leaves.
+/// Result of time_of() immediately before the op, or after it if `after`.
 std::int32_t time_at_op(Explainer& self, TensorId id, OpId op_id, bool after) {
   const Op& op = ir_of(self).op(checked_op(ir_of(self), op_id));
   const Tensor& tensor = ir_of(self).tensor(home_of(self, id));
@@ -61,7 +61,7 @@ std::int32_t last_time(Explainer& self, TensorId id) {
   return self.flow().time_before(graph, id, static_cast<std::uint32_t>(ir_of(self).graph(graph).ops.size()));
 }
 
-/// Contexts to look at: the one asked for, else all of the tensor's graph.
+/// Contexts to search: the one given, otherwise all contexts of the tensor's graph.
 std::vector<ContextId> contexts_for(Explainer& self, TensorId tensor, std::optional<ContextId> context) {
   const GraphId graph = ir_of(self).tensor(tensor).graph;
   const std::vector<ContextId>& all = self.flow().facts().contexts(graph);
@@ -240,7 +240,7 @@ class DriftHandle {
 
   const Drift& get() const { return drift_; }
   Partition declared() const { return to_partition(*explainer_, drift_.declared); }
-  Partition kept() const { return to_partition(*explainer_, drift_.kept); }
+  Partition kept() const { return to_partition(*explainer_, drift_.at_end); }
   std::string location() const { return ir_of(*explainer_).locations().to_string(drift_.location); }
   std::unique_ptr<ExplanationHandle> explain() const {
     explainer_->flow().facts().check_fresh();
@@ -291,7 +291,7 @@ void bind_explain(py::module_& m) {
   py::class_<Explainer, std::shared_ptr<Explainer>> explainer(m, "Explainer");
   guard(explainer)
       .def(py::init([](const std::shared_ptr<PartitionAnalysis>& facts) {
-        return make_keeping<Explainer>(facts, *facts);
+        return make_owning<Explainer>(facts, *facts);
       }))
       .def(
           "time_at",

@@ -14,9 +14,9 @@
 #include "popsr/base/slab.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
-#include "popsr/bindings/convert.h"
 #include "popsr/bindings/gil.h"
 #include "popsr/bindings/program.h"
+#include "popsr/bindings/python_values.h"
 #include "popsr/bindings/records.h"
 #include "popsr/effects/verify.h"
 #include "popsr/ir/print.h"
@@ -54,7 +54,7 @@ std::shared_ptr<const HostBytes> copy_data(const py::array& data) {
 std::shared_ptr<const HostBytes> share_data(const py::array& data) {
   POPSR_CHECK((data.flags() & py::array::c_style) != 0);
   const auto release = [](const py::array* array) {
-    const WithGil held;
+    const WithGil gil;
     delete array;
   };
   const std::shared_ptr<const void> owner(new py::array(data), release);
@@ -137,7 +137,7 @@ Record<"Emitted"> emit(Ir& ir, GraphId graph, const std::string& op, const Opera
   const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
-  if (takes_one_place(def)) check_places(ir, op, tensors);
+  if (needs_one_place(def)) check_places(ir, op, tensors);
   const OpId id = ir.emit(checked_graph(ir, graph), op, std::move(tensors),
                           {.attrs = read_attributes(ir, def, attrs),
                            .output_names = std::move(output_names),

@@ -45,7 +45,7 @@ void bind_popart(py::module_& m) {
       .def(py::init([](const std::shared_ptr<Ir>& ir) {
         const WithoutGil released;
         verify(*ir);
-        return make_keeping<PopartAnalysis>(ir, *ir);
+        return make_owning<PopartAnalysis>(ir, *ir);
       }))
       .def(
           "is_equal",

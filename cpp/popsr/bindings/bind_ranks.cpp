@@ -19,8 +19,8 @@ namespace {
 
 using Function = As<"collections.abc.Callable[..., object]">;
 
-/// Calls Python with views of the core's memory, which it must not keep. `fail`: called with an exception of
-/// the others, after which the ranks are not at the same place any more.
+/// Transport that calls Python with views of the core's memory, which Python must not keep. `fail`: called
+/// with an exception of the others, after which the ranks are no longer at the same point.
 class PythonTransport final : public Transport {
  public:
   PythonTransport(std::int64_t rank, std::int64_t ranks, py::object exchange, py::object gather,
@@ -36,7 +36,7 @@ class PythonTransport final : public Transport {
 
   void exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming) override {
     if (outgoing.empty() && incoming.empty()) return;
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;  // Python code may change it
     py::list sends, receives;
     for (const OutgoingBytes& each : outgoing)
@@ -48,7 +48,7 @@ class PythonTransport final : public Transport {
   }
 
   void gather(std::span<const std::byte> mine, std::byte* all) override {
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;
     const std::size_t size = mine.size() * static_cast<std::size_t>(ranks_);
     call(gather_, py::make_tuple(view(mine.data(), mine.size()), view(all, size)));
@@ -124,7 +124,8 @@ std::optional<Failure> agree(RankLink& link, std::string call, const Items& item
   return Failure(first->rank, first->kind, first->text);
 }
 
-/// Arrays of the same traffic are one. `chains`: as RankLink.set_chains takes them; None: as it begins.
+/// Planned exchanges; arrays with the same traffic are shared. `chains`: as RankLink.set_chains takes them;
+/// None: the default.
 std::vector<Record<"PlannedExchange">> exchanges_of(
     const PartitionAnalysis& facts, bool dedup, double check, bool check_floats, bool optimise,
     std::int64_t ranks, std::size_t message_bytes,
@@ -154,11 +155,11 @@ void bind_ranks(py::module_& m) {
   link.def(py::init(&make_link), py::arg("rank"), py::arg("ranks"), py::arg("exchange"), py::arg("gather"),
            py::arg("fail"))
       .def("agree", &agree, py::arg("call"), py::arg("items"), py::arg("failure"))
-      .def_property("is_told", &RankLink::is_told, &RankLink::set_told)
+      .def_property("is_told", &RankLink::is_failure_shared, &RankLink::set_failure_shared)
       .def_property_readonly("told",
                              [](const RankLink& self) {
-                               const RankFailure& told = self.told();
-                               return Failure(told.rank, told.kind, told.text);
+                               const RankFailure& shared_failure = self.shared_failure();
+                               return Failure(shared_failure.rank, shared_failure.kind, shared_failure.text);
                              })
       .def(
           "set_chains",

@@ -2,7 +2,7 @@
 
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
-#include "popsr/bindings/convert.h"
+#include "popsr/bindings/python_values.h"
 #include "popsr/bindings/records.h"
 #include "popsr/replica/limits.h"
 #include "popsr/replica/partition.h"

@@ -92,7 +92,7 @@ std::string meet_of(const OpDef& def) {
 }
 
 std::string partition_of(const OpDef& def) {
-  if (!def.replicas.says.empty()) return std::string(def.replicas.says);
+  if (!def.replicas.rule_text.empty()) return std::string(def.replicas.rule_text);
   if (def.program.control != Control::kNone) return "as in the graphs it runs";
   if (def.replicas.partition == meet_of_inputs) return meet_of(def);
   return def.replicas.partition == equal_everywhere ? "equal everywhere" : "";

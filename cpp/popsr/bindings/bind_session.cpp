@@ -14,10 +14,10 @@
 #include "popsr/bindings/observe.h"
 #include "popsr/bindings/records.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
-#include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/check/label_errors.h"
 #include "popsr/runtime/plan/memory_timeline.h"
 #include "popsr/runtime/session/session.h"
 
@@ -36,19 +36,19 @@ class PythonWatcher final : public RunWatcher {
 
   void iterated(std::int64_t ended) override {
     if (progress_.is_none()) return;
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;  // Python code may change it
     run_signal_handlers();
     call_python(progress_, py::make_tuple(ended));
   }
 
-  void look() override {
+  void poll() override {
     if (exits_begun() != exits_) throw ProcessExits();
     if (keeps_gil_) {
       const WithoutGil for_others;
     }
     if (on_main_thread_ == false) return;  // signals are not for it
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;
     if (!on_main_thread_) on_main_thread_ = is_main_thread();
     if (*on_main_thread_) run_signal_handlers();
@@ -68,7 +68,7 @@ class PythonWatcher final : public RunWatcher {
 
 using Function = As<"collections.abc.Callable[..., object]">;
 
-/// A session with what run() needs of each stream in use, worked out once.
+/// Session with the buffers that run() needs for each stream in use, computed once.
 class SessionHandle {
  public:
   SessionHandle(const std::shared_ptr<Ir>& ir, const std::shared_ptr<PartitionAnalysis>& facts,
@@ -92,28 +92,27 @@ class SessionHandle {
     return ids;
   }
 
-  /// Of streams without elements: those of others follow from their arrays.
+  /// Sets the transfers of streams without elements; for other streams they follow from the arrays.
   void set_transfers(std::int64_t transfers) { transfers_ = transfers; }
 
   void stop() { session_.stop(); }
-  void forget_stop() { session_.forget_stop(); }
+  void clear_stop() { session_.clear_stop(); }
 
-  /// `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by the caller; they keep
-  /// the buffers alive.
-  /// `progress`: called with the number of iterations that have just ended, or None. `stray`: called with
-  /// the first op, once a session, that is given a label of no class, and what there is to say of it. `news`:
-  /// see prepare(); an error of it is raised before anything runs.
+  /// Runs the session. `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by
+  /// the caller; they keep the buffers alive. `progress`: called with the number of iterations that have
+  /// just ended, or None. `on_label`: called with the first op, once per session, that is given a label out
+  /// of range, and a text. `on_plan_change`: see prepare(); an error of it is raised before anything runs.
   void run(const py::typing::List<py::array>& arrays, const Function& print,
-           const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& stray,
-           const Function& news) {
+           const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& on_label,
+           const Function& on_plan_change) {
     POPSR_CHECK(arrays.size() == streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       PyObject* item = PyList_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i));
       buffers_[streams_[i].id] = buffer_of(streams_[i], item, transfers_);
     }
-    prepare(news);
+    prepare(on_plan_change);
     try {
-      run_without_gil(print, progress, stray);
+      run_without_gil(print, progress, on_label);
     } catch (const ProcessExits&) {  // ends the thread without a word
       PyErr_SetNone(PyExc_SystemExit);
       throw py::error_already_set();
@@ -128,7 +127,7 @@ class SessionHandle {
   struct UsedStream {
     StreamId id;
     bool to_device;
-    std::int64_t nbytes;  ///< Of one transfer to or from all replicas.
+    std::int64_t nbytes;  ///< Bytes of one transfer to or from all replicas.
   };
 
   static StreamBuffer buffer_of(const UsedStream& stream, py::handle item, std::int64_t transfers) {
@@ -141,40 +140,42 @@ class SessionHandle {
     return {static_cast<std::byte*>(const_cast<void*>(data)), transfers};
   }
 
-  /// With the GIL: choosing a plan may add to the partitions of the program. `news`: called when the plan is
-  /// used for the first time, with (stream, replica, replica, text) of streams whose rows were equal before.
-  void prepare(const py::object& news) {
+  /// Prepares a run with the GIL held, since choosing a plan may add to the partitions of the program.
+  /// `on_plan_change`: called when the plan is used for the first time, with (stream, replica, replica,
+  /// text) of streams whose rows were equal before.
+  void prepare(const py::object& on_plan_change) {
     {
       const kernels::FloatEnvironment environment;  // kernels compute
       session_.prepare(buffers_);
     }
-    if (session_.is_news()) {
-      py::list broken;
-      for (const RowDifference& each : session_.broken()) {
-        broken.append(py::make_tuple(each.stream, each.r, each.s,
-                                     to_string(session_.ir(), session_.fed(each.stream), each)));
+    if (session_.plan_changed()) {
+      py::list weakened_streams;
+      for (const RowDifference& each : session_.weakened_streams()) {
+        weakened_streams.append(
+            py::make_tuple(each.stream, each.r, each.s,
+                           to_string(session_.ir(), session_.compared_rows(each.stream), each)));
       }
-      call_python(news, py::make_tuple(broken));
+      call_python(on_plan_change, py::make_tuple(weakened_streams));
     }
-    session_.approve();
+    session_.acknowledge_plan();
   }
 
   /// Nothing in it touches Python objects but `print`, `progress` and `stray`, which take the GIL back.
-  void run_without_gil(const py::object& print, const py::object& progress, const py::object& stray) {
+  void run_without_gil(const py::object& print, const py::object& progress, const py::object& on_label) {
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
-    const auto on_stray = [this, &stray](const Op& op, const StrayLabel& label) {
-      const WithGil held;
-      call_python(stray, py::make_tuple(op.id, stray_text(session_.ir(), op, label)));
+    const auto on_invalid_label = [this, &on_label](const Op& op, const InvalidLabel& label) {
+      const WithGil gil;
+      call_python(on_label, py::make_tuple(op.id, invalid_label_text(session_.ir(), op, label)));
     };
     PythonWatcher watcher(progress, checks_);
     // Checks read the program's partitions, which other threads may add to: they keep the lock.
     std::optional<WithoutGil> released;
     if (!checks_) released.emplace();
-    session_.run_prepared(buffers_, on_print, &watcher, on_stray);
+    session_.run_prepared(buffers_, on_print, &watcher, on_invalid_label);
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;
     py::list values;
     for (const std::byte* value : request.values) values.append(copy_of_bytes(value, bytes_of(request.type)));
@@ -270,7 +271,7 @@ Partition to_partition(SessionHandle& self, PartitionId id) {
   return {self.session().ir().partition_table(), id};
 }
 
-/// Of small streams the replicas whose rows are equal.
+/// Partitions of the small streams: replicas whose rows are equal.
 py::typing::Dict<int, Partition> small_streams(SessionHandle& self) {
   py::typing::Dict<int, Partition> result;
   for (const auto& [stream, rows] : self.session().small_streams()) {
@@ -307,7 +308,7 @@ std::pair<std::int64_t, std::vector<Record<"ProfiledInstruction">>> profile_of(S
   return {profile.time.count(), std::move(instructions)};
 }
 
-/// By op: bytes and messages that this rank sent, then those that it received.
+/// Bytes and messages that this rank sent, then received, by op.
 py::typing::Dict<OpId, std::array<std::uint64_t, 4>> traffic_of(SessionHandle& self) {
   py::typing::Dict<OpId, std::array<std::uint64_t, 4>> result;
   for (const auto& [op, moved] : self.session().traffic()) {
@@ -365,7 +366,7 @@ void bind_session(py::module_& m) {
            py::arg("stray"), py::arg("news"))
       .def("set_transfers", &SessionHandle::set_transfers, py::arg("transfers"))
       .def("stop", &SessionHandle::stop)
-      .def("forget_stop", &SessionHandle::forget_stop)
+      .def("forget_stop", &SessionHandle::clear_stop)
       .def_property_readonly("failed_op",
                              [](SessionHandle& self) -> std::optional<OpId> {
                                const OpId op = self.session().failed_op();

@@ -45,7 +45,7 @@ class CallScope {
       member.transaction.reset();
       const Counters begin = member.program->counters();
       constexpr int kAttempts = 16;
-      for (int attempt = 0; attempt < kAttempts && !member.program->tell(member.undo, begin, end);
+      for (int attempt = 0; attempt < kAttempts && !member.program->notify_undo(member.undo, begin, end);
            ++attempt) {
         Py_CLEAR(error.type);
         Py_CLEAR(error.value);
@@ -117,20 +117,20 @@ bool Program::join() {
 
 Py_ssize_t Program::undo_size() const { return undo_ ? PyList_GET_SIZE(undo_.ptr()) : 0; }
 
-bool Program::tell(Py_ssize_t undo, const Counters& begin, const Counters& end) const {
+bool Program::notify_undo(Py_ssize_t undo, const Counters& begin, const Counters& end) const {
   if (begin == end && undo_size() == undo) return true;
   if (!rolled_back_) return true;
   PyObject* const function = PyObject_CallNoArgs(rolled_back_.ptr());
   if (function == nullptr) return false;
-  PyObject* told = function;
+  PyObject* result = function;
   if (function != Py_None) {
-    told = PyObject_CallFunction(function, "n(nn)(nn)(nn)(nn)(nn)", undo, begin.graphs, end.graphs,
-                                 begin.tensors, end.tensors, begin.ops, end.ops, begin.streams, end.streams,
-                                 begin.remotes, end.remotes);
+    result = PyObject_CallFunction(function, "n(nn)(nn)(nn)(nn)(nn)", undo, begin.graphs, end.graphs,
+                                   begin.tensors, end.tensors, begin.ops, end.ops, begin.streams, end.streams,
+                                   begin.remotes, end.remotes);
     Py_DECREF(function);
   }
-  Py_XDECREF(told);
-  return told != nullptr;
+  Py_XDECREF(result);
+  return result != nullptr;
 }
 
 void Program::clear_undo() const {

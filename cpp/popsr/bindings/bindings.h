@@ -23,8 +23,8 @@ void bind_groups(py::module_& m);             ///< ReplicaGrouping, CommGroup.
 void bind_variable_settings(py::module_& m);  ///< VariableSettings, VariableRetrievalMode.
 void bind_ir(py::module_& m);                 ///< Ir: graphs, tensors, ops and streams by id; emission.
 void bind_transaction(py::module_& m);        ///< Calls that change a program completely or not at all.
-void bind_iteration(py::module_& m);          ///< iter() of classes that are not Iterables.
-void bind_schemas(py::module_& m);            ///< op_schemas(): what the registry declares.
+void bind_iteration(py::module_& m);          ///< Function iter() of classes that are not Iterables.
+void bind_schemas(py::module_& m);            ///< Function op_schemas(): declarations of the registry.
 void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
 void bind_popart(py::module_& m);             ///< PopartAnalysis.
 void bind_explain(py::module_& m);            ///< Explainer: facts over time, explanations, lints.
@@ -36,19 +36,19 @@ void bind_fields(py::module_& m);             ///< Submodule fields: residues in
 void bind_dlpack(py::module_& m);             ///< Capsules of DLPack, read and made.
 
 py::object to_python(const Attribute& value);
-/// Throws AttributeValueError naming op, attribute, got and expected.
+/// Attribute value from a Python object. Throws AttributeValueError naming op, attribute, got and expected.
 Attribute to_attribute(const Ir& ir, const OpDef& op, const AttrDef& def, py::handle value);
 std::string_view to_string(AttrType type);
 py::tuple to_tuple(const Shape& shape);
-/// A copy of the bytes as uint8[n]; the caller views it as its dtype.
+/// Copy of the bytes as uint8[n]; the caller views it as its dtype.
 py::array copy_of_bytes(const std::byte* data, std::size_t bytes);
 
-/// Ids come from Python as plain integers: InternalError when they are out of range.
+/// Checked id: ids come from Python as plain integers. Throws InternalError if out of range.
 GraphId checked_graph(const Ir& ir, GraphId id);
 TensorId checked_tensor(const Ir& ir, TensorId id);
 OpId checked_op(const Ir& ir, OpId id);
 
-/// An id, or None in Python.
+/// Id from an int or None in Python.
 template <class Tag>
 std::optional<Id<Tag>> optional_id(Id<Tag> id) {
   return id == kNone ? std::nullopt : std::optional(id);
@@ -56,7 +56,7 @@ std::optional<Id<Tag>> optional_id(Id<Tag> id) {
 
 }  // namespace popsr::bindings
 
-/// Ids are ints in Python.
+/// Type caster between ids and ints of Python.
 template <class Tag>
 struct pybind11::detail::type_caster<popsr::Id<Tag>> {
   using Number = make_caster<std::uint32_t>;

@@ -1,10 +1,10 @@
-// Classes of the module whose objects survive that memory runs out while they are made.
+// Classes of the module whose objects stay valid if memory runs out while they are made.
 //
-// pybind11 hands a new object to its Python wrapper before it has written the wrapper into its table. When
-// memory runs out there, the wrapper would free what its maker frees too; and of constructors that return a
-// value it happens where nobody catches the exception. So each class is guarded, constructors return a
-// std::unique_ptr or std::shared_ptr (make_unique<Class>(...)), and what an object needs is owned by it:
-// py::keep_alive has such a table of its own.
+// pybind11 hands a new object to its Python wrapper before it has entered the wrapper into its table. When
+// memory runs out there, the wrapper would free an object that its maker frees too; and for constructors that
+// return a value it happens where nobody catches the exception. So each class is guarded, constructors return
+// a std::unique_ptr or std::shared_ptr (make_unique<Class>(...)), and an object owns the objects that it
+// needs: py::keep_alive has such a table of its own.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace popsr::bindings {
 
-/// An object with what it refers to.
+/// Makes an object that owns the objects it refers to.
 template <class T, class Owner, class... Args>
-std::shared_ptr<T> make_keeping(Owner owner, Args&&... args) {
+std::shared_ptr<T> make_owning(Owner owner, Args&&... args) {
   struct Both {
     Both(Owner kept, Args&&... given) : owner(std::move(kept)), object(std::forward<Args>(given)...) {}
     Owner owner;
@@ -31,7 +31,8 @@ namespace detail {
 
 template <class T>
 struct Guard {
-  static inline void (*init)(py::detail::instance*, const void*) = nullptr;  ///< pybind11's.
+  /// Original function of pybind11.
+  static inline void (*init)(py::detail::instance*, const void*) = nullptr;
 
   static void guarded_init(py::detail::instance* self, const void* holder) {
     try {
@@ -55,7 +56,7 @@ struct Guard {
 
 }  // namespace detail
 
-/// Call it once of each class, before the module is used.
+/// Guards a class; called once for each class, before the module is used.
 template <class T, class... Options>
 py::class_<T, Options...>& guard(py::class_<T, Options...>& bound) {
   py::detail::type_info* const info = py::detail::get_type_info(typeid(T), true);

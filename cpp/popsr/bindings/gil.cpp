@@ -9,7 +9,7 @@
 namespace popsr::bindings {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeToLeave{1000};
+constexpr std::chrono::milliseconds kExitTimeout{1000};
 
 std::atomic<std::int64_t> computing{0};  ///< Threads inside the core that do not hold the GIL.
 std::atomic<std::uint64_t> exits{0};
@@ -87,7 +87,7 @@ void begin_exit() {
   if (computing == 0) return;
   leaving = true;
   PyThreadState* const state = PyEval_SaveThread();
-  const auto end = std::chrono::steady_clock::now() + kTimeToLeave;
+  const auto end = std::chrono::steady_clock::now() + kExitTimeout;
   while (computing != 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -18,7 +18,7 @@ py::bytes bytes_of_items(const std::vector<Item>& items) {
 
 void Observation::record(Session& session, const py::object& sink) {
   recorder_ = std::make_unique<Recorder>([sink](std::string_view piece) {
-    const WithGil held;
+    const WithGil gil;
     const kernels::FloatEnvironment environment;  // Python code may change it
     call_python(sink, py::make_tuple(py::bytes(piece.data(), piece.size())));
   });

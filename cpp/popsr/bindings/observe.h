@@ -15,22 +15,23 @@
 
 namespace popsr::bindings {
 
-/// Name, op, words of the path, bytes, blocks, and whether it has a body.
+/// Instruction of a trace: name, op, words of the path, bytes, blocks, and whether it has a body.
 using TracedInstruction =
     std::tuple<std::string, std::uint32_t, std::vector<std::uint32_t>, std::uint64_t, std::uint64_t, bool>;
-/// Begin and end in nanoseconds, instructions, nanoseconds in them, bytes.
+/// Interval of a trace: begin and end in nanoseconds, instructions, nanoseconds in them, bytes.
 using CountedInterval = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
-/// The recording or trace of a session.
+/// Recording or trace of a session.
 class Observation {
  public:
-  /// `sink`: called with the bytes of the recording, piece by piece.
+  /// Starts a recording; `sink` is called with its bytes, piece by piece.
   void record(Session& session, const py::object& sink);
-  /// Keeps so many events.
+  /// Starts a trace that keeps at most `limit` events.
   void trace(Session& session, std::size_t limit);
   void end(Session& session);
 
-  /// TraceEvents, as bytes; instructions; intervals; PartTimes::Spans of each thread, as bytes.
+  /// Results of the trace: TraceEvents, as bytes; instructions; intervals; PartTimes::Spans of each thread,
+  /// as bytes.
   std::tuple<py::bytes, std::vector<TracedInstruction>, std::vector<CountedInterval>, std::vector<py::bytes>>
   events() const;
 

@@ -10,25 +10,25 @@
 
 namespace popsr::bindings {
 
-/// Changes of Python code in one call of transact(), of all Irs.
+/// Scope of one call of transact(): changes of all Irs by Python code.
 class CallScope;
 
-/// An Ir that joins the calls of transact() that are running in the thread that changes it.
+/// Ir that joins the calls of transact() that are running on the thread that changes it.
 class Program final : public Ir, public std::enable_shared_from_this<Program> {
  public:
   using Ir::Ir;
 
-  /// `undo`: list of what Python code has to take back. `rolled_back`: a weak reference to a function that is
-  /// called with what a failed call had made.
+  /// Registers the owner. `undo`: list of the undo notes of Python code. `rolled_back`: weak reference to a
+  /// function that is called with the objects that a failed call had made.
   void set_owner(py::list undo, py::object rolled_back);
-  /// True if a call of transact() is running: then a failure of it is told to the owner, also where nothing
-  /// here changes.
+  /// Joins a running call of transact(), so that its failure is reported to the owner even if nothing
+  /// changes here; false if there is none.
   bool join();
 
   Py_ssize_t undo_size() const;
-  /// Tells the owner that a call failed which began with so many entries of `undo`, and what it had made.
-  /// False when that raises, with the exception set.
-  bool tell(Py_ssize_t undo, const Counters& begin, const Counters& end) const;
+  /// Notifies the owner that a call failed: `undo` is the number of undo notes when it began, `begin` and
+  /// `end` delimit what it had made. False if that raises, with the exception set.
+  bool notify_undo(Py_ssize_t undo, const Counters& begin, const Counters& end) const;
   void clear_undo() const;
 
  private:

@@ -1,4 +1,4 @@
-// Records of popsr/_support/records.py: answers of the core with typed fields, which signatures show.
+// Records of popsr/_support/records.py: results of the core, with typed fields. Signatures show their types.
 #pragma once
 
 #include <algorithm>
@@ -11,26 +11,26 @@
 
 namespace popsr::bindings {
 
-/// A string as a template argument.
+/// String as a template argument.
 template <std::size_t N>
 struct RecordName {
   char text[N] = {};
   consteval RecordName(const char (&name)[N]) { std::copy_n(name, N, text); }  // NOLINT: implicit
 };
 
-/// A NamedTuple of popsr._support.records, which is imported at the first use: Record<"TensorInfo">.
+/// NamedTuple of popsr._support.records, which is imported at the first use: Record<"TensorInfo">.
 template <RecordName Name>
 class Record : public py::object {
  public:
   using py::object::object;
-  /// As pybind11's object types: throws if the conversion failed.
+  /// Type check of pybind11's object types, which throws if the conversion failed.
   static bool check_(py::handle value) { return py::isinstance(value, type()); }
 
-  /// One value for each field, in order.
+  /// Makes the record from one value for each field, in order.
   template <class... Fields>
   static Record of(Fields&&... fields) {
     const py::tuple arguments = py::make_tuple(py::make_tuple(std::forward<Fields>(fields)...));
-    // tuple.__new__(class, fields): a NamedTuple's own __new__ is a function of Python.
+    // Calls tuple.__new__(class, fields), since a NamedTuple's own __new__ is a function of Python.
     PyObject* const made =
         PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(type().ptr()), arguments.ptr(), nullptr);
     if (made == nullptr) throw py::error_already_set();
@@ -47,7 +47,7 @@ class Record : public py::object {
   }
 };
 
-/// A dict with the keys of a TypedDict of popsr._support.records.
+/// Dict with the keys of a TypedDict of popsr._support.records.
 template <RecordName Name>
 class Keyed : public py::dict {
  public:
@@ -55,8 +55,7 @@ class Keyed : public py::dict {
   Keyed(py::dict dict) : py::dict(std::move(dict)) {}  // NOLINT: implicit
 };
 
-/// Any object, as a parameter that signatures show as another type: what is wrong is told by popsr's own
-/// errors.
+/// Any object, as a parameter that signatures show as another type; popsr's own errors report wrong types.
 template <RecordName Type>
 class As : public py::object {
  public:

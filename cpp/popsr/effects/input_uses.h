@@ -9,17 +9,17 @@
 
 namespace popsr {
 
-/// Of an input, by the graph's ops and by the graphs that they run.
+/// Use of one input, by the graph's ops and by the graphs that they run.
 struct InputUse {
-  bool in_parts = false;  ///< Views show parts of it, or it is handed on as a result.
-  bool decides = false;   ///< It is the condition of a conditional.
+  bool in_parts = false;  ///< True if views show parts of the input, or it is handed on as a result.
+  bool decides = false;   ///< True if the input is the condition of a conditional.
 };
 
 class InputUses {
  public:
   explicit InputUses(const Ir& ir) : ir_(ir) {}
 
-  /// Per input of the graph. The reference lives as long as this object.
+  /// Use of each input of the graph. The reference lives as long as this object.
   const std::vector<InputUse>& of(GraphId graph) const;
 
  private:

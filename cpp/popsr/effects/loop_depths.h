@@ -1,4 +1,4 @@
-// Loops inside loops.
+// Nesting depth of loops, per graph.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace popsr {
 class LoopDepths {
  public:
   explicit LoopDepths(const Ir& ir) : ir_(ir) {}
-  /// Loops that an op of the graph may be inside of, one in another, counted from the graph.
+  /// Largest number of nested loops, counted from the graph, that an op of the graph may be inside of.
   std::uint32_t of(GraphId graph) const;
 
  private:

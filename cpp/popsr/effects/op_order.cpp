@@ -91,7 +91,7 @@ class Collector {
   std::map<GraphId, std::set<Resource>> memo_;
 };
 
-/// Since when a resource holds what it holds.
+/// Last accesses of a resource.
 struct History {
   std::uint32_t writer = kNone;
   std::vector<std::uint32_t> readers;  ///< Since that write.

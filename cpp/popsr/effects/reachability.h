@@ -12,28 +12,30 @@
 
 namespace popsr {
 
-/// Runs of neighbours in a schedule of which each depends on the one before. O(ops), no look-ups of tensors.
+/// Runs of neighbours in a schedule, in which each op depends on the one before. Construction is O(ops) and
+/// looks up no tensors.
 class NeighbourRuns {
  public:
   NeighbourRuns(const Ir& ir, const Graph& graph);
-  /// The first position of the last run; 0 of an empty graph.
+  /// First position of the last run; 0 for an empty graph.
   std::uint32_t last_run() const;
-  /// True only if the op at position `second` depends on the earlier one at `first`.
+  /// True only if the op at position `second` depends on the earlier op at `first`.
   bool orders(std::uint32_t first, std::uint32_t second) const { return run_[first] == run_[second]; }
 
  private:
-  std::vector<std::uint32_t> run_;  ///< By position: the number of the run.
+  std::vector<std::uint32_t> run_;  ///< Number of the run, by position.
 };
 
-/// True if the op depends on `before`, the op that the schedule has right before it.
+/// True if the op depends on `before`, its direct predecessor in the schedule.
 bool follows(const Ir& ir, const Op& op, const Op& before);
 
-/// Two ops, by position: must the first run before the second?
+/// Question for must_run_before: two positions in the schedule, first <= second.
 struct OrderQuestion {
   std::uint32_t first = 0, second = 0;
 };
 
-/// Answers to all questions; `first` is at most `second` in each.
+/// Answers whether the first op of each question must run before the second; `first` is at most `second` in
+/// each.
 std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, std::span<const OrderQuestion> questions);
 
 }  // namespace popsr

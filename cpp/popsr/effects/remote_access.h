@@ -1,4 +1,4 @@
-// The entries of remote buffers that ops and graphs reach. Remote memory belongs to no graph: its entries are
+// Entries of remote buffers that ops and graphs reach. Remote memory belongs to no graph: its entries are
 // operands that an op does not list.
 #pragma once
 
@@ -12,25 +12,26 @@
 
 namespace popsr {
 
-/// Entries that the op reaches: one when the offset is known, else all of its buffer. Empty for other ops.
+/// Entries that the op reaches: one if the offset is known, otherwise all entries of its buffer. Empty for
+/// ops without a remote buffer.
 std::vector<TensorId> remote_entries(const Ir& ir, const Op& op);
 
-/// The op's inputs and outputs, remote entries included.
+/// Inputs (outputs) of the op, remote entries included.
 std::vector<TensorId> all_inputs(const Ir& ir, const Op& op);
 std::vector<TensorId> all_outputs(const Ir& ir, const Op& op);
-/// The same without a copy for most ops: the op's own list, or what is put into `room`.
+/// Overload without a copy for most ops: returns the op's own list, or fills `room` and returns that.
 std::span<const TensorId> all_inputs(const Ir& ir, const Op& op, std::vector<TensorId>& room);
 std::span<const TensorId> all_outputs(const Ir& ir, const Op& op, std::vector<TensorId>& room);
 
-/// Copies share what they found.
+/// Remote entries per graph, memoised. Copies of this object share the memo.
 class RemoteAccess {
  public:
   explicit RemoteAccess(const Ir& ir) : ir_(ir) {}
 
-  /// Entries that the graph's ops reach, themselves or through the graphs they call; ascending. All entries
+  /// Entries that the graph's ops reach, themselves or through the graphs they call, ascending; all entries
   /// for the main graph. The reference lives as long as this object.
   const std::vector<TensorId>& of(GraphId graph) const;
-  /// The entries of these that the graph's ops store.
+  /// Entries in of(graph) that the graph's ops store to.
   const std::vector<TensorId>& stored(GraphId graph) const;
 
  private:

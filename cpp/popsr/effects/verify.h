@@ -14,20 +14,21 @@ void verify(const Ir& ir);
 
 /// Throws GraphError when a tensor is modified in place and used by another op whose order relative to the
 /// modifier is fixed neither by data nor by in_sequence ("Inplacing ambiguity detected."), in any graph the
-/// main graph reaches. Programs without this check run such ops in program order. Returns what it found out
-/// of each of these graphs.
+/// main graph reaches. Programs without this check run such ops in program order. Returns the write order
+/// of each graph that was checked.
 std::map<GraphId, WriteOrder> verify_order(const Ir& ir);
 
-/// Ops that use one allocation, of which one modifies it, in an order that only the program's text gives.
+/// Ops that use one allocation, at least one of which modifies it, and whose relative order only the
+/// program's text gives.
 struct UnorderedWrites {
   OpId writer = kNone;
-  OpId other = kNone;  ///< The other op of the first pair.
+  OpId other = kNone;  ///< Other op of the first pair.
   TensorId tensor = kNone;
   bool other_writes = false;
-  std::int64_t pairs = 0;  ///< All pairs of the allocation.
+  std::int64_t pairs = 0;  ///< Number of pairs of ops on this allocation.
 };
 
-/// Of some pairs of a graph, one an allocation.
+/// Summarises the pairs of a graph, with one entry per allocation.
 std::vector<UnorderedWrites> unordered_writes(const std::vector<UnorderedPair>& pairs);
 
 }  // namespace popsr

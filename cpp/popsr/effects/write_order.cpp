@@ -90,7 +90,7 @@ class ModifiedMemory {
   const Ir& ir_;
   const Graph& graph_;
   std::vector<TensorId> roots_;        ///< Ascending.
-  std::vector<std::uint32_t> number_;  ///< Of a root among them, by Tensor::index.
+  std::vector<std::uint32_t> number_;  ///< Number of each root among them, by Tensor::index.
   std::vector<std::vector<Use>> uses_;
 };
 
@@ -202,7 +202,8 @@ bool WriteOrder::grow(const Ir& ir) {
   return true;
 }
 
-/// True if all ops before that use what the op writes, and those that write what it reads, are in its run.
+/// True if all earlier ops that use memory the op writes, and all that write memory it reads, are in its
+/// run.
 bool WriteOrder::is_ordered(const Ir& ir, const Op& op) const {
   bool ordered = true;
   for (std::size_t i = 0; i < op.inputs.size() && ordered; ++i) {

@@ -10,7 +10,7 @@
 
 namespace popsr {
 
-/// Effect of one op on an allocation.
+/// Access of one op to an allocation.
 struct Use {
   OpId op = kNone;
   TensorId tensor = kNone;
@@ -23,14 +23,16 @@ struct UnorderedPair {
   Use writer, other;
 };
 
-/// Allocations that a graph modifies, and the last ops of its schedule that depend on each other: enough to
-/// see of most ops that are added that they make no pair.
+/// Allocations that a graph modifies, and the last run of ops in its schedule that depend on each other:
+/// enough to see, for most ops that are added later, that they make no new pair.
 class WriteOrder {
  public:
-  /// Appends the pairs of the graph: by root, then in the order of the ops.
+  /// Constructs the record and appends the unordered pairs of the graph to `pairs`, by root and then in the
+  /// order of the ops.
   WriteOrder(const Ir& ir, GraphId graph, std::vector<UnorderedPair>& pairs);
 
-  /// False if ops were added since that may be of a pair; else nothing is unordered that was not before.
+  /// Takes in ops that were added since; false if one of them may be in an unordered pair, true if there is
+  /// no new pair.
   bool grow(const Ir& ir);
 
  private:
@@ -38,17 +40,19 @@ class WriteOrder {
   void add_modified(TensorId root);
 
   GraphId graph_;
-  std::shared_ptr<const std::vector<TensorId>> modified_;  ///< Ascending.
-  std::uint32_t ops_ = 0;                                  ///< Of the graph, that were looked at.
-  std::uint32_t run_ = 0;  ///< From this position to the end each op depends on the one before.
+  std::shared_ptr<const std::vector<TensorId>> modified_;  ///< Modified roots, ascending.
+  std::uint32_t ops_ = 0;                                  ///< Number of ops of the graph examined so far.
+  std::uint32_t run_ = 0;  ///< Position from which on each op depends on the one before.
 };
 
-/// Throws as verify_order does; for programs that only grew since the last time, for as much work as that.
+/// Incremental verify_order: for a program that only grew since the last run, the cost is proportional to
+/// the ops added. Throws as verify_order does.
 class OrderCheck {
  public:
   void run(const Ir& ir);
 
-  /// The graphs that a check of the program as it is now found ordered; nullptr if there was none.
+  /// Write orders of the graphs that a check of the present program found ordered; nullptr if there was no
+  /// such check.
   const std::map<GraphId, WriteOrder>* ordered(const Ir& ir) const;
 
  private:
@@ -57,7 +61,7 @@ class OrderCheck {
   const Ir* ir_ = nullptr;
   std::uint64_t epoch_ = 0;
   std::size_t ops_ = 0;
-  std::map<GraphId, WriteOrder> orders_;  ///< Empty before the first time.
+  std::map<GraphId, WriteOrder> orders_;  ///< Write order per graph; empty before the first run.
 };
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// The inputs of a graph that its ops write, themselves or through the graphs they call.
+// Inputs of a graph that its ops write, themselves or through the graphs they call.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace popsr {
 
-/// Copies share what they found.
+/// Written inputs per graph, memoised. Copies of this object share the memo.
 class WrittenInputs {
  public:
   explicit WrittenInputs(const Ir& ir) : ir_(ir) {}
 
-  /// Per input of the graph. The reference lives as long as this object.
+  /// True per input of the graph that is written. The reference lives as long as this object.
   const std::vector<bool>& of(GraphId graph);
-  /// True if `op`, a call, loop or conditional, changes the tensor that it is given as input `i`.
+  /// True if `op`, a call, loop or conditional, changes the tensor passed as input `i`.
   bool by_call(const Op& op, std::uint32_t i);
 
  private:

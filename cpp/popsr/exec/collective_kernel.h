@@ -15,10 +15,10 @@ namespace popsr {
 
 /// Static facts of an op whose kernel sees all blocks: a collective or host io.
 struct CollectiveSpec : EvalSpec {
-  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block, of those of this rank.
+  std::vector<Replica> out_replicas;  ///< Smallest replica of each output block of this rank.
   std::vector<std::span<const std::uint32_t>>
-      in_labels;  ///< Per input: the block that holds each replica's value; kAbsentBlock where a rank
-                  ///< does not need it.
+      /// Block that holds each replica's value, per input; kAbsentBlock if this rank does not need it.
+      in_labels;
 };
 
 struct CollectiveRun {
@@ -29,9 +29,10 @@ struct CollectiveRun {
   const kernels::NoiseKey* const* noise;
   HostIo& io;
   ThreadPool& pool;
-  std::uint64_t first = 0;       ///< As in BlockRun.
-  ActiveReplicas active = {};    ///< Of a group all members or none. Blocks of other replicas are left alone.
-  StrayLabels* stray = nullptr;  ///< As in BlockRun.
+  std::uint64_t first = 0;  ///< Noise index of element 0, as in BlockRun.
+  /// Replicas that run the op: all members of a group or none. Other replicas' blocks are left unchanged.
+  ActiveReplicas active = {};
+  InvalidLabels* invalid_labels = nullptr;  ///< Collects labels out of range, as in BlockRun.
 };
 using CollectiveKernel = std::function<void(const CollectiveRun&)>;
 

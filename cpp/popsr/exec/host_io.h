@@ -10,13 +10,13 @@
 
 namespace popsr {
 
-struct StrayLabel;
+struct InvalidLabel;
 
-/// The replicas that run an op: all, or inside a conditional those that take its branch.
+/// Replicas that run an op: all, or inside a conditional the ones that take its branch.
 class ActiveReplicas {
  public:
   ActiveReplicas() = default;
-  /// `mask`: not 0 for each replica that takes part.
+  /// Constructs the set from `mask`, which is nonzero for each replica that takes part.
   explicit ActiveReplicas(const std::uint8_t* mask) : mask_(mask) {}
 
   bool all() const { return mask_ == nullptr; }
@@ -26,26 +26,27 @@ class ActiveReplicas {
   const std::uint8_t* mask_ = nullptr;
 };
 
-/// Output of the program's prints; C++ never prints itself.
+/// Values that one print op shows; the host formats and prints them.
 struct PrintRequest {
   const Op& op;
   TensorType type;
-  std::vector<const std::byte*> values;                ///< Distinct ones.
-  std::vector<std::pair<Replica, std::size_t>> shown;  ///< Ascending replicas and their indices of values.
+  std::vector<const std::byte*> values;  ///< Distinct values, each once.
+  /// Replicas, ascending, each with the index of its value in `values`.
+  std::vector<std::pair<Replica, std::size_t>> shown;
 };
 
-/// The host's side of streams and prints during one run.
+/// Interface of the host during one run: stream memory, prints, reports.
 class HostIo {
  public:
   virtual ~HostIo() = default;
-  /// Next element of the stream for that replica; all replicas of one execution read before advance(), which
-  /// moves those on that took part.
+  /// Next element of the stream for the replica. All replicas of one execution read before advance(), which
+  /// moves the positions of the replicas that took part.
   virtual const std::byte* input(StreamId stream, Replica replica) = 0;
   virtual std::byte* output(StreamId stream, Replica replica) = 0;
   virtual void advance(StreamId stream, ActiveReplicas replicas) = 0;
   virtual void print(const PrintRequest& request) = 0;
-  /// An op was given that label; throws where it is an error.
-  virtual void stray(const Op& op, const StrayLabel& label) = 0;
+  /// Reports that an op was given a label out of range; throws if that is an error.
+  virtual void report_invalid_label(const Op& op, const InvalidLabel& label) = 0;
 };
 
 }  // namespace popsr

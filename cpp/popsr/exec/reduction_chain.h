@@ -12,31 +12,33 @@ namespace popsr {
 
 class ThreadPool;
 
-/// Some elements of the values of a rank's members of a group, ascending.
+/// One step: adds a range of elements of this rank's members of a group, in ascending order of replicas.
 struct ChainStep {
   std::span<const std::byte* const> members;
-  std::size_t offset = 0;  ///< Of the elements in each value, in bytes.
+  std::size_t offset = 0;  ///< Byte offset of the range in each member's value.
   std::int64_t elements = 0;
-  std::byte* state = nullptr;  ///< ReductionChain::state_size bytes each.
-  bool goes_on = false;        ///< `state` holds the partial results of the ranks before.
+  std::byte* state = nullptr;  ///< Partial results, ReductionChain::state_size bytes per element.
+  /// True if `state` holds the partial results of the ranks before; otherwise the chain starts here.
+  bool continues = false;
   ThreadPool& pool;
 };
 
-/// The result of elements whose last member was added.
+/// The final step: rounds the state of elements whose last member was added.
 struct ChainEnd {
   const std::byte* state = nullptr;
   std::byte* out = nullptr;
   std::int64_t elements = 0;
-  const kernels::NoiseKey* key = nullptr;  ///< Null when rounded to nearest.
+  const kernels::NoiseKey* key = nullptr;  ///< Noise key; null when rounded to nearest.
   std::uint64_t first = 0;                 ///< Noise index of the first element.
   ThreadPool& pool;
 };
 
-/// Adds members one after another as the op's kernel does, so that the bits do not depend on where the chain
-/// is cut.
+/// Reduction that adds members one after another as the op's kernel does, so that the bits do not depend on
+/// which ranks the chain is divided among.
 struct ReductionChain {
-  std::size_t message_size = 0;  ///< Bytes of an element that a rank sends to the next: they begin its state.
-  std::size_t state_size = 0;    ///< Bytes of an element on one rank.
+  /// Bytes per element that a rank sends to the next: the beginning of the element's state.
+  std::size_t message_size = 0;
+  std::size_t state_size = 0;  ///< Bytes of state per element on one rank.
   std::function<void(const ChainStep&)> add = {};
   std::function<void(const ChainEnd&)> finish = {};
 };

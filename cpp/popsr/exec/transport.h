@@ -1,5 +1,5 @@
-// Bytes between the ranks that run a program together. The core knows no library that moves them: whoever
-// makes a session gives it one.
+// Transport of bytes between the ranks that run a program together. The core links no communication
+// library: whoever makes a session passes an implementation.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,17 @@ struct IncomingBytes {
   std::size_t size = 0;
 };
 
-/// All ranks make the same calls in the same order.
+/// Messages between ranks. All ranks make the same calls in the same order.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::int64_t ranks() const = 0;
   virtual std::int64_t rank() const = 0;
-  /// Returns when all messages have arrived and none of the outgoing memory is needed any more. Messages from
-  /// one rank to another arrive in their order; sender and receiver agree about their sizes.
+  /// Sends and receives messages; returns when all have arrived and the outgoing memory is no longer
+  /// needed. Messages from one rank to another arrive in order; sender and receiver agree about the sizes.
   virtual void exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming) = 0;
-  /// all[r * mine.size() ...] = what rank r gave, of as many bytes.
+  /// All-gather: all[r * mine.size() ...] receives the bytes of rank r; `mine` has the same size on all
+  /// ranks.
   virtual void gather(std::span<const std::byte> mine, std::byte* all) = 0;
 };
 

@@ -1,6 +1,7 @@
-// Arrays of residues in a chain of prime fields, each of whose sizes divides that of the next less one.
+// Arrays of residues in a chain of prime fields, in which the size of each field divides that of the next
+// minus one.
 //
-// An array has a row for each of its fields, which are `first` and those after it. Arrays are contiguous, but
+// An array has a row for each of its fields: `first` and the ones after it. Arrays are contiguous, except
 // for operands that are broadcast.
 #pragma once
 
@@ -17,15 +18,14 @@ namespace popsr::fields {
 using Residues = std::span<const Residue>;
 using Written = std::span<Residue>;
 
-/// Broadcast of two operands to a result: sizes of its axes, of which the first is the fields, and
-/// distances of elements along them in each operand.
+/// Broadcast of two operands to a result: sizes of its axes, the first of which is the fields, and strides
+/// along them in each operand.
 struct Walk {
   std::vector<std::size_t> shape;
   std::vector<std::ptrdiff_t> a, b;
 };
 
-/// Matrices of each field: distances of elements from field to field, matrix to matrix, row to row, and along
-/// a row.
+/// Strides of matrices: from field to field, matrix to matrix, row to row, and along a row.
 struct Matrices {
   const Residue* at;
   std::ptrdiff_t field, matrix, row, column;
@@ -33,7 +33,7 @@ struct Matrices {
 
 class Chain {
  public:
-  /// `roots`: for each field an element whose order is the prime before; the first is 0.
+  /// Makes a chain. `roots`: for each field an element whose order is the prime before; the first is 0.
   Chain(const std::vector<Residue>& primes, const std::vector<Residue>& roots);
 
   std::size_t size() const { return fields_.size(); }
@@ -43,17 +43,17 @@ class Chain {
   void sub(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const;
   void mul(std::size_t first, const Walk& walk, const Residue* a, const Residue* b, Written out) const;
   void negate(std::size_t first, std::size_t rows, Residues a, Written out) const;
-  /// 0 for 0.
+  /// Inverses; the inverse of 0 is 0.
   void inverse(std::size_t first, std::size_t rows, Residues a, Written out) const;
-  /// Powers by exponents that are one for all rows: `exponents` has one row.
+  /// Powers by exponents that are the same for all rows: `exponents` has one row.
   void power(std::size_t first, std::size_t rows, Residues a, std::span<const std::int64_t> exponents,
              Written out) const;
   /// Powers of roots: row i of field f becomes a row of field f + 1.
   void exp(std::size_t first, std::size_t rows, Residues a, Written out) const;
-  /// A random function of each residue.
+  /// Pseudorandom function of each residue.
   void random(std::size_t first, std::size_t rows, std::uint64_t key, Parity parity, Residues a,
               Written out) const;
-  /// Sums of `length` elements that follow each other.
+  /// Sums of `length` consecutive elements.
   void sum(std::size_t first, std::size_t rows, std::size_t length, Residues a, Written out) const;
   void matmul(std::size_t first, std::size_t rows, const ProductShape& shape, const Matrices& a,
               const Matrices& b, Written out) const;

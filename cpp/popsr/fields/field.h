@@ -10,9 +10,9 @@ namespace popsr::fields {
 using Residue = std::uint64_t;
 __extension__ using Wide = unsigned __int128;
 
-inline constexpr int kMaxBits = 60;  ///< A prime is below 2 ** kMaxBits.
+inline constexpr int kMaxBits = 60;  ///< Bits of the largest prime, which is below 2 ** kMaxBits.
 
-/// Mixes two numbers into 64 bits that look random.
+/// Mixes two numbers into 64 pseudorandom bits.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   const auto fuse = [](std::uint64_t x, std::uint64_t y) {
     const Wide product = static_cast<Wide>(x) * y;
@@ -23,12 +23,13 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return fuse(y ^ 0xe7037ed1a0b428dbu, x ^ 0x589965cc75374cc3u);
 }
 
-/// Symmetry of a function: f(-x) is f(x) of an even one, -f(x) of an odd one.
+/// Symmetry of a function: even if f(-x) = f(x), odd if f(-x) = -f(x).
 enum class Parity : std::uint8_t { kNone, kEven, kOdd };
 
 class Field {
  public:
-  /// `root` is of order `exponents` in the field, for powers with exponents below `exponents`; 0: none.
+  /// Makes the field of a prime. `root` has order `exponents`, for powers with exponents below `exponents`;
+  /// 0: none.
   Field(Residue prime, Residue root);
 
   Residue prime() const { return prime_; }
@@ -39,29 +40,29 @@ class Field {
   Residue sub(Residue a, Residue b) const { return a >= b ? a - b : a + prime_ - b; }
   Residue negate(Residue a) const { return a == 0 ? 0 : prime_ - a; }
   Residue mul(Residue a, Residue b) const { return restore(reduce(static_cast<Wide>(a) * b)); }
-  /// a / 2 ** 64, for a below prime * 2 ** 64.
+  /// Montgomery reduction: a / 2 ** 64, for a below prime * 2 ** 64.
   Residue reduce(Wide a) const {
     const Residue factor = static_cast<Residue>(a) * inverse_;
     const auto carry = static_cast<Residue>((static_cast<Wide>(factor) * prime_) >> 64);
     const auto high = static_cast<Residue>(a >> 64);
     return high >= carry ? high - carry : high + prime_ - carry;
   }
-  /// a * 2 ** 64: what `reduce` took off.
+  /// Inverse of reduce(): a * 2 ** 64.
   Residue restore(Residue a) const { return reduce(static_cast<Wide>(a) * square_); }
-  /// A factor that is used again: `mul_prepared` is faster than `mul`.
+  /// Prepares a factor that is used repeatedly: `mul_prepared` is faster than `mul`.
   Residue prepared(Residue a) const { return mul(a, power_of_two_); }
   Residue mul_prepared(Residue a, Residue factor) const { return reduce(static_cast<Wide>(a) * factor); }
-  /// The sum modulo prime * 2 ** 64.
+  /// Reduces a sum modulo prime * 2 ** 64.
   Wide folded(Wide sum) const {
     const auto high = static_cast<Residue>(sum >> 64);
     return high < prime_ ? sum : static_cast<Wide>(high % prime_) << 64 | static_cast<Residue>(sum);
   }
   Residue power(Residue base, std::uint64_t exponent) const;
-  /// root ** exponent.
+  /// Power root ** exponent.
   Residue power_of_root(Residue exponent) const;
-  /// 1 / a; 0 for 0.
+  /// Inverse 1 / a; 0 for 0.
   Residue inverse(Residue a) const { return power(a, prime_ - 2); }
-  /// A function of `a` that looks random, another for each key.
+  /// Pseudorandom function of `a`, selected by `key`.
   Residue random(std::uint64_t key, Residue a) const {
     return static_cast<Residue>((static_cast<Wide>(mix(key, a)) * prime_) >> 64);
   }
@@ -71,26 +72,27 @@ class Field {
     if (a <= opposite) return parity == Parity::kOdd && a == 0 ? 0 : random(key, a);
     return parity == Parity::kOdd ? negate(random(key, opposite)) : random(key, opposite);
   }
-  /// True for squares; 0 is one.
+  /// True for squares, including 0.
   bool is_square(Residue a) const { return a == 0 || power(a, (prime_ - 1) / 2) == 1; }
 
  private:
   static constexpr int kWindows = 8;
   Residue prime_;
-  Residue inverse_;                               ///< Inverse of prime_ modulo 2 ** 64.
-  Residue power_of_two_;                          ///< 2 ** 64 modulo prime_.
-  Residue square_;                                ///< 2 ** 128 modulo prime_.
-  std::vector<std::array<Residue, 256>> powers_;  ///< Powers of the root by bytes of the exponent, prepared.
+  Residue inverse_;       ///< Inverse of prime_ modulo 2 ** 64.
+  Residue power_of_two_;  ///< Constant 2 ** 64 modulo prime_.
+  Residue square_;        ///< Constant 2 ** 128 modulo prime_.
+  /// Powers of the root by bytes of the exponent, prepared.
+  std::vector<std::array<Residue, 256>> powers_;
 };
 
-/// Returns the place of a residue in the order that comparisons follow: fractions of small numbers by size,
-/// all others at random with odd symmetry, squares above zero (where -1 is not a square).
+/// Position of a residue in the order that comparisons follow: fractions of small numbers by size, all
+/// others pseudorandom with odd symmetry, squares above zero (where -1 is not a square).
 double order_key(const Field& field, std::uint64_t key, Residue a);
 
 /// A fraction of small numbers.
 struct Small {
   std::int64_t numerator = 0;
-  std::int64_t denominator = 0;  ///< 0: the residue is none of a small fraction.
+  std::int64_t denominator = 0;  ///< Denominator; 0 if no fraction of small numbers gives the residue.
 };
 Small small_fraction(const Field& field, Residue a);
 

@@ -14,23 +14,23 @@ struct ProductShape {
   std::size_t batch = 1, m = 1, k = 1, n = 1;
 };
 
-/// Lines of a matrix that are multiplied: distances of elements from line to line, and along a line.
+/// Lines of a matrix that are multiplied: strides from line to line, and along a line.
 struct Lines {
   const Residue* at;
   std::ptrdiff_t line, step;
 };
 
-/// Multiplies matrices of one shape, [m, k] x [k, n], with room that is kept from one to the next.
+/// Multiplier for matrices of one shape, [m, k] x [k, n], with buffers that are reused.
 ///
-/// Vectors of eight sums of products of halves are used where the CPU has AVX-512, else 128-bit sums. Results
-/// are exact, so they are the same.
+/// Vectors of eight sums of products of halves are used if the CPU has AVX-512, otherwise 128-bit sums.
+/// Results are exact, so they are the same.
 class Multiplier {
  public:
   enum class Way : std::uint8_t { kBest, kWords };
 
   explicit Multiplier(const ProductShape& shape, Way way = Way::kBest);
 
-  /// `a`: rows of the one matrix, `b`: columns of the other.
+  /// Multiplies; `a` has rows of the one matrix, `b` columns of the other.
   void operator()(const Field& field, const Lines& a, const Lines& b, Residue* out);
 
  private:
@@ -38,7 +38,7 @@ class Multiplier {
   void by_vectors(const Field& field, const Lines& a, const Lines& b, Residue* out);
 
   ProductShape shape_;
-  bool turned_;   ///< True if rows are columns and columns rows: the longer ones are put into vectors.
+  bool turned_;   ///< True if rows and columns are swapped, so that the longer ones are put into vectors.
   bool vectors_;  ///< True if vectors are used.
   std::vector<Residue> rows_, columns_;
 };

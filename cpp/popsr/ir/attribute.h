@@ -17,7 +17,7 @@
 
 namespace popsr {
 
-/// std::monostate = absent (only as the value of an optional attribute).
+/// Value of an attribute. std::monostate means absent: an optional attribute that is not given.
 using Attribute =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                  std::vector<double>, DType, GraphId, StreamId, RemoteId, ReplicaGrouping>;
@@ -36,7 +36,7 @@ enum class AttrType {
   kGrouping
 };
 
-/// The AttrType of values of type T.
+/// AttrType of values of type T.
 template <class T>
 consteval AttrType attr_type() {
   if constexpr (std::is_same_v<T, bool>) return AttrType::kBool;
@@ -52,7 +52,7 @@ consteval AttrType attr_type() {
   if constexpr (std::is_same_v<T, ReplicaGrouping>) return AttrType::kGrouping;
 }
 
-/// The name and value of an attribute, for emitting an op.
+/// Name and value of an attribute, for emitting an op.
 using NamedAttribute = std::pair<std::string, Attribute>;
 
 /// Handle of an attribute: its name and the type of its values. Declared once, beside the ops that have it:
@@ -83,7 +83,7 @@ struct ChoiceAttr {
     }
     return {};
   }
-  /// The value of that name, which Ir::emit found to be a choice.
+  /// Value of the choice with that name. Ir::emit has checked that there is one.
   E value_of(std::string_view text) const {
     for (const Choice<E>& choice : choices) {
       if (choice.name == text) return choice.value;
@@ -98,9 +98,9 @@ struct AttrDef {
   /// True if the attribute has a default, which may be "absent"; otherwise it is required.
   bool has_default = false;
   Attribute default_value = {};
-  /// Set by popsr only; not a parameter of the Python function.
+  /// True if only popsr sets the attribute; it is not a parameter of the Python function.
   bool internal = false;
-  /// The strings that it takes; empty: any value of its type.
+  /// Strings that the attribute accepts; empty: any value of its type.
   std::vector<std::string_view> choices = {};
 };
 
@@ -108,7 +108,7 @@ template <class T>
 AttrDef required(const Attr<T>& attr) {
   return {attr.name, attr_type<T>()};
 }
-/// Absent where it is not given.
+/// Declares an attribute that may be absent.
 template <class T>
 AttrDef optional(const Attr<T>& attr) {
   return {attr.name, attr_type<T>(), true};
@@ -117,7 +117,7 @@ template <class T>
 AttrDef optional(const Attr<T>& attr, std::type_identity_t<T> default_value) {
   return {attr.name, attr_type<T>(), true, std::move(default_value)};
 }
-/// Not a parameter of the Python function.
+/// Declares an attribute that is not a parameter of the Python function.
 template <class T>
 AttrDef internal(const Attr<T>& attr) {
   return {attr.name, attr_type<T>(), true, {}, true};
@@ -146,7 +146,7 @@ AttrDef optional(const ChoiceAttr<E>& attr, std::type_identity_t<E> default_valu
   return def;
 }
 
-/// For dumps: "axis=1", "[0, 1]", "'mean'".
+/// Text for dumps: "axis=1", "[0, 1]", "'mean'".
 std::string to_string(const Attribute& value);
 
 }  // namespace popsr

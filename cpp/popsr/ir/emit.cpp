@@ -205,16 +205,16 @@ void Ir::number_op(Op& op) {
 
 void Ir::add_view(const Op& op) {
   std::shared_ptr<const View> view = make_view(*this, op);
-  journal_->keep_viewed(op.outputs[0]);
+  journal_->save_viewed(op.outputs[0]);
   tensors_[op.outputs[0]].memory.view = view;
   extend_graph(op.graph).has_views = true;
   for (const Region& region : view->regions) {
     const Viewed viewed = region.whole ? Viewed::kWhole : Viewed::kPartly;
     if (viewed > tensors_[region.root].memory.viewed) {
-      journal_->keep_viewed(region.root);
+      journal_->save_viewed(region.root);
       tensors_[region.root].memory.viewed = viewed;
     }
-    journal_->keep_views_tail(region.root);
+    journal_->save_views_tail(region.root);
     views_[region.root].push_back(op.outputs[0]);
   }
 }
@@ -261,7 +261,7 @@ OpId Ir::emit(GraphId graph, std::string_view name, std::vector<TensorId> inputs
     owner.calls.depth = std::max(owner.calls.depth, callee.calls.depth + 1);
   }
   if (def.program.control != Control::kNone) ops_with_graphs_.push_back(op.id);
-  if (args.sequence == SequenceMode::kOrdered && !owner.sequence.since().empty()) journal_->keep_since(graph);
+  if (args.sequence == SequenceMode::kOrdered && !owner.sequence.since().empty()) journal_->save_since(graph);
   op.schedule.after = owner.sequence.place(op.id, args.sequence);
   op.schedule.position = static_cast<std::uint32_t>(owner.ops.size());
   owner.ops.push_back(op.id);

@@ -1,4 +1,4 @@
-// A gradient graph as autodiff made it: which of its tensors are gradients, and of what.
+// Record of a gradient graph that autodiff made: which of its tensors are gradients, and of what.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@ namespace popsr {
 
 struct GradientGraph {
   GraphId forward;
-  /// Tensors of the forward graph: the first inputs of the gradient graph are their gradients, in this order.
+  /// Forward tensors whose gradients are the first inputs of the gradient graph, in this order.
   std::vector<TensorId> provided = {};
-  std::uint32_t num_inputs = 0;  ///< When it was made; programs may add inputs of their own.
-  /// Of the gradients that are the first outputs, in this order.
+  /// Number of inputs when the graph was made; programs may add inputs of their own.
+  std::uint32_t num_inputs = 0;
+  /// Forward tensors whose gradients are the first outputs, in this order.
   std::vector<TensorId> required = {};
-  /// Gradients, contributions to one, and sums of some of them, to the forward tensor.
+  /// Forward tensor of each gradient, of each contribution to one, and of each partial sum of contributions.
   std::unordered_map<TensorId, TensorId> of = {};
 };
 

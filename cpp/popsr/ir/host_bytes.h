@@ -9,8 +9,8 @@
 
 namespace popsr {
 
-/// Bytes that we never change: our own, or a caller's memory that `owner` keeps alive (a mapped file is not
-/// copied).
+/// Bytes that popsr never changes: owned ones, or a caller's memory that `owner` keeps alive (a mapped file
+/// is not copied).
 class HostBytes {
  public:
   explicit HostBytes(std::vector<std::byte> bytes) {
@@ -23,7 +23,7 @@ class HostBytes {
 
   const std::byte* data() const { return bytes_.data(); }
   std::size_t size() const { return bytes_.size(); }
-  /// True for a file, which its owner may write to.
+  /// True for a mapped file, which its owner may write to.
   bool may_change() const { return may_change_; }
 
  private:

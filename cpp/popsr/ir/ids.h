@@ -6,7 +6,7 @@
 namespace popsr {
 
 struct GraphTag {
-  static constexpr std::uint32_t kDefault = 0;  ///< The main graph.
+  static constexpr std::uint32_t kDefault = 0;  ///< Default id: the main graph.
 };
 using TensorId = Id<struct TensorTag>;
 using OpId = Id<struct OpTag>;

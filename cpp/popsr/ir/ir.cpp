@@ -58,61 +58,61 @@ Counters Ir::counters() const {
 // Changes that can be taken back
 
 Tensor& Ir::edit_tensor(TensorId id) {
-  journal_->keep_tensor(id);
+  journal_->save_tensor(id);
   return tensors_[id];
 }
 
 Op& Ir::edit_op(OpId id) {
-  journal_->keep_op(id);
+  journal_->save_op(id);
   return ops_[id];
 }
 
 Graph& Ir::edit_graph(GraphId id) {
-  journal_->keep_graph(id);
+  journal_->save_graph(id);
   return graphs_[id];
 }
 
 RemoteBuffer& Ir::edit_remote(RemoteId id) {
-  journal_->keep_remote(id);
+  journal_->save_remote(id);
   return remotes_[id];
 }
 
 std::vector<TensorId>& Ir::edit_views(TensorId root) {
-  journal_->keep_views(root);
+  journal_->save_views(root);
   return views_.at(root);
 }
 
 Graph& Ir::extend_graph(GraphId id) {
-  journal_->keep_graph_tail(id);
+  journal_->save_graph_tail(id);
   return graphs_[id];
 }
 
 Op& Ir::extend_op(OpId id) {
-  journal_->keep_op_tail(id);
+  journal_->save_op_tail(id);
   return ops_[id];
 }
 
 void Ir::set_first_use(TensorId tensor, OpId op) {
   if (tensors_[tensor].uses.first_use == op) return;
-  journal_->keep_first_use(tensor);
+  journal_->save_first_use(tensor);
   tensors_[tensor].uses.first_use = op;
 }
 
 void Ir::set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index) {
   if (tensors_[tensor].index == index && storage_indices_[tensor] == storage_index) return;
-  journal_->keep_index(tensor);
+  journal_->save_index(tensor);
   tensors_[tensor].index = index;
   storage_indices_[tensor] = storage_index;
 }
 
 void Ir::set_position(OpId op, std::uint32_t position) {
   if (ops_[op].schedule.position == position) return;
-  journal_->keep_position(op);
+  journal_->save_position(op);
   ops_[op].schedule.position = position;
 }
 
 void Ir::set_name(TensorId id, std::string_view name) {
-  journal_->keep_name(id);  // its present name is free for itself
+  journal_->save_name(id);  // its present name is free for itself
   Tensor& tensor = tensors_[id];
   tensor.name = unique_name(tensor.graph, name);
   tensors_by_name_.emplace(tensor.name, id);
@@ -171,7 +171,7 @@ void Ir::check_size(std::string_view where, const TensorType& type) const {
                     to_string(type), replication());
 }
 
-/// Called inside a transaction; what it makes may be changed freely until that ends.
+/// Adds a tensor; called inside a transaction, until whose end the tensor may be changed freely.
 TensorId Ir::add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind) {
   Graph& owner = extend_graph(graph);
   Tensor tensor;

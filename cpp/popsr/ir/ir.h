@@ -31,27 +31,28 @@ struct GradientGraph;
 class Journal;
 class Registry;
 
-/// Counts of each kind, which are the next ids; and numbers that go into names.
+/// Number of objects of each kind, which are the next ids, and numbers that go into names.
 struct Counters {
   std::size_t graphs = 0, tensors = 0, ops = 0, streams = 0, remotes = 0, ops_with_graphs = 0;
-  std::size_t names = 0, viewed = 0;  ///< Names of tensors; tensors with views.
+  std::size_t names = 0, viewed = 0;  ///< Number of tensor names, and of tensors with views.
   std::uint32_t next_subgraph = 0, next_collision = 0;
   bool operator==(const Counters&) const = default;
 };
 
 struct EmitArgs {
   std::vector<NamedAttribute> attrs = {};
-  std::vector<std::string> output_names = {};  ///< Empty: the op's stem, "add_out".
+  /// Names of the outputs; empty: the op's stem, such as "add_out".
+  std::vector<std::string> output_names = {};
   Origin origin = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
 };
 
-/// Every function that changes the program does all of it or, when it throws, nothing; also when memory runs
-/// out (ir/edit/transaction.h).
+/// The program. Every function that changes it does all of the change or, when it throws, none; also when
+/// memory runs out (ir/edit/transaction.h).
 class Ir {
  public:
-  /// Throws ReplicaError unless replication >= 1.
+  /// Makes an empty program. Throws ReplicaError unless replication >= 1.
   explicit Ir(std::int64_t replication, std::shared_ptr<const Registry> registry);
   virtual ~Ir();
   Ir(const Ir&) = delete;
@@ -64,45 +65,46 @@ class Ir {
   LocationTable& locations() { return locations_; }
   const LocationTable& locations() const { return locations_; }
 
-  /// The state of the program but for seed rules: each change gives it a number that no state had before, and
-  /// what undoes a change gives it the number of the state that comes back. Facts remember the epoch they
-  /// were computed at.
+  /// Number of the program's state, seed rules aside: each change gives a number that no state had before,
+  /// and undoing a change restores the number of the earlier state. Facts remember the epoch they were
+  /// computed at.
   std::uint64_t epoch() const { return epoch_; }
-  /// The state of the seed rules, likewise.
+  /// Number of the state of the seed rules, like epoch().
   std::uint64_t seeds_epoch() const { return seeds_epoch_; }
-  /// True if the program only grew since it was in that state, with so many ops: nothing that it had changed,
-  /// but its schedules, lists of tensors and graph outputs may have become longer.
+  /// True if the program only grew since that state, in which it had `ops` ops: nothing that it had
+  /// changed, but its schedules, lists of tensors and graph outputs may have become longer.
   bool grew_from(std::uint64_t epoch, std::size_t ops) const { return lineage_.grew_from(epoch, ops); }
-  /// The same of the seed rules of these ops.
+  /// True if the seed rules of the first `ops` ops are unchanged since that state.
   bool seeds_grew_from(std::uint64_t epoch, std::size_t ops) const {
     return seeds_lineage_.grew_from(epoch, ops);
   }
-  /// The first ops of a program that all have the seed rule that one and the same transform gives them.
+  /// A prefix of the program's ops that all have the seed rule that one transform gave them.
   struct DecidedSeeds {
     std::size_t ops = 0;
-    std::optional<SeedRule> rule = {};  ///< nullopt: no op has one.
+    std::optional<SeedRule> rule = {};  ///< Seed rule of the ops; nullopt: none has one.
   };
   const DecidedSeeds& decided_seeds() const { return decided_seeds_; }
-  /// The next numbers of everything that is numbered.
+  /// Next number of everything that is numbered.
   Counters counters() const;
 
-  GraphId create_graph(std::string_view stem);        ///< Named "<stem>_subgraph(<n>)".
-  GraphId create_named_graph(std::string_view name);  ///< That name, or "<name>_<k>" when taken.
+  GraphId create_graph(std::string_view stem);  ///< Makes a graph named "<stem>_subgraph(<n>)".
+  /// Makes a graph of that name, or "<name>_<k>" if it is taken.
+  GraphId create_named_graph(std::string_view name);
   void skip_subgraph_number();
 
-  /// GraphError when the graph is called already.
+  /// Appends an input. Throws GraphError if the graph is called already.
   TensorId add_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape = {},
                      bool by_ref = false);
-  /// GraphError when the tensor is of another graph.
+  /// Appends an output. Throws GraphError if the tensor belongs to another graph.
   void add_output(GraphId graph, TensorId tensor);
-  /// `location`: where it was made, for messages only.
+  /// Adds a variable. `location`: line of the program that made it, for messages only.
   TensorId add_variable(std::string_view name, TensorType type, std::shared_ptr<const HostBytes> data,
                         ReplicaGrouping grouping, VariableRetrievalMode retrieval, LocationId location = {});
   TensorId add_constant(GraphId graph, std::string_view name, TensorType type,
                         std::shared_ptr<const HostBytes> data);
-  /// ShapeError unless entries >= 1.
+  /// Adds a remote buffer. Throws ShapeError unless entries >= 1.
   RemoteId add_remote_buffer(TensorType type, std::int64_t entries, Shape meta_shape = {});
-  /// `groups`: of mode kGroups. Throws ReplicaError for groups of another number of replicas.
+  /// Adds a stream. `groups`: for mode kGroups. Throws ReplicaError for groups of another number of replicas.
   StreamId add_stream(std::string_view name, TensorType type, bool to_device, StreamMode mode,
                       LocationId location = {}, std::optional<ReplicaGrouping> groups = {});
 
@@ -110,13 +112,14 @@ class Ir {
   OpId emit(GraphId graph, std::string_view op, std::vector<TensorId> inputs, EmitArgs args = {});
 
   const Graph& graph(GraphId id) const { return graphs_[id]; }
-  /// Null unless autodiff made the graph.
+  /// Record of autodiff for a gradient graph; null for graphs that it did not make.
   const GradientGraph* gradient_graph(GraphId id) const;
   const Tensor& tensor(TensorId id) const { return tensors_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
   /// Tensor::index of the tensor's storage; kNone for remote entries.
   std::uint32_t storage_index(TensorId id) const { return storage_indices_[id]; }
-  /// False only if no op that satisfies the predicate was ever made: what looks for such ops can be left out.
+  /// False only if no op that satisfies the predicate was ever made, so that a search for such ops can be
+  /// skipped.
   template <class Predicate>
   bool may_have(const Predicate& predicate) const {
     return std::ranges::any_of(definitions_, [&](const OpDef* def) { return predicate(*def); });
@@ -134,11 +137,11 @@ class Ir {
   /// Views of memory of `root`, in creation order.
   const std::vector<TensorId>& views(TensorId root) const;
 
-  /// The tensor of that full id in the graph; NameError with close matches otherwise.
+  /// Tensor with that full id in the graph; NameError with close matches if there is none.
   TensorId find_tensor(GraphId graph, std::string_view name) const;
 
  protected:
-  /// Called before each transaction begins; may open one around it.
+  /// Hook that is called before each transaction begins; it may open one around it.
   virtual void about_to_change() {}
 
  private:
@@ -146,36 +149,36 @@ class Ir {
   friend class Journal;
   friend class Transaction;
 
-  // Changes ask for their object here: the journal writes down its present state first.
+  // Mutable access to an object; the journal saves its present state first.
   Tensor& edit_tensor(TensorId id);
   Op& edit_op(OpId id);
   Graph& edit_graph(GraphId id);
   RemoteBuffer& edit_remote(RemoteId id);
   std::vector<TensorId>& edit_views(TensorId root);
-  /// For appending to its lists, and for its counters and flags.
+  /// Access to a graph for appending to its lists, and for its counters and flags.
   Graph& extend_graph(GraphId id);
-  /// For appending to its outputs and `modified`.
+  /// Access to an op for appending to its outputs and `modified`.
   Op& extend_op(OpId id);
   void set_first_use(TensorId tensor, OpId op);
   void set_index(TensorId tensor, std::uint32_t index, std::uint32_t storage_index);
   void set_position(OpId op, std::uint32_t position);
-  /// Of a tensor that is being edited.
+  /// Sets the name of a tensor that is being edited.
   void set_name(TensorId tensor, std::string_view name);
-  /// The program is in a state that it was never in.
+  /// Gives the program's state a new number.
   void changed() { epoch_ = ++newest_epoch_; }
 
-  /// AttributeValueError unless a remote buffer can have so many.
+  /// Throws AttributeValueError if a remote buffer cannot have that many entries.
   static void check_entries(std::int64_t entries);
   void append_entries(RemoteId buffer, std::int64_t count);
   std::string unique_name(GraphId graph, std::string_view name);
   TensorId add_tensor(GraphId graph, std::string_view name, TensorType type, TensorKind kind);
   std::vector<Attribute> bind_attributes(const OpDef& def, const std::vector<NamedAttribute>& given) const;
   void check_inputs(const OpDef& def, GraphId graph, const std::vector<TensorId>& inputs) const;
-  /// GraphError when a tensor that is written is a constant, or holds an element twice.
+  /// Throws GraphError if a tensor that is written is a constant, or holds an element twice.
   void check_writable(std::string_view op, std::string_view input, const Tensor& tensor) const;
   void number_op(Op& op);
   void add_view(const Op& op);
-  /// ShapeError unless the bytes of all replicas can be counted.
+  /// Throws ShapeError if the bytes of all replicas exceed what can be counted.
   void check_size(std::string_view where, const TensorType& type) const;
 
   std::shared_ptr<const Registry> registry_;
@@ -185,13 +188,14 @@ class Ir {
   IdVector<TensorId, Tensor, StableVector<Tensor>> tensors_;
   IdVector<OpId, Op, StableVector<Op>> ops_;
   IdVector<TensorId, std::uint32_t> storage_indices_;
-  std::unordered_set<const OpDef*> definitions_;  ///< Of ops that are, or were there before they were undone.
+  /// Definitions of all ops that exist or existed before an undo.
+  std::unordered_set<const OpDef*> definitions_;
   std::vector<OpId> ops_with_graphs_;
   IdVector<StreamId, Stream, std::deque<Stream>> streams_;
   IdVector<RemoteId, RemoteBuffer, std::deque<RemoteBuffer>> remotes_;
   using Names = std::unordered_map<std::string, TensorId>;
   Names tensors_by_name_;
-  std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< By root.
+  std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< Views by root.
   std::map<GraphId, std::shared_ptr<const GradientGraph>> gradient_graphs_;
   std::uint64_t epoch_ = 0, newest_epoch_ = 0;
   std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
@@ -202,12 +206,12 @@ class Ir {
   std::uint32_t next_collision_ = 0;
 };
 
-/// The graph's ops in the order of its schedule, merged ones as their parts.
+/// Ops of the graph in the order of its schedule, merged ones replaced by their parts.
 std::vector<OpId> single_ops(const Ir& ir, GraphId graph);
 
-/// True when the op takes part in stochastic rounding: it rounds and an output is a narrow float.
+/// True if the op takes part in stochastic rounding: it rounds and an output is a narrow float.
 bool rounds(const Ir& ir, const Op& op);
-/// The same of one output.
+/// True if that output of the op is rounded.
 bool rounds(const Ir& ir, const Op& op, std::size_t output);
 
 }  // namespace popsr

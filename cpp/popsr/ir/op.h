@@ -1,4 +1,4 @@
-// Ops: one use of an OpDef in a graph.
+// Ops: uses of an OpDef in a graph.
 #pragma once
 
 #include <cstdint>
@@ -19,55 +19,56 @@ struct OpDef;
 
 /// Rule for the seeds of an op that rounds; set by the stochastic-rounding transform.
 enum class SeedRule : std::uint8_t {
-  kPartition,  ///< Join of the partitions of the op's outputs.
+  kPartition,  ///< Seed blocks are the join of the partitions of the op's outputs.
   kIdentical,  ///< One seed for all replicas.
   kDiffering,  ///< A seed of its own for each replica.
 };
 
-/// The line of the program that an op comes from, and the device that the contexts around it name. Ops that
+/// Line of the program that an op comes from, and the device that the contexts around it name. Ops that
 /// transforms derive from others have the origin of these.
 struct Origin {
   LocationId location = {};
-  Place place = {};  ///< Of the operands, unless the definition says otherwise.
+  Place place = {};  ///< Device placement of the operands, unless the definition says otherwise.
 };
 
-/// Ops that round or draw random numbers.
+/// Noise properties of ops that round or draw random numbers.
 struct OpNoise {
   std::uint32_t index = 0;  ///< Number among such ops of the graph: a part of the op's noise key.
   std::optional<SeedRule> seeds = {};
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
 };
 
-/// Ops that run graphs.
+/// Call properties of ops that run graphs.
 struct OpCall {
   std::vector<std::uint32_t> modified = {};  ///< Inputs marked as modified by reference.
   std::uint32_t index = 0;  ///< Number among such ops of the graph: a part of the noise keys in its graphs.
 };
 
-/// The op's slot in the schedule of its graph.
+/// Slot of the op in the schedule of its graph.
 struct OpSchedule {
-  std::vector<OpId> after = {};  ///< Explicit order from in_sequence.
-  /// A merged op does these ops at once, in any order (transform/schedule.cpp). Its operands are theirs, one
-  /// after another.
+  std::vector<OpId> after = {};  ///< Ops that this one is explicitly ordered after, by in_sequence.
+  /// Parts of a merged op, which it runs at once, in any order (transform/schedule.cpp). Its operands are
+  /// theirs, one after another.
   std::vector<OpId> parts = {};
-  OpId part_of = kNone;        ///< The merged op that this op is a part of: it is in no schedule itself.
-  std::uint32_t position = 0;  ///< In Graph::ops; of a part: the position of the merged op.
+  /// Merged op that this op is a part of, and in no schedule itself; kNone for others.
+  OpId part_of = kNone;
+  std::uint32_t position = 0;  ///< Position in Graph::ops; for a part, the position of the merged op.
 };
 
 struct Op {
   OpId id = kNone;
   GraphId graph;
   const OpDef* def = nullptr;
-  std::vector<TensorId> inputs;  ///< kNone where an optional input is absent.
+  std::vector<TensorId> inputs;  ///< Input tensors; kNone where an optional input is absent.
   std::vector<TensorId> outputs;
-  std::vector<Attribute> attrs;  ///< In the order of def->attrs.
+  std::vector<Attribute> attrs;  ///< Attribute values in the order of def->attrs.
   Origin origin = {};
   OpNoise noise = {};
   OpCall call = {};
   OpSchedule schedule = {};
 
-  /// The value of a required attribute, or of one with a default that is not "absent"; InternalError when the
-  /// op does not declare it.
+  /// Value of a required attribute, or of one with a default that is not "absent"; InternalError if the op
+  /// does not declare it.
   template <class T>
   const T& get(const Attr<T>& attr) const {
     return std::get<T>(attribute(attr.name));
@@ -76,7 +77,7 @@ struct Op {
   E get(const ChoiceAttr<E>& attr) const {
     return attr.value_of(std::get<std::string>(attribute(attr.name)));
   }
-  /// The value of an attribute that may be absent.
+  /// Value of an attribute that may be absent.
   template <class T>
   std::optional<T> find(const Attr<T>& attr) const {
     const Attribute& value = attribute(attr.name);
@@ -90,7 +91,7 @@ struct Op {
     return attr.value_of(std::get<std::string>(value));
   }
 
-  /// The attribute of that name; InternalError when the op does not declare it.
+  /// Attribute of that name; InternalError if the op does not declare it.
   const Attribute& attribute(std::string_view name) const;
 };
 

@@ -1,4 +1,4 @@
-// Text of programs, for people.
+// Texts of programs, for people.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace popsr {
 
 class Ir;
 
-/// One line: "%mul_out f32[4] = mul(%x, %w)  # model.py:12".
+/// Text of an op in one line: "%mul_out f32[4] = mul(%x, %w)  # model.py:12".
 std::string print_op(const Ir& ir, OpId op);
-/// The graph with its inputs, ops and outputs; names are those inside the graph.
+/// Text of a graph with its inputs, ops and outputs; names are relative to the graph.
 std::string print_graph(const Ir& ir, GraphId graph);
 std::string print_ir(const Ir& ir);
-/// Everything that an Ir holds but its epoch, with the numbers that come next, for comparing two states of
-/// it: equal texts mean equal programs. A line for each graph, tensor, op, stream and remote buffer.
+/// Text of everything that an Ir holds except its epoch, including the next numbers, with a line for each
+/// graph, tensor, op, stream and remote buffer. Equal texts mean equal programs.
 std::string print_state(const Ir& ir);
 
 }  // namespace popsr

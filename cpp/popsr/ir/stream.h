@@ -14,8 +14,8 @@
 
 namespace popsr {
 
-/// The rows of the host's data: one for each replica, one for all, one for each replica that must be equal
-/// when fed, one for each group.
+/// Rows of the host's data: one for each replica, one for all, one for each replica that must be equal when
+/// fed, one for each group.
 enum class StreamMode : std::uint8_t { kReplicate, kBroadcast, kEqual, kGroups };
 
 struct Stream {
@@ -25,7 +25,7 @@ struct Stream {
   bool to_device = true;
   StreamMode mode = StreamMode::kReplicate;
   LocationId location = {};
-  std::optional<ReplicaGrouping> groups = {};  ///< Of kGroups.
+  std::optional<ReplicaGrouping> groups = {};  ///< Groups of mode kGroups.
 };
 
 /// Number of rows of a stream in a program of `replicas`.
@@ -34,18 +34,18 @@ inline std::int64_t num_rows(const Stream& stream, std::int64_t replicas) {
   return stream.mode == StreamMode::kBroadcast ? 1 : replicas;
 }
 
-/// The row that a replica loads or stores.
+/// Row that a replica loads or stores.
 inline std::size_t row_of(const Stream& stream, Replica replica) {
   if (stream.groups) return static_cast<std::size_t>(stream.groups->assignment()[replica]);
   return stream.mode == StreamMode::kBroadcast ? 0 : replica;
 }
 
-/// Memory that keeps `entries` values on each replica and is reached by remote loads and stores alone.
+/// Memory that holds `entries` values on each replica and is reached by remote loads and stores alone.
 struct RemoteBuffer {
   RemoteId id = kNone;
-  TensorType type;                ///< Of one entry on one replica.
-  Shape meta_shape;               ///< Entries are shards of tensors of that shape, unless empty.
-  std::vector<TensorId> entries;  ///< kRemote tensors; zeros before anything is stored.
+  TensorType type;   ///< Type of one entry on one replica.
+  Shape meta_shape;  ///< Shape of the tensors that the entries are shards of; empty if they are not shards.
+  std::vector<TensorId> entries;  ///< Tensors of kind kRemote; zeros before anything is stored.
 };
 
 }  // namespace popsr

@@ -39,36 +39,38 @@ enum class TensorKind : std::uint8_t {
   kRemote,  ///< State behind the ops that load and store it: an entry of a remote buffer.
 };
 
-/// The views of a tensor with memory of its own (ir/memory.h).
+/// Views of a tensor that has memory of its own (effects/memory.h).
 enum class Viewed : std::uint8_t {
   kNo,
-  kWhole,   ///< Views of all of it alone.
-  kPartly,  ///< Some views of a part of it: its elements may be written one by one.
+  kWhole,   ///< All views show the whole tensor.
+  kPartly,  ///< Some views show a part of it, so its elements may be written one by one.
 };
 
-/// Ops at both ends of a value.
+/// Ops that produce and use a value.
 struct TensorUses {
   OpId producer = kNone;
-  OpId first_use = kNone;  ///< The first op that takes it.
+  OpId first_use = kNone;  ///< First op that uses the value.
 };
 
 /// Memory that holds the value.
 struct TensorMemory {
-  std::shared_ptr<const View> view;  ///< Null unless its elements are elements of other tensors.
-  TensorId storage = kNone;          ///< The tensor whose allocation it is; itself unless an in-place output.
+  std::shared_ptr<const View> view;  ///< View that the tensor is; null if it has memory of its own.
+  /// Tensor whose allocation holds the value; the tensor itself, unless it is an output written in place.
+  TensorId storage = kNone;
   Viewed viewed = Viewed::kNo;
-  bool by_ref = false;  ///< Graph inputs only.
+  bool by_ref = false;  ///< True for inputs passed by reference; graph inputs only.
 };
 
-/// Variables: their value on the host, and the tensor that holds the value on the device. Of constants `data`
-/// alone, of shards and remote entries `resident` alone.
+/// State of a variable: its value on the host, and the tensor that holds the value on the device. Constants
+/// use `data` alone, shards and remote entries `resident` alone.
 struct TensorState {
-  std::shared_ptr<const HostBytes> data;  ///< Of a variable [num_groups, *shape].
+  std::shared_ptr<const HostBytes> data;  ///< Initial values; for a variable [num_groups, *shape].
   std::optional<ReplicaGrouping> grouping;
-  std::int64_t shard_over = 1;  ///< So many consecutive members of a group hold a part each.
-  TensorId home = kNone;        ///< The kShard or kRemote tensor that is the device value, if any.
-  TensorId resident = kNone;    ///< The variable whose home it is.
-  LocationId location = {};     ///< Where it was made; op outputs have the location of their op.
+  std::int64_t shard_over = 1;  ///< Number of consecutive members of a group that hold a part each.
+  TensorId home = kNone;        ///< Tensor of kind kShard or kRemote that holds the device value, if any.
+  TensorId resident = kNone;    ///< Variable whose home this tensor is.
+  /// Line of the program that made it; outputs of ops have the location of their op.
+  LocationId location = {};
   VariableRetrievalMode retrieval = VariableRetrievalMode::kOnePerGroup;
 };
 

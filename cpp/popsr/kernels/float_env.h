@@ -1,4 +1,4 @@
-// The floating-point environment that kernels run in and host data is converted in.
+// Floating-point environment that kernels run in and host data is converted in.
 #pragma once
 
 #include <cfenv>
@@ -9,9 +9,9 @@
 
 namespace popsr::kernels {
 
-/// While it lives, this thread rounds to nearest, keeps subnormals and masks exceptions; the destructor
-/// restores what was set before. A library built with fast-math may have set flush-to-zero for the whole
-/// process. By <cfenv>: for every CPU.
+/// Scope in which this thread rounds to nearest, keeps subnormals and masks exceptions; the destructor
+/// restores the earlier settings. A library built with fast-math may have set flush-to-zero for the whole
+/// process. Uses <cfenv>: for every CPU.
 class PortableFloatEnvironment {
  public:
   PortableFloatEnvironment() {
@@ -28,8 +28,8 @@ class PortableFloatEnvironment {
 
 #if defined(__SSE__)
 
-/// Guard of MXCSR alone, in a few nanoseconds: for kernels, as none computes in x87. Foreign code may, as
-/// feraiseexcept does.
+/// Scope that sets MXCSR alone, in a few nanoseconds: for kernels, none of which computes in x87. Foreign
+/// code may, as feraiseexcept does.
 class SseFloatEnvironment {
  public:
   SseFloatEnvironment() : saved_(_mm_getcsr()) {

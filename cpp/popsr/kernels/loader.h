@@ -10,16 +10,15 @@
 
 namespace popsr::kernels {
 
-/// The kernels that everything runs with: the best level of this CPU, or the one that the environment
-/// variable POPSR_ISA names (read once, at the first call). Throws AttributeValueError if the CPU lacks that
-/// level.
+/// Kernels that everything runs with: the best level of this CPU, or the one that the environment variable
+/// POPSR_ISA names (read once, at the first call). Throws AttributeValueError if the CPU lacks that level.
 const KernelTable& kernel_table();
 
-/// Changes what kernel_table() returns from now on, so that tests can compare levels within one process. The
-/// table must outlive its use; a session keeps the one that it was made with.
+/// Replaces the result of kernel_table() from now on, so that tests can compare levels within one process.
+/// The table must outlive its use; a session keeps the one that it was made with.
 void use_kernel_table(const KernelTable& table);
 
-/// The kernels of one level; throws AttributeValueError if the level is unknown or the CPU lacks it.
+/// Kernels of one level; throws AttributeValueError if the level is unknown or the CPU lacks it.
 const KernelTable& kernel_table(std::string_view level);
 
 /// Levels that this CPU can run, worst first.

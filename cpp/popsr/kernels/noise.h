@@ -5,13 +5,11 @@
 // program.
 //
 //   key of a use   seed_key(seed), then derived one component at a time: step, call path, loop indices, op,
-//   output,
-//                  smallest replica of the seed block. Each derivation is one encryption, so components are
-//                  never mixed by arithmetic on integers.
+//                  output, smallest replica of the seed block. Each derivation is one encryption, so
+//                  components are never mixed by arithmetic on integers.
 //   derive_key     ars7(counter = (component, domain), key): 128 bits, the new key
 //   element i      U = word 0 << 48 | word 1 << 32 | word 2 << 16 | word 3, where word d is 16-bit lane i mod
-//   8
-//                  (lane 0 in the low bits) of ars7(counter = (i div 8, d), key)
+//                  8 (lane 0 in the low bits) of ars7(counter = (i div 8, d), key)
 //
 // Element counters have a high half of 0 .. 3 under the key of an output's seed block, which derives no key
 // further; counters of derived keys have a high half of at least 1 under keys that draw nothing.
@@ -39,7 +37,7 @@ enum class Domain : std::uint64_t {
   kTextLength = 0x202,
   kText = 0x203,
   kAt = 0x204,
-  kMoment = 0x205,  ///< The outputs of one step of an optimiser other than the weights.
+  kMoment = 0x205,  ///< Outputs of one step of an optimiser other than the weights.
   kValue = 0x206,   ///< Keys of the value form.
   // Seeds that are tensors of a program: its words as one number, the first on top, then what is drawn.
   kSeedTensor = 0x301,

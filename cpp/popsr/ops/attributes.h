@@ -1,4 +1,4 @@
-// Attributes that ops of several families have. All others are declared beside their ops.
+// Attributes shared by ops of several families; all others are declared beside their ops.
 #pragma once
 
 #include "popsr/ir/attribute.h"

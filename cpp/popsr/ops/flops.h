@@ -7,11 +7,11 @@
 
 namespace popsr {
 
-/// Floating point operations of an op on one replica; none for copies, comparisons and collectives, and for
-/// ops that run graphs, which are counted by themselves.
+/// Number of floating point operations of an op on one replica; none for copies, comparisons and
+/// collectives, and for ops that run graphs, whose ops are counted by themselves.
 std::vector<FlopTerm> flops_of(const Ir& ir, const Op& op);
 
-/// For KernelAspect::flops: `each` for each element of output 0, or of input 0.
+/// Count for KernelAspect::flops: `each` for each element of output 0, or of input 0.
 template <int each>
 std::vector<FlopTerm> flops_per_output(const Ir& ir, const Op& op) {
   return {{num_elements(ir.tensor(op.outputs[0]).type.shape), each}};

@@ -1,4 +1,4 @@
-// The registry of all ops.
+// Registry of all ops.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace popsr {
 #define POPSR_ROW(family) std::vector<OpDef> family##_ops();
 #include "popsr/ops/families.def"
 
-/// The product's registry, built once. Each op knows its family.
+/// Registry of the product, built once. Each op knows its family.
 std::shared_ptr<const Registry> default_registry();
 
 }  // namespace popsr

@@ -1,5 +1,5 @@
-// Scalars that a program gives as a number or as a tensor of one element: an attribute and an optional input
-// of one name.
+// Scalars that a program gives as a number or as a tensor of one element: an attribute and an optional
+// input of one name.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace popsr {
 
-/// A scalar operand: the attribute of the number, and the optional input of the tensor.
+/// Scalar operand: the attribute of the number, and the optional input of the tensor.
 struct ScalarOperand {
   Attr<double> attr;
   std::size_t input;
 };
 
-/// AttributeValueError when the scalar is given twice, or not at all though it is required; ShapeError when
-/// the tensor has not one element.
+/// Throws AttributeValueError if the scalar is given twice, or not at all though it is required; ShapeError
+/// if the tensor has not one element.
 void check_scalar(const InferContext& context, const ScalarOperand& scalar, bool is_required);
 
 /// True if it is a tensor, or a number that is not 0.
@@ -26,12 +26,12 @@ bool may_be_nonzero(const InferContext& context, const ScalarOperand& scalar);
 /// True if it is the number 0.
 bool is_zero(const Op& op, const ScalarOperand& scalar);
 
-/// The scalar as a parameter of an elementwise kernel.
+/// Scalar as a parameter of an elementwise kernel.
 ScalarParam scalar_param(const EvalSpec& spec, const ScalarOperand& scalar, double absent);
 
-/// An input for the tensor form, of any dtype of numbers.
+/// Input for the tensor form, of any dtype of numbers.
 InputDef scalar_input(const ScalarOperand& scalar);
-/// The attribute for the number.
+/// Attribute for the number.
 AttrDef scalar_attr(const ScalarOperand& scalar);
 
 }  // namespace popsr

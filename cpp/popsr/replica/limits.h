@@ -5,7 +5,8 @@
 
 namespace popsr {
 
-/// Partitions and groupings take memory for each replica: more is a mistake, or an attack.
+/// Largest number of replicas. Partitions and groupings take memory for each replica: more is a mistake, or
+/// an attack.
 inline constexpr std::int64_t kMaxReplicas = std::int64_t{1} << 20;
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// The blocks of partitions that one rank stores and computes: those that hold a replica of its own.
+// Blocks of partitions that one rank stores and computes: the blocks that contain a replica of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace popsr {
 /// Label of a replica whose block this rank does not have.
 inline constexpr std::uint32_t kAbsentBlock = kNone;
 
-/// A rank numbers the blocks that it has from 0, in the order of the table; a process alone has all blocks.
-/// Not thread safe, as the table.
+/// Numbering of a rank's blocks, from 0 in the order of the table; without other ranks it has all blocks.
+/// Not thread safe, like the table.
 class LocalBlocks {
  public:
   LocalBlocks(const PartitionTable& table, const RankMap& ranks) : table_(table), ranks_(ranks) {}
@@ -24,11 +24,11 @@ class LocalBlocks {
   std::int64_t num_blocks(PartitionId id) const {
     return static_cast<std::int64_t>(representatives(id).size());
   }
-  /// Smallest replica of the rank in each block, ascending.
+  /// Smallest replica of this rank in each of its blocks, ascending.
   std::span<const Replica> representatives(PartitionId id) const {
     return ranks_.is_alone() ? table_.representatives(id) : entry(id).representatives;
   }
-  /// Block of each replica; kAbsentBlock where the rank has none of its members.
+  /// Block of each replica; kAbsentBlock if this rank has no member of the block.
   std::span<const std::uint32_t> labels(PartitionId id) const {
     return ranks_.is_alone() ? table_.labels(id) : entry(id).labels;
   }

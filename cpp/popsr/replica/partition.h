@@ -14,16 +14,16 @@ namespace popsr {
 
 using Replica = std::uint32_t;
 
-/// Number of an interned partition, see PartitionTable.
+/// Tag of the number of an interned partition, see PartitionTable.
 struct PartitionTag {
-  static constexpr std::uint32_t kDefault = 0;  ///< Equal everywhere.
+  static constexpr std::uint32_t kDefault = 0;  ///< Default id: equal everywhere.
 };
 using PartitionId = Id<PartitionTag>;
 
-/// A function of a partition and of groups of replicas.
+/// Cache key for a function of a partition and of groups of replicas.
 struct RuleKey {
-  std::uint64_t rule = 0;    ///< Which function, by its address; 0: that partition itself.
-  std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
+  std::uint64_t rule = 0;    ///< Function, by its address; 0: the partition itself.
+  std::uint64_t groups = 0;  ///< Groups, by ReplicaGrouping::identity().
   std::int64_t parameter = 0;
   PartitionId in = {};
   bool operator==(const RuleKey&) const = default;
@@ -37,14 +37,14 @@ struct RuleKey {
 /// union (seeds only).
 class PartitionTable {
  public:
-  /// Throws ReplicaError unless replicas >= 1.
+  /// Makes a table for that many replicas. Throws ReplicaError unless replicas >= 1.
   explicit PartitionTable(std::int64_t replicas);
 
   std::int64_t replicas() const { return replicas_; }
   PartitionId top() const { return {}; }
   PartitionId bottom() const { return bottom_; }
 
-  /// The partition that groups replicas of equal key; any key values. keys.size() must be replicas().
+  /// Partition that groups replicas of equal key; any key values. keys.size() must be replicas().
   PartitionId from_keys(std::span<const std::uint64_t> keys);
 
   /// Block of each replica, numbered by first appearance.
@@ -62,8 +62,8 @@ class PartitionTable {
   PartitionId join(PartitionId a, PartitionId b);
   bool refines(PartitionId fine, PartitionId coarse) const;
 
-  /// Cached result of `make` for this key: rules that take O(replicas) run once for each. `keep_alive` keeps
-  /// the key's meaning.
+  /// Returns the cached result of `make` for this key, so that rules that take O(replicas) run once per
+  /// key. `keep_alive` owns the objects that the key refers to by address.
   template <class Make>
   PartitionId remember(const RuleKey& key, const std::shared_ptr<const void>& keep_alive, Make&& make) {
     if (const auto it = remembered_.find(key); it != remembered_.end()) return it->second.result;
@@ -72,7 +72,7 @@ class PartitionTable {
     return result;
   }
 
-  /// "{0,1}{2,3}"
+  /// Text such as "{0,1}{2,3}".
   std::string to_string(PartitionId id) const;
   std::size_t size() const { return entries_.size(); }
 
@@ -100,11 +100,11 @@ class PartitionTable {
   std::unordered_map<RuleKey, Remembered, KeyHash> remembered_;
 };
 
-/// A partition as a value: what users see. Compares by its blocks, also between tables.
+/// Partition as a value, which users see. Compares by its blocks, also between tables.
 class Partition {
  public:
   Partition(std::shared_ptr<PartitionTable> table, PartitionId id) : table_(std::move(table)), id_(id) {}
-  /// Groups replicas of equal label.
+  /// Partition that groups replicas of equal label.
   static Partition from_labels(std::span<const std::uint64_t> labels);
 
   PartitionId id() const { return id_; }
@@ -112,7 +112,7 @@ class Partition {
   std::int64_t num_blocks() const { return table_->num_blocks(id_); }
   std::span<const std::uint32_t> labels() const { return table_->labels(id_); }
   std::vector<std::vector<Replica>> blocks() const;
-  /// Throw ReplicaError when the replica counts differ.
+  /// Lattice operations; they throw ReplicaError if the replica counts differ.
   Partition meet(const Partition& other) const;
   Partition join(const Partition& other) const;
   bool refines(const Partition& other) const;

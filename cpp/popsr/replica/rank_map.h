@@ -1,4 +1,4 @@
-// The processes (ranks) that run a program together, and the consecutive replicas that each of them owns.
+// Processes (ranks) that run a program together, and the consecutive replicas that each of them owns.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,12 @@
 
 namespace popsr {
 
-/// When the ranks do not divide the replicas, the first ranks own one more. Each rank owns at least one.
+/// Assignment of replicas to ranks. If the ranks do not divide the replicas, the first ranks own one more.
+/// Each rank owns at least one.
 struct RankMap {
   std::int64_t replicas = 1;
   std::int64_t ranks = 1;
-  std::int64_t rank = 0;  ///< This process.
+  std::int64_t rank = 0;  ///< Number of this process.
 
   bool is_alone() const { return ranks == 1; }
   Replica begin(std::int64_t of) const {

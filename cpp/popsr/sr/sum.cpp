@@ -126,11 +126,11 @@ class Sum {
   const SrRounding& rounding_;
   const SrArray& out_;
   const SrArray& x_;
-  LoopNest nest_;  ///< Of x, in bytes; the next of out.
+  LoopNest nest_;  ///< Nest of x, in bytes; out_nest_ is the nest of out.
   LoopNest out_nest_{1};
   std::int64_t n_;       ///< Elements of x.
   LoopNest kept_{1};     ///< Loops over C-order indices of x, without the inner run.
-  LoopNest reduced_{1};  ///< The same for the axes that are summed.
+  LoopNest reduced_{1};  ///< Nest of the axes that are summed.
   std::int64_t run_ = 1;
   bool steps_inside_ = true;
 };

@@ -1,5 +1,5 @@
-// Stochastic rounding of arrays: any strides, any number of threads, the same bits. Kernels see contiguous
-// pieces: what is not contiguous goes through a buffer of one tile per thread.
+// Stochastic rounding of arrays: any strides, any number of threads, the same bits. Kernels get contiguous
+// pieces: other data goes through a buffer of one tile per thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace popsr::kernels {
 
-/// Elements of an array in C order; strides in bytes, of any sign, 0 where one element is repeated.
+/// Array for kernels: its elements in C order; strides in bytes, of any sign, 0 where one element is
+/// repeated.
 struct SrArray {
   std::byte* data = nullptr;
   FloatFormat format = FloatFormat::kF32;
@@ -21,19 +22,20 @@ using SrShape = std::vector<std::int64_t>;
 /// Number of threads for `n` elements, at most `threads` (0: default_threads()).
 int parts_for(std::int64_t n, int threads);
 
-/// Calls body(part) for part = 0 .. parts - 1 on the shared pool, on this thread alone while another call has
-/// the pool. Every thread runs in the kernels' floating-point environment.
+/// Calls body(part) for part = 0 .. parts - 1 on the shared pool, or on this thread alone while another
+/// call uses the pool. Every thread runs in the kernels' floating-point environment.
 void run_parts(int parts, void (*body)(const void* context, int part), const void* context);
 
-/// `call` says op, rounding and scalar; its buffers, formats, n and stream are not looked at. `arrays`: the
-/// output, then the operands, of one shape. The noise of `call.rounding.first` is the first element's
-/// in C order.
+/// Runs a call on arrays: `call` has op, rounding and scalar; its buffers, formats, n and stream are
+/// ignored. `arrays`: the output, then the operands, of one shape. The noise of `call.rounding.first`
+/// belongs to the first element in C order.
 void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
 
-/// `step` says scalars, keys and first; `arrays`: w, g, m, v of one shape.
+/// Runs an AdamW step on arrays: `step` has scalars, keys and first; `arrays`: w, g, m, v of one shape.
 void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
 
-/// `call` says format, key and biased; `arrays`: out, x, y of one shape.
+/// Runs an addition of the value form on arrays: `call` has format, key and biased; `arrays`: out, x, y of
+/// one shape.
 void sr_run_value(const SrValueAdd& call, const SrShape& shape, const std::vector<SrArray>& arrays,
                   int threads);
 

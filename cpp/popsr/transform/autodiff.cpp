@@ -84,7 +84,7 @@ class Autodiff {
   std::map<GraphId, Demand> demands_;
   std::map<GraphId, Activity> activities_;
   std::map<GraphId, GradGraph> results_;
-  std::optional<WholeGradients> whole_;  ///< With AutodiffOptions::sums_replicas.
+  std::optional<WholeGradients> whole_;  ///< Set with AutodiffOptions::sums_replicas.
 };
 
 void Autodiff::check_graph_of(const std::vector<TensorId>& tensors, std::string_view what) const {
@@ -183,7 +183,7 @@ CallFlow Autodiff::flow_of(const GradGraph& given) const {
   return flow;
 }
 
-/// Finds what takes part in one graph, and what its calls ask of the graphs they call.
+/// Finds the tensors of one graph that take part, and the demands of its calls on the graphs they call.
 void Autodiff::plan(GraphId graph) {
   const Demand& demand = demands_.at(graph);
   check_not_modifying(graph);
@@ -199,7 +199,8 @@ void Autodiff::plan(GraphId graph) {
   }
 }
 
-/// One gradient graph serves all calls: it takes and gives what any of them needs, in the callee's order.
+/// Merges the demands of a call: one gradient graph serves all calls, with the inputs and outputs that any
+/// of them needs, in the callee's order.
 void Autodiff::ask(const Op& call, const CalledGraph& called, const Activity& activity) {
   if (options_.called.contains(called.graph)) return;
   const Graph& callee = ir_.graph(called.graph);

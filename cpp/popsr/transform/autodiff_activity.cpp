@@ -10,8 +10,8 @@
 namespace popsr {
 namespace {
 
-/// Of the operands of an op that calls graphs; nullopt of others. What one branch lets through, a conditional
-/// does.
+/// Activity of the operands of an op that calls graphs; nullopt for others. A conditional passes gradients
+/// that one of its branches passes.
 std::optional<CallFlow> flow_of(const Ir& ir, const Op& op, const CallFlows& flows) {
   if (!is_call(op)) return std::nullopt;
   CallFlow flow{std::vector<bool>(op.inputs.size()), std::vector<bool>(op.outputs.size())};

@@ -16,23 +16,23 @@
 
 namespace popsr {
 
-/// Ops are differentiated from the last to the first. The gradient of a tensor is the chain of "add" over, in
-/// this order: its provided gradient, then the contributions of its consumers from the last to the first (of
-/// one consumer in ascending input order).
+/// Builder of one gradient graph. Ops are differentiated from the last to the first. The gradient of a
+/// tensor is the chain of "add" over, in this order: its provided gradient, then the contributions of its
+/// consumers from the last to the first (of one consumer in ascending input order).
 class GradGraphBuilder {
  public:
-  /// `called` holds the gradient graphs of the graphs that active calls of `forward` call.
+  /// Makes a builder; `called` holds the gradient graphs of the graphs that active calls of `forward` call.
   GradGraphBuilder(Ir& ir, GraphId forward, const Activity& activity,
                    const std::map<GraphId, GradGraph>& called, const WholeGradients* whole);
 
-  /// Outputs are the gradients of those `required` tensors that get one.
+  /// Builds the graph; its outputs are the gradients of the `required` tensors that get one.
   GradGraph build(const std::vector<TensorId>& provided, const std::vector<TensorId>& required);
 
  private:
   struct Sum {
     std::vector<TensorId> terms;
     LocationId location = {};
-    std::vector<GradientShare> shares = {};  ///< Of the terms, where gradients are made whole.
+    std::vector<GradientShare> shares = {};  ///< Shares of the terms, if gradients are made whole.
   };
 
   void find_call_sites();
@@ -51,7 +51,7 @@ class GradGraphBuilder {
   TensorId forward_of_call(const Op& op, std::size_t first, TensorId callee_tensor);
   bool wants(TensorId forward) const { return activity_.depends_on_required(ir_, forward); }
 
-  /// The gradient of a forward tensor, summed at its first use; kNone when it has none.
+  /// Gradient of a forward tensor, summed at its first use; kNone if it has none.
   TensorId gradient(TensorId forward);
   void make_whole(TensorId forward, Sum& sum);
   TensorId exchange(std::string_view op, TensorId t, const ReplicaGrouping& group, Origin origin);
@@ -63,7 +63,7 @@ class GradGraphBuilder {
   void name_gradients();
   void note_gradients(const std::vector<TensorId>& provided);
 
-  /// The value of a forward tensor in the gradient graph.
+  /// Value of a forward tensor in the gradient graph.
   TensorId value(TensorId forward);
   TensorId connect(TensorId forward);
   void stitch(TensorId forward);
@@ -77,18 +77,20 @@ class GradGraphBuilder {
   GraphId graph_;
   const Activity& activity_;
   const std::map<GraphId, GradGraph>& called_;
-  const WholeGradients* whole_;  ///< Null: gradients are what each replica contributes.
-  std::vector<OpId> calls_;      ///< Calls of the forward graph, anywhere.
-  /// Of the forward graph's calls, each of which gets outputs for them: they multiply from level to level.
+  /// Sums for whole gradients; null: gradients are each replica's contributions.
+  const WholeGradients* whole_;
+  std::vector<OpId> calls_;  ///< All calls of the forward graph, in any graph.
+  /// Largest number of values of the forward graph's calls; each call gets outputs for them, so they
+  /// multiply from level to level.
   static constexpr std::size_t kMaxValuesOfCalls = std::size_t{1} << 18;
   std::size_t values_of_calls_ = 0;
-  bool can_stitch_ = true;          ///< False when something other than a call runs the forward graph.
+  bool can_stitch_ = true;  ///< True if only calls run the forward graph, so that it can gain outputs.
   std::set<TensorId> connectable_;  ///< Inputs and outputs of the forward graph.
   std::unordered_map<TensorId, Sum> sums_;
   std::unordered_map<TensorId, TensorId> values_;
   GradGraph result_;
   GradientGraph made_;
-  /// Contributions that are added, and the forward tensor.
+  /// Contributions that are added, each with its forward tensor.
   std::vector<std::pair<TensorId, TensorId>> parts_;
 };
 

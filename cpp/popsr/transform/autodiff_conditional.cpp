@@ -56,7 +56,7 @@ std::vector<TensorId> GradGraphBuilder::grad_of_conditional(const Op& op,
   return gradients;
 }
 
-/// One branch: takes what `callee` takes, gives a gradient for each target.
+/// Builds one branch, with the inputs of `callee` and a gradient for each target.
 GraphId GradGraphBuilder::gradient_branch(const Op& op, std::size_t first, const GradGraph* callee,
                                           GraphId branch, const std::vector<TensorId>& targets) {
   const GraphId made = ir_.create_named_graph(ir_.graph(branch).name + "_bwd_branch");

@@ -11,7 +11,7 @@ namespace popsr {
 
 void GraphEditor::clear_sequence(GraphId id) {
   Transaction transaction(ir_);
-  if (!ir_.graphs_[id].sequence.since().empty()) ir_.journal_->keep_since(id);
+  if (!ir_.graphs_[id].sequence.since().empty()) ir_.journal_->save_since(id);
   ir_.extend_graph(id).sequence.clear();
   transaction.commit();
 }
@@ -40,7 +40,7 @@ void GraphEditor::remove_output(GraphId graph, std::size_t index) {
   }
   POPSR_CHECK(index < g.outputs.size());
   Transaction transaction(ir_);
-  ir_.journal_->keep_output(graph, index);
+  ir_.journal_->save_output(graph, index);
   g.outputs.erase(g.outputs.begin() + static_cast<std::ptrdiff_t>(index));
   ir_.changed();
   transaction.commit();
@@ -76,7 +76,7 @@ void GraphEditor::note_seeds(std::optional<SeedRule> rule) {
 void GraphEditor::set_seeds(OpId op, std::optional<SeedRule> seeds) {
   if (ir_.ops_[op].noise.seeds == seeds) return;
   Transaction transaction(ir_);
-  ir_.journal_->keep_seeds(op);
+  ir_.journal_->save_seeds(op);
   ir_.ops_[op].noise.seeds = seeds;
   ir_.seeds_epoch_ = ++ir_.newest_seeds_epoch_;
   transaction.commit();

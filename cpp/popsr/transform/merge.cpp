@@ -31,7 +31,7 @@ struct MergeKey {
   std::vector<std::int64_t> groups = {};  ///< Group of each replica.
   auto operator<=>(const MergeKey&) const = default;
 };
-/// nullopt: the op stays alone. Asked of single ops.
+/// Merge key of a single op; nullopt: the op is not merged.
 using KeyOf = std::function<std::optional<MergeKey>(const Op&)>;
 
 std::optional<MergeKey> collective_key(const Ir& ir, const Op& op) {
@@ -150,17 +150,18 @@ class Merger {
 
   std::vector<OpId> ops_;  ///< From the first position on; indices count from there.
   OpOrder order_;
-  std::vector<std::uint32_t> node_;  ///< By position: the first position of its group; itself when alone.
-  std::vector<std::vector<std::uint32_t>> members_;  ///< By node, ascending.
+  /// First position of the group of each position; the position itself if alone.
+  std::vector<std::uint32_t> node_;
+  std::vector<std::vector<std::uint32_t>> members_;  ///< Members of each node, ascending.
   std::map<MergeKey, std::vector<std::uint32_t>> groups_;
   std::map<std::uint32_t, std::string_view> names_;
-  std::vector<std::uint32_t> visited_;  ///< By node: stamp of the question that reached it.
+  std::vector<std::uint32_t> visited_;  ///< Stamp of the last question that reached each node.
   std::uint32_t stamp_ = 0;
   std::uint32_t first_ = kNone;  ///< The first position of any group.
   bool found_ = false;
 };
 
-/// By how many ops the schedule got shorter.
+/// Merges ops of one graph; returns the number of ops by which the schedule got shorter.
 std::size_t merge_in(Ir& ir, GraphId graph, std::uint32_t first, const KeyOf& key_of) {
   const std::size_t before = ir.graph(graph).ops.size();
   const Merger merger(ir, graph, first, key_of);

@@ -80,13 +80,13 @@ class GraphEditor::Outliner {
   std::uint32_t first_;
   const OutlineArgs& args_;
   std::vector<OpId> singles_;              ///< Ops that move, merged ones as their parts, in schedule order.
-  std::set<OpId> ops_;                     ///< The same and merged ops.
-  std::unordered_set<TensorId> made_;      ///< Their outputs.
-  std::set<TensorId> outer_;               ///< What they take from outside.
-  std::vector<TensorId> roots_;            ///< Memory of it; the graph's inputs first where they are carried.
-  std::map<TensorId, TensorId> operands_;  ///< By root: its last name before the loop.
-  std::map<std::uint32_t, OpId> views_;    ///< Ops outside that make views of it, by position.
-  std::map<TensorId, TensorId> inside_;    ///< By storage outside.
+  std::set<OpId> ops_;                     ///< Ops that are moved, and merged ops.
+  std::unordered_set<TensorId> made_;      ///< Outputs of the moved ops.
+  std::set<TensorId> outer_;               ///< Tensors from outside that the ops use.
+  std::vector<TensorId> roots_;            ///< Roots of outer_; carried graph inputs come first.
+  std::map<TensorId, TensorId> operands_;  ///< Last name before the loop of each root.
+  std::map<std::uint32_t, OpId> views_;    ///< Ops outside that make views of roots_, by position.
+  std::map<TensorId, TensorId> inside_;    ///< Tensor inside by storage outside.
   std::set<OpId> after_;                   ///< Ops that the loop follows.
   std::vector<TensorId> moved_;
   GraphId body_;
@@ -145,7 +145,7 @@ void GraphEditor::Outliner::capture(TensorId root, TensorId alias) {
   if (made_at(alias) > made_at(it->second)) it->second = alias;
 }
 
-/// Follows what the ops take down to memory, through the ops that make views of it.
+/// Follows the operands of the ops to their memory, through the ops that make views of it.
 void GraphEditor::Outliner::find_captured() {
   std::vector<TensorId> stack;
   if (args_.carries) {

@@ -84,7 +84,7 @@ void GraphEditor::replace_schedule(GraphId graph, std::uint32_t first,
                                    const std::vector<ScheduleSlot>& schedule) {
   check_schedule(ir_, graph, first, slots_of(ir_, graph, first, schedule));
   Transaction transaction(ir_);
-  ir_.journal_->keep_schedule(graph, first);
+  ir_.journal_->save_schedule(graph, first);
   std::vector<OpId>& ops = ir_.graphs_[graph].ops;
   ops.resize(first);  // in its place: what undoes it must find room
   for (const ScheduleSlot& slot : schedule) {

@@ -13,7 +13,7 @@ namespace popsr {
 
 namespace {
 
-bool takes_part(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).noise.allow_stochastic; }
+bool uses_seeds(const Ir& ir, OpId id) { return rounds(ir, ir.op(id)) && ir.op(id).noise.allow_stochastic; }
 
 /// The ops that need not have the seeds that the rule gives: those since it was given to all, or all.
 std::size_t first_undecided(const Ir& ir, std::optional<SeedRule> rule) {
@@ -25,7 +25,7 @@ std::size_t first_undecided(const Ir& ir, std::optional<SeedRule> rule) {
 void assign_seeds(Ir& ir, SeedRule rule) {
   Transaction transaction(ir);
   for (std::size_t op = first_undecided(ir, rule); op < ir.num_ops(); ++op) {
-    if (takes_part(ir, OpId(op))) GraphEditor(ir).set_seeds(OpId(op), rule);
+    if (uses_seeds(ir, OpId(op))) GraphEditor(ir).set_seeds(OpId(op), rule);
   }
   GraphEditor(ir).note_seeds(rule);
   transaction.commit();
@@ -35,7 +35,7 @@ void assign_popart_seeds(Ir& ir) {
   const PopartAnalysis facts(ir);
   std::vector<std::pair<OpId, SeedRule>> rules;
   for (const OpId id : ids<OpId>(ir.num_ops())) {
-    if (!takes_part(ir, id)) continue;
+    if (!uses_seeds(ir, id)) continue;
     const OpId whole = ir.op(id).schedule.part_of == kNone ? id : ir.op(id).schedule.part_of;
     rules.emplace_back(id, facts.are_outputs_equal(whole) ? SeedRule::kIdentical : SeedRule::kDiffering);
   }
@@ -56,7 +56,7 @@ void clear_seeds(Ir& ir) {
 void verify_seeds(const Ir& ir, bool enabled) {
   for (const OpId id : ids<OpId>(ir.num_ops())) {
     const Op& op = ir.op(id);
-    const bool expected = enabled && takes_part(ir, id);
+    const bool expected = enabled && uses_seeds(ir, id);
     if (op.noise.seeds.has_value() == expected) continue;
     raise<GraphError>(
         "{}: op {} seed rule while stochastic rounding is {}, got '{}' made at {}, expected the transform "

@@ -1,4 +1,5 @@
-// Gives every op that rounds its seed rule. Runs last: an op added later has none, and the verifier says so.
+// Sets the seed rule of every op that rounds. Runs last: an op added later has none, and the verifier
+// reports it.
 #pragma once
 
 #include "popsr/ir/op.h"
@@ -7,12 +8,11 @@ namespace popsr {
 
 class Ir;
 
-/// Sets OpNoise::seeds on every op that rounds and allows it; idempotent. Ops that have another rule get this
-/// one.
+/// Sets OpNoise::seeds on every op that rounds and allows it, replacing other rules; idempotent.
 void assign_seeds(Ir& ir, SeedRule rule);
-/// The same as the reference does it: kIdentical where mode "popart" takes all outputs of the op for equal on
-/// all replicas, kDiffering elsewhere. Of a merged op all outputs of all parts count. GraphError, before
-/// anything is set, for an op in a graph that this mode does not look at.
+/// Sets seed rules as the reference does: kIdentical if mode "popart" considers all outputs of the op equal
+/// on all replicas, kDiffering otherwise. For a merged op all outputs of all parts count. Throws
+/// GraphError, before anything is set, for an op in a graph that this mode does not walk.
 void assign_popart_seeds(Ir& ir);
 /// Removes all seed rules.
 void clear_seeds(Ir& ir);

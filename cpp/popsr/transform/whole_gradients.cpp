@@ -19,12 +19,12 @@ Assumptions declared_variables(const Ir& ir) {
   for (const TensorId id : ir.graph(kMainGraph).tensors) {
     const TensorKind kind = ir.tensor(id).kind;
     if (kind == TensorKind::kVariable || kind == TensorKind::kShard)
-      assumptions.kept.emplace(id, declared_fact(ir, id));
+      assumptions.pinned.emplace(id, declared_fact(ir, id));
   }
   return assumptions;
 }
 
-/// nullopt for blocks of several sizes.
+/// Grouping with these blocks; nullopt for blocks of several sizes.
 std::optional<ReplicaGrouping> as_grouping(const PartitionTable& table, PartitionId blocks) {
   const auto labels = table.labels(blocks);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(table.num_blocks(blocks)));

@@ -1,5 +1,5 @@
-// Sums over replicas that gradients need to be whole: equal on all replicas that share the forward value, and
-// the derivative by it. Autodiff with replicas="sum".
+// Sums over replicas that make gradients whole: equal on all replicas that share the forward value, and the
+// derivative with respect to it. Used by autodiff with replicas="sum".
 //
 // Let the gradients of an op's outputs be whole. The contribution of the op to the gradient of an input is a
 // partial sum where replicas that share the input do not share the outputs: a weight and the samples of each
@@ -15,8 +15,8 @@
 
 namespace popsr {
 
-/// A sum over groups. Where groups add in different orders, which rounds differently, the groups of
-/// `broadcast` take the sum of their first member.
+/// A sum over groups. If groups add in different orders, which rounds differently, the groups of
+/// `broadcast` receive the sum of their first member.
 struct PartSum {
   ReplicaGrouping group;
   std::optional<ReplicaGrouping> broadcast = {};
@@ -24,22 +24,23 @@ struct PartSum {
 
 class WholeGradients {
  public:
-  /// Facts of the program as it is, in which variables keep what is declared. GraphError unless `graph` is
-  /// called.
+  /// Analyses the program as it is; variables keep their declared groups equal. Throws GraphError unless
+  /// `graph` is called.
   WholeGradients(const Ir& ir, GraphId graph);
 
-  /// GraphError for an exchange between replicas that has no transpose on whole gradients.
+  /// Throws GraphError for an exchange between replicas that has no transpose on whole gradients.
   void check(const Op& op) const;
-  /// The share of the op's contributions to the gradient of an input; of a call, with that graph's input.
+  /// Share of the op's contributions to the gradient of an input; for a call, `called_input` is that
+  /// graph's input.
   GradientShare contribution(const Op& op, TensorId called_input) const;
-  /// The share of a gradient that is whole.
+  /// Share of a whole gradient.
   GradientShare whole(TensorId forward) const { return starting_share(partition(forward), 0); }
-  /// The sum of contributions of this share, one part from each replica that has another; nullopt where they
-  /// are whole. GraphError when no groups make the gradient whole.
+  /// Sum of contributions of this share, over one replica of each part; nullopt if they are whole. Throws
+  /// GraphError if no groups make the gradient whole.
   std::optional<PartSum> sum_of(const GradientShare& share, TensorId forward) const;
 
  private:
-  /// top() for tensors that were made since.
+  /// Fact of a tensor; top() for tensors that were made since the analysis.
   PartitionId partition(TensorId tensor) const {
     return tensor.index() < partitions_.size() ? partitions_[tensor] : PartitionId();
   }
@@ -47,7 +48,7 @@ class WholeGradients {
   bool adds_in_one_order(const ReplicaGrouping& group, PartitionId parts, PartitionId whole) const;
 
   const Ir& ir_;
-  IdVector<TensorId, PartitionId> partitions_;  ///< Of what autodiff found.
+  IdVector<TensorId, PartitionId> partitions_;  ///< Facts of the tensors that existed at the analysis.
 };
 
 }  // namespace popsr

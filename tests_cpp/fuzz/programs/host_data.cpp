@@ -23,7 +23,7 @@ class Bits {
   std::uint64_t state_;
 };
 
-/// Of a float: how many bits its exponent and its fraction have.
+/// Numbers of bits of a float's exponent and fraction.
 struct Format {
   unsigned exponent = 0, fraction = 0;
 };

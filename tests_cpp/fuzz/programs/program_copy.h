@@ -16,7 +16,7 @@ class ProgramCopy {
   struct Replicas {
     std::function<ReplicaGrouping(const ReplicaGrouping&)> grouping = {};
     std::function<std::vector<std::int64_t>(const std::vector<std::int64_t>&)> mapping =
-        {};  ///< Of permutes.
+        {};  ///< Mappings of permutes.
   };
 
   /// Copies variables, streams and remote buffers of the main graph into the empty program `to`.
@@ -40,8 +40,8 @@ class ProgramCopy {
   const Ir& from_;
   Program& to_;
   Replicas replicas_;
-  std::map<TensorId, TensorId> tensors_;  ///< Of the main graph.
-  std::map<TensorId, TensorId> inner_;    ///< Of the graph being written.
+  std::map<TensorId, TensorId> tensors_;  ///< Tensors of the main graph.
+  std::map<TensorId, TensorId> inner_;    ///< Tensors of the graph being written.
   std::vector<TensorId> captured_;        ///< The original's tensor of each of its inputs.
   std::vector<OpId> copies_;
 };

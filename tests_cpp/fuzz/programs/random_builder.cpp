@@ -117,9 +117,9 @@ TensorId RandomBuilder::any_vector() {
   return load(StreamMode::kReplicate, types_[0], kValues);
 }
 
-TensorId RandomBuilder::keep(TensorId t, Pool pool) {
+TensorId RandomBuilder::add_value(TensorId t, Pool pool) {
   frame().pools[pool].push_back(t);
-  // By the tensor's number, not by the record: so a program with fewer stores is the same but for these.
+  // The tensor's number decides, not the record: so a program with fewer stores differs in nothing else.
   if (pool == kValues && (t.value * 2654435761U >> 16 & 7U) < stores_) store(t);
   return t;
 }
@@ -133,7 +133,7 @@ bool RandomBuilder::attempt(std::string_view op, const std::vector<TensorId>& in
   } catch (const Error&) {
     return false;
   }
-  for (const TensorId t : ir().op(made).outputs) keep(t);
+  for (const TensorId t : ir().op(made).outputs) add_value(t);
   return true;
 }
 
@@ -160,7 +160,7 @@ TensorId RandomBuilder::load(StreamMode mode, const TensorType& type, Pool pool)
   const StreamId stream = known[below(known.size())];
   const TensorId t = p_("host_load", {}, {}, {{"h2d_stream", stream}});
   if (pool == kValues) loaded_.insert(t);
-  return keep(t, pool);
+  return add_value(t, pool);
 }
 
 TensorId RandomBuilder::variable(const TensorType& type, Pool pool) {
@@ -192,10 +192,10 @@ TensorId RandomBuilder::source(std::size_t kind) {
       return variable(any_type(), kValues);
     default:
       const TensorType& type = any_type();
-      return keep(p_("init", {}, {},
-                     {{"shape", type.shape},
-                      {"dtype", type.dtype},
-                      {"init_type", std::string(below(2) == 0 ? "zero" : "undef")}}));
+      return add_value(p_("init", {}, {},
+                          {{"shape", type.shape},
+                           {"dtype", type.dtype},
+                           {"init_type", std::string(below(2) == 0 ? "zero" : "undef")}}));
   }
 }
 
@@ -216,14 +216,14 @@ TensorId RandomBuilder::condition() {
     case 2:
       return variable(kCondition, kConditions);
     case 3:
-      return keep(p_("cast", {place_of_replica()}, {}, {{"data_type", DType::kBool}}), kConditions);
+      return add_value(p_("cast", {place_of_replica()}, {}, {{"data_type", DType::kBool}}), kConditions);
     case 4:
       return load(StreamMode::kBroadcast, kCondition, kConditions);
     case 5:
       if (all == 0) return variable(kCondition, kConditions);
-      return keep(p_("replicated_all_reduce", {at_back(kConditions, below(all))}, {},
-                     {{"op", std::string("or")}, {"group", grouping()}}),
-                  kConditions);
+      return add_value(p_("replicated_all_reduce", {at_back(kConditions, below(all))}, {},
+                          {{"op", std::string("or")}, {"group", grouping()}}),
+                       kConditions);
     case 6:
       return condition_around();
     default:
@@ -253,7 +253,7 @@ TensorId RandomBuilder::offset() {
       TensorId place = p_("cast", {place_of_replica()}, {}, {{"data_type", kOffset.dtype}});
       // There are two entries: a program in which most runs end with an error shows little.
       if (every_op_) place = p_("increment_mod", {place}, {}, {{"increment", 0.0}, {"modulus", 2.0}});
-      return keep(place, kOffsets);
+      return add_value(place, kOffsets);
     }
     default:
       if (all == 0) return load(StreamMode::kReplicate, kOffset, kOffsets);

@@ -30,7 +30,7 @@ class RandomBuilder {
     Kind kind = Kind::kMain;
     GraphId graph = kMainGraph;
     std::array<std::vector<TensorId>, kPools> pools = {};
-    std::vector<TensorId> arguments = {};  ///< Of the graph's inputs, in the outer graph.
+    std::vector<TensorId> arguments = {};  ///< Arguments for the graph's inputs, in the outer graph.
     std::set<TensorId> written = {};       ///< Storages.
     std::size_t carried = 0;
     TensorId condition = kNone;
@@ -38,7 +38,7 @@ class RandomBuilder {
     bool pure = false;  ///< Writes nothing, so that it can be differentiated.
   };
 
-  /// Of one dtype, shape and meta shape?
+  /// True if both tensors have one dtype, shape and meta shape.
   bool same_type(TensorId a, TensorId b) const;
   const TensorType& type_of(TensorId t) const { return p_.ir.tensor(t).type; }
   std::int64_t elements_of(TensorId t) const { return num_elements(type_of(t).shape); }
@@ -70,12 +70,13 @@ class RandomBuilder {
   TensorId peek(Pool pool, std::size_t back) const;
   /// A value as remote entries are.
   TensorId any_vector();
-  TensorId keep(TensorId t, Pool pool = kValues);
+  TensorId add_value(TensorId t, Pool pool = kValues);
   /// Emits the op and keeps its outputs, and says whether it could: operands that do not fit are refused.
   bool attempt(std::string_view op, const std::vector<TensorId>& inputs, const Attrs& attrs = {});
   /// Stores the value for the host, as it is now.
   void store(TensorId t);
-  /// Of streams with a row per replica the second of each type is declared equal, the third has groups.
+  /// Loads a stream. The second stream of each type with a row per replica is declared equal, the third has
+  /// groups.
   TensorId load(StreamMode mode, const TensorType& type, Pool pool);
   /// Variables are tensors of the main graph.
   TensorId variable(const TensorType& type, Pool pool);
@@ -83,7 +84,7 @@ class RandomBuilder {
   TensorId source(std::size_t kind);
   TensorId shard();
   TensorId condition();
-  /// Of the innermost branch that is open.
+  /// Condition of the innermost branch that is open.
   TensorId condition_around();
   TensorId offset();
   TensorId seed();

@@ -9,7 +9,8 @@
 namespace popsr::test {
 namespace {
 
-constexpr std::int64_t kMaxElements = 1 << 14;  ///< Of a value that others may grow from.
+/// Largest number of elements of a value that others may grow from.
+constexpr std::int64_t kMaxElements = 1 << 14;
 
 using Ints = std::vector<std::int64_t>;
 
@@ -186,7 +187,7 @@ void RandomEveryOp::product() {
   const TensorId total = like(made);
   p_.sequence = SequenceMode::kOrdered;
   if (total == made || frame().pure) {
-    keep(made);
+    add_value(made);
   } else if (attempt("accumulate_", {total, made}, {{"f", 0.5}})) {
     wrote(total);
   }
@@ -203,7 +204,7 @@ void RandomEveryOp::draw() {
       return;
     case 2: {
       const TensorId next = seed();
-      keep(p_("create_random_seed", {next, offset()}), kSeeds);
+      add_value(p_("create_random_seed", {next, offset()}), kSeeds);
       return;
     }
     default:

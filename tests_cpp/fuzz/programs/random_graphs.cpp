@@ -58,7 +58,7 @@ void RandomGraphs::close() {
   }
 }
 
-RandomGraphs::Frame RandomGraphs::leave() {
+RandomGraphs::Frame RandomGraphs::close_frame() {
   Frame done = std::move(frames_.back());
   frames_.pop_back();
   p_.at = frame().graph;
@@ -74,7 +74,7 @@ void RandomGraphs::close_call() {
   for (std::size_t k = made.size() - std::min<std::size_t>(made.size(), 2); k < made.size(); ++k) {
     ir().add_output(frame().graph, made[k]);
   }
-  Frame done = leave();
+  Frame done = close_frame();
   run("call", {{"graph", done.graph}}, done.arguments, {callables_.back()}, 0);
 }
 
@@ -84,7 +84,7 @@ void RandomGraphs::close_repeat() {
   for (std::size_t i = 0; i < frame().carried; ++i) {
     ir().add_output(frame().graph, last_like(inputs[i], frame().pools[kValues]).value_or(inputs[i]));
   }
-  Frame done = leave();
+  Frame done = close_frame();
   run("repeat", {{"graph", done.graph}, {"count", done.count}}, done.arguments, {callables_.back()},
       done.carried);
 }
@@ -103,7 +103,7 @@ void RandomGraphs::close_while() {
   for (std::size_t i = 2; i < frame().carried; ++i) {
     ir().add_output(body, last_like(inputs[i], frame().pools[kValues]).value_or(inputs[i]));
   }
-  Frame done = leave();
+  Frame done = close_frame();
   const Callable iteration = iteration_of(callables_.back(), done.carried);
   callables_.push_back(iteration);
   std::vector<TensorId> arguments = done.arguments;
@@ -174,8 +174,8 @@ void RandomGraphs::close_conditional() {
     ir().add_output(frame().graph, *other);
   }
   frames_.push_back(std::move(taken));
-  taken = leave();
-  Frame other = leave();
+  taken = close_frame();
+  Frame other = close_frame();
   const std::size_t last = callables_.size() - 1;
   std::vector<TensorId> arguments = taken.arguments;
   arguments.insert(arguments.begin(), taken.condition);
@@ -195,16 +195,16 @@ void RandomGraphs::run(std::string_view name, Attrs attrs, const std::vector<Ten
     for (std::size_t k = 0; k < graph.written.size(); ++k, ++i) {
       const bool writes = graph.written[k] || k < carried;
       if ((by_value >> (k % 8) & 1) != 0 || (k < carried && by_value == 0)) continue;
-      if (writes && !give(arguments[i], given)) continue;
+      if (writes && !try_pass(arguments[i], given)) continue;
       GraphEditor(ir()).mark_modified(op, i);
       if (writes) wrote(arguments[i]);
     }
   }
-  for (const TensorId t : ir().op(op).outputs) keep(t);
+  for (const TensorId t : ir().op(op).outputs) add_value(t);
 }
 
 /// Memory is given once, where it may be written; false if it was given before.
-bool RandomGraphs::give(TensorId t, std::set<TensorId>& given) {
+bool RandomGraphs::try_pass(TensorId t, std::set<TensorId>& given) {
   std::set<TensorId> roots;
   for_each_root(ir(), t, [&roots](TensorId root) { roots.insert(root); });
   if (std::ranges::any_of(roots, [&given](TensorId root) { return given.contains(root); })) return false;

@@ -18,7 +18,7 @@ class RandomGraphs : public RandomEveryOp {
   /// A graph that can be called again.
   struct Callable {
     GraphId graph;
-    std::vector<bool> written;  ///< Per input.
+    std::vector<bool> written;  ///< True per input that is written.
   };
   static constexpr std::size_t kMaxDepth = 3;
   static constexpr std::size_t kOpenings = 40;
@@ -31,7 +31,7 @@ class RandomGraphs : public RandomEveryOp {
   void call_again();
 
   /// Takes the innermost frame away; the graph can be called from now on.
-  Frame leave();
+  Frame close_frame();
   /// Emits the op and gives some of its inputs by reference, no tensor twice.
   void run(std::string_view name, Attrs attrs, const std::vector<TensorId>& arguments,
            const std::vector<Callable>& graphs, std::size_t carried);
@@ -48,9 +48,9 @@ class RandomGraphs : public RandomEveryOp {
   void open_else(Frame then_branch);
   void close_conditional();
   std::optional<TensorId> last_like(TensorId t, const std::vector<TensorId>& from);
-  bool give(TensorId t, std::set<TensorId>& given);
+  bool try_pass(TensorId t, std::set<TensorId>& given);
 
-  std::vector<Frame> then_branches_;  ///< Whose else branch is being written.
+  std::vector<Frame> then_branches_;  ///< Finished then branches whose else branch is being written.
 };
 
 }  // namespace popsr::test

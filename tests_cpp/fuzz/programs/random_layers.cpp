@@ -19,10 +19,10 @@ void RandomLayers::layer() {
   frames_.push_back(std::move(inner));
   for (std::size_t left = 1 + below(4); left > 0; --left) link(frame().pools[kValues].back());
   ir().add_output(frame().graph, frame().pools[kValues].back());
-  const Frame done = leave();
+  const Frame done = close_frame();
   const Callable callable = callables_.back();
   const OpId forward = p_.emit("call", done.arguments, {{"graph", done.graph}});
-  for (const TensorId t : ir().op(forward).outputs) keep(t);
+  for (const TensorId t : ir().op(forward).outputs) add_value(t);
   differentiate(callable);
 }
 
@@ -128,7 +128,7 @@ void RandomLayers::link_graph(TensorId last) {
   const OpId op =
       branches ? p_.emit("conditional", arguments, {{"then_branch", graph.id}, {"else_branch", graph.id}})
                : p_.emit("call", arguments, {{"graph", graph.id}});
-  keep(ir().op(op).outputs.at(0));
+  add_value(ir().op(op).outputs.at(0));
 }
 
 void RandomLayers::differentiate(const Callable& callable) {
@@ -144,7 +144,7 @@ void RandomLayers::differentiate(const Callable& callable) {
   std::vector<TensorId> inputs;
   for (const ExpectedConnection& each : grad.inputs) inputs.push_back(operand(each, callable, forward));
   const OpId backward = p_.emit("call", inputs, {{"graph", grad.graph}});
-  for (const TensorId t : ir().op(backward).outputs) keep(t);
+  for (const TensorId t : ir().op(backward).outputs) add_value(t);
 }
 
 /// Inputs of the gradient graph: a gradient is any value of its type.

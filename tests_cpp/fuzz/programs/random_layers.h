@@ -26,7 +26,7 @@ class RandomLayers : public RandomGraphs {
   void differentiate(const Callable& callable);
   TensorId operand(const ExpectedConnection& each, const Callable& callable, OpId forward);
 
-  std::map<GraphId, GradGraph> gradients_;  ///< By forward graph.
+  std::map<GraphId, GradGraph> gradients_;  ///< Gradient graph by forward graph.
 };
 
 }  // namespace popsr::test

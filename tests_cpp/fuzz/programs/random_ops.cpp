@@ -43,18 +43,18 @@ void RandomOps::modify(std::size_t kind) {
   const bool of_conditions = control_flow_ && what == 1 && available(kConditions) > 0 && byte() % 4 == 0;
   const TensorId t = of_conditions ? condition_around() : target(op);
   wrote(t);
-  if (of_conditions) return void(keep(p_(op, {t, condition()}), kConditions));
+  if (of_conditions) return void(add_value(p_(op, {t, condition()}), kConditions));
   switch (what) {
     case 2:
-      return void(keep(p_(op, {t}, {}, with_group(reduction(t)))));
+      return void(add_value(p_(op, {t}, {}, with_group(reduction(t)))));
     case 3:
-      return void(keep(p_(op, {t, like(t)}, {}, {{"f", static_cast<double>(below(2))}})));
+      return void(add_value(p_(op, {t, like(t)}, {}, {{"f", static_cast<double>(below(2))}})));
     case 4:
-      return void(keep(p_(op, {t}, {}, {{"f", static_cast<double>(below(2))}})));
+      return void(add_value(p_(op, {t}, {}, {{"f", static_cast<double>(below(2))}})));
     case 5:
-      return void(keep(p_(op, {t})));
+      return void(add_value(p_(op, {t})));
     default:
-      return void(keep(p_(op, {t, like(t)})));
+      return void(add_value(p_(op, {t, like(t)})));
   }
 }
 
@@ -87,7 +87,7 @@ void RandomOps::load_into() {
   wrote(t);
   std::vector<TensorId> inputs{t};
   const Attrs attrs = entry(inputs);
-  keep(p_("remote_load_", inputs, {}, attrs));
+  add_value(p_("remote_load_", inputs, {}, attrs));
 }
 
 RemoteId RandomOps::buffer() {
@@ -122,7 +122,7 @@ void RandomOps::remote(std::size_t kind) {
     return;
   }
   const Attrs attrs = entry(inputs);
-  keep(p_("remote_load", inputs, {}, attrs));
+  add_value(p_("remote_load", inputs, {}, attrs));
 }
 
 // Ops that compute
@@ -131,13 +131,13 @@ void RandomOps::compute(std::size_t kind) {
   if (kind >= 24) return void(source(byte()));
   switch (kind) {
     case 0:
-      return void(keep(p_("relu", {any_for("relu")})));
+      return void(add_value(p_("relu", {any_for("relu")})));
     case 1:
     case 2:
     case 3: {
       const std::string_view op = kind == 3 ? "mul" : "add";
       const TensorId t = any_for(op);
-      return void(keep(p_(op, {t, like(t)})));
+      return void(add_value(p_(op, {t, like(t)})));
     }
     case 4:
     case 5:
@@ -165,17 +165,17 @@ void RandomOps::compute(std::size_t kind) {
     case 18:
       return collective("replica_sharded_slice");
     case 19:
-      return void(keep(p_("cast", {place_of_replica()}, {}, {{"data_type", DType::kFloat32}})));
+      return void(add_value(p_("cast", {place_of_replica()}, {}, {{"data_type", DType::kFloat32}})));
     case 20:
       collective("replicated_all_reduce_identical_inputs");
-      return void(keep(
+      return void(add_value(
           p_("replicated_identical_grad", {any_for("replicated_identical_grad")}, {}, with_group(Attrs()))));
     case 21:
       return collective("replicated_all_reduce_identical_grad_inputs");
     case 22: {
       const TensorId t = any_for("all_reduce");
       const OpId sums = p_.emit("all_reduce", {t, like(t)}, reduction(t));
-      for (const TensorId sum : ir().op(sums).outputs) keep(sum);
+      for (const TensorId sum : ir().op(sums).outputs) add_value(sum);
       return;
     }
     default:
@@ -185,7 +185,7 @@ void RandomOps::compute(std::size_t kind) {
 
 /// Something else of the value, where the op that was drawn does not fit.
 void RandomOps::pass_on(TensorId t) {
-  keep(p_(accepts("tanh", type_of(t).dtype) ? "tanh" : "identity", {t}));
+  add_value(p_(accepts("tanh", type_of(t).dtype) ? "tanh" : "identity", {t}));
 }
 
 Attrs RandomOps::reduction(TensorId t) {
@@ -204,7 +204,7 @@ void RandomOps::collective(std::string_view op) {
   const TensorId t = any_for(op);
   const bool sums = op.ends_with("_inputs");  // other reductions have no gradient
   const bool plain = op == "replica_sharded_slice" || (sums && type_of(t).dtype != DType::kBool);
-  keep(p_(op, {t}, {}, with_group(plain ? Attrs() : reduction(t))));
+  add_value(p_(op, {t}, {}, with_group(plain ? Attrs() : reduction(t))));
 }
 
 /// One of the registry, with its defaults.
@@ -217,7 +217,7 @@ void RandomOps::any_collective() {
 void RandomOps::gather() {
   const TensorId t = any();
   if (elements_of(t) > 64) return pass_on(t);
-  keep(
+  add_value(
       p_("replicated_all_gather", {t}, {}, {{"group", grouping()}, {"output_shape", std::string("concat")}}));
 }
 
@@ -226,8 +226,9 @@ void RandomOps::gather_grad() {
   const ReplicaGrouping group = grouping();
   const std::int64_t elements = elements_of(t);
   if (elements % group.group_size() != 0) return pass_on(t);
-  keep(p_("replicated_gather_grad", {t}, {},
-          {{"shape", Shape{elements / group.group_size()}}, {"outer", std::int64_t{1}}, {"group", group}}));
+  add_value(
+      p_("replicated_gather_grad", {t}, {},
+         {{"shape", Shape{elements / group.group_size()}}, {"outer", std::int64_t{1}}, {"group", group}}));
 }
 
 void RandomOps::broadcast(std::string_view op) {
@@ -237,13 +238,13 @@ void RandomOps::broadcast(std::string_view op) {
   Attrs attrs = op == "replicated_broadcast" ? Attrs() : reduction(t);
   attrs.emplace_back("root", static_cast<std::int64_t>(below(size)));
   attrs.emplace_back("group", group);
-  keep(p_(op, {t}, {}, std::move(attrs)));
+  add_value(p_(op, {t}, {}, std::move(attrs)));
 }
 
 void RandomOps::permute() {
   if (frames_.back().condition != kNone && byte() % 8 != 0) return broadcast("replicated_broadcast");
   const TensorId t = any();
-  keep(p_("replicated_permute", {t}, {}, {{"mapping", destinations()}}));
+  add_value(p_("replicated_permute", {t}, {}, {{"mapping", destinations()}}));
 }
 
 std::vector<std::int64_t> RandomOps::destinations() {
@@ -261,7 +262,7 @@ void RandomOps::part(std::string_view op) {
   const ReplicaGrouping group = grouping();
   const Shape& shape = type_of(t).shape;
   if (shape.empty() || shape[0] % group.group_size() != 0) return pass_on(t);
-  keep(p_(op, {t}, {}, {{"group", group}}));
+  add_value(p_(op, {t}, {}, {{"group", group}}));
 }
 
 }  // namespace popsr::test

@@ -43,7 +43,7 @@ class Generator : RandomLayers {
   }
 
  private:
-  static constexpr std::size_t kLast = 5;  ///< So many values are stored at the end.
+  static constexpr std::size_t kLast = 5;  ///< Number of values that are stored at the end.
 
   /// Among all ops operands may not fit: then nothing is added, or an op that is valid.
   template <class Body>

@@ -20,7 +20,7 @@ namespace popsr::test {
 enum class Flavour : std::uint8_t {
   kStraightLine,  ///< One run tells all: writes only what was loaded, remote entries are stored first.
   kControlFlow,   ///< Nested calls, loops and conditionals; writes to anything; state across runs.
-  kEveryOp,       ///< As kControlFlow, with ops that only the judge of bits knows (fuzz/bit_judge.h).
+  kEveryOp,  ///< Programs like kControlFlow, with ops that only the judge of bits knows (fuzz/bit_judge.h).
 };
 
 /// Seed rules of ops that round.
@@ -33,9 +33,9 @@ struct Recipe {
   std::int64_t replicas = 1;
   Flavour flavour = Flavour::kStraightLine;
   RoundingMode rounding = RoundingMode::kNearest;
-  std::vector<TensorType> types = {kVector};  ///< Of values; the first is the type of most.
-  /// Of eight values so many are stored for the host where they are made. With some, the last ones are stored
-  /// at the end.
+  std::vector<TensorType> types = {kVector};  ///< Types of values; the first is the type of most.
+  /// Number of each eight values that are stored for the host where they are made. If not 0, the last ones
+  /// are stored at the end.
   std::size_t stores = 0;
   bool merges = false;  ///< Collectives and exchanges are merged.
   bool views = false;   ///< Parts of values are viewed, of kControlFlow.
@@ -43,7 +43,7 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-/// So many records of random bytes, with random axes. Nothing is stored.
+/// Recipe of `records` records of random bytes, with random axes. Nothing is stored.
 Recipe random_recipe(std::mt19937_64& random, std::int64_t replicas, Flavour flavour, std::size_t records);
 /// 1 to 16 replicas, now and then 48 or 64.
 std::int64_t random_replicas(std::mt19937_64& random);

@@ -39,7 +39,11 @@ WORDS = {
     r"\bEw[A-Z]": "Elementwise",
     r"\b(?!fold_in\()[a-z_]*fold(?:_[a-z]+)?\(|\bk?(?:[A-Z][a-z]+)?Fold(?:ed)?[A-Z]\w*": "reduce, fuse or derive_key",
     r"\b(?:parting|settle|spread)_?\w*\(": "diverging, decide, broadcast or propagate",
+    r"\b(?:Stray|Alike|Fed)[A-Z]\w*|\b\w*(?:told|stray|alike)(?:_\w+)?\(|\b(?:leave|tell)_\w+\(|\b(?:fall_to|may_rise|"
+    r"approve|is_news)\b": "a verb and a noun of the field, as report_invalid_label or write_equal_results",
 }
+# First words of comments of functions and members that say nothing without the name: a hover box shows none.
+OPENINGS = r"(?:Of|By|That|As of|The same|Those|In|To|What|Where|How|Which)\b"
 WIDEST = 110  # of a line of C++, as .clang-format has it; it leaves comments alone
 
 
@@ -65,6 +69,28 @@ def test_names_of_the_core_are_words_of_the_field(pattern: str) -> None:
         if where.startswith(("cpp/", "tests_cpp/")) and re.search(pattern, re.sub(r'"[^"]*"', '""', line))
     ]
     assert not broken, f"expected {WORDS[pattern]}:\n" + "\n".join(broken)
+
+
+def comments_of_cpp() -> Iterator[tuple[str, str]]:
+    """First lines of comments of functions and members, with their places."""
+    for file in TEXTS:
+        before = ""
+        for number, line in enumerate(
+            file.read_text().splitlines() if file.suffix in (".h", ".cpp") else (), 1
+        ):
+            code, mark, text = line.partition("///")
+            if mark and not (not code.strip() and "///" in before):
+                yield (
+                    f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}",
+                    text.removeprefix("<").strip(),
+                )
+            before = line
+
+
+def test_comments_of_cpp_name_their_thing_first() -> None:
+    assert re.match(OPENINGS, "Of the op that makes it")
+    broken = [where for where, text in comments_of_cpp() if re.match(OPENINGS, text)]
+    assert not broken, "\n".join(broken)
 
 
 def test_lines_of_cpp_are_not_too_wide() -> None:

@@ -293,7 +293,7 @@ PartitionId Dataflow::entry_fact(const Context& context, TensorId storage, PartI
   const GraphIndex& of_graph = index(context.graph);
   const auto it = of_graph.entry.find(storage);
   if (it == of_graph.entry.end()) return context.exec;
-  if (part != kAllOfIt && context.pieces.contains(it->second))
+  if (part != kWholePart && context.pieces.contains(it->second))
     return facts_.entry_memory(context).read(parts_.region(storage, part));
   return ir().partitions().meet(context.inputs[it->second], context.exec);
 }
@@ -344,7 +344,7 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
     if (!touches(value, tensor)) return;
     left.push_back(tensor);
     const Value whole = last(inner, inside);
-    const bool root = value.part != kAllOfIt && storage_of(tensor) == value.storage;
+    const bool root = value.part != kWholePart && storage_of(tensor) == value.storage;
     if (root && is_viewed(ir(), whole.storage)) {
       Region region = parts_.region(value.storage, value.part);
       region.root = whole.storage;  // of the same shape
@@ -369,7 +369,7 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
   if (is_viewed(ir(), value.storage)) {
     untouched = rest(value, left);
   } else if (left.empty()) {
-    untouched = kAllOfIt;
+    untouched = kWholePart;
   }
   if (untouched) {
     result.push_back(
@@ -419,7 +419,7 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   const TensorId given = call.inputs[called(value.frame).first + i];
   const Value whole = before(frame.caller, given, frame.call);
   Value part = whole;
-  if (value.part != kAllOfIt && is_viewed(ir(), whole.storage)) {
+  if (value.part != kWholePart && is_viewed(ir(), whole.storage)) {
     Region region = parts_.region(value.storage, value.part);
     region.root = whole.storage;  // of the same shape
     part = before(frame.caller, given, frame.call, parts_.number(region));

@@ -1,5 +1,5 @@
-// Data flow. A value is the contents of an allocation at one time on one call path; its sources
-// are the values that it may be made of. Explanations and lints walk these edges backwards.
+// Data flow. A value is the contents of an allocation at one time on one call path; its sources are the
+// values that it may be made of. Explanations and lints walk these edges backwards.
 //
 // Nothing is copied from the analysis: graphs are indexed when they are first asked about (O(ops)), frames
 // are made as walks enter calls, and a step costs a search among the writers of one allocation.
@@ -31,42 +31,41 @@ struct Frame {
   ContextId context = {};
   FrameId caller = kNone;
   std::uint32_t call = 0;    ///< Position of the call among the caller's ops.
-  std::uint32_t branch = 0;  ///< Which of the graphs that the call runs (ir/calls/called_graphs.h).
+  std::uint32_t branch = 0;  ///< Index among the graphs that the call runs (ir/calls/called_graphs.h).
 };
 
-/// Contents of an allocation after the op at position `time` of the frame's graph; -1: when the graph starts.
-/// Of a view, what it shows.
+/// Contents of an allocation after the op at position `time` of the frame's graph; -1: at the start of the
+/// graph. For a view, the contents of the memory that it shows.
 struct Value {
   FrameId frame = {};
   TensorId storage = kNone;
   std::int32_t time = -1;
-  PartId part = {};  ///< Of memory that views see.
+  PartId part = {};  ///< Part of the memory, if views show parts of it.
   bool operator==(const Value&) const = default;
 };
 
 enum class Link : std::uint8_t {
   kOperand,    ///< Input of the op that wrote the value.
-  kCondition,  ///< Of the conditional that left the value.
-  kResult,     ///< What the called graph leaves.
-  kUntouched,  ///< What was there before: a branch leaves it alone, or a write in place the rest of it.
+  kCondition,  ///< Condition of the conditional that left the value.
+  kResult,     ///< Value at the end of the called graph.
+  kUntouched,  ///< Value before: a branch does not write it, or a write in place leaves the rest of it.
   kView,       ///< Memory that a view shows.
-  kArgument,   ///< What the caller passes.
-  kIteration,  ///< What the iteration before leaves.
-  kRun,        ///< What the run before leaves.
+  kArgument,   ///< Value that the caller passes.
+  kIteration,  ///< Value at the end of the previous iteration.
+  kRun,        ///< Value at the end of the previous run.
 };
 
 struct Source {
   Value value;
   Link link = Link::kOperand;
-  std::uint32_t input = 0;  ///< kOperand: which input; kUntouched: which branch.
+  std::uint32_t input = 0;  ///< Index of the input for kOperand, of the branch for kUntouched.
 };
 
-/// Distance of a value to one whose op makes replicas differ by itself: at least so many edges lie between
-/// them.
+/// Lower bound of the number of edges between a value and one whose op makes replicas differ by itself.
 struct Nearness {
   std::uint32_t distance = 0;
-  /// The operand through which that is so, with the value found there and its fact; kNone unless all pairs
-  /// that differ in this value and in that operand differ in this one because of that one.
+  /// Operand on a shortest way, with the value found there and its fact. kNone unless each pair that
+  /// differs in this value and in the operand differs in this value because of the operand.
   std::uint32_t input = kNone;
   TensorId storage = kNone;
   std::int32_t time = -1;
@@ -75,7 +74,7 @@ struct Nearness {
 
 class Dataflow {
  public:
-  /// `facts` must outlive this object.
+  /// Makes the data flow of analysed facts; `facts` must outlive this object.
   explicit Dataflow(const PartitionAnalysis& facts);
 
   const PartitionAnalysis& facts() const { return facts_; }
@@ -84,31 +83,31 @@ class Dataflow {
   const Context& context(FrameId id) const { return facts_.context(frames_[id].context); }
   const Graph& graph(FrameId id) const { return ir().graph(context(id).graph); }
 
-  /// The frame of the call at that position; of a conditional, of that branch. Call paths may be more than
-  /// can be counted: beyond kMaxFrames of them one stands for all that lead to a context.
+  /// Frame of the call at that position (for a conditional, of that branch). The number of call paths can
+  /// be exponential: beyond kMaxFrames, one frame stands for all paths that lead to a context.
   FrameId enter(FrameId caller, std::uint32_t call, std::uint32_t branch = 0);
-  /// A frame of that context: the first of the shortest call paths that lead to it.
+  /// Frame of that context: the first of the shortest call paths that lead to it.
   FrameId frame_of(ContextId context);
   static constexpr std::size_t kMaxFrames = std::size_t{1} << 16;
   /// Call sites from the main graph to the frame.
   std::vector<OpId> call_path(FrameId frame) const;
 
-  /// The value that the op at position `op` finds in a tensor, and the last one of the graph.
+  /// Value that the op at position `op` finds in a tensor, and the last value in the graph.
   Value before(FrameId frame, TensorId tensor, std::uint32_t op, PartId part = {});
   Value last(FrameId frame, TensorId tensor);
-  /// As `before`, of a graph whatever its context: position of the last op that wrote the tensor, or -1.
+  /// Context-independent variant of before(): position of the last op that wrote the tensor, or -1.
   std::int32_t time_before(GraphId graph, TensorId tensor, std::uint32_t op, PartId part = {});
 
   PartitionId fact(const Value& value) {
     return fact(context(value.frame), value.storage, value.time, value.part);
   }
   PartitionId fact(const Context& context, TensorId storage, std::int32_t time, PartId part = {});
-  /// The op that wrote the value, of a merged op that part; nullptr for what a graph starts with. Of a view
-  /// the op that made it.
+  /// Op that wrote the value; for a merged op the part that did, for a view the op that made it. nullptr
+  /// for values that a graph starts with.
   const Op* writer(const Value& value) const;
-  /// The part that the writer of memory with views left unchanged, if any.
+  /// Part of memory with views that the value's writer left unchanged, if any.
   std::optional<Value> untouched(const Value& value);
-  /// Index of a value among its writer's outputs; nullopt when a call left it by reference.
+  /// Index of a value among its writer's outputs; nullopt if a call wrote it by reference.
   std::optional<std::size_t> output(const Value& value) const;
 
   std::vector<Source> sources(const Value& value);
@@ -116,16 +115,17 @@ class Dataflow {
   Nearness nearness(const Value& value);
   std::uint32_t distance(const Value& value) { return nearness(value).distance; }
 
-  /// The op that runs the frame's graph, and the graph with its place among the op's inputs. Not of frame 0.
+  /// Op that runs the frame's graph, and the graph with its place among the op's inputs. Frames other than
+  /// kMainFrame only.
   const Op& call_of(FrameId frame) const;
   CalledGraph called(FrameId frame) const;
 
-  /// The allocation of a tensor; of a variable that lives elsewhere, its home's.
+  /// Allocation of a tensor; for a variable that lives elsewhere, of its home.
   TensorId storage_of(TensorId tensor) const;
 
  private:
   struct GraphIndex {
-    std::vector<std::uint32_t> first;  ///< By Tensor::index: where its writers start.
+    std::vector<std::uint32_t> first;  ///< Begin of a storage's range in `writers`, by Tensor::index.
     std::vector<std::int32_t> writers;
     std::map<TensorId, std::vector<std::int32_t>> remote;  ///< Writers of remote entries.
     std::unordered_map<TensorId, std::uint32_t> entry;     ///< Position in Context::inputs.
@@ -157,17 +157,17 @@ class Dataflow {
   MemoryParts parts_;
   std::map<std::pair<TensorId, PartId>, std::vector<std::int32_t>> shared_writers_;
   std::map<std::tuple<const Context*, TensorId, PartId>, std::vector<PartitionId>>
-      shared_facts_;  ///< Parallel to shared_writers_.
+      shared_facts_;  ///< Facts parallel to shared_writers_.
   IdVector<FrameId, Frame> frames_;
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
-      entered_;  ///< By caller, call, branch.
+      entered_;  ///< Frames by caller, call and branch.
   std::unordered_map<GraphId, GraphIndex> indices_;
   IdVector<ContextId, std::vector<Nearness>>
-      nearness_;  ///< By context and position in its graph; empty until asked for.
+      nearness_;  ///< Nearness by context and position in its graph; empty until asked for.
   std::unordered_map<ContextId, FrameId> first_frames_;
 };
 
-/// The fact of output `output` were its inputs of these facts, without the noise of its rounding.
+/// Fact of output `output` if its inputs had these facts, without the noise of its rounding.
 PartitionId rule_of(const Ir& ir, const Op& op, std::span<const PartitionId> inputs, std::size_t output);
 
 }  // namespace popsr

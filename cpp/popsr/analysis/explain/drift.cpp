@@ -24,11 +24,11 @@ std::vector<TensorId> variable_states(const PartitionAnalysis& facts) {
 
 /// Two replicas of one declared group that are not proved equal.
 std::pair<Replica, Replica> pair_of(const Explainer& explainer, const Drift& drift) {
-  return explainer.split(drift.declared, drift.kept).value();
+  return explainer.split(drift.declared, drift.at_end).value();
 }
 
 Lint lint_of(const Ir& ir, const Drift& drift, int code) {
-  const auto copies = ir.partitions().num_blocks(drift.kept) - ir.partitions().num_blocks(drift.declared);
+  const auto copies = ir.partitions().num_blocks(drift.at_end) - ir.partitions().num_blocks(drift.declared);
   return {.code = code,
           .op = drift.op,
           .tensor = drift.variable,
@@ -57,17 +57,17 @@ std::vector<Drift> drifts_of(Dataflow& flow) {
   std::vector<Drift> drifts;
   std::unique_ptr<StateReads> reads;
   for (const TensorId state : variable_states(flow.facts())) {
-    const PartitionId kept = flow.facts().variable(state);
-    if (kept == ir.partitions().top()) continue;
+    const PartitionId at_end = flow.facts().variable(state);
+    if (at_end == ir.partitions().top()) continue;
     const PartitionId declared = declared_fact(ir, state);
-    if (ir.partitions().refines(declared, kept)) continue;
+    if (ir.partitions().refines(declared, at_end)) continue;
     if (reads == nullptr) reads = std::make_unique<StateReads>(ir, flow.facts().entry_tensors(kMainGraph));
     const TensorId resident = ir.tensor(state).state.resident;
     const Value last = flow.last(kMainFrame, state);
     drifts.push_back({.state = state,
                       .variable = resident == kNone ? state : resident,
                       .declared = declared,
-                      .kept = kept,
+                      .at_end = at_end,
                       .op = flow.writer(last) == nullptr ? kNone : flow.writer(last)->id,
                       .location = location_of(flow, last),
                       .overwritten = !reads->reads(state)});
@@ -92,7 +92,7 @@ Lint drift_lint(Explainer& explainer, const Drift& drift) {
   Lint lint = lint_of(ir, drift, 2);
   lint.text = fmt::format("'{}' is declared {}, but a run leaves it {}: {}; {}",
                           ir.tensor(drift.variable).name, equal_inside(ir.partitions(), drift.declared),
-                          equal_inside(ir.partitions(), drift.kept), why.root_text, why.suggestion);
+                          equal_inside(ir.partitions(), drift.at_end), why.root_text, why.suggestion);
   return lint;
 }
 

@@ -1,5 +1,5 @@
-// Variables that drift: those whose declared groups a run does not keep equal. Lints L2 and L3, and the table
-// of PartitionAnalysis.drifting().
+// Variables that drift: a run does not keep their declared groups equal. Lints L2 and L3, and the table of
+// PartitionAnalysis.drifting().
 #pragma once
 
 #include <vector>
@@ -10,22 +10,24 @@
 namespace popsr {
 
 struct Drift {
-  TensorId state = kNone;     ///< The variable, or the shard or remote entry that it lives in.
-  TensorId variable = kNone;  ///< What the user made.
-  PartitionId declared = {};  ///< Replicas that start with the same value.
-  PartitionId kept = {};      ///< Replicas that still hold the same value when a run ends.
-  OpId op = kNone;            ///< The last op of a run that writes it; may be a call.
-  LocationId location = {};   ///< Of that op.
-  bool overwritten = false;   ///< By every run, before it reads what the run before left: harmless.
+  TensorId state = kNone;     ///< State tensor: the variable, or the shard or remote entry that it lives in.
+  TensorId variable = kNone;  ///< Variable that the user made.
+  PartitionId declared = {};  ///< Partition of replicas that start with the same value.
+  PartitionId at_end = {};    ///< Partition of replicas that still hold the same value when a run ends.
+  OpId op = kNone;            ///< Last op of a run that writes the state; may be a call.
+  LocationId location = {};   ///< Location of that op.
+  /// True if every run overwrites it before reading what the previous run left: harmless.
+  bool overwritten = false;
 };
 
-/// In the order of the variables. Costs nothing that grows with the ops unless some variable drifts.
+/// Finds drifting variables, in the order of the variables. The cost does not grow with the ops unless some
+/// variable drifts.
 std::vector<Drift> find_drifts(Dataflow& flow);
 
-/// The cause of a difference between the replicas of one declared group.
+/// Explains a difference between the replicas of one declared group.
 Explanation explain_drift(Explainer& explainer, const Drift& drift);
 
-/// L2 of it.
+/// Lint L2 for the drift.
 Lint drift_lint(Explainer& explainer, const Drift& drift);
 
 }  // namespace popsr

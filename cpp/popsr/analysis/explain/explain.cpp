@@ -23,7 +23,7 @@ struct NodeHash {
     return static_cast<std::size_t>(hash);
   }
 };
-/// Two ways to the same value and pair are one node.
+/// Equality of nodes: two ways to the same value and pair are one node.
 struct SameNode {
   bool operator()(const Difference& a, const Difference& b) const {
     return a.value == b.value && a.r == b.r && a.s == b.s;
@@ -37,7 +37,8 @@ struct Reached {
   std::uint32_t steps = 0;
 };
 
-/// Nodes to look at next: first those on the shortest paths, of these the farthest, then the first found.
+/// Node to visit next: first the ones on the shortest paths, among these the farthest, then the first
+/// found.
 struct Candidate {
   std::uint32_t total, steps, at;
   bool operator<(const Candidate& other) const {
@@ -174,7 +175,7 @@ const Op* Explainer::diverging_op(const Difference& node, RootKind root) {
   return op;
 }
 
-/// Would that input alone split r and s? Rules distribute over meets, so some input does if all do.
+/// True if that input alone would split r and s. Rules distribute over meets, so some input does if all do.
 bool Explainer::explains(const Value& value, const Op& op, std::size_t output, std::size_t input, Replica r,
                          Replica s) {
   if (op.def->replicas.partition == meet_of_inputs) return op.def->influences(input);

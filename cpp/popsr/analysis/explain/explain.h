@@ -1,14 +1,15 @@
 // Explanations of two replicas that are not proved equal: a shortest path from a value back to the cause.
 //
-// Rules are pullbacks (docs/replica_partitions.md), so the pair moves exactly: out(r) and out(s) are made
-// of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself tells r and s apart, which
-// ends the path. Every edge is real dataflow and every path is a proof that nothing better can be claimed.
-// Cycles (loops, variables across runs) need no care: a fact falls only because of a path that ends, or of
-// seeds that differ on the way.
-// The search is A*: Dataflow::nearness never says too much. Cost: O(values nearer than the cause), in
-// acyclic graphs about the length of the path. Mostly it says just enough, and a path is walked without a
-// search. Of the pairs that a collective leads to, those that no fact of the program tells from one followed
-// already are left out: a path over them would be the same ops.
+// Partition rules are pullbacks (docs/replica_partitions.md), so the pair of replicas moves exactly: out(r)
+// and out(s) are made of inputs at σ(r) and σ(s), and one such pair must differ unless the op itself
+// distinguishes r and s, which ends the path. Every edge is real dataflow, and every path is a proof that
+// nothing better can be claimed. Cycles (loops, variables across runs) need no special treatment: a fact gets
+// finer only because of a path that ends, or of seeds that differ on the way.
+//
+// The search is A* with Dataflow::nearness as lower bound. Cost: O(values nearer than the cause), in acyclic
+// graphs about the length of the path. Mostly the bound is exact, and the path is walked without a search. A
+// collective leads to many pairs of replicas: a pair is skipped if no fact of the program distinguishes it
+// from one that was followed already, since its path would have the same ops.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +28,26 @@ class Explainer {
   explicit Explainer(const PartitionAnalysis& facts) : flow_(facts) {}
 
   Dataflow& flow() { return flow_; }
-  /// Made when it is first asked for.
+  /// Shares of the program's gradients, computed at the first call.
   GradientFlow& gradients();
 
-  /// Throws ReplicaError unless r and s are two replicas, GraphError when the program changed.
+  /// Explains why r and s may differ in a value. Throws ReplicaError unless r and s are two replicas,
+  /// GraphError if the program changed.
   Explanation explain(TensorId tensor, const Value& value, Replica r, Replica s);
 
-  /// The nodes of a shortest path; empty when r and s are proved equal, or when all paths go through
-  /// `without`. Gives up (nullopt) after `limit` nodes.
+  /// Nodes of a shortest path; empty if r and s are proved equal, or if all paths go through `without`.
+  /// nullopt after `limit` nodes.
   std::optional<std::vector<Difference>> path(const Value& value, Replica r, Replica s,
                                               const Difference* without = nullptr,
                                               std::size_t limit = SIZE_MAX);
 
-  /// Replicas of one block that the fact splits, if it splits one.
+  /// Two replicas of one block that the fact splits, if it splits one.
   std::optional<std::pair<Replica, Replica>> split(PartitionId block, PartitionId fact) const;
 
   /// Cause that ends a path at this value, if any.
   std::optional<RootKind> root(const Difference& node);
-  /// True if the seeds of the op's rounding make the replicas differ, whatever its inputs do. It ends a path
-  /// where nothing else does.
+  /// True if the seeds of the op's rounding make the replicas differ, whatever its inputs are. They end a
+  /// path only where nothing else does.
   bool has_own_seeds(const Difference& node) const;
 
   /// Value of the condition of a conditional around the frame, or in its graph.

@@ -50,7 +50,7 @@ StepKind kind_of(const Dataflow& flow, const std::vector<Difference>& path, std:
   return op->outputs[k] == value.storage ? StepKind::kOp : StepKind::kWrite;
 }
 
-/// "call of graph 'f'": what runs the frame's graph.
+/// Text of the op that runs the frame's graph, such as "call of graph 'f'".
 std::string control_text(const Dataflow& flow, FrameId frame) {
   return fmt::format("{} of graph '{}'", flow.call_of(frame).def->name, flow.graph(frame).name);
 }
@@ -127,7 +127,7 @@ std::string step_text(const Dataflow& flow, const std::vector<Difference>& path,
   return "";
 }
 
-/// "'a' equal nowhere, 'b' equal on all replicas": what a value is made of.
+/// Text of the sources of a value, such as "'a' equal nowhere, 'b' equal on all replicas".
 std::string sources_text(Dataflow& flow, const Value& value) {
   std::string text;
   for (const Source& source : flow.sources(value)) {
@@ -277,7 +277,8 @@ std::string root_text(const Dataflow& flow, const Explanation& explanation) {
   const Ir& ir = flow.ir();
   const Op* op = flow.writer(node.value);
   const std::string& tensor = name(ir, node.value.storage);
-  const Asked asked = conditional == nullptr ? Asked{} : asked_by(ir, *conditional);
+  const ConditionSource asked =
+      conditional == nullptr ? ConditionSource{} : condition_source(ir, *conditional);
   switch (*explanation.root) {
     case RootKind::kStream:
       return rows_text(flow.facts(), *op);

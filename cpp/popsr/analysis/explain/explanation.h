@@ -15,7 +15,7 @@ enum class RootKind : std::uint8_t {
   kStream,         ///< A stream gives each replica data of its own.
   kVariable,       ///< A variable has several groups, or is sharded.
   kUninitialised,  ///< Memory that nothing was written to.
-  kOwnValue,       ///< An op gives each replica a value of its own: a replica index.
+  kOwnValue,       ///< An op gives each replica a value of its own, such as a replica index.
   kPart,           ///< A collective gives each member of a group a part of its own.
   kZeros,          ///< Nothing is sent to some replicas, which hold zeros instead.
   kSeeds,          ///< Stochastic rounding with different random numbers.
@@ -29,32 +29,33 @@ class GradientFlow;
 
 enum class StepKind : std::uint8_t {
   kOp,         ///< An op computes the value.
-  kWrite,      ///< An op writes it in place.
-  kStore,      ///< An op stores it to remote memory.
-  kCall,       ///< A call or loop returns it, or leaves it by reference.
-  kArgument,   ///< The call passes it to the graph.
-  kIteration,  ///< The iteration before leaves it.
-  kRun,        ///< The run before leaves it.
-  kStart,      ///< The program starts with it.
+  kWrite,      ///< An op writes the value in place.
+  kStore,      ///< An op stores the value to remote memory.
+  kCall,       ///< A call or loop returns the value, or writes it by reference.
+  kArgument,   ///< The call passes the value to the graph.
+  kIteration,  ///< The value is the one at the end of the previous iteration.
+  kRun,        ///< The value is the one at the end of the previous run.
+  kStart,      ///< The program starts with the value.
 };
 std::string_view to_string(StepKind kind);
 
-/// Replicas r and s differ in this value because they, or two others, differ in the value of the next step.
+/// One step: replicas r and s differ in this value because they, or two others, differ in the value of the
+/// next step.
 struct ExplainStep {
   StepKind kind = StepKind::kOp;
   TensorId tensor = kNone;
-  OpId op = kNone;  ///< That wrote or passes it; kNone for variables between runs.
+  OpId op = kNone;  ///< Op that wrote or passes the value; kNone for variables between runs.
   LocationId location = {};
   Replica r = 0, s = 0;
   PartitionId fact = {};
   std::string text = {};
 };
 
-/// A value on a path, with the pair that differs there.
+/// A value on a path, with the pair of replicas that differs there.
 struct Difference {
   Value value;
   Replica r = 0, s = 0;
-  Link link = Link::kOperand;  ///< By which the node before led here.
+  Link link = Link::kOperand;  ///< Edge from the previous node to this one.
   std::uint32_t input = 0;
   bool operator==(const Difference&) const = default;
 };
@@ -63,37 +64,39 @@ struct Explanation {
   TensorId tensor = kNone;
   Replica r = 0, s = 0;
   PartitionId fact = {};
-  std::vector<Difference> path;       ///< From the value to the root; the value alone when they are equal.
-  std::optional<RootKind> root = {};  ///< Nothing when they are equal.
+  /// Nodes from the value to the root; the value alone if the replicas are equal.
+  std::vector<Difference> path;
+  std::optional<RootKind> root = {};  ///< Cause of the difference; nullopt if the replicas are equal.
   LocationId root_location = {};
-  const Op* conditional = nullptr;  ///< That parts them, at roots of kind kDivergence and kPosition.
+  /// Conditional that separates the replicas, at roots of kind kDivergence and kPosition.
+  const Op* conditional = nullptr;
   std::string root_text = {}, suggestion = {};
 };
 
-/// The step of a path's i-th node; of equal replicas, why they are. Steps are made when they are asked for:
-/// paths can be long. `gradients` tells which values are partial sums.
+/// Makes the step of a path's i-th node; for equal replicas, the reason why they are. Steps are made on
+/// demand, since paths can be long. `gradients` tells which values are partial sums.
 ExplainStep step_of(Dataflow& flow, const Explanation& explanation, std::size_t i,
                     GradientFlow* gradients = nullptr);
-/// Values that differ at the root, and the cause.
+/// Text about the values that differ at the root, and the cause.
 std::string root_text(const Dataflow& flow, const Explanation& explanation);
-/// True if the pair differs in the start value of a variable that is declared equal on both: an earlier run
-/// left it so.
+/// True if the pair differs in the start value of a variable that is declared equal on both, so that an
+/// earlier run made them differ.
 bool differs_since(const PartitionAnalysis& facts, const Difference& node);
-/// The derivation of a value's fact: the rule that was applied and the facts that it was applied to.
+/// Derivation of a value's fact: the rule that was applied and the facts that it was applied to.
 std::string derivation(Dataflow& flow, const Value& value);
-/// Lines of text, each with file:line; long paths without their middle.
+/// Text of the explanation in lines, each with file:line; long paths without their middle.
 std::string to_string(Dataflow& flow, const Explanation& explanation, GradientFlow* gradients = nullptr);
 
-/// "equal inside {0,1},{2,3}", "equal nowhere", "equal on all replicas".
+/// Text such as "equal inside {0,1},{2,3}", "equal nowhere", "equal on all replicas".
 std::string equal_inside(const PartitionTable& table, PartitionId fact);
-/// "add('x', 'y')".
+/// Text of an op as a call, such as "add('x', 'y')".
 std::string call_text(const Ir& ir, const Op& op);
-/// "{0,1}{2,3}"; the number of blocks when there are many.
+/// Text such as "{0,1}{2,3}"; the number of blocks if there are many.
 std::string blocks_text(const PartitionTable& table, PartitionId fact);
-/// "model.py:31", "?" when nothing is known.
+/// Text such as "model.py:31"; "?" if the location is unknown.
 std::string place_text(const Ir& ir, LocationId location);
-/// Of the op that wrote the value or passes it; of ops without one, the innermost call's that has one;
-/// of variables, where they were made.
+/// Location of the op that wrote the value or passes it. An op without one has the location of the
+/// innermost call that has one; a variable the location where it was made.
 LocationId location_of(const Dataflow& flow, const Value& value);
 
 }  // namespace popsr

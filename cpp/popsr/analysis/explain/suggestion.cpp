@@ -64,8 +64,8 @@ std::string collective_text(const Ir& ir, TensorId tensor, PartitionId fact, Par
                 : fmt::format("replicated_broadcast('{}', 0, {})", name, groups);
 }
 
-/// Node of the path whose value flows into state: where a write got other operands than what it overwrites,
-/// and that operand is not a state itself if there is such a place. 0 when there is none.
+/// Node of the path whose value flows into state: an operand of a write other than the value that is
+/// overwritten, if possible one that is not state itself. 0 if there is none.
 std::size_t first_operand_of_state(const Dataflow& flow, const std::vector<Difference>& path) {
   bool in_state = false;
   std::size_t found = 0;
@@ -111,13 +111,13 @@ std::string root_suggestion(Explainer& explainer, const Explanation& explanation
   }
   if (root == RootKind::kPosition) {
     return fmt::format("load the stream outside of {} at {}",
-                       asked_by(ir, *explanation.conditional).by->def->name,
+                       condition_source(ir, *explanation.conditional).by->def->name,
                        place_text(ir, explanation.conditional->origin.location));
   }
   if (root == RootKind::kDivergence) {
     const Op& conditional = *explanation.conditional;
     const PartitionId fact = explainer.flow().fact(explainer.condition(path.back().value.frame, conditional));
-    const Asked asked = asked_by(ir, conditional);
+    const ConditionSource asked = condition_source(ir, conditional);
     if (asked.by != &conditional) {
       return fmt::format("make its condition equal: {} in graph '{}' of {}",
                          collective_text(ir, asked.condition, fact, wanted_fact(ir, path)),

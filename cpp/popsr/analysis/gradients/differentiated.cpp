@@ -18,8 +18,8 @@ bool moves_data(const Op& op) {
          op.inputs.size() <= 2;
 }
 
-/// True if the output holds what its one source does on each replica: a gather may take other rows on another
-/// replica, and a collective gives what replicas hold together.
+/// True if the output holds the value of its one source on each replica. False for a gather, which may take
+/// other rows on another replica, and for a collective, which combines the values of several replicas.
 bool copies(const Op& op) {
   if (op.def->replicas.peers != Peers::kNone) return false;
   return op.def->program.remote != Remote::kNone || op.inputs.size() == 1;
@@ -57,7 +57,7 @@ void Differentiated::reserve(std::size_t more) {
   sources_.reserve(sources_.size() + more);
 }
 
-/// Asks for the memory of tensors that are looked at soon.
+/// Prefetches the memory of tensors that are visited soon.
 void Differentiated::fetch_ahead(std::uint32_t number) const {
   constexpr std::size_t kAhead = 8;
   if (number + kAhead >= storages_.size()) return;
@@ -150,7 +150,7 @@ std::optional<PartitionId> Differentiated::declared(TensorId storage) const {
   return fact;
 }
 
-/// Of memory that is handed what variables hold.
+/// Declared fact of memory that is passed the values of variables.
 std::optional<PartitionId> Differentiated::declared_by_sources(TensorId storage) const {
   const OpId producer = ir_.tensor(storage).uses.producer;
   if (producer != kNone && !copies(ir_.op(producer))) return std::nullopt;

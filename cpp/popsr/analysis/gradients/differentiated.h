@@ -1,5 +1,5 @@
-// The memory that programs differentiate by: variables, and what hands them to the graphs whose gradients are
-// taken. It holds forward values, so a gradient that is written there is an update.
+// Memory that programs differentiate with respect to: variables, and the tensors that pass them to the graphs
+// whose gradients are taken. It holds forward values, so a gradient that is written there is an update.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ class Differentiated {
   /// True if autodiff made no graph.
   bool empty() const { return storages_.empty(); }
   bool contains(TensorId storage) const { return !places_.empty() && places_[storage].number != kNone; }
-  /// The results of declared() that are known, by storage.
+  /// Known results of declared(), by storage.
   std::map<TensorId, PartitionId> all() const;
-  /// For storages whose fact is known: of all state in one go.
+  /// Sets the fact of a storage whose fact is known: used for all state at once.
   void set_declared(TensorId storage, PartitionId fact) {
     if (contains(storage)) declared_[places_[storage].number] = {Known::kFact, fact};
   }
-  /// All storages of which contains() is true.
+  /// Storages for which contains() is true.
   const std::vector<TensorId>& storages() const { return storages_; }
-  /// Replicas that are declared to hold the same value there; nullopt for what is not a variable's.
+  /// Partition of replicas that are declared to hold the same value there; nullopt for memory that holds no
+  /// variable's value.
   std::optional<PartitionId> declared(TensorId storage) const;
 
  private:
@@ -36,11 +37,12 @@ class Differentiated {
     CalledGraph called;
   };
 
-  /// The place of a tensor: among storages_, and among the inputs of its graph.
+  /// Position of a tensor among storages_, and among the inputs of its graph.
   struct Place {
     std::uint32_t number = kNone, input = kNone;
   };
-  /// A storage that is an argument for another one, and the argument before it; both by number.
+  /// Entry of a linked list: a storage that is passed as argument for another one, and the index of the
+  /// entry before.
   struct Source {
     std::uint32_t number, before;
   };
@@ -60,12 +62,13 @@ class Differentiated {
   std::optional<PartitionId> declared_by_sources(TensorId storage) const;
 
   const Ir& ir_;
-  IdVector<TensorId, Place> places_;                ///< Empty if nothing is differentiated.
-  IdVector<GraphId, std::vector<Caller>> callers_;  ///< Ops that run the graph.
+  IdVector<TensorId, Place> places_;  ///< Position per tensor; empty if nothing is differentiated.
+  IdVector<GraphId, std::vector<Caller>> callers_;  ///< Ops that run each graph.
   std::vector<TensorId> storages_;
-  std::vector<std::uint32_t> last_source_;  ///< By number; kNone: there are no arguments.
+  /// Index in sources_ of the last argument that is passed for each storage; kNone: none is passed.
+  std::vector<std::uint32_t> last_source_;
   std::vector<Source> sources_;
-  mutable std::vector<Declared> declared_;  ///< By number, of those that were asked for.
+  mutable std::vector<Declared> declared_;  ///< Results of declared() that were asked for, by number.
 };
 
 }  // namespace popsr

@@ -79,10 +79,10 @@ std::string advice_at_first_partial(const GradientFlow& flow, const GradientFind
   if (!share) return "";
   const TensorId forward = forward_of(*flow.ir().gradient_graph(flow.ir().tensor(first).graph), first);
   const PartitionId whole = flow.facts().partition(forward);
-  const auto sum = sum_that(flow.ir(), *share, false, [&](const GradientShare& after) {
+  const auto sum = find_sum(flow.ir(), *share, false, [&](const GradientShare& after) {
     return is_whole(flow.ir().partitions(), after, whole) && after.factor == share->factor;
   });
-  if (!sum || !flow.mends({first, sum->group}, finding, others)) return "";
+  if (!sum || !flow.fixes({first, sum->group}, finding, others)) return "";
   return fmt::format("replicated_all_reduce_identical_inputs('{}', group={}) after {}",
                      name_of(flow, forward), text_of(sum->group), place_of(flow, forward));
 }
@@ -95,10 +95,10 @@ std::string advice_at_fork(const GradientFlow& flow, TensorId forward, TensorId 
   const auto last = last_sum(flow, tensor);
   if (last && holds(last->before))
     return fmt::format("leave out the sum of gradients at {}", place(flow, last->op.origin.location));
-  if (const auto sum = sum_that(flow.ir(), share, false, holds))
+  if (const auto sum = find_sum(flow.ir(), share, false, holds))
     return fmt::format("{}('{}', group={}) for {}", kSum, name_of(flow, forward), text_of(sum->group), at);
   if (!last) return "";
-  const auto sum = sum_that(flow.ir(), last->before, false, holds);
+  const auto sum = find_sum(flow.ir(), last->before, false, holds);
   return sum ? fmt::format("{}('{}', group={}) in place of the sum at {}", kSum, name_of(flow, forward),
                            text_of(sum->group), at)
              : "";
@@ -119,7 +119,7 @@ std::string advice_at_fork(const GradientFlow& flow, const GradientFinding& find
     const std::string once = advice_at_first_partial(flow, finding, contribution, 0);
     if (!once.empty()) return once;
   }
-  const auto again = flow.sum_again(finding.share);
+  const auto again = flow.repeated_sum(finding.share);
   if (!again) return "";
   return fmt::format("leave out the sum of gradients at {}",
                      place(flow, flow.ir().op(*again).origin.location));
@@ -171,7 +171,7 @@ std::string advice_for_groups(const GradientFlow& flow, const GradientFinding& f
       place(flow, flow.ir().op(sum).origin.location));
 }
 
-/// Of an update: one more sum, or another one in place of the last, or one less.
+/// Advice for an update: one more sum, another one instead of the last, or one less.
 std::string advice_at_update(const GradientFlow& flow, const GradientFinding& finding) {
   if (finding.fault == GradientFault::kUpdate) {
     const std::string once = advice_at_first_partial(flow, finding, finding.first, 1);
@@ -196,11 +196,11 @@ std::string advice_at_update(const GradientFlow& flow, const GradientFinding& fi
     return fmt::format("leave out the one at {}", place(flow, last->op.origin.location));
   for (const bool mean : {false, true}) {
     if (!last || finding.fault == GradientFault::kUpdate) {
-      const auto sum = sum_that(flow.ir(), finding.share, mean, fits);
+      const auto sum = find_sum(flow.ir(), finding.share, mean, fits);
       if (sum && (!mean || !last)) return fmt::format("{} before {}{}", text(finding.first, *sum), at, all);
     }
     if (!last) continue;
-    if (const auto sum = sum_that(flow.ir(), last->before, mean, fits))
+    if (const auto sum = find_sum(flow.ir(), last->before, mean, fits))
       return fmt::format("{} in place of the one at {}", text(last->op.inputs[0], *sum),
                          place(flow, last->op.origin.location));
   }

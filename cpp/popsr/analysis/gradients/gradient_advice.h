@@ -1,5 +1,5 @@
-// The collective that makes gradients right, with its groups and its place. A sum that makes replicas equal
-// need not be right: each is tried on the shares.
+// Suggestion of the collective that makes gradients right, with its groups and its place. A sum that makes
+// replicas equal need not be right: each candidate is tried on the shares.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace popsr {
 
-/// "" when no single collective does.
+/// Text of the suggestion; "" if no single collective makes the gradients right.
 std::string advice(const GradientFlow& flow, const GradientFinding& finding);
 
 }  // namespace popsr

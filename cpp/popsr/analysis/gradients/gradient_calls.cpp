@@ -86,8 +86,8 @@ ShareId GradientWalk::starting(const Op& call, const GradientGraph& made, std::s
 }
 
 /// Writes the shares of inputs that a graph modified; with `merges` it may not have run.
-void GradientWalk::leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs,
-                         bool merges) {
+void GradientWalk::write_modified(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs,
+                                  bool merges) {
   for (const std::uint32_t i : op.call.modified) {
     if (i < called.first || i >= called.end || i - called.first >= inputs.size()) continue;
     const ShareId left = inputs[i - called.first];
@@ -99,10 +99,10 @@ void GradientWalk::step_call(const Op& op, const FactView& facts) {
   const CalledGraph called = called_graphs(ir_, op).at(0);
   const GradientFlow::Result& result = flow_.walk(facts.callee, arguments(op, called), {id_, op.id});
   write_results(op, result.outputs, ir_.gradient_graph(called.graph));
-  leave(op, called, result.inputs, false);
+  write_modified(op, called, result.inputs, false);
 }
 
-/// Of a call; gradients hold sums for the forward values that they are the gradients of.
+/// Writes the results of a call; gradients hold sums for the forward values that they are the gradients of.
 void GradientWalk::write_results(const Op& op, const std::vector<ShareId>& shares,
                                  const GradientGraph* made) {
   if (made == nullptr) {
@@ -110,7 +110,7 @@ void GradientWalk::write_results(const Op& op, const std::vector<ShareId>& share
     return;
   }
   const LastFacts forward(flow_.facts(), made->forward);
-  ShareId held, last;  // neighbours are often the same
+  ShareId stored, last;  // neighbours are often the same
   PartitionId whole;
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     if (k >= made->required.size() || !GradientFlow::is_known(shares[k])) {
@@ -123,9 +123,9 @@ void GradientWalk::write_results(const Op& op, const std::vector<ShareId>& share
       whole = fact;
       GradientShare share = flow_.of(last);
       share.whole = whole;
-      held = flow_.intern(share);
+      stored = flow_.intern(share);
     }
-    write(op, op.outputs[k], held);
+    write(op, op.outputs[k], stored);
   }
 }
 
@@ -157,7 +157,7 @@ void GradientWalk::step_repeat(const Op& op, const FactView& facts) {
     }
   }
   for (std::size_t k = 0; k < carried; ++k) write(op, op.outputs[k], result->outputs[k]);
-  leave(op, called, result->inputs, false);
+  write_modified(op, called, result->inputs, false);
 }
 
 void GradientWalk::step_conditional(const Op& op, const FactView& facts) {
@@ -167,8 +167,8 @@ void GradientWalk::step_conditional(const Op& op, const FactView& facts) {
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
     write(op, op.outputs[k], flow_.merge(taken.outputs[k], other.outputs[k]));
   }
-  leave(op, branches[0], taken.inputs, true);
-  leave(op, branches[1], other.inputs, true);
+  write_modified(op, branches[0], taken.inputs, true);
+  write_modified(op, branches[1], other.inputs, true);
 }
 
 }  // namespace popsr

@@ -9,7 +9,8 @@
 namespace popsr {
 namespace {
 
-/// Passes over a run until what variables hold between runs is stable; each share can change twice.
+/// Largest number of passes over a run until the shares that variables hold between runs are stable; each
+/// share can change twice.
 constexpr int kMaxRuns = 8;
 /// Each takes an analysis of the program.
 constexpr std::size_t kMaxTrials = 8;
@@ -28,22 +29,22 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> 
   with_deep_stack([this] {
     if (drifts()) {
       Assumptions assumptions = program_.assumptions();
-      assumptions.kept = differentiated_.all();
-      kept_.emplace(ir_, std::move(assumptions));
+      assumptions.pinned = differentiated_.all();
+      pinned_facts_.emplace(ir_, std::move(assumptions));
     }
     solve();
     if (findings_.empty()) return;
     Assumptions assumptions = this->facts().assumptions();
     if (!assume_equal_rows(assumptions)) return;
-    assumptions.kept = differentiated_.all();
-    kept_.emplace(ir_, std::move(assumptions));
+    assumptions.pinned = differentiated_.all();
+    pinned_facts_.emplace(ir_, std::move(assumptions));
     solve();
   });
 }
 
-/// True if a variable that gradients update need not keep what is declared.
+/// True if a variable that gradients update need not stay equal as declared.
 bool GradientFlow::drifts() {
-  if (program_.keeps_declared()) {
+  if (program_.preserves_declared()) {
     const std::vector<TensorId>& state = program_.entry_tensors(kMainGraph);
     const std::vector<PartitionId>& declared = program_.main().inputs;
     for (std::size_t i = 0; i < state.size(); ++i) differentiated_.set_declared(state[i], declared[i]);
@@ -63,7 +64,7 @@ bool GradientFlow::assume_equal_rows(Assumptions& assumptions) const {
   PartitionId models = table_.bottom();
   for (const OpId id : ids<OpId>(ir_.num_ops())) {
     const Op& op = ir_.op(id);
-    if (op.def->replicas.takes_whole_gradient)
+    if (op.def->replicas.expects_whole_gradient)
       models = table_.join(models, group_of(ir_, op).partition(table_));
   }
   bool changed = false;
@@ -115,7 +116,7 @@ void GradientFlow::walk_runs() {
     visits_.clear();
     found_.clear();
     updates_.clear();
-    sums_again_.clear();
+    repeated_sums_.clear();
     const auto remote = remote_;
     const Result& result = walk(facts().main_id(), inputs, {});
     if (result.inputs == inputs && remote == remote_) return;
@@ -165,7 +166,7 @@ std::optional<GradientShare> GradientFlow::sum(const GradientShare& a, const Gra
   return result;
 }
 
-/// Of a place that holds one or the other.
+/// Share of a place that holds a gradient with one share or the other.
 GradientFlow::ShareId GradientFlow::merge(ShareId a, ShareId b) {
   if (a == b || b == kPlain) return a;
   if (a == kPlain) return b;
@@ -181,9 +182,9 @@ void GradientFlow::find(GradientFinding finding) {
 
 /// Finds the sums of gradient graphs that count too often, as the cause of other factors; true if there are
 /// any.
-bool GradientFlow::add_sums_again(std::uint32_t source) {
+bool GradientFlow::add_repeated_sums(std::uint32_t source) {
   bool some = false;
-  for (const auto& [op, finding] : sums_again_) {
+  for (const auto& [op, finding] : repeated_sums_) {
     if (source_of(finding.share.source) != source) continue;
     find(finding);
     some = true;
@@ -202,7 +203,7 @@ void GradientFlow::tidy_updates() {
   updates_.erase(same.begin(), same.end());
 }
 
-/// Of gradients that start from the same values, those with another factor than most.
+/// Finds, among gradients that start from the same values, the ones with another factor than most.
 void GradientFlow::compare_factors() {
   tidy_updates();
   std::map<std::uint32_t, std::vector<const Update*>> together;
@@ -229,7 +230,7 @@ void GradientFlow::find_other_factors(std::uint32_t source, const std::vector<co
   const auto count = [&](const Update* update) { return times[key(update)]; };
   const Update* const usual = *std::ranges::max_element(updates, {}, count);
   usual_.emplace(source, usual->factor);
-  if (add_sums_again(source)) return;
+  if (add_repeated_sums(source)) return;
   for (const Update* update : updates) {
     if (update->factor == usual->factor) continue;
     GradientFinding finding{.fault = GradientFault::kFactor,
@@ -244,8 +245,8 @@ void GradientFlow::find_other_factors(std::uint32_t source, const std::vector<co
   }
 }
 
-std::optional<OpId> GradientFlow::sum_again(const GradientShare& share) const {
-  for (const auto& [op, finding] : sums_again_) {
+std::optional<OpId> GradientFlow::repeated_sum(const GradientShare& share) const {
+  for (const auto& [op, finding] : repeated_sums_) {
     if (source_of(finding.share.source) == source_of(share.source)) return op;
   }
   return std::nullopt;
@@ -262,8 +263,8 @@ GradientFlow::ShareId GradientFlow::last_share(const Visit& visit, TensorId tens
   if (memory.empty()) return kPlain;
   ShareId share = kPlain;
   for_each_root(ir_, tensor, [&](TensorId root) {
-    const ShareId held = memory[ir_.storage_index(root)];
-    share = share == kPlain || share == held ? held : held == kPlain ? share : kUnknown;
+    const ShareId stored = memory[ir_.storage_index(root)];
+    share = share == kPlain || share == stored ? stored : stored == kPlain ? share : kUnknown;
   });
   return share;
 }
@@ -364,7 +365,7 @@ std::optional<PartitionId> GradientFlow::pending(TensorId tensor) const {
   return pending_in(tensor, nullptr, [&](const Visit& visit) { return last_share(visit, tensor); });
 }
 
-bool GradientFlow::mends(const Trial& trial, const GradientFinding& finding, std::size_t others) const {
+bool GradientFlow::fixes(const Trial& trial, const GradientFinding& finding, std::size_t others) const {
   auto it = tried_.find(trial.gradient);
   if (it == tried_.end()) {
     if (tried_.size() == kMaxTrials) return false;

@@ -12,7 +12,7 @@ namespace {
 /// A sum of derivatives: how often the ones of each block of GradientShare::equal occur in it, by block.
 using Terms = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
-/// Of terms one after another, in which blocks may occur more than once.
+/// Normalises a list of terms, in which blocks may occur more than once.
 void tidy(Terms& terms) {
   if (terms.size() <= 1) return;
   std::ranges::sort(terms);
@@ -53,7 +53,7 @@ std::optional<Ratio> quotient(const Terms& a, const Terms& b) {
   return same ? std::optional(k) : std::nullopt;
 }
 
-/// The k that is the same on all replicas; `a` and `b` give the terms on a replica.
+/// Quotient k that is equal on all replicas; `a` and `b` give the terms on a replica.
 template <class A, class B>
 std::optional<Ratio> common_quotient(const PartitionTable& table, const A& a, const B& b) {
   std::optional<Ratio> common;
@@ -88,7 +88,7 @@ class GroupTerms {
     for (Terms& terms : terms_) tidy(terms);
   }
   const Terms& operator()(Replica r) const { return terms_[static_cast<std::size_t>(groups_[r])]; }
-  /// Replicas whose terms are the same.
+  /// Partition of replicas with equal terms.
   PartitionId equal(PartitionTable& table) const {
     std::map<Terms, std::uint64_t> known;
     std::vector<std::uint64_t> of_group, keys;

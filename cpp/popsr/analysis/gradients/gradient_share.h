@@ -31,38 +31,42 @@ Ratio operator*(const Ratio& a, const Ratio& b);
 
 struct GradientShare {
   PartitionId summed = {};
-  PartitionId equal = {};  ///< The h_j of one block are equal.
-  PartitionId whole = {};  ///< Replicas that hold the same forward value: P.
+  PartitionId equal = {};  ///< Partition such that the h_j of one block are equal.
+  PartitionId whole = {};  ///< Partition P of replicas that hold the same forward value.
   Ratio factor = {};
-  bool scaled = false;  ///< An op outside of gradient graphs multiplied it: the factor says nothing more.
-  std::uint32_t source = 0;  ///< The calls of gradient graphs that it comes from, by number (GradientFlow).
+  /// True if an op outside of gradient graphs multiplied it: the factor says nothing more.
+  bool scaled = false;
+  /// Number of the group of gradient-graph calls that it comes from (GradientFlow).
+  std::uint32_t source = 0;
   bool operator==(const GradientShare&) const = default;
 };
 
-/// The share of a gradient that starts from values with this fact: derivatives that are equal inside its
+/// Share of a gradient that starts from values with this fact: derivatives that are equal inside its
 /// blocks, each counted once.
 GradientShare starting_share(PartitionId fact, std::uint32_t source);
 
-/// The factor with which the share holds sums over `summed`; nullopt where it holds others.
+/// Factor with which the share holds sums over `summed`; nullopt if it holds other sums.
 std::optional<Ratio> factor_over(PartitionTable& table, const GradientShare& share, PartitionId summed);
 
-/// True if every replica holds the derivative by the value that its block of `whole` shares, up to a factor.
+/// True if every replica holds, up to a factor, the derivative with respect to the value that its block of
+/// `whole` shares.
 bool is_whole(PartitionTable& table, const GradientShare& share, PartitionId whole);
 
-/// The share of a sum of two. nullopt where they are sums over different replicas, or have different factors.
+/// Share of the sum of two gradients; nullopt if they are sums over different replicas, or have different
+/// factors.
 std::optional<GradientShare> sum_of(PartitionTable& table, const GradientShare& a, const GradientShare& b);
 
-/// After a sum over groups; nullopt where it counts some derivatives more often than others.
+/// Share after a sum over groups; nullopt if it counts some derivatives more often than others.
 std::optional<GradientShare> reduced(PartitionTable& table, const GradientShare& share,
                                      const ReplicaGrouping& group, bool mean);
 
-/// Of the gradient by x, where the gradient by y, x summed over groups, is taken for it: nullopt unless that
-/// is a sum over whole groups.
+/// Share of the gradient of x when the gradient of y is used for it, where y is x summed over groups;
+/// nullopt unless the gradient of y is a sum over whole groups.
 std::optional<GradientShare> of_summed(PartitionTable& table, const GradientShare& share,
                                        const ReplicaGrouping& group);
 
-/// After an op on forward values that are equal inside the blocks of `values`, when `equal` is what it leaves
-/// of the share's: nullopt where the op treats terms of one sum differently.
+/// Share after an op on forward values that are equal inside the blocks of `values`; `equal` is the part of
+/// the share's `equal` that the op preserves. nullopt if the op treats terms of one sum differently.
 std::optional<GradientShare> after_op(PartitionTable& table, GradientShare share, PartitionId values,
                                       PartitionId equal);
 

@@ -14,8 +14,8 @@ namespace {
 // More replicas have too many groupings to try all of constant stride.
 constexpr std::int64_t kMaxTried = 64;
 
-/// Groups inside the blocks of `whole` that take one replica from each block of `parts` there; nullopt where
-/// these do not have the same size, or groups would not.
+/// Groups inside the blocks of `whole` that take one replica from each block of `parts` there; nullopt if
+/// these have different sizes, or groups would.
 std::optional<ReplicaGrouping> one_of_each(const PartitionTable& table, PartitionId whole,
                                            PartitionId parts) {
   const auto outer = table.labels(whole), inner = table.labels(parts);
@@ -67,7 +67,7 @@ std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare&
   return groups;
 }
 
-std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
+std::optional<GroupSum> find_sum(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds) {
   for (const ReplicaGrouping& group : candidate_groups(ir, share)) {
     const auto after = reduced(ir.partitions(), share, group, mean);

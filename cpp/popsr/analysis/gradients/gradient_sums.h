@@ -1,4 +1,4 @@
-// The sum over groups of replicas that makes a share what it has to be.
+// Search for a sum over groups of replicas after which a share has a required property.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@ struct GroupSum {
 /// Groups of constant stride, the smallest first, then the groups of the program's variables and collectives.
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir);
 
-/// And groups with one replica of each part of the share.
+/// Groups of the overload above, and groups with one replica of each part of the share.
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir, const GradientShare& share);
 
-/// The first of them after whose sum, or mean, `holds` is true of the share.
-std::optional<GroupSum> sum_that(const Ir& ir, const GradientShare& share, bool mean,
+/// First candidate group after whose sum, or mean, `holds` is true of the share.
+std::optional<GroupSum> find_sum(const Ir& ir, const GradientShare& share, bool mean,
                                  const std::function<bool(const GradientShare&)>& holds);
 
 }  // namespace popsr

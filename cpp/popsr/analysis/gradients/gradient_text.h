@@ -1,4 +1,4 @@
-// Findings of gradients in words.
+// Texts about findings of gradients.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace popsr {
 
-/// "'w' is updated with a sum over ..."
+/// Text such as "'w' is updated with a sum over ...".
 std::string describe(const GradientFlow& flow, const GradientFinding& finding);
 
-/// Of two contributions at a fork the one that is a partial sum, where the other one is whole.
+/// Contribution at a fork that is a partial sum where the other contribution is whole.
 struct Contribution {
   TensorId tensor;
   GradientShare share, other;
@@ -20,9 +20,9 @@ std::optional<Contribution> partial_contribution(const GradientFlow& flow, const
 
 const std::string& name_of(const GradientFlow& flow, TensorId tensor);
 std::string place(const GradientFlow& flow, LocationId location);
-/// Of the op that made the tensor: in gradient graphs, of its forward op.
+/// Location of the op that made the tensor: in gradient graphs, of its forward op.
 std::string place_of(const GradientFlow& flow, TensorId tensor);
-/// Replicas that share the forward value.
+/// Partition of replicas that share the forward value.
 PartitionId shared_by(const GradientFlow& flow, const GradientFinding& finding);
 
 }  // namespace popsr

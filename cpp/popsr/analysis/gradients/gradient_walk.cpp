@@ -71,7 +71,7 @@ void GradientWalk::step_until(std::uint32_t end) {
   }
 }
 
-/// The same of the outputs, whose types are read.
+/// Prefetches the types of the outputs of the next ops.
 void GradientWalk::fetch_types(std::size_t at) const {
   constexpr std::size_t kTypes = 6;  // ops ahead
   if (at + kTypes >= graph_.ops.size()) return;
@@ -84,7 +84,7 @@ ShareId GradientWalk::read(TensorId tensor) const {
   return graph_.has_views || slot == kNone ? read_shared(tensor) : shares_[slot];
 }
 
-/// Of views, and of remote entries.
+/// Share of a view or a remote entry.
 ShareId GradientWalk::read_shared(TensorId tensor) const {
   if (ir_.storage_index(tensor) == kNone) {
     const auto it = flow_.remote_.find(tensor);
@@ -129,16 +129,16 @@ void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
 
 void GradientWalk::write_remote(const Op& op, TensorId entry, ShareId share) {
   if (flow_.differentiated_.contains(entry)) return check_update(op, entry, share);
-  ShareId& held = flow_.remote_[entry];
-  held = flow_.merge(held, share);
+  ShareId& stored = flow_.remote_[entry];
+  stored = flow_.merge(stored, share);
 }
 
 void GradientWalk::write_shared(const Op& op, TensorId tensor, ShareId share) {
   const bool part = view_of(ir_, tensor) != nullptr;
   for_each_root(ir_, tensor, [&](TensorId root) {
     if (flow_.differentiated_.contains(root)) return check_update(op, root, share);
-    ShareId& held = shares_[ir_.storage_index(root)];
-    held = part ? flow_.merge(held, share) : share;
+    ShareId& stored = shares_[ir_.storage_index(root)];
+    stored = part ? flow_.merge(stored, share) : share;
   });
 }
 
@@ -216,13 +216,13 @@ ShareId GradientWalk::transfer_collective(const Op& op, TensorId input) {
   if (op.def->replicas.collective == Collective::kReduce)
     key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
   if (const GradientFlow::Step* const known = flow_.collective_steps_.find(key)) {
-    if (known->again) note_again(op, input);
+    if (known->is_repeated) note_repeated_sum(op, input);
     return known->share;
   }
-  again_ = false;
+  is_repeated_sum_ = false;
   const ShareId share = after_collective(op, input);
   // An unknown share may come with a finding of this op.
-  if (GradientFlow::is_known(share)) flow_.collective_steps_.put(key, {share, again_});
+  if (GradientFlow::is_known(share)) flow_.collective_steps_.put(key, {share, is_repeated_sum_});
   return share;
 }
 
@@ -230,7 +230,7 @@ ShareId GradientWalk::transfer_local(const Op& op, const std::vector<TensorId>& 
                                      const ShareTraits& traits) {
   using Kind = LocalStep::Kind;
   ShareId sum;
-  bool all_known = traits.meets || made_ == nullptr;
+  bool all_known = traits.is_meet || made_ == nullptr;
   PartitionId values = table_.top();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == kNone || !traits.influenced_by(i)) continue;
@@ -265,7 +265,7 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
   if (!GradientFlow::is_known(read(input))) return read(input);
   const GradientShare share = flow_.of(read(input));
   const ReplicaGrouping group = group_of(ir_, op);
-  if (op.def->replicas.takes_whole_gradient) {
+  if (op.def->replicas.expects_whole_gradient) {
     auto whole = of_summed(table_, share, group);
     if (!whole) return unknown(op, GradientFault::kNotWhole, input, share);
     whole->equal = rule(op, {whole->equal});
@@ -279,8 +279,8 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
     const PartitionId both = table_.join(share.summed, group.partition(table_));
     if (made_ != nullptr && group.group_size() > 1 && how == CollectiveOp::kAdd &&
         factor_over(table_, share, both)) {
-      again_ = true;
-      note_again(op, input);
+      is_repeated_sum_ = true;
+      note_repeated_sum(op, input);
     }
   } else if (op.def->replicas.collective == Collective::kGather) {
     const bool summed = table_.join(share.summed, group.partition(table_)) == share.summed;
@@ -297,12 +297,12 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
   return after ? flow_.intern(*after) : unknown(op, GradientFault::kGroups, input, share);
 }
 
-void GradientWalk::note_again(const Op& op, TensorId input) {
-  flow_.sums_again_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
-                                                            .op = op.id,
-                                                            .tensor = forward_of(op.outputs[0]),
-                                                            .first = input,
-                                                            .share = flow_.of(read(input))});
+void GradientWalk::note_repeated_sum(const Op& op, TensorId input) {
+  flow_.repeated_sums_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
+                                                               .op = op.id,
+                                                               .tensor = forward_of(op.outputs[0]),
+                                                               .first = input,
+                                                               .share = flow_.of(read(input))});
 }
 
 /// An op of a gradient graph that moves gradients back to where the forward op took the values from.
@@ -338,7 +338,7 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
   return unknown(op, GradientFault::kGroups, *std::ranges::find_if(inputs, is_share), *share);
 }
 
-/// nullopt where one is unknown, or they do not fit, which is a finding.
+/// Sum of the gradients; nullopt if one is unknown, or they do not fit, which is a finding.
 std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
                                                             const std::vector<TensorId>& inputs) {
   std::optional<GradientShare> sum;

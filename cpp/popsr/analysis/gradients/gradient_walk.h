@@ -19,7 +19,7 @@ class GradientWalk {
 
   GradientWalk(GradientFlow& flow, ContextId context, const std::vector<ShareId>& inputs);
   GradientFlow::Result run();
-  /// The share of a tensor after that many ops.
+  /// Share of a tensor after `end` ops.
   ShareId share_after(TensorId tensor, std::uint32_t end);
 
  private:
@@ -34,18 +34,19 @@ class GradientWalk {
   void step_repeat(const Op& op, const FactView& facts);
   void step_conditional(const Op& op, const FactView& facts);
   std::vector<ShareId> arguments(const Op& op, const CalledGraph& called);
-  void leave(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs, bool merges);
+  void write_modified(const Op& op, const CalledGraph& called, const std::vector<ShareId>& inputs,
+                      bool merges);
   ShareId starting(const Op& call, const GradientGraph& made, std::size_t provided);
   void write_results(const Op& op, const std::vector<ShareId>& shares, const GradientGraph* made);
   void write_facts(const Op& op, const FactView& facts);
 
-  /// The share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
+  /// Share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
   ShareId transfer(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
   ShareId transfer_collective(const Op& op, TensorId input);
   ShareId transfer_local(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
   const ShareTraits& traits_of(const Op& op);
   bool updates(const Op& op) const;
-  void note_again(const Op& op, TensorId input);
+  void note_repeated_sum(const Op& op, TensorId input);
   ShareId after_collective(const Op& op, TensorId input);
   ShareId after_exchange(const Op& op, TensorId input);
   ShareId after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values);
@@ -70,12 +71,13 @@ class GradientWalk {
   const Context& context_;
   ContextId id_;
   const Graph& graph_;
-  const GradientGraph* made_;          ///< Null unless autodiff made the graph.
-  std::optional<MemoryFacts> memory_;  ///< Of graphs with views.
-  std::vector<PartitionId> now_;       ///< Of others the current facts, by Tensor::index of the storage.
-  std::vector<ShareId> shares_;        ///< Current shares, likewise; of all graphs.
-  std::vector<PartitionId> facts_;     ///< Of the inputs of one op.
-  bool again_ = false;                 ///< The last collective summed a sum over the same replicas.
+  const GradientGraph* made_;          ///< Record of autodiff; null for graphs that it did not make.
+  std::optional<MemoryFacts> memory_;  ///< Current facts, for graphs with views.
+  /// Current facts, for graphs without views, by Tensor::index of the storage.
+  std::vector<PartitionId> now_;
+  std::vector<ShareId> shares_;     ///< Current shares of all graphs, by Tensor::index of the storage.
+  std::vector<PartitionId> facts_;  ///< Facts of the inputs of one op.
+  bool is_repeated_sum_ = false;    ///< True if the last collective repeated a sum over the same replicas.
 };
 
 }  // namespace popsr

@@ -4,11 +4,11 @@ namespace popsr {
 
 ShareTraits::ShareTraits(const OpDef& def)
     : remote(def.program.remote != Remote::kNone),
-      meets(def.replicas.partition == meet_of_inputs && def.has_rule()) {
+      is_meet(def.replicas.partition == meet_of_inputs && def.has_rule()) {
   const ReplicaAspect& replicas = def.replicas;
   if (def.memory.view != nullptr) {
     kind = Kind::kView;
-  } else if (replicas.collective != Collective::kNone || replicas.takes_whole_gradient) {
+  } else if (replicas.collective != Collective::kNone || replicas.expects_whole_gradient) {
     kind = Kind::kCollective;
   } else if (replicas.peers != Peers::kNone) {
     kind = Kind::kExchange;

@@ -1,4 +1,4 @@
-// Properties of a definition that decide what its ops do to shares.
+// Properties of a definition that decide how its ops change shares.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,11 @@ struct ShareTraits {
   enum class Kind : std::uint8_t { kView, kCollective, kExchange, kLocal };
 
   Kind kind = Kind::kLocal;
-  bool remote = false;           ///< Ops reach more than their own operands.
-  bool meets = false;            ///< An output is equal where the inputs are.
-  bool linear = false;           ///< Outputs are sums of inputs, in some order and shape.
-  std::uint32_t influences = 0;  ///< A bit for each input, the highest one for all others.
+  bool remote = false;   ///< True if ops reach more than their own operands.
+  bool is_meet = false;  ///< True if an output is equal where all inputs are.
+  bool linear = false;   ///< True if outputs are sums of inputs, in some order and shape.
+  /// Bit per input, the highest one for all further inputs: set if it influences the outputs.
+  std::uint32_t influences = 0;
 
   ShareTraits() = default;
   explicit ShareTraits(const OpDef& def);

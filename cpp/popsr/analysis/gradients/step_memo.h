@@ -1,5 +1,5 @@
-// Results of ops on shares that were found lately. Layers repeat: most ops that take gradients do to the same
-// shares the same as others did.
+// Cache of recent results of ops on shares. Layers repeat: most ops that take gradients see shares that
+// other ops saw before.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace popsr {
 
-/// A few results by key; of keys that share a place the last one stays.
+/// Direct-mapped cache: keys that share a slot evict each other.
 template <class Key, class Value>
 class Recent {
  public:
-  /// Null if it is not there, or not any more. Valid until the next put().
+  /// Cached value; null if it is not there. Valid until the next put().
   const Value* find(const Key& key) const {
     const Entry& entry = entries_[key.hash() >> (64 - kBits)];
     return entry.used && entry.key == key ? &entry.value : nullptr;
@@ -35,14 +35,14 @@ class Recent {
 
 inline constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15ULL;
 
-/// All that the share of a collective's result follows from.
+/// Key with everything that determines the share of a collective's result.
 struct CollectiveStep {
   const OpDef* def = nullptr;
-  std::uint64_t groups = 0;  ///< ReplicaGrouping::identity().
+  std::uint64_t groups = 0;  ///< Groups of the collective: ReplicaGrouping::identity().
   std::uint32_t share = 0;
   PartitionId exec = {};
-  std::uint32_t how = 0;        ///< Its operation, if it has one.
-  std::uint32_t gradients = 0;  ///< 1 in a gradient graph.
+  std::uint32_t how = 0;        ///< Reduction of the collective, if it has one.
+  std::uint32_t gradients = 0;  ///< Flag, 1 in a gradient graph.
   bool operator==(const CollectiveStep&) const = default;
   std::uint64_t hash() const {
     const std::uint64_t first = (reinterpret_cast<std::uintptr_t>(def) ^ groups << 7) * kHashFactor;
@@ -52,13 +52,14 @@ struct CollectiveStep {
   }
 };
 
-/// The same of ops that each replica does alone, whose results are equal where their inputs are.
+/// Key of a local op whose results are equal where its inputs are.
 struct LocalStep {
-  /// As large as the other members: a key without gaps is copied at once.
+  /// Kind of step. As large as the other members: a key without padding is copied at once.
   enum class Kind : std::uint32_t { kSum, kInGradients, kLinear, kOther };
 
-  std::uint32_t share = 0;  ///< The sum of the shares.
-  std::uint32_t with = 0;   ///< The meet of the facts of what is not a gradient; of a sum, the other share.
+  std::uint32_t share = 0;  ///< Sum of the shares.
+  /// Meet of the facts of operands that are not gradients; for a sum, the other share.
+  std::uint32_t with = 0;
   PartitionId exec = {};
   Kind kind = Kind::kSum;
   bool operator==(const LocalStep&) const = default;

@@ -16,7 +16,7 @@ bool only_reads(const PartitionAnalysis& facts, const Op& op) {
          facts.contexts(op.graph).size() < 2;
 }
 
-/// Of the program whole: reads of what nothing was written to, and gradients.
+/// True if the program may have lints that need all of it: reads of unwritten memory, and gradients.
 bool has_wide_lints(const Ir& ir) {
   for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
     if (ir.gradient_graph(graph) != nullptr) return true;

@@ -1,5 +1,5 @@
-// The lints of a program, for the same program with more ops: those that only read what is there leave all
-// lints as they are and add their own.
+// Lints of a program, reused for the same program with more ops: added ops that only read existing tensors
+// leave all lints as they are and add their own.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace popsr {
 struct LintMemory {
   std::uint64_t epoch = 0, seeds_epoch = 0;
   std::size_t ops = 0;
-  bool grown = false;                        ///< Made of those of an earlier program.
-  std::vector<Lint> lints = {};              ///< Sorted.
-  std::map<GraphId, WriteOrder> order = {};  ///< Of the graphs that the program reaches.
+  bool grown = false;                        ///< True if made from the lints of an earlier program.
+  std::vector<Lint> lints = {};              ///< Lints, sorted.
+  std::map<GraphId, WriteOrder> order = {};  ///< Write order of the graphs that the program reaches.
 };
 
-/// Lints of one op: L1, L5, L6 and L9.
+/// Appends the lints of one op: L1, L5, L6 and L9.
 void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints);
 
-/// The lints of a program that grew since `memory`, with a memory of their own; nullptr where all passes must
-/// be made.
+/// Lints of a program that grew since `memory`, with a memory of their own; nullptr if all passes must be
+/// made.
 std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& memory);
 
 }  // namespace popsr

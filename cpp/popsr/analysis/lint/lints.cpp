@@ -33,8 +33,8 @@ bool moves_stream(const Op& op) {
                              [](const AttrDef& attr) { return attr.type == AttrType::kStream; });
 }
 
-/// The groups that have to meet at an op: a collective's, all replicas at a stream.
-std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
+/// Groups that must run an op together: a collective's groups, all replicas for a stream.
+std::optional<ReplicaGrouping> exchange_groups(const Ir& ir, const Op& op) {
   return moves_stream(op) ? ReplicaGrouping::from_stride(ir.replication()) : collective_groups(ir, op);
 }
 
@@ -42,11 +42,11 @@ std::optional<ReplicaGrouping> meeting_groups(const Ir& ir, const Op& op) {
 std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context& context, const Op& op) {
   if (context.narrowing == kNoNarrowing) return std::nullopt;
   const Ir& ir = facts.ir();
-  const auto group = meeting_groups(ir, op);
+  const auto group = exchange_groups(ir, op);
   if (!group) return std::nullopt;
   const OpId diverging = facts.diverging_op(context, group->partition(ir.partitions()));
   if (diverging == kNone) return std::nullopt;
-  const Asked asked = asked_by(ir, ir.op(diverging));
+  const ConditionSource asked = condition_source(ir, ir.op(diverging));
   const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
   const std::string cause =
       fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
@@ -177,7 +177,7 @@ std::map<ContextId, std::set<CallSite>> sites_by_context(const PartitionAnalysis
   return sites;
 }
 
-/// Outputs of ops whose facts are not the same in all contexts.
+/// Number of outputs of ops whose facts differ between contexts.
 std::int64_t unequal_values(const PartitionAnalysis& facts, GraphId graph) {
   const std::vector<ContextId>& contexts = facts.contexts(graph);
   std::int64_t count = 0;
@@ -205,7 +205,8 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
   for (const CallSite& site : sites.at(*other)) {
     if (!ops.contains(site)) b = site.first;
   }
-  if (asks_first(ir, ir.op(a)) || asks_first(ir, ir.op(b))) return;  // the loop's other calls ask it, too
+  if (is_first_condition(ir, ir.op(a)) || is_first_condition(ir, ir.op(b)))
+    return;  // the loop's other calls ask it, too
   const Context& here = facts.context(contexts[0]);
   const Context& there = facts.context(*other);
   Lint lint{.code = 4,

@@ -21,10 +21,10 @@ Number NumberTable::of(Kind kind, Key key, std::size_t operands) {
   return it->second;
 }
 
-Number NumberTable::choice(Number condition, Number holds, Number fails) {
-  if (holds == fails) return holds;
-  const Number number = of(Kind::kChoice, {condition.value, holds.value, fails.value}, 3);
-  choices_.try_emplace(number, Choice{condition, holds, fails});
+Number NumberTable::choice(Number condition, Number if_true, Number if_false) {
+  if (if_true == if_false) return if_true;
+  const Number number = of(Kind::kChoice, {condition.value, if_true.value, if_false.value}, 3);
+  choices_.try_emplace(number, Choice{condition, if_true, if_false});
   return number;
 }
 

@@ -1,4 +1,4 @@
-// Numbers for expressions: the same number for the same expression, so that two values are compared at once.
+// Numbers for expressions: equal expressions have equal numbers, so that two values are compared at once.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ class NumberTable {
   enum class Kind : std::uint32_t { kLeaf, kPlace, kNext, kConstant, kOp, kView, kWritten, kChoice };
   using Key = std::vector<std::uint32_t>;
 
-  /// A number that no other expression has.
+  /// Returns a number that no other expression has.
   Number fresh();
-  /// `key`: what is applied, and at its end so many numbers of operands.
+  /// Number of an expression. `key`: the function's symbols, followed by the numbers of `operands` operands.
   Number of(Kind kind, Key key, std::size_t operands);
-  /// The newest of the numbers from fresh() that the expression is made of; Number() if there is none.
+  /// Newest number from fresh() that the expression contains; Number() if there is none.
   Number newest(Number number) const { return newest_[number]; }
-  /// Greater than all numbers so far.
+  /// Number greater than all numbers so far.
   Number next() const { return newest_.next(); }
-  /// `holds` where `condition` is true, `fails` where it is false.
-  Number choice(Number condition, Number holds, Number fails);
+  /// Number of a select: `holds` where `condition` is true, `fails` where it is false.
+  Number choice(Number condition, Number if_true, Number if_false);
   struct Choice {
-    Number condition, holds, fails;
+    Number condition, if_true, if_false;
   };
-  /// Null for a number that is not of a choice.
+  /// Operands of a number made by choice(); null for other numbers.
   const Choice* find_choice(Number number) const {
     const auto it = choices_.find(number);
     return it == choices_.end() ? nullptr : &it->second;

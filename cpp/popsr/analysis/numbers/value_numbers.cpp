@@ -21,7 +21,7 @@ using Key = NumberTable::Key;
 
 /// Graphs of more ops are not run, nor so many ops, called graphs counted as often as they are run.
 constexpr std::size_t kMostOps = 4096, kMostSteps = 32768;
-/// Iterations of a loop that are run: what others leave is numbered afresh.
+/// Iterations of a loop that are run; values after more iterations get new numbers.
 constexpr std::int64_t kMostIterations = 4;
 constexpr std::uint32_t kUnread = 0;  ///< The operand of an op that does not read it.
 
@@ -32,7 +32,7 @@ bool is_arbitrary(const Op& op) {
          (memory.undefined != nullptr && memory.undefined(op));
 }
 
-/// Numbers with the same bits: 0 and -0 are two.
+/// True for attributes with the same bits: 0 and -0 differ.
 bool same_attribute(const Attribute& a, const Attribute& b) {
   const auto bits = [](double x, double y) {
     return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
@@ -55,22 +55,22 @@ bool same_symbol(const Ir& ir, const Op& a, const Op& b) {
 
 }  // namespace
 
-const AlikeEnds& ValueNumbers::alike(const Op& conditional) {
+const EqualResults& ValueNumbers::equal_results(const Op& conditional) {
   if (seen_.empty()) {
     run_whole(kMainGraph, true);
     if (left_ > 0) {
       for (const GraphId id : ids<GraphId>(ir_.num_graphs())) seen_.insert(id);
     } else {
-      alike_.clear();
+      equal_results_.clear();
     }
   }
   if (seen_.insert(conditional.graph).second) {
     run_whole(conditional.graph, false);
     for (const OpId op : ir_.graph(conditional.graph).ops) {
-      if (left_ == 0) alike_.erase(op);
+      if (left_ == 0) equal_results_.erase(op);
     }
   }
-  return alike_[conditional.id];
+  return equal_results_[conditional.id];
 }
 
 /// Runs a graph for whatever it is given.
@@ -128,15 +128,15 @@ void ValueNumbers::apply(Frame& frame, World& world, const Op& op) {
   const std::vector<TensorId> entries =
       remote == Remote::kNone ? std::vector<TensorId>() : remote_entries(ir_, op);
   const bool overwrites = remote == Remote::kStores && entries.size() == 1;
-  if (!overwrites && fault_ != SolverFault::kMemoryAlike) {
+  if (!overwrites && fault_ != SolverFault::kSameMemory) {
     for (const TensorId id : entries) key.push_back(entry(world, id).value);
   }
   if (const std::optional<StreamId> stream = loaded_stream(ir_, op)) {
     const Number now = position(world, *stream);
-    if (fault_ != SolverFault::kMemoryAlike) key.push_back(now.value);
+    if (fault_ != SolverFault::kSameMemory) key.push_back(now.value);
     world.positions[*stream] = table_.of(Kind::kNext, {now.value}, 1);
   }
-  const bool arbitrary = is_arbitrary(op) && fault_ != SolverFault::kNoiseAlike;
+  const bool arbitrary = is_arbitrary(op) && fault_ != SolverFault::kSameNoise;
   const auto result = [&](std::size_t k) {
     key[1] = static_cast<std::uint32_t>(k);
     return arbitrary ? table_.fresh() : table_.of(Kind::kOp, key, key.size() - 2);
@@ -146,7 +146,7 @@ void ValueNumbers::apply(Frame& frame, World& world, const Op& op) {
     world.entries[entries[k]] = result(op.outputs.size() + k);
 }
 
-/// Runs a graph, and hands back what it writes by reference; its outputs.
+/// Runs a graph and writes the values it modifies by reference; returns its outputs.
 std::vector<Number> ValueNumbers::enter(Frame& frame, World& world, const Op& op, const CalledGraph& called) {
   std::vector<Number> inputs;
   for (std::uint32_t i = called.first; i < called.end; ++i) {
@@ -228,8 +228,8 @@ void ValueNumbers::branch(Frame& frame, World& world, const Op& op) {
   if (known != true) {
     other = run_branch(frame, world, op, branches[1], {condition, false});
     if (frame.records) {
-      const Ends beside = matters ? run_branch(frame, world, op, branches[0], {condition, false}) : *taken;
-      note(op, {beside, *other, known ? nullptr : &*taken, first});
+      const Ends both_ends = matters ? run_branch(frame, world, op, branches[0], {condition, false}) : *taken;
+      note(op, {both_ends, *other, known ? nullptr : &*taken, first});
     }
   }
   if (known) {
@@ -242,36 +242,36 @@ void ValueNumbers::branch(Frame& frame, World& world, const Op& op) {
   merge(condition, world, taken->world, other->world);
 }
 
-/// Of what was noted before, that is left which is alike here too.
-void ValueNumbers::note(const Op& op, const Beside& beside) {
-  AlikeEnds& alike = alike_[op.id];
-  const bool is_first = !std::exchange(alike.is_known, true);
-  if (is_first) alike.outputs.assign(op.outputs.size(), true);
+/// Removes from the equal results of an op the ones that are not equal here.
+void ValueNumbers::note(const Op& op, const BranchPair& both_ends) {
+  EqualResults& equal_results = equal_results_[op.id];
+  const bool is_first = !std::exchange(equal_results.is_known, true);
+  if (is_first) equal_results.outputs.assign(op.outputs.size(), true);
   // The branch may draw noise if the condition is true; of other seeds than if all replicas took it.
   const auto same = [&](const auto& value) {
-    if (value(beside.then_branch) != value(beside.else_branch)) return false;
-    return beside.taken == nullptr || table_.newest(value(*beside.taken)) < beside.first;
+    if (value(both_ends.then_branch) != value(both_ends.else_branch)) return false;
+    return both_ends.taken == nullptr || table_.newest(value(*both_ends.taken)) < both_ends.first;
   };
   const auto same_tensor = [&](TensorId id) {
     return same([&](const Ends& ends) { return read(ends.frame, id); });
   };
   for (std::size_t k = 0; k < op.outputs.size(); ++k)
-    alike.outputs[k] = alike.outputs[k] && same_tensor(op.outputs[k]);
+    equal_results.outputs[k] = equal_results.outputs[k] && same_tensor(op.outputs[k]);
   for (const std::uint32_t i : op.call.modified) {
-    if (is_first) alike.tensors.insert(ir_.tensor(op.inputs[i]).memory.storage);
+    if (is_first) equal_results.tensors.insert(ir_.tensor(op.inputs[i]).memory.storage);
   }
-  std::erase_if(alike.tensors, [&](TensorId each) { return !same_tensor(each); });
+  std::erase_if(equal_results.tensors, [&](TensorId each) { return !same_tensor(each); });
   const auto base = [](const Ends& ends) { return ends.world.base; };
-  alike.memory = alike.memory && same(base);
-  for (const Ends* ends : {&beside.then_branch, &beside.else_branch, beside.taken}) {
+  equal_results.memory = equal_results.memory && same(base);
+  for (const Ends* ends : {&both_ends.then_branch, &both_ends.else_branch, both_ends.taken}) {
     if (ends == nullptr) continue;
     for (const auto& [id, number] : ends->world.entries) {
       if (!same([&, id = id](const Ends& of) { return entry(of.world, id); }))
-        alike.unlike_entries.insert(id);
+        equal_results.differing_entries.insert(id);
     }
     for (const auto& [id, number] : ends->world.positions) {
       if (!same([&, id = id](const Ends& of) { return position(of.world, id); }))
-        alike.unlike_positions.insert(id);
+        equal_results.differing_positions.insert(id);
     }
   }
 }
@@ -307,7 +307,7 @@ Number ValueNumbers::resolve(Number number, const World& world) {
     const auto known = world.truths.find(choice->condition);
     if (known == world.truths.end()) break;
     used_.insert(choice->condition);
-    number = known->second ? choice->holds : choice->fails;
+    number = known->second ? choice->if_true : choice->if_false;
   }
   return number;
 }
@@ -371,7 +371,7 @@ Number ValueNumbers::constant(TensorId id) {
 std::uint32_t ValueNumbers::symbol(const Op& op) {
   std::vector<const Op*>& known = symbols_[op.def];
   const auto same = [&](const Op* other) {
-    return fault_ == SolverFault::kAttributesAlike || same_symbol(ir_, *other, op);
+    return fault_ == SolverFault::kSameAttributes || same_symbol(ir_, *other, op);
   };
   const auto it = std::ranges::find_if(known, same);
   if (it != known.end()) return (*it)->id.value;

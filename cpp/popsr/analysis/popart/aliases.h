@@ -1,4 +1,4 @@
-// Tensors of a graph that share memory, for mode "popart": of a graph as a whole, whatever the time.
+// Tensors of a graph that share memory, for mode "popart": for the graph as a whole, at any time.
 #pragma once
 
 #include <unordered_map>
@@ -14,14 +14,15 @@ class PopartAliases {
  public:
   explicit PopartAliases(const Ir& ir);
 
-  /// The tensors that share memory with `t`, which is one of them.
+  /// Tensors that share memory with `t`, including `t`.
   std::vector<TensorId> aliases(TensorId t) const;
-  /// True if `super` has all memory of `sub`.
+  /// True if the memory of `super` contains all memory of `sub`.
   bool contains(TensorId super, TensorId sub) const;
 
  private:
   const Ir& ir_;
-  std::unordered_map<TensorId, std::vector<TensorId>> sharing_;  ///< By storage, where several have it.
+  /// Tensors by storage, for storages that several tensors share.
+  std::unordered_map<TensorId, std::vector<TensorId>> sharing_;
 };
 
 }  // namespace popsr

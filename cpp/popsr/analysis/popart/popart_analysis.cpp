@@ -13,7 +13,7 @@
 namespace popsr {
 namespace {
 
-/// Of an op, or of the parts of a merged one, in terms of the operands of the whole.
+/// Effects of an op, or of the parts of a merged one, in terms of the operands of the whole.
 std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
   if (op.schedule.parts.empty()) return effects_of(op);
   std::vector<Effect> effects;
@@ -31,7 +31,7 @@ std::vector<Effect> effects_of(const Ir& ir, const Op& op) {
   return effects;
 }
 
-/// By output: does the reference's op have it?
+/// True per output that the reference's op has.
 std::vector<bool> outputs_in_popart(const Ir& ir, const Op& op) {
   std::vector<bool> result(op.outputs.size(), true);
   for (const Effect& effect : effects_of(ir, op)) {
@@ -161,7 +161,7 @@ PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   const auto all = [](const std::vector<bool>& equal) {
     return std::ranges::find(equal, false) == equal.end();
   };
-  if (asks_condition(op) && !(all(in) && all(ends.outputs))) {
+  if (is_while_loop(op) && !(all(in) && all(ends.outputs))) {
     ends = propagate(op.get(kGraph), std::vector<bool>(in.size(), false));
     ends.outputs.assign(ends.outputs.size(), false);
     ends.inputs.assign(ends.inputs.size(), false);
@@ -171,7 +171,8 @@ PopartAnalysis::Results PopartAnalysis::transfer_call(const Op& op) {
   return results;
 }
 
-/// The condition has no influence, and what branches write by reference is not told.
+/// Results of a conditional: the condition has no influence, and values that branches write by reference
+/// are not reported.
 PopartAnalysis::Results PopartAnalysis::transfer_conditional(const Op& op) {
   const std::vector<bool> in = inputs_of(op);
   Results results{.outputs = std::vector<bool>(op.outputs.size(), true)};
@@ -195,8 +196,8 @@ void PopartAnalysis::record(const Op& op, const Results& results) {
   record_aliases(time_of(op), updates);
 }
 
-/// First whoever lies in what became equal; then all that overlap with what did not. Who was visited first is
-/// not looked at again, also when nothing was said about it.
+/// Marks aliases contained in regions that became equal, then those that overlap a region that did not.
+/// Each alias is visited once, even if nothing was recorded for it.
 void PopartAnalysis::record_aliases(Time now, const std::vector<std::pair<TensorId, bool>>& updates) {
   ++round_;
   const auto visit = [this](TensorId t) { return std::exchange(visited_[t], round_) != round_; };

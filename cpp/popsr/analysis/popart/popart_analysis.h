@@ -1,24 +1,23 @@
 // Mode "popart": the analysis of replica-equal tensors as PopART does it, with its errors, for comparison and
-// for people who must predict what PopART did. What is true is in partition_analysis.h.
+// for people who must predict what PopART did. The correct facts are in partition_analysis.h.
 //
-// A value is (tensor, time) -> equal on all replicas or not (values.h). Passes over the main graph go
-// on until nothing changes; a variable that ends a pass unequal starts the next one so. What is wrong with
-// it, on purpose:
-//   - variables start equal whatever their groups and shards are; remote memory is not looked at;
-//   - an op's outputs are equal when all inputs are (OpDef::popart), so outputs of ops without inputs are
-//   equal;
-//   - the values of a graph are ANDed over its call sites, and it is walked again only when its inputs
-//     changed;
-//   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and
-//     what branches write by reference stays what it was;
-//   - whoever shares memory with an op's outputs is updated with them, also when nothing was written;
+// A value is (tensor, time) -> equal on all replicas or not (values.h). Passes over the main graph are
+// repeated until nothing changes; a variable that ends a pass unequal starts the next one unequal. Errors of
+// the reference that are reproduced on purpose:
+//   - variables start equal whatever their groups and shards are; remote memory is ignored;
+//   - an op's outputs are equal if all inputs are (OpDef::popart), so outputs of ops without inputs are
+//     equal;
+//   - the values of a graph are ANDed over its call sites, and it is walked again only if its inputs changed;
+//   - a loop's body is walked once with the values that enter the loop; a condition has no influence, and the
+//     values of tensors that branches write by reference do not change;
+//   - tensors that share memory with an op's outputs are updated with them, even if nothing was written;
 //   - a graph without inputs is never walked: GraphError where the reference stops with an internal error.
-// Constants are equal but for random seeds: the reference knows its one streamed seed by name, and it differs
-// between replicas. Here a constant is such a seed when an op reads it as its seed (InputDef::seed); one that
-// is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
-// host_load reads them, and its rule looks at their mode.
-// Cost: a pass is O(ops), and there are as many as variables fall, and two; an op that shares memory with n
-// tensors costs n, so n writes in place of one variable cost n^2, as in the reference.
+// Constants are equal except for random seeds: the reference knows its one streamed seed by name, and it
+// differs between replicas. Here a constant is such a seed if an op reads it as its seed (InputDef::seed);
+// one that is passed into a graph is not recognised there, as in the reference. Streams are not tensors here:
+// host_load reads them, and its rule depends on their mode. Cost: a pass is O(ops), and there are at most two
+// more passes than variables that become unequal; an op that shares memory with n tensors costs n, so n
+// writes in place of one variable cost n^2, as in the reference.
 #pragma once
 
 #include <cstdint>
@@ -37,28 +36,29 @@ struct Op;
 
 class PopartAnalysis {
  public:
-  /// Analyses the main graph and all it calls; GraphError for a called graph without inputs whose result has
-  /// no value.
+  /// Analyses the main graph and all graphs it calls; GraphError for a called graph without inputs whose
+  /// result has no value.
   explicit PopartAnalysis(const Ir& ir);
 
   const Ir& ir() const { return *ir_; }
-  /// Throws GraphError when the program changed since the analysis.
+  /// Throws GraphError if the program changed since the analysis.
   void check_fresh() const;
 
-  /// All values; none of a tensor whose graph was not walked.
+  /// All values; none for tensors of graphs that were not walked.
   const PopartValues& values() const { return values_; }
-  /// Of the tensor's last value. GraphError when it has none; likewise in what follows.
+  /// True if the tensor's last value is equal on all replicas. GraphError if it has none; likewise for the
+  /// functions below.
   bool is_equal(TensorId tensor) const;
-  /// Of the value that it has at a time, of that time or an earlier one.
+  /// True if the value that the tensor holds at `time` (written then or earlier) is equal on all replicas.
   bool is_equal_at(TensorId tensor, Time time) const;
-  /// As the op reads its input, and as it leaves its output.
+  /// True if the input is equal when the op reads it; is_output_equal: if the output is equal after the op.
   bool is_input_equal(OpId op, std::size_t input) const;
   bool is_output_equal(OpId op, std::size_t output) const;
-  /// True if the reference gives the op identical seeds, also when it has no outputs.
+  /// True if the reference gives the op identical seeds, also if it has no outputs.
   bool are_outputs_equal(OpId op) const;
-  /// The attributes by which the reference keeps unlike ops apart: ("replEqIn0", "true").
+  /// Attributes by which the reference keeps ops with different facts apart, such as ("replEqIn0", "true").
   std::vector<std::pair<std::string, std::string>> attributes(OpId op) const;
-  /// Tensors whose places disagree: equal at one, unequal at another, so taken for unequal.
+  /// Tensors that are equal at one place and unequal at another, and count as unequal.
   const std::vector<TensorId>& disagreements() const { return disagreements_; }
 
  private:
@@ -91,7 +91,8 @@ class PopartAnalysis {
   PopartValues values_;
   std::vector<TensorId> variables_;  ///< State of the main graph: variables and shards.
   std::vector<TensorId> disagreements_;
-  IdVector<TensorId, std::uint32_t> visited_;  ///< The last update of aliases that reached it.
+  /// Number of the last update of aliases that reached each tensor.
+  IdVector<TensorId, std::uint32_t> visited_;
   std::uint32_t round_ = 0;
 };
 

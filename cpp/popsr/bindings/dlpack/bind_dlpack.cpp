@@ -59,7 +59,7 @@ struct Owner {
   bool armed = false;
 };
 
-/// A capsule that was not consumed yet, and a copy of what it says.
+/// A capsule that was not consumed yet, and a copy of its contents.
 class Capsule {
  public:
   explicit Capsule(py::capsule capsule) : capsule_(std::move(capsule)) {
@@ -168,7 +168,7 @@ void delete_exported(M* managed) {
   std::unique_ptr<Exported<M>>(static_cast<Exported<M>*>(managed->context));
 }
 
-/// Of capsules that nobody consumed.
+/// Destructor of capsules that nobody consumed.
 template <class M>
 void delete_capsule(PyObject* capsule) {
   const char* const name = std::is_same_v<M, dlpack::Managed> ? kName : kVersionedName;

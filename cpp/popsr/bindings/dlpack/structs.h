@@ -1,4 +1,4 @@
-// The C structs of DLPack 1.1, from its public specification: https://dmlc.github.io/dlpack/latest/c_api.html
+// C structs of DLPack 1.1, from its public specification: https://dmlc.github.io/dlpack/latest/c_api.html
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,14 @@
 
 namespace popsr::dlpack {
 
-inline constexpr std::uint32_t kMajor = 1;  ///< Structs of another major version have another layout.
+inline constexpr std::uint32_t kMajor = 1;  ///< Major version; structs of another one have another layout.
 inline constexpr std::uint32_t kMinor = 1;
 inline constexpr std::int32_t kCpu = 1;
 
 inline constexpr std::uint64_t kReadOnly = 1U << 0U;
 inline constexpr std::uint64_t kCopied = 1U << 1U;
-inline constexpr std::uint64_t kPaddedBits = 1U << 2U;  ///< An element of less than 8 bits has a byte.
+/// Flag: elements of less than 8 bits have a byte each.
+inline constexpr std::uint64_t kPaddedBits = 1U << 2U;
 
 struct Version {
   std::uint32_t major;
@@ -27,7 +28,7 @@ struct Device {
 struct DataType {
   std::uint8_t code;
   std::uint8_t bits;
-  std::uint16_t lanes;  ///< Numbers in an element.
+  std::uint16_t lanes;  ///< Numbers per element.
 };
 
 struct Tensor {
@@ -36,7 +37,7 @@ struct Tensor {
   std::int32_t ndim;
   DataType dtype;
   std::int64_t* shape;
-  std::int64_t* strides;  ///< In elements; null: C order.
+  std::int64_t* strides;  ///< Strides in elements; null: C order.
   std::uint64_t byte_offset;
 };
 

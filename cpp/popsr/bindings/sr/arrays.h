@@ -1,4 +1,4 @@
-// NumPy arrays as the kernels of stochastic rounding see them.
+// Adapts NumPy arrays to the kernels of stochastic rounding.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,12 @@
 namespace popsr::bindings {
 
 FloatFormat checked_format(int format);
-/// `written`: the array must be writable.
+/// Array for kernels; throws if `written` and the array is not writable.
 kernels::SrArray sr_array(const py::array& array, int format, bool written);
 kernels::SrShape shape_of(const py::array& array);
 
-/// The key of the value form: numbers drawn by position never meet numbers drawn by value.
+/// Noise key of the value form, in which numbers drawn by position never coincide with numbers drawn by
+/// value.
 kernels::NoiseKey value_key(const SrKey& key);
 
 void bind_sr_fast_calls(py::module_& m);

@@ -2,7 +2,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/bindings/classes.h"
-#include "popsr/bindings/convert.h"
+#include "popsr/bindings/python_values.h"
 #include "popsr/bindings/records.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"

@@ -1,4 +1,4 @@
-// popsr.sr.Key: an immutable key of the noise that remembers how it was made.
+// Type popsr.sr.Key: an immutable noise key that remembers how it was made.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class SrKey {
   SrKey moment(std::uint64_t index) const;
 
   const kernels::NoiseKey& words() const { return words_; }
-  const std::string& text() const { return text_; }  ///< The expression that makes this key.
+  const std::string& text() const { return text_; }  ///< Expression that makes this key.
 
  private:
   SrKey then(kernels::NoiseKey words, const std::string& call) const;
@@ -30,7 +30,7 @@ class SrKey {
 
 void bind_sr_key(py::module_& m);
 
-/// An integer 0 .. 2**64 - 1 of any Python type that is one; DTypeError, AttributeValueError.
+/// Reads an integer 0 .. 2**64 - 1 of any integer type of Python; throws DTypeError or AttributeValueError.
 std::uint64_t to_word(const char* where, py::handle value);
 
 }  // namespace popsr::bindings

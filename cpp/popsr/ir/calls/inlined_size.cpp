@@ -53,7 +53,7 @@ class InlinedSize {
     std::vector<GraphId> called = {};
   };
 
-  /// As deep as calls nest.
+  /// Visits a graph and its callees, recursively as deep as calls nest.
   std::uint64_t visit(GraphId id) {
     if (const auto it = sizes_.find(id); it != sizes_.end()) return it->second.inlined;
     Size size;

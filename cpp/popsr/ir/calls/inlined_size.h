@@ -1,4 +1,4 @@
-// The size of a graph with all calls inlined: a few graphs that call each other can mean billions of ops.
+// Size of a graph with all calls inlined: a few graphs that call each other can mean billions of ops.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@ namespace popsr {
 
 class Ir;
 
-/// That a session makes a plan for, at some 3 kB each, or autodiff looks through.
+/// Largest number of inlined ops that a session makes a plan for, at some 3 kB each, or that autodiff visits.
 inline constexpr std::size_t kMaxInlinedOps = std::size_t{1} << 22;
 
-/// Throws GraphError when the graph has more ops, with all calls inlined and loops as one pass. Looks once at
-/// each graph. `what` and `fix` begin and end the text: "session: the plan", "use `repeat`".
+/// Throws GraphError if the graph has more than kMaxInlinedOps ops, with all calls inlined and loops as one
+/// pass. Visits each graph once. `what` and `fix` begin and end the text: "session: the plan", "use
+/// `repeat`".
 void check_inlined_size(const Ir& ir, GraphId graph, std::string_view what, std::string_view fix);
 
 }  // namespace popsr

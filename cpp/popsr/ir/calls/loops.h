@@ -1,4 +1,4 @@
-// Loops: a repeat counts its iterations, a while_loop asks a condition after each.
+// Loops: a repeat counts its iterations, a while_loop evaluates a condition after each.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@ namespace popsr {
 
 class Ir;
 
-/// Iterations of a while_loop from which on it is an error that its condition holds.
+/// Limit of the iterations of a while_loop: it is an error if the condition still holds after them.
 inline constexpr Attr<std::int64_t> kMaxIterations{"max_iterations"};
 
-/// True for a loop that goes on while the first value that it carries holds on some replica that runs it.
-bool asks_condition(const Op& op);
+/// True for a while_loop: it continues while the first carried value holds on some replica that runs it.
+bool is_while_loop(const Op& op);
 
-/// Iterations of a loop that counts them; nullopt for other ops.
+/// Iterations of a loop with a fixed count; nullopt for other ops.
 std::optional<std::int64_t> counted_iterations(const Op& op);
 
-/// The op that asks a conditional's condition: a while_loop whose iteration it is, else itself. The condition
-/// of a loop is the output of the graph that is called for it.
-struct Asked {
+/// Op that a conditional's condition comes from: the while_loop whose iteration it is, otherwise the
+/// conditional itself. The condition of a loop is the output of the graph that is called for it.
+struct ConditionSource {
   const Op* by = nullptr;
   TensorId condition = kNone;
 };
-Asked asked_by(const Ir& ir, const Op& conditional);
+ConditionSource condition_source(const Ir& ir, const Op& conditional);
 
-/// True for the call that asks a while_loop's condition before its first iteration.
-bool asks_first(const Ir& ir, const Op& call);
+/// True for the call that evaluates a while_loop's condition before its first iteration.
+bool is_first_condition(const Ir& ir, const Op& call);
 
 }  // namespace popsr

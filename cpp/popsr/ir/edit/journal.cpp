@@ -90,50 +90,50 @@ void Journal::drop_new(const Mark& mark) noexcept {
 // Objects made since the innermost transaction began have no entries: they are dropped.
 
 template <class I, class T>
-void Journal::keep(I id, T& object) {
+void Journal::save_object(I id, T& object) {
   static_assert(std::is_nothrow_swappable_v<T>);
   auto copy = std::make_unique<T>(object);
-  log_.push_back(Kept<I, T>{id, std::move(copy)});
-  std::swap(object, *std::get<Kept<I, T>>(log_.back()).object);
+  log_.push_back(Saved<I, T>{id, std::move(copy)});
+  std::swap(object, *std::get<Saved<I, T>>(log_.back()).object);
 }
 
 void Journal::change() { ir_.lineage_.change(ir_.newest_epoch_); }
 
-void Journal::keep_viewed(TensorId id) {
-  if (id.index() < begun().tensors) keep(id, ir_.tensors_[id]);
+void Journal::save_viewed(TensorId id) {
+  if (id.index() < begun().tensors) save_object(id, ir_.tensors_[id]);
 }
 
-void Journal::keep_tensor(TensorId id) {
+void Journal::save_tensor(TensorId id) {
   if (id.index() >= begun().tensors) return;
   change();
-  keep(id, ir_.tensors_[id]);
+  save_object(id, ir_.tensors_[id]);
 }
 
-void Journal::keep_op(OpId id) {
+void Journal::save_op(OpId id) {
   if (id.index() >= begun().ops) return;
   change();
-  keep(id, ir_.ops_[id]);
+  save_object(id, ir_.ops_[id]);
 }
 
-void Journal::keep_graph(GraphId id) {
+void Journal::save_graph(GraphId id) {
   if (id.index() >= begun().graphs) return;
   change();
-  keep(id, ir_.graphs_[id]);
+  save_object(id, ir_.graphs_[id]);
 }
 
-void Journal::keep_remote(RemoteId id) {
+void Journal::save_remote(RemoteId id) {
   if (id.index() >= begun().remotes) return;
   change();
-  keep(id, ir_.remotes_[id]);
+  save_object(id, ir_.remotes_[id]);
 }
 
-void Journal::keep_views(TensorId root) {
+void Journal::save_views(TensorId root) {
   const auto views = ir_.views_.find(root);
   change();
-  if (root.index() < begun().tensors && views != ir_.views_.end()) keep(root, views->second);
+  if (root.index() < begun().tensors && views != ir_.views_.end()) save_object(root, views->second);
 }
 
-void Journal::keep_graph_tail(GraphId id) {
+void Journal::save_graph_tail(GraphId id) {
   if (id.index() >= begun().graphs || marks_.back().tail_of == id) return;
   const Graph& graph = ir_.graphs_[id];
   log_.push_back(GraphTail{.graph = id,
@@ -148,28 +148,28 @@ void Journal::keep_graph_tail(GraphId id) {
   if (marks_.back().tail_of == kNone) marks_.back().tail_of = id;
 }
 
-void Journal::keep_op_tail(OpId id) {
+void Journal::save_op_tail(OpId id) {
   if (id.index() >= begun().ops) return;
   ir_.lineage_.change_op(id.index(), ir_.newest_epoch_);
   log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].call.modified)});
 }
 
-void Journal::keep_views_tail(TensorId root) {
+void Journal::save_views_tail(TensorId root) {
   // Also of new tensors: they are in no list.
   log_.push_back(ViewsTail{root, size_of_list(ir_.views(root)), ir_.views_.contains(root)});
 }
 
-void Journal::keep_first_use(TensorId id) {
+void Journal::save_first_use(TensorId id) {
   if (id.index() < begun().tensors) log_.push_back(FirstUse{id, ir_.tensors_[id].uses.first_use});
 }
 
-void Journal::keep_index(TensorId id) {
+void Journal::save_index(TensorId id) {
   change();
   if (id.index() < begun().tensors)
     log_.push_back(Index{id, ir_.tensors_[id].index, ir_.storage_indices_[id]});
 }
 
-void Journal::keep_name(TensorId id) {
+void Journal::save_name(TensorId id) {
   if (id.index() >= begun().tensors) {
     ir_.tensors_by_name_.erase(ir_.tensors_[id].name);
     return;
@@ -178,29 +178,29 @@ void Journal::keep_name(TensorId id) {
   std::get<Name>(log_.back()).node = ir_.tensors_by_name_.extract(ir_.tensors_[id].name);
 }
 
-void Journal::keep_position(OpId id) {
+void Journal::save_position(OpId id) {
   change();
   if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].schedule.position});
 }
 
-void Journal::keep_seeds(OpId id) {
+void Journal::save_seeds(OpId id) {
   ir_.seeds_lineage_.change_op(id.index(), ir_.newest_seeds_epoch_);
   if (id.index() < ir_.decided_seeds_.ops) ir_.decided_seeds_ = {};
   if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].noise.seeds});
 }
 
-void Journal::keep_since(GraphId id) {
+void Journal::save_since(GraphId id) {
   if (id.index() >= begun().graphs) return;
   log_.push_back(Since{id, ir_.graphs_[id].sequence.since()});
 }
 
-void Journal::keep_output(GraphId id, std::size_t index) {
+void Journal::save_output(GraphId id, std::size_t index) {
   if (id.index() >= begun().graphs) return;
   change();
   log_.push_back(Output{id, static_cast<std::uint32_t>(index), ir_.graphs_[id].outputs[index]});
 }
 
-void Journal::keep_schedule(GraphId id, std::uint32_t first) {
+void Journal::save_schedule(GraphId id, std::uint32_t first) {
   if (id.index() >= begun().graphs) return;
   change();
   const std::vector<OpId>& ops = ir_.graphs_[id].ops;
@@ -266,15 +266,15 @@ void Journal::undo(const Schedule& entry) noexcept {
   ops.insert(ops.end(), entry.ops.begin(), entry.ops.end());
 }
 
-void Journal::undo(Kept<TensorId, Tensor>& entry) noexcept {
+void Journal::undo(Saved<TensorId, Tensor>& entry) noexcept {
   std::swap(ir_.tensors_[entry.id], *entry.object);
 }
-void Journal::undo(Kept<OpId, Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
-void Journal::undo(Kept<GraphId, Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
-void Journal::undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept {
+void Journal::undo(Saved<OpId, Op>& entry) noexcept { std::swap(ir_.ops_[entry.id], *entry.object); }
+void Journal::undo(Saved<GraphId, Graph>& entry) noexcept { std::swap(ir_.graphs_[entry.id], *entry.object); }
+void Journal::undo(Saved<RemoteId, RemoteBuffer>& entry) noexcept {
   std::swap(ir_.remotes_[entry.id], *entry.object);
 }
-void Journal::undo(Kept<TensorId, Views>& entry) noexcept {
+void Journal::undo(Saved<TensorId, Views>& entry) noexcept {
   // It was listed then, and no undo erases what was listed.
   std::swap(ir_.views_.find(entry.id)->second, *entry.object);
 }

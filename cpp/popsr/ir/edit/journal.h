@@ -1,10 +1,10 @@
-// The undo log of an Ir. Part of Ir: others include ir/edit/transaction.h.
+// Undo log of an Ir. Part of Ir: others include ir/edit/transaction.h.
 //
-// While a transaction is open, each change writes down first how it is undone. What was appended to the
-// program needs no entry: it is dropped until there are as many as when the transaction began. Entries are
-// therefore for what was there before, and the frequent ones are small. Objects that are changed in other
-// ways are kept whole: the journal takes the object itself and the program goes on with a copy, so that
-// addresses of what belongs to it, which plans hold, are the same when it comes back.
+// While a transaction is open, each change first records how it is undone. Objects appended to the program
+// need no entry: on undo they are dropped until there are as many as when the transaction began. Entries are
+// therefore for objects that were there before, and the frequent ones are small. Objects that are changed in
+// other ways are saved whole: the journal takes the object itself and the program goes on with a copy, so
+// that addresses inside it, which plans hold, are valid again after an undo.
 #pragma once
 
 #include <memory>
@@ -22,28 +22,32 @@ class Journal {
 
   /// Opens a transaction and returns its level.
   std::size_t begin();
-  /// Both end the transaction of that level and those inside it; neither does anything when it has ended.
+  /// Ends the transaction of that level and the ones inside it; does nothing if it has ended.
   void commit(std::size_t level) noexcept;
   void roll_back(std::size_t level) noexcept;
 
-  // Before what is named changes.
-  void keep_tensor(TensorId id);
-  void keep_op(OpId id);
-  void keep_graph(GraphId id);
-  void keep_remote(RemoteId id);
-  void keep_views(TensorId root);
-  void keep_graph_tail(GraphId id);     ///< Lists grow; counters and flags change.
-  void keep_op_tail(OpId id);           ///< `outputs` and `modified` grow.
-  void keep_views_tail(TensorId root);  ///< The list of views grows.
-  void keep_first_use(TensorId id);
-  void keep_viewed(TensorId id);  ///< More of the tensor's memory is viewed than before.
-  void keep_index(TensorId id);
-  void keep_name(TensorId id);  ///< And takes the name out of the table.
-  void keep_position(OpId id);
-  void keep_seeds(OpId id);
-  void keep_since(GraphId id);                          ///< The record of unordered ops ends.
-  void keep_output(GraphId id, std::size_t index);      ///< The output is removed.
-  void keep_schedule(GraphId id, std::uint32_t first);  ///< Ops from there on are replaced, by no more.
+  // Functions that save what they name, called before it changes.
+  void save_tensor(TensorId id);
+  void save_op(OpId id);
+  void save_graph(GraphId id);
+  void save_remote(RemoteId id);
+  void save_views(TensorId root);
+  /// Saves list sizes, counters and flags; lists may only grow afterwards.
+  void save_graph_tail(GraphId id);
+  /// Saves the sizes of `outputs` and `modified`, which may only grow afterwards.
+  void save_op_tail(OpId id);
+  /// Saves the size of the list of views, which may only grow afterwards.
+  void save_views_tail(TensorId root);
+  void save_first_use(TensorId id);
+  void save_viewed(TensorId id);  ///< Saves Viewed before more of the tensor's memory is viewed.
+  void save_index(TensorId id);
+  void save_name(TensorId id);  ///< Saves the name and removes it from the table of names.
+  void save_position(OpId id);
+  void save_seeds(OpId id);
+  void save_since(GraphId id);                      ///< Saves the record of unordered ops before it ends.
+  void save_output(GraphId id, std::size_t index);  ///< Saves an output before it is removed.
+  /// Saves the ops from position `first` on before at most as many others replace them.
+  void save_schedule(GraphId id, std::uint32_t first);
 
  private:
   struct Mark {
@@ -52,7 +56,7 @@ class Journal {
     std::uint64_t epoch = 0, seeds_epoch = 0;
     Lineage lineage = {}, seeds_lineage = {};
     Ir::DecidedSeeds decided_seeds = {};
-    GraphId tail_of = kNone;  ///< A graph whose tail was kept since: once is enough.
+    GraphId tail_of = kNone;  ///< Graph whose tail was saved since the mark, to save it only once.
   };
 
   struct FirstUse {
@@ -90,7 +94,7 @@ class Journal {
   struct ViewsTail {
     TensorId root;
     std::uint32_t size;
-    bool listed;  ///< There was a list, which may have been empty.
+    bool listed;  ///< True if there was a list, possibly empty.
   };
   struct Since {
     GraphId graph;
@@ -107,19 +111,20 @@ class Journal {
     std::vector<OpId> ops;
   };
   template <class I, class T>
-  struct Kept {
+  struct Saved {
     I id;
     std::unique_ptr<T> object;
   };
   using Views = std::vector<TensorId>;
   using Entry = std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since,
-                             Output, Schedule, Kept<TensorId, Tensor>, Kept<OpId, Op>, Kept<GraphId, Graph>,
-                             Kept<RemoteId, RemoteBuffer>, Kept<TensorId, Views>>;
+                             Output, Schedule, Saved<TensorId, Tensor>, Saved<OpId, Op>,
+                             Saved<GraphId, Graph>, Saved<RemoteId, RemoteBuffer>, Saved<TensorId, Views>>;
 
   const Counters& begun() const { return marks_.back().counters; }
   template <class I, class T>
-  void keep(I id, T& object);
-  /// The program will be no longer version of the one that it was: something in it changes.
+  void save_object(I id, T& object);
+  /// Records that something in the program changes, so that it is no longer an extension of its earlier
+  /// states.
   void change();
   void free_new_names(const Mark& mark) noexcept;
   void drop_new(const Mark& mark) noexcept;
@@ -135,14 +140,14 @@ class Journal {
   void undo(Since& entry) noexcept;
   void undo(const Output& entry) noexcept;
   void undo(const Schedule& entry) noexcept;
-  void undo(Kept<TensorId, Tensor>& entry) noexcept;
-  void undo(Kept<OpId, Op>& entry) noexcept;
-  void undo(Kept<GraphId, Graph>& entry) noexcept;
-  void undo(Kept<RemoteId, RemoteBuffer>& entry) noexcept;
-  void undo(Kept<TensorId, Views>& entry) noexcept;
+  void undo(Saved<TensorId, Tensor>& entry) noexcept;
+  void undo(Saved<OpId, Op>& entry) noexcept;
+  void undo(Saved<GraphId, Graph>& entry) noexcept;
+  void undo(Saved<RemoteId, RemoteBuffer>& entry) noexcept;
+  void undo(Saved<TensorId, Views>& entry) noexcept;
 
   Ir& ir_;
-  std::vector<Mark> marks_;  ///< Of the open transactions.
+  std::vector<Mark> marks_;  ///< Marks of the open transactions.
   std::vector<Entry> log_;
 };
 

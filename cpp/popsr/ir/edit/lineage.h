@@ -1,5 +1,5 @@
-// Earlier states of a program that it grew from: since then ops and tensors were added and nothing that was
-// there changed. What was found out of such a state holds of the part of the program that it had.
+// Earlier states of a program that it grew from: since then ops and tensors were added, and nothing that
+// was there changed. Results found in such a state hold for the part of the program that it had.
 #pragma once
 
 #include <array>
@@ -9,12 +9,12 @@
 
 namespace popsr {
 
-/// States have the numbers of Ir::epoch(): ascending, and those of states that were undone do not come again.
-/// Only the last kRanges ranges of states are remembered: older ones count as changed. Copies are cheap, and
-/// nothing throws: transactions keep one for the way back.
+/// Ranges of states by the numbers of Ir::epoch(), which ascend; numbers of undone states are not used
+/// again. Only the last kRanges ranges are remembered: older states count as changed. Copies are cheap, and
+/// nothing throws: transactions keep a copy for rolling back.
 class Lineage {
  public:
-  /// True if the program only grew since the state of that number, in which it had so many ops.
+  /// True if the program only grew since the state of that number, in which it had `ops` ops.
   bool grew_from(std::uint64_t state, std::size_t ops) const noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       const Range& range = ranges_[i];
@@ -23,19 +23,20 @@ class Lineage {
     return false;
   }
 
-  /// Something that was there changes; `newest` is the number of the newest state so far.
+  /// Records that something existing changes; `newest` is the number of the newest state so far.
   void change(std::uint64_t newest) noexcept {
     size_ = 0;
     add(newest + 1);
   }
 
-  /// An op changes that states with no more than `op` ops do not have.
+  /// Records a change of an op that states with no more than `op` ops do not have.
   void change_op(std::size_t op, std::uint64_t newest) noexcept {
     for (std::size_t i = 0; i < size_; ++i) ranges_[i].ops = ranges_[i].ops < op ? ranges_[i].ops : op;
     add(newest + 1);
   }
 
-  /// The program is in the state `state` again, of which `before` is the lineage; `newest` as above.
+  /// Records that the program is in state `state` again, with the lineage `before`; `newest` is the number
+  /// of the newest state so far.
   void restore(const Lineage& before, std::uint64_t state, std::uint64_t newest) noexcept {
     *this = before;
     if (newest == state) return;
@@ -53,13 +54,14 @@ class Lineage {
   static constexpr std::uint64_t kOpen = std::numeric_limits<std::uint64_t>::max();
   struct Range {
     std::uint64_t first = 0, last = kOpen;
-    std::size_t ops = std::numeric_limits<std::size_t>::max();  ///< With more ops, one of them changed since.
+    /// Largest number of ops of a state in which none of its ops changed since.
+    std::size_t ops = std::numeric_limits<std::size_t>::max();
   };
 
   /// Starts the range of the states from `first` on.
   void add(std::uint64_t first) noexcept {
     if (size_ > 0 && ranges_[size_ - 1].last == kOpen) {
-      // Between two changes of one function there is a single state, which nobody saw, or none.
+      // Between two changes of one function there is at most one state, which nobody saw.
       if (ranges_[size_ - 1].first + 1 >= first && size_ > 1) {
         ranges_[size_ - 1] = {.first = first};
         return;
@@ -74,7 +76,7 @@ class Lineage {
   }
 
   std::array<Range, kRanges> ranges_{};
-  std::size_t size_ = 1;  ///< At least 1; the last range is open.
+  std::size_t size_ = 1;  ///< Number of ranges, at least 1; the last range is open.
 };
 
 }  // namespace popsr

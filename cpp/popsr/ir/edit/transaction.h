@@ -7,12 +7,12 @@ namespace popsr {
 
 class Ir;
 
-/// Undoes all changes of the Ir since its construction, unless it was committed; that throws nothing and
-/// allocates nothing. Transactions nest: functions of Ir that change the program open one of their own. When
-/// one ends, so do those that were opened after it.
+/// Scope that undoes all changes of the Ir since its construction, unless it was committed; undoing throws
+/// nothing and allocates nothing. Transactions nest: functions of Ir that change the program open one of
+/// their own. When one ends, so do the ones opened after it.
 class Transaction {
  public:
-  /// Throws std::bad_alloc, with nothing changed.
+  /// Opens the transaction. Throws std::bad_alloc, with nothing changed.
   explicit Transaction(Ir& ir);
   ~Transaction();
   Transaction(const Transaction&) = delete;

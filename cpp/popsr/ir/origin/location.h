@@ -18,15 +18,15 @@ inline constexpr LocationId kUnknownLocation{};
 
 struct Location {
   std::string file;
-  int line = 0;  ///< 0: `file` is the whole text, as "Cell In[8], line 2".
+  int line = 0;  ///< Line number; 0: `file` is the whole text, as in "Cell In[8], line 2".
 };
 
-/// Interns lines of files; a program has few distinct ones.
+/// Interned locations; a program has few distinct ones.
 class LocationTable {
  public:
   LocationId intern(const std::string& file, int line);
   const Location& operator[](LocationId id) const { return locations_[id]; }
-  /// "model.py:31", "Cell In[8], line 2", or "" when unknown.
+  /// Text such as "model.py:31" or "Cell In[8], line 2"; "" if unknown.
   std::string to_string(LocationId id) const;
 
  private:

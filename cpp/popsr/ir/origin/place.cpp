@@ -10,8 +10,8 @@
 namespace popsr {
 namespace {
 
-/// One question: where a tensor is. A graph may be called with what an earlier call of it returns, so tensors
-/// that are being asked about are not asked again.
+/// Search for the place of one tensor. A graph may be called with a result of an earlier call of it, so
+/// tensors under search are not visited again.
 class Finder {
  public:
   explicit Finder(const Ir& ir) : ir_(ir) {}
@@ -95,7 +95,7 @@ std::string_view to_string(TileSet tiles) { return tiles == TileSet::kIo ? "io" 
 
 std::optional<Place> place_of(const Ir& ir, TensorId tensor) { return Finder(ir).of(tensor); }
 
-bool takes_one_place(const OpDef& def) {
+bool needs_one_place(const OpDef& def) {
   return def.program.control == Control::kNone && def.program.input_place == nullptr;
 }
 

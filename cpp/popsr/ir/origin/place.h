@@ -1,7 +1,7 @@
 // Device placement of values: device of a replica, and kind of tiles.
 //
-// A program declares places; here one memory holds them all, so they are checked and asked for, and change no
-// value.
+// A program declares places; in popsr one memory holds all values, so places are checked and can be queried,
+// and change no value.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,16 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// Placement of the producing op; else of what a call passes, for an input of a graph; else of an op
-/// that takes it. nullopt where there is none of them. Calls have the places of the graphs that they run.
+/// Placement of the op that produces the tensor; for a graph input, of what a call passes, or else of an op
+/// that uses it. nullopt if there is none. Calls have the places of the graphs that they run.
 std::optional<Place> place_of(const Ir& ir, TensorId tensor);
 
 /// True if all inputs must be in one place: not for ops that run graphs or declare their own placement.
-bool takes_one_place(const OpDef& def);
+bool needs_one_place(const OpDef& def);
 
-/// GraphError when tensors whose places are known are on different devices or tiles. What transforms emit is
-/// not checked: an op may run elsewhere than its one input is, and then its gradient has inputs from both.
+/// Throws GraphError if tensors with known places are on different devices or tiles. Ops that transforms
+/// emit are not checked: an op may run on another device than its one input, and then its gradient has
+/// inputs from both.
 void check_places(const Ir& ir, std::string_view where, const std::vector<TensorId>& tensors);
 
 }  // namespace popsr

@@ -18,7 +18,8 @@ enum class SequenceMode : std::uint8_t {
 /// Record of one graph while its in_sequence contexts are open.
 class SequenceState {
  public:
-  /// Enough of the record to take back ops that were recorded since and ended no list of unordered ones.
+  /// Part of the record that suffices to undo the recording of ops, if the list of unordered ones did not
+  /// end.
   struct Tail {
     OpId last_ordered = kNone;
     std::uint32_t since = 0;
@@ -29,11 +30,11 @@ class SequenceState {
   const std::vector<OpId>& since() const { return since_; }
   void restore_since(std::vector<OpId>&& since) noexcept { since_ = std::move(since); }
 
-  /// Ops that the next op of that mode must follow; records the op.
+  /// Records the op; returns the ops that it must follow in that mode.
   std::vector<OpId> place(OpId op, SequenceMode mode);
-  /// Called when a context of mode kPass is entered or the outermost one is left.
+  /// Clears the record. Called when a context of mode kPass is entered or the outermost one is left.
   void clear();
-  /// Ops of the record for which `gone` holds are now what `op` does.
+  /// Replaces the recorded ops for which `gone` holds by `op`.
   void replace(const std::function<bool(OpId)>& gone, OpId op);
 
  private:

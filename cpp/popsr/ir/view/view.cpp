@@ -22,8 +22,8 @@ bool covers(const ViewPart& part, const Shape& input) {
   return true;
 }
 
-/// `outer` is a part of a tensor of shape `middle` of which `inner` is a part; `whole` is the shape of what
-/// that is a part of. The part of it, nullopt when there is no such; a range may be empty.
+/// Composition: `inner` is a part of a tensor of shape `whole`, with shape `middle`, and `outer` is a part
+/// of that. Returns the part of the whole tensor, nullopt if it has no such form; a range may be empty.
 std::optional<ViewPart> compose(const ViewPart& outer, const Shape& output, const ViewPart& inner,
                                 const Shape& middle, const Shape& whole) {
   if (outer.same_order && inner.same_order) return outer;

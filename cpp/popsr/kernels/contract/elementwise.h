@@ -5,7 +5,7 @@
 
 namespace popsr::kernels {
 
-/// Arithmetic types: narrow floats are widened to float first.
+/// Compute types of the arithmetic: narrow floats are widened to float first.
 enum class Compute : int { kF32, kF64, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool };
 inline constexpr int kNumComputes = 11;
 
@@ -21,7 +21,7 @@ enum class ElementwiseOp : int {
 };
 inline constexpr int kNumElementwiseOps = static_cast<int>(ElementwiseOp::kCount);
 
-/// The columns of elementwise.def.
+/// One row of elementwise.def: a member per column.
 struct ElementwiseRow {
   const char* name;
   int operands;
@@ -40,17 +40,19 @@ constexpr ElementwiseRow row_of(ElementwiseOp op) {
   return kRows[static_cast<int>(op)];
 }
 
-/// in[] holds arrays of the compute type, p[] scalars. hi[i] = rounded result; lo (rows with a residual only,
-/// may be null) = the residual, 0 where hi is not finite. hi and lo may alias an input exactly.
+/// Element-wise function of a level. in[] holds arrays of the compute type, p[] scalars. hi[i] = rounded
+/// result; lo (only for rows with a residual, may be null) = the residual, 0 where hi is not finite. hi and
+/// lo may alias an input exactly.
 using ElementwiseFn = void (*)(void* hi, void* lo, const void* const* in, std::int64_t n, const double* p);
 
-/// The functions of one row; nullptr where the row does not have the type.
+/// Functions of one row; nullptr for types that the row does not have.
 struct ElementwiseKernels {
   ElementwiseFn of[kNumComputes];
-  /// On arrays of bfloat16, rounded to nearest: the bits that widening, the kernel of float, and narrowing of
-  /// its hi and lo give. `lo` is not written.
+  /// Function on arrays of bfloat16, rounded to nearest: the bits equal widening, the kernel of float, and
+  /// narrowing of its hi and lo. `lo` is not written.
   ElementwiseFn bf16;
-  /// The same where operand 1 is one number, for cheap rows of two operands and no scalars: of float, double.
+  /// Functions for the case that operand 1 is one number, for cheap rows of two operands and no scalars: of
+  /// float, double.
   ElementwiseFn with_number[2];
   ElementwiseFn bf16_with_number;
 };

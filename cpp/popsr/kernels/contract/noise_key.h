@@ -1,4 +1,4 @@
-// The key of the noise; see noise.h for derived keys and the word layout.
+// Key of the noise; see noise.h for derived keys and the word layout.
 #pragma once
 
 #include <cstdint>

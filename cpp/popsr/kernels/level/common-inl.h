@@ -78,8 +78,8 @@ constexpr T highest_integer() {
   return static_cast<T>(~lowest_integer<T>());
 }
 
-/// Residual of hi = fl(a + b), exactly, Dekker's Fast2Sum on the operands ordered by magnitude. Unlike
-/// Knuth's 2Sum no intermediate overflows while hi is finite; where hi is not finite the residual is 0.
+/// Residual of hi = fl(a + b), exact: Dekker's Fast2Sum on the operands ordered by magnitude. Unlike
+/// Knuth's 2Sum no intermediate overflows while hi is finite; if hi is not finite the residual is 0.
 template <class T>
 [[gnu::always_inline]] inline T sum_residual(T hi, T a, T b) {
   const bool a_first = magnitude(a) >= magnitude(b);

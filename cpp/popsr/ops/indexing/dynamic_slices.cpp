@@ -61,7 +61,7 @@ Shape checked_part(const InferContext& context, const Shape& full) {
   return part;
 }
 
-/// A box in a dense tensor whose place is read when the program runs, and the same box alone.
+/// A box in a dense tensor whose place is read when the program runs, and the dense box by itself.
 class Box {
  public:
   Box(const EvalSpec& spec, const Shape& full)
@@ -189,7 +189,7 @@ BlockKernel eval_dynamic_slice_grad(const EvalSpec& spec) {
   };
 }
 
-/// Gradient of what dynamic_update overwrites: dy with zeros in that place.
+/// Gradient with respect to the tensor that dynamic_update writes into: dy with zeros in the box.
 BlockKernel eval_dynamic_clear(const EvalSpec& spec) {
   return [copy = copy_kernel(spec), box = Box(spec, spec.outputs[0].shape)](const BlockRun& run) {
     const Ints places = box.places(run);
@@ -206,7 +206,7 @@ GradValue dynamic_slice_grad(Grad& g) {
                 {g.same(kAxes), g.same(kSizes), kShape(g.in_type(kT).shape)});
 }
 
-GradValue kept_grad(Grad& g) {
+GradValue identity_grad(Grad& g) {
   return g.call("dynamic_clear", {g.dy(), g.x(kIndex)}, {g.same(kAxes), g.same(kSizes)});
 }
 
@@ -263,9 +263,9 @@ std::vector<OpDef> dynamic_ops() {
                .attrs = box_defs(no_overlap),
                .infer = infer_dynamic_update,
                .kernel = {.eval = eval_dynamic_update},
-               .grad = per_input({kept_grad, nullptr, update_grad}),
+               .grad = per_input({identity_grad, nullptr, update_grad}),
                .replicas = {.partition = update_rule,
-                            .says = "meet of inputs; of the update alone where it covers everything"},
+                            .rule_text = "meet of inputs; of the update alone where it covers everything"},
                .memory = {.in_place = true}};
   return {
       update,

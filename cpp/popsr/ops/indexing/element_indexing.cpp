@@ -10,7 +10,7 @@
 #include "popsr/base/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
-#include "popsr/ops/indexing/kernels.h"
+#include "popsr/ops/indexing/indexing_kernels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/positions.h"

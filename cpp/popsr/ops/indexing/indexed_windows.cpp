@@ -114,13 +114,13 @@ class Placement {
   DType dtype_;
   IndexedWindows of_;
   Shape tensor_strides_, batch_shape_, batch_strides_ = {}, offset_strides_ = {};
-  Shape sizes_ = {}, strides_ = {};  ///< Of a window, on the axes that it spans.
+  Shape sizes_ = {}, strides_ = {};  ///< Extents and strides of a window, on the axes that it spans.
   std::int64_t batch_ = 0, width_ = 0, each_ = 0;
 };
 
 using Offsets = std::vector<std::vector<std::int64_t>>;
 
-/// Of all blocks, so that an error comes before anything is written.
+/// Loads the offsets of all blocks first, so that an error comes before anything is written.
 Offsets load_all(const Placement& placement, const BlockRun& run) {
   Offsets offsets;
   const std::int64_t blocks = run.in_stride[1] == 0 ? std::min<std::int64_t>(run.blocks, 1) : run.blocks;

@@ -15,19 +15,19 @@
 namespace popsr {
 
 enum class WindowReduction : std::uint8_t { kLast, kSum, kMul, kMin, kMax };
-/// Of a window that does not lie in the tensor.
+/// Treatment of a window that is not entirely inside the tensor.
 enum class WindowBounds : std::uint8_t {
-  kClip,   ///< It is moved inside.
-  kFill,   ///< It reads the fill value; it is not written.
-  kCheck,  ///< OutOfRangeError before anything is written.
+  kClip,   ///< The window is moved inside.
+  kFill,   ///< Reads return the fill value; writes are skipped.
+  kCheck,  ///< OutOfRangeError is thrown before anything is written.
 };
 
-/// The attributes, checked.
+/// Checked attributes of a windowed op.
 struct WindowDims {
   std::vector<std::int64_t> offset_dims = {}, collapsed_dims = {}, index_map = {};
   std::vector<std::int64_t> operand_batching_dims = {}, indices_batching_dims = {};
 
-  /// The axes of the tensor that a window spans, ascending.
+  /// Axes of the tensor that a window spans, ascending.
   std::vector<std::size_t> window_axes(std::size_t rank) const;
 };
 
@@ -35,15 +35,15 @@ struct WindowDims {
 struct IndexedWindows {
   WindowDims dims;
   Shape tensor, indices, windows;
-  Shape sizes;  ///< Of a window, for each axis of the tensor.
+  Shape sizes;  ///< Size of a window along each axis of the tensor.
   WindowBounds bounds = WindowBounds::kClip;
 };
 
-/// Output 0, the windows, = those of input 0 at the indices of input 1. `last_only`: zeros, but for the last
-/// window that meets an element.
+/// Kernel: output 0, the windows, = windows of input 0 at the indices of input 1. `last_only`: an element
+/// is read only by the last window that contains it; the others read zeros.
 BlockKernel take_windows(const EvalSpec& spec, const IndexedWindows& of, double fill, bool last_only);
-/// Output 0, the tensor, = input 0 reduced with the windows of input 2 at the indices of input 1, in their
-/// order. Narrow floats are reduced as float32 and rounded once.
+/// Kernel: output 0, the tensor, = input 0 reduced with the windows of input 2 at the indices of input 1,
+/// in their order. Narrow floats are reduced as float32 and rounded once.
 BlockKernel scatter_windows(const EvalSpec& spec, const IndexedWindows& of, WindowReduction reduction);
 
 }  // namespace popsr

@@ -8,7 +8,7 @@
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
-#include "popsr/ops/indexing/kernels.h"
+#include "popsr/ops/indexing/indexing_kernels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
 
@@ -22,7 +22,7 @@ constexpr Attr<std::int64_t> kAxisSize{"axis_size"};
 constexpr Attr<bool> kIndexBroadcast{"enable_index_broadcast"};
 constexpr Attr<bool> kLastOnly{"last_only"};
 
-/// Of elements that meet at one position.
+/// Reductions of elements with equal positions.
 constexpr Choice<IndexReduction> kReductions[] = {{"sum", IndexReduction::kSum},
                                                   {"max", IndexReduction::kMax},
                                                   {"min", IndexReduction::kMin},
@@ -30,8 +30,8 @@ constexpr Choice<IndexReduction> kReductions[] = {{"sum", IndexReduction::kSum},
 constexpr ChoiceAttr<IndexReduction> kReduction{"reduction", kReductions};
 
 constexpr std::size_t kData = 0, kIndices = 1;
-constexpr std::size_t kValues = 2;   ///< Of scatter.
-constexpr std::size_t kInitial = 2;  ///< Of scatter_reduce.
+constexpr std::size_t kValues = 2;   ///< Index of an input of scatter.
+constexpr std::size_t kInitial = 2;  ///< Index of an input of scatter_reduce.
 
 std::size_t axis_of(const Op& op, std::size_t rank) {
   return static_cast<std::size_t>(normalize_axis(op.def->name, op.get(kAxis), rank));
@@ -43,7 +43,7 @@ std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
 
 // Gather, tied_gather, groupedgather
 
-/// Of ops that have groups: dimension 0 of the operands when there is more than one.
+/// Number of groups, for ops that have them: dimension 0 of the operands if there is more than one.
 std::int64_t groups_of(const Op& op) {
   const bool has_groups =
       std::ranges::any_of(op.def->attrs, [](const AttrDef& attr) { return attr.name == kGroupSize.name; });
@@ -156,7 +156,7 @@ BlockKernel eval_scatter(const EvalSpec& spec) {
                         {.values = kValues, .initial = kData});
 }
 
-/// Gradient of what is overwritten, and of what stays.
+/// Gradient of elements that are overwritten, and of elements that are not.
 GradValue cleared(Grad& g, const Shape& loop) {
   return g.call("scatter_clear", {g.dy(), g.x(kIndices)},
                 {g.same(kAxis), kShape(loop), kGroupSize(groups_of(g.op()))});

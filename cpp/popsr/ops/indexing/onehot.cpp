@@ -7,7 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
@@ -95,13 +95,14 @@ BlockKernel eval_onehot(const EvalSpec& spec) {
       const std::byte* const off = block.in(kOffOn);
       std::byte* const out = block.out();
       for (std::int64_t i = 0; i < classes.elements(); ++i) std::memcpy(out + i * size, off, bytes);
-      StrayLabels* const stray = block.run().stray;
-      bool told = stray == nullptr;
+      InvalidLabels* const invalid_labels = block.run().invalid_labels;
+      bool is_reported = invalid_labels == nullptr;
       for_each_on(
           classes, dtype, block.in(0),
           [&](std::int64_t at) { std::memcpy(out + at * size, off + size, bytes); },
           [&](std::int64_t i, std::int64_t index) {
-            if (!std::exchange(told, true)) stray->add(block.index(), i, index, classes.count);
+            if (!std::exchange(is_reported, true))
+              invalid_labels->add(block.index(), i, index, classes.count);
           });
     });
   };

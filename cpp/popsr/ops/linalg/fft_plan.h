@@ -1,5 +1,5 @@
-// Discrete Fourier transforms of one length: passes of small factors (Stockham's order), or a convolution of
-// chirps where a prime factor is large (Bluestein). All is float64; the order of sums is fixed by the
+// Discrete Fourier transforms of one length: passes of small factors (Stockham's order), or a convolution
+// of chirps if a prime factor is large (Bluestein). All is float64; the order of sums is fixed by the
 // length alone.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace popsr {
 
-/// Plain products: no rules for infinities as std::complex has them.
+/// Complex number with plain products, without std::complex's rules for infinities.
 struct Complex {
   double re = 0, im = 0;
 
@@ -26,11 +26,12 @@ struct Complex {
   }
   friend Complex operator*(Complex a, double b) { return {a.re * b, a.im * b}; }
   Complex conjugate() const { return {re, -im}; }
-  /// Times -i.
+  /// Product with -i.
   Complex turned() const { return {im, -re}; }
 };
 
-/// e^(-2 pi i x) for each x, made in float64 by the kernels, whose bits do not depend on the C library.
+/// Values e^(-2 pi i x) for each x, computed in float64 by the kernels, whose bits do not depend on the C
+/// library.
 inline std::vector<Complex> turns(const kernels::KernelTable& kernels, std::vector<double> x) {
   const auto n = static_cast<std::int64_t>(x.size());
   for (double& each : x) each *= -2 * std::numbers::pi;
@@ -65,7 +66,7 @@ class FftPlan {
     if (rest > 1) prepare_convolution(kernels);
   }
 
-  /// Elements of room that `run` needs.
+  /// Elements of workspace that `run` needs.
   std::int64_t room() const { return convolution_ ? 2 * convolution_->n_ : n_; }
   /// Transforms n numbers in place, forward and without a factor.
   void run(Complex* data, Complex* room) const { convolution_ ? convolve(data, room) : pass_all(data, room); }
@@ -83,7 +84,7 @@ class FftPlan {
     if (from != data) std::copy_n(from, n_, data);
   }
 
-  /// Element q of sequence p + k * count goes to sequence r * p + j: sums over k times a root.
+  /// One pass: element q of sequence p + k * count goes to sequence r * p + j, as sums over k times a root.
   void pass(std::int64_t r, std::int64_t count, std::int64_t stride, const Complex* from, Complex* to) const {
     for (std::int64_t p = 0; p < count; ++p) {
       const Complex* const x = from + p * stride;
@@ -97,7 +98,7 @@ class FftPlan {
       }
     }
   }
-  /// The root by which output j of sequence p is turned.
+  /// Root by which output j of sequence p is multiplied.
   Complex turn(std::int64_t p, std::int64_t j, std::int64_t stride) const {
     return roots_[static_cast<std::size_t>(p * j * stride)];
   }
@@ -170,9 +171,9 @@ class FftPlan {
 
   std::int64_t n_;
   std::vector<std::int64_t> factors_ = {};
-  std::vector<Complex> roots_ = {};  ///< Of unity; with a convolution the chirp.
+  std::vector<Complex> roots_ = {};  ///< Roots of unity; with a convolution, the chirp.
   std::shared_ptr<const FftPlan> convolution_ = nullptr;
-  std::vector<Complex> kernel_ = {};  ///< The transform of the chirp, by its length.
+  std::vector<Complex> kernel_ = {};  ///< Transform of the chirp, divided by its length.
 };
 
 }  // namespace popsr

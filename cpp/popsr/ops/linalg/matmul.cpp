@@ -173,7 +173,7 @@ std::vector<OpDef> matmul_ops() {
        .kernel = {.eval = matmul_kernel,
                   .product = matmul_product,
                   .rows = matmul_rows,
-                  .takes = matmul_takes,
+                  .supports_views = matmul_supports_views,
                   .flops = matmul_flops<true>},
        .grad = {.rule = matmul_grad},
        .numerics = kRoundsOnce},
@@ -191,7 +191,7 @@ std::vector<OpDef> matmul_ops() {
                   {.name = "rhs_zero", .dtypes = kBytes, .optional = true}},
        .infer = infer_matmul_integer,
        .kernel = {.eval = matmul_integer_kernel,
-                  .takes = matmul_integer_takes,
+                  .supports_views = matmul_integer_supports_views,
                   .flops = matmul_flops<false>}},
   };
 }

@@ -72,7 +72,7 @@ std::optional<MatmulGeometry> geometry_of(const EvalSpec& spec) {
 
 }  // namespace
 
-bool matmul_integer_takes(const EvalSpec& spec) {
+bool matmul_integer_supports_views(const EvalSpec& spec) {
   for (const std::size_t zero : {kLhsZero, kRhsZero}) {
     if (zero < spec.reads.size() && spec.reads[zero]) return false;
   }

@@ -26,11 +26,11 @@ constexpr std::int64_t kStackElements = std::int64_t{1} << 18, kStackRows = 256;
 struct Matmul {
   const KernelTable& table;
   MatmulGeometry g;
-  std::array<DType, 2> in_dtypes;  ///< Of one size.
+  std::array<DType, 2> in_dtypes;  ///< Dtypes of the operands, of one size.
   DType out_dtype;
   Compute compute;
   bool stochastic;
-  bool scaled = false;  ///< Input kMatmulScale says by what the product is multiplied.
+  bool scaled = false;  ///< True if input kMatmulScale scales the product.
 
   std::int64_t in_size() const { return static_cast<std::int64_t>(size_of(in_dtypes[0])); }
   std::int64_t out_size() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
@@ -51,7 +51,8 @@ struct Matmul {
             .c = c,
             .c_row = g.out.row};
   }
-  /// The same with operands and result as `Buffers` has them: dense, rows or columns contiguous as in memory.
+  /// Arguments with operands and result as `Buffers` has them: dense, rows or columns contiguous as in
+  /// memory.
   MatmulArgs converted_args(std::int64_t m, const void* const* a, const void* const* b, void* c) const {
     MatmulArgs converted = args(m, a, b, c);
     (g.lhs.column == 1 ? converted.a_row : converted.a_col) = g.lhs.column == 1 ? g.k : m;
@@ -176,7 +177,7 @@ void widen(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* t
   });
 }
 
-/// An operand's matrix, of rows or columns that are contiguous, to a dense one of the same orientation.
+/// Widens an operand's matrix, of contiguous rows or columns, to a dense one of the same orientation.
 void widen_matrix(const Matmul& op, std::size_t operand, ThreadPool* pool, std::byte* to,
                   const std::byte* from, std::int64_t rows, std::int64_t columns) {
   const MatmulSide& side = operand == 0 ? op.g.lhs : op.g.rhs;
@@ -319,7 +320,7 @@ BlockKernel matmul_kernel(const EvalSpec& spec) {
   };
 }
 
-bool matmul_takes(const EvalSpec& spec) {
+bool matmul_supports_views(const EvalSpec& spec) {
   return geometry_of(spec, spec.op.get(kTransposeLhs), spec.op.get(kTransposeRhs)).has_value();
 }
 

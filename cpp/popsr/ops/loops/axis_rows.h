@@ -1,4 +1,4 @@
-// The walker of ops on rows along one axis whose output has the shape and dtype of their inputs.
+// Walker of ops on rows along one axis whose output has the shape and dtype of their inputs.
 #pragma once
 
 #include <array>
@@ -15,23 +15,24 @@ namespace popsr {
 
 inline constexpr std::size_t kMaxRowInputs = 2;
 
-/// One row of n contiguous elements of the compute type; out is not an input. `lo`, when not null, receives
-/// the residuals of the results.
+/// Function on one row of n contiguous elements of the compute type; out is not an input. `lo`, if not
+/// null, receives the residuals of the results.
 using RowFn = void (*)(const kernels::KernelTable& kernels, kernels::Compute compute, std::byte* out,
                        float* lo, const std::byte* const* in, std::int64_t n);
 
-/// Adjacent rows of one input as they are stored; `room`: 4n numbers of the compute type.
+/// Function on adjacent rows of one input as they are stored; `room` is workspace for 4n numbers of the
+/// compute type.
 using StoredRowsFn = void (*)(void* out, float* lo, const void* in, std::int64_t rows, std::int64_t n,
                               void* room);
 
 /// Applies a RowFn along one axis, attribute `axis`: tensors are [outer, n, inner].
 class AxisRows {
  public:
-  /// `residual`: does the RowFn write lo?
+  /// Makes the kernel; `residual` is true if the RowFn writes lo.
   AxisRows(const EvalSpec& spec, RowFn row, std::size_t inputs, bool residual = false,
            const Attr<std::int64_t>& axis = kAxis);
-  /// Gives what the RowFn gives after rounding to nearest; takes its place where rows are contiguous and are
-  /// not rounded stochastically. May be null.
+  /// Adds a StoredRowsFn with the results of the RowFn rounded to nearest; it is used if rows are
+  /// contiguous and are not rounded stochastically. May be null.
   AxisRows& with_stored_rows(StoredRowsFn rows) {
     stored_rows_ = stochastic_ ? nullptr : rows;
     return *this;

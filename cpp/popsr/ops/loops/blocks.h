@@ -1,5 +1,5 @@
-// The loop over the blocks of a run. Kernels see one block and a range of its units, or all blocks as one
-// flat nest: how blocks are merged and shared among threads is decided here.
+// Loop over the blocks of a run. Kernels see one block and a range of its units, or all blocks as one flat
+// nest: how blocks are merged and shared among threads is decided here.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace popsr {
 
 /// Calls body(begin, end) on fixed parts of [0, total), cut at multiples of `grain`; on the calling thread
-/// alone when `work`, of all of it, is small.
+/// alone if `work`, the total, is small.
 template <class Body>
 void parallel_for(ThreadPool& pool, std::int64_t total, std::int64_t grain, std::int64_t work,
                   const Body& body, const ThreadCost& cost = kElementWork) {
@@ -37,7 +37,7 @@ void parallel_for(ThreadPool& pool, std::int64_t total, std::int64_t grain, std:
   });
 }
 
-/// Input and output of one block of a BlockRun or an CollectiveRun.
+/// Address of an input (output) of one block of a BlockRun or a CollectiveRun.
 template <class Run, std::integral Index>
 const std::byte* in_block(const Run& run, std::size_t input, Index block) {
   return run.in[input] + static_cast<std::ptrdiff_t>(block) * run.in_stride[input];
@@ -47,7 +47,7 @@ std::byte* out_block(const Run& run, std::size_t output, Index block) {
   return run.out[output] + static_cast<std::ptrdiff_t>(block) * run.out_stride[output];
 }
 
-/// The operands of one block of a run.
+/// Operands of one block of a run.
 class Block {
  public:
   Block(const BlockRun& run, std::int64_t index) : run_(run), index_(index) {}
@@ -56,7 +56,7 @@ class Block {
   std::int64_t index() const { return index_; }
   const std::byte* in(std::size_t input) const { return in_block(run_, input, index_); }
   std::byte* out(std::size_t output = 0) const { return out_block(run_, output, index_); }
-  /// The key of the output's noise, or null when `stochastic` is false.
+  /// Noise key of the output, or null if `stochastic` is false.
   const kernels::NoiseKey* key(bool stochastic, std::size_t output = 0) const {
     return stochastic ? &run_.noise[output][index_] : nullptr;
   }
@@ -72,17 +72,17 @@ void for_each_block(const BlockRun& run, const Body& body) {
   for (std::int64_t b = 0; b < run.blocks; ++b) body(Block(run, b));
 }
 
-/// For a kernel of one block: body(block).
+/// Makes a kernel that calls body(block) for each block.
 template <class Body>
 BlockKernel per_block(Body body) {
   return [body = std::move(body)](const BlockRun& run) { for_each_block(run, body); };
 }
 
-/// Split of the units of one block, e.g. its elements, rows or tiles, among threads.
+/// Split of the units of one block, such as its elements, rows or tiles, among threads.
 struct BlockUnits {
   std::int64_t units = 1;
-  std::int64_t grain = 1;  ///< Parts are cut at multiples of this, counted over all blocks.
-  std::int64_t work = 0;   ///< Of all units, in kElementWork.
+  std::int64_t grain = 1;  ///< Multiples at which parts are cut, counted over all blocks.
+  std::int64_t work = 0;   ///< Work of all units, in kElementWork.
 };
 
 /// Calls body(block, begin, end) on ranges of the units of each block. `make` gives each thread its own body.
@@ -103,7 +103,7 @@ void for_each_range(const BlockRun& run, const BlockUnits& of, const Body& body)
   for_each_range_with(run, of, [&]() -> const Body& { return body; });
 }
 
-/// Calls body(block) for the blocks, shared among threads; `work`: of one block.
+/// Calls body(block) for the blocks, shared among threads; `work` is the work of one block.
 template <class Body>
 void share_blocks(const BlockRun& run, std::int64_t work, const Body& body) {
   for_each_range(run, {.work = work}, [&](const Block& block, std::int64_t, std::int64_t) { body(block); });
@@ -127,18 +127,18 @@ void for_each_tile(const BlockRun& run, std::int64_t elements, std::int64_t work
   for_each_tile_with(run, elements, work, [&] { return std::cref(body); });
 }
 
-/// An array of a nest: an input, and the bytes of one of its strides.
+/// An input as an array of a nest, and the bytes of one unit of its strides.
 struct RunInput {
   std::size_t input;
   std::int64_t size;
 };
-/// The nest of one block inside a loop over the blocks, so that all of them are one flat range: nothing when
-/// their inputs or their output, of `bytes` each, do not lie as such a loop needs, or each has its own noise.
+/// Nest of one block inside a loop over the blocks, so that all of them are one flat range. nullopt if their
+/// inputs or their output, of `bytes` each, are not at constant distances, or each block has its own noise.
 std::optional<LoopNest> merge_blocks(const BlockRun& run, const LoopNest& nest,
                                      std::span<const RunInput> inputs, std::size_t output, std::int64_t bytes,
                                      bool stochastic);
 
-/// Output = the bytes of one input, which has as many.
+/// Kernel: output = the bytes of one input of the same size.
 BlockKernel copy_kernel(const EvalSpec& spec, std::size_t input = 0, std::size_t output = 0);
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// The walk of ops along an axis that is not the last: row by row over columns, which are not gathered.
+// Walk of ops along an axis that is not the last: row by row over columns, which are not gathered.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace popsr {
 
-/// A tensor as [outer, n, inner], with n along the axis.
+/// Extents of a tensor as [outer, n, inner], with n along the axis.
 struct AxisExtents {
   std::int64_t outer = 1, n = 1, inner = 1;
 
@@ -24,8 +24,8 @@ struct AxisExtents {
   std::int64_t elements() const { return outer * n * inner; }
 };
 
-/// Calls body(block, o, column, count) for ranges of at most kTile columns: of element 0 along the axis,
-/// `count` adjacent elements from [o, 0, column] on.
+/// Calls body(block, o, column, count) for ranges of at most kTile columns: `count` adjacent elements from
+/// [o, 0, column] on, for element 0 along the axis.
 template <class Body>
 void for_each_columns(const BlockRun& run, const AxisExtents& of, const Body& body) {
   constexpr std::int64_t kGrain = 64;

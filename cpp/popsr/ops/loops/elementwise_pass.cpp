@@ -41,8 +41,8 @@ void ElementwisePass::run(const LoopNest& nest, const std::byte* const* in, std:
   }
 }
 
-/// Row by row without conversions: the kernel writes the output. An element that a row repeats is one number
-/// for the kernel, or fills a short tile, with which the kernel meets the row piece by piece.
+/// Runs row by row without conversions: the kernel writes the output. An element that a row repeats is one
+/// number for the kernel, or fills a short tile, which the kernel combines with the row piece by piece.
 void ElementwisePass::direct_rows(const LoopNest& nest, const std::byte* const* in, std::int64_t begin,
                                   std::int64_t end) {
   const bool number = loop_.number_loop != nullptr && nest.stride(0, 1) == 0 && nest.stride(0, 0) != 0;
@@ -150,8 +150,8 @@ void ElementwisePass::rows(const LoopNest& nest, const std::byte* const* in, std
   }
 }
 
-/// Elements of a tile of short rows: whole rows, and where the next dimension is short all of it, so that
-/// operands which it repeats are the same throughout.
+/// Elements of a tile of short rows: whole rows, and if the next dimension is short all of it, so that
+/// operands which it repeats are constant throughout.
 std::int64_t tile_of(const LoopNest& nest) {
   const std::int64_t row = nest.extent(0), plane = row * nest.extent(1);
   return plane <= kTile && plane >= kTile / 4 ? plane : kTile / row * row;

@@ -1,5 +1,4 @@
-// One pass of an elementwise op over a range of its output: how operands come to the kernel and the result to
-// memory.
+// One pass of an elementwise op over a range of its output: operands are loaded, computed with and stored.
 #pragma once
 
 #include <array>
@@ -17,30 +16,33 @@ struct ElementwiseOperand {
   std::size_t input = 0;
   DType dtype = DType::kFloat32;
   std::int64_t size = 4;  ///< Bytes of an element.
-  bool direct = false;    ///< Of the compute type: no conversion.
-  bool truth = false;     ///< Loaded as 0 or 1.
+  bool direct = false;    ///< True if the operand has the compute type, so that it needs no conversion.
+  bool truth = false;     ///< True if the operand is loaded as 0 or 1.
 };
 
 struct ElementwiseForm {
   bool stochastic = false;
   bool needs_lo = false;
-  bool long_ranges = true;  ///< No tiles are needed except for elements that rows repeat.
-  bool converts = false;    ///< The result is the operand as the output's type, which is the compute type.
+  bool long_ranges = true;  ///< True if no tiles are needed except for elements that rows repeat.
+  /// True if the result is the operand converted to the output's type, which is the compute type.
+  bool converts = false;
 };
 
-/// An op as its passes need it, known when the plan is compiled.
+/// Compiled form of an op for its passes, made with the plan.
 struct ElementwiseLoop {
   const kernels::KernelTable& kernels;
   kernels::ElementwiseFn loop = nullptr;
-  kernels::ElementwiseFn number_loop = nullptr;  ///< The same where operand 1 is one number; may be null.
-  TileFn body = nullptr;                         ///< Neither: the operand itself is stored.
+  /// Kernel for the case that operand 1 is one number; may be null.
+  kernels::ElementwiseFn number_loop = nullptr;
+  /// Body of the op; if there is neither body nor kernel, the operand itself is stored.
+  TileFn body = nullptr;
   kernels::Compute compute = {};
   DType out_dtype = DType::kFloat32;
   ElementwiseForm form = {};
   std::vector<ElementwiseOperand> operands = {};
 };
 
-/// Runs a range of the output for one set of base pointers; owns the tiles of one thread.
+/// Pass over a range of the output for one set of base pointers; owns the tiles of one thread.
 class ElementwisePass {
  public:
   ElementwisePass(const ElementwiseLoop& loop, void* scratch, std::uint64_t first)
@@ -77,8 +79,10 @@ class ElementwisePass {
   const double* p_ = nullptr;
   const kernels::NoiseKey* key_ = nullptr;
   std::array<const void*, kMaxOperands> args_ = {};
-  std::array<const std::byte*, kMaxOperands> filled_ = {};   ///< What repeats in an operand's tile,
-  std::array<std::int64_t, kMaxOperands> filled_size_ = {};  ///< and how many elements of it are there.
+  /// Source of the repeated elements in each operand's tile.
+  std::array<const std::byte*, kMaxOperands> filled_ = {};
+  /// Number of repeated elements in each operand's tile.
+  std::array<std::int64_t, kMaxOperands> filled_size_ = {};
 };
 
 }  // namespace popsr

@@ -42,7 +42,7 @@ class Walk {
   Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,
        ElementwiseOptions options);
   void operator()(const BlockRun& run) const;
-  /// Computes what `loop` does where operand 1 is one number, or is null.
+  /// Sets the loop for the case that operand 1 is one number; may be null.
   Walk& with_number(kernels::ElementwiseFn loop) {
     loop_.number_loop = loop;
     return *this;
@@ -59,11 +59,11 @@ class Walk {
 
   ElementwiseLoop loop_;
   std::int64_t elements_;
-  std::int64_t work_;  ///< Of one element, in additions.
+  std::int64_t work_;  ///< Work of one element, in additions.
   std::vector<std::pair<ScalarParam, DType>> params_;
   std::function<void(double* p)> prepare_;
   std::size_t output_;
-  LoopNest nest_{0};  ///< Of one block; strides in bytes.
+  LoopNest nest_{0};  ///< Nest of one block; strides in bytes.
 };
 
 Walk::Walk(const EvalSpec& spec, kernels::ElementwiseFn loop, TileFn body, bool residual,
@@ -155,7 +155,7 @@ void Walk::run_flat(const BlockRun& run, const LoopNest& nest) const {
   });
 }
 
-/// Block by block: the flat range of all blocks is what is split among threads.
+/// Runs the blocks one by one; the flat range of all blocks is split among threads.
 void Walk::run_blocks(const BlockRun& run) const {
   for_each_range_with(run, {.units = elements_, .grain = kTile, .work = elements_ * work_}, [&] {
     return [this,

@@ -1,5 +1,5 @@
-// The walker of ops on dense planes: operands are equal numbers of planes, one after another, and plane i of
-// the output is made of plane i of the inputs.
+// Walker of ops on dense planes: operands are equal numbers of planes, one after another, and plane i of
+// the output is computed from plane i of the inputs.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace popsr {
 
-/// One plane of every operand, of the compute type.
+/// Arguments for one plane: each operand's plane, of the compute type.
 struct PlaneArgs {
   std::span<const std::byte* const> in;
   std::byte* out;
@@ -19,8 +19,8 @@ struct PlaneArgs {
 };
 using PlaneBody = std::function<void(const PlaneArgs& args)>;
 
-/// Output 0 of a floating op. `scratch`: elements of the compute type that the body may use. Planes are
-/// shared among threads; narrow outputs are rounded as the op says.
+/// Kernel for output 0 of a floating op. `scratch`: elements of the compute type that the body may use.
+/// Planes are shared among threads; narrow outputs are rounded as the op's definition says.
 BlockKernel plane_kernel(const EvalSpec& spec, std::int64_t planes, std::int64_t scratch, PlaneBody body);
 
 }  // namespace popsr

@@ -15,15 +15,15 @@
 
 namespace popsr {
 
-/// The indices of all blocks of a run, which were found to be in range; -1: out of range, where that is
+/// Indices of all blocks of a run, checked to be in range; -1 stands for an index out of range, if that is
 /// allowed.
 class Positions {
  public:
   struct Rules {
     bool may_be_outside = false;
-    bool from_end = false;  ///< Indices below 0 count from the end.
+    bool from_end = false;  ///< True if negative indices count from the end.
   };
-  /// Of an input of integers, along an axis of that extent.
+  /// Reader of an input of integers, along an axis of that extent.
   Positions(const EvalSpec& spec, std::size_t input, std::int64_t extent, Rules rules)
       : kernels_(spec.kernels),
         op_(spec.op.def->name),
@@ -42,18 +42,19 @@ class Positions {
 
    private:
     friend class Positions;
-    std::unique_ptr<std::int64_t[]> own_ = nullptr;  ///< Null: the input has the positions themselves.
+    /// Converted positions; null: the input has the positions themselves.
+    std::unique_ptr<std::int64_t[]> own_ = nullptr;
     std::int64_t block_step_ = 0;
     std::size_t input_ = 0;
   };
 
-  /// The positions live as long as the run's inputs.
+  /// Loads and checks the positions of a run; they are valid as long as the run's inputs.
   Loaded load(const BlockRun& run) const {
     const std::int64_t blocks =
         run.in_stride[input_] == 0 ? std::min<std::int64_t>(run.blocks, 1) : run.blocks;
     Loaded loaded;
     loaded.input_ = input_;
-    if (holds_positions(run, blocks)) return loaded;
+    if (has_positions(run, blocks)) return loaded;
     loaded.own_ =
         std::make_unique_for_overwrite<std::int64_t[]>(static_cast<std::size_t>(blocks * elements_));
     loaded.block_step_ = run.in_stride[input_] == 0 ? 0 : elements_;
@@ -63,7 +64,7 @@ class Positions {
       load_tile(kernels_, dtype_, kernels::Compute::kI64, values.data() + b * elements_,
                 Block(run, b).in(input_), elements_);
     }
-    // Added to indices below 0.
+    // Offset added to negative indices.
     const bool is_signed = info(dtype_).kind != DTypeKind::kUInt;
     const std::int64_t added = rules_.from_end && is_signed ? extent_ : 0;
     for (std::int64_t& value : values) value += value < 0 ? added : 0;
@@ -72,8 +73,8 @@ class Positions {
   }
 
  private:
-  /// True if the input has numbers of 64 bits that are positions as they are.
-  bool holds_positions(const BlockRun& run, std::int64_t blocks) const {
+  /// True if the input has 64-bit integers that can be used as positions directly.
+  bool has_positions(const BlockRun& run, std::int64_t blocks) const {
     if (dtype_ != DType::kInt64) return false;
     for (std::int64_t b = 0; b < blocks && elements_ > 0; ++b) {
       const auto* const first = reinterpret_cast<const std::int64_t*>(Block(run, b).in(input_));
@@ -83,14 +84,14 @@ class Positions {
   }
 
   bool are_inside(std::span<const std::int64_t> values) const {
-    // An index below 0 is, without its sign, greater than any extent.
+    // A negative index is, as an unsigned number, greater than any extent.
     const auto extent = static_cast<std::uint64_t>(extent_);
     std::uint64_t outside = 0;
     for (const std::int64_t value : values) outside |= static_cast<std::uint64_t>(value) >= extent ? 1U : 0U;
     return outside == 0;
   }
 
-  /// `added`: the number that was added to indices below 0.
+  /// Replaces or rejects indices out of range; `added` is the offset that was added to negative indices.
   void resolve_outside(std::span<std::int64_t> values, std::int64_t added) const {
     for (std::int64_t& value : values) {
       if (value >= 0 && value < extent_) continue;

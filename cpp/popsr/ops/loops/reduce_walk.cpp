@@ -79,8 +79,8 @@ struct Pass {
         item(of.map),
         residual(kernels::row_of(combine).residual) {}
 
-  ElementwiseOp combine;  ///< Of the outer axes.
-  Reduce reduce;          ///< Of a row.
+  ElementwiseOp combine;  ///< Operation that combines the outer axes.
+  Reduce reduce;          ///< Reduction of a row.
   Map row, item;          ///< Before `reduce`; before `combine`, where no rows are reduced.
   bool residual;          ///< `combine` gives a residual.
 };
@@ -190,7 +190,7 @@ void Reduction::map(Map map, void* to, const void* from, const void* shift, std:
   apply(ElementwiseOp::kExp, to, nullptr, to, nullptr, n);
 }
 
-/// In place; `shift` is one number.
+/// Maps a row in place; `shift` is one number.
 void Reduction::map_row(Map map, std::byte* row, const std::byte* shift) const {
   alignas(64) std::array<std::byte, kTile * sizeof(double)> shifts;
   if (row_.shift != ReductionOp::kNone) {

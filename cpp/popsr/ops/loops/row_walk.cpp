@@ -21,10 +21,11 @@ struct RowLayout {
   DType dtype;
   Compute compute;
   std::int64_t size, wide_size;
-  LoopNest starts{1};                 ///< Offsets of the rows' first elements.
-  std::vector<std::int64_t> offsets;  ///< Of a row's elements from its first; empty when they are adjacent.
+  LoopNest starts{1};  ///< Offsets of the rows' first elements.
+  /// Offsets of a row's elements from its first; empty if they are adjacent.
+  std::vector<std::int64_t> offsets;
   std::int64_t n = 1;
-  std::int64_t run = 1, step = 1;  ///< Of its innermost dimension: elements, and how far apart they are.
+  std::int64_t run = 1, step = 1;  ///< Number of elements of its innermost dimension, and their distance.
 
   /// `rank`: of an operand that kept all dimensions; others lack `axes`.
   RowLayout(const TensorType& type, const std::vector<std::int64_t>& axes, std::size_t rank)

@@ -1,5 +1,5 @@
-// The walker of ops on rows along any axes whose operands need not have one shape or dtype: every input row
-// is gathered and widened, every output row narrowed and scattered. Elements of a row are in C order.
+// Walker of ops on rows along any axes whose operands may differ in shape and dtype: every input row is
+// gathered and widened, every output row narrowed and scattered. Elements of a row are in C order.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,22 @@
 
 namespace popsr {
 
-/// One row of every operand, each of the compute type of its dtype; outputs are not inputs.
+/// Arguments for one row: each operand's row, in the compute type of its dtype; outputs do not alias inputs.
 struct RowArgs {
   std::span<const std::byte* const> in;
   std::span<std::byte* const> out;
   std::span<std::int32_t> order;  ///< Workspace of as many elements as the longest row.
-  std::byte* room;                ///< More workspace, of the bytes that row_kernel was asked for.
+  std::byte* room;                ///< Further workspace, of the bytes that row_kernel was asked for.
 };
 using RowBody = std::function<void(const RowArgs& args)>;
 
-/// `axes`: what a row spans, ascending. Inputs and outputs have the same extents elsewhere; those that were
-/// reduced have extents of 1 on `axes`, kept or not. Narrow outputs are rounded as the op says.
+/// Kernel on rows; `axes` are the axes that a row spans, ascending. Inputs and outputs have the same
+/// extents elsewhere; reduced ones have extents of 1 on `axes`, kept or not. Narrow outputs are rounded as
+/// the op's definition says.
 BlockKernel row_kernel(const EvalSpec& spec, std::vector<std::int64_t> axes, RowBody body,
                        std::int64_t room = 0);
 
-/// Calls f with a null pointer to the type that a dtype of numbers computes in.
+/// Calls f with a null pointer to the compute type of a dtype of numbers.
 template <class F>
 auto with_compute_type(kernels::Compute compute, const F& f) {
   switch (compute) {

@@ -6,9 +6,10 @@
 
 namespace popsr {
 
-/// Output 0, in C order, = the view of input 0.
+/// Kernel: output 0, in C order, = the view of input 0.
 BlockKernel gather_kernel(const EvalSpec& spec, const StridedView& view);
-/// Output 0 = zeros, then the view of output 0 = input 0 in C order. The view's elements are distinct.
+/// Kernel: output 0 = zeros, then the view of output 0 = input 0 in C order. The view's elements are
+/// distinct.
 BlockKernel embed_kernel(const EvalSpec& spec, const StridedView& view);
 
 }  // namespace popsr

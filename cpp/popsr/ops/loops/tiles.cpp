@@ -12,11 +12,11 @@ using kernels::NoiseKey;
 
 namespace {
 
-/// By Compute.
+/// Dtype of each compute type.
 constexpr std::array<DType, kernels::kNumComputes> kComputeDTypes = {
     DType::kFloat32, DType::kFloat64, DType::kInt8,   DType::kInt16,  DType::kInt32, DType::kInt64,
     DType::kUInt8,   DType::kUInt16,  DType::kUInt32, DType::kUInt64, DType::kBool};
-/// By DType.
+/// Compute type of each dtype.
 constexpr auto kComputes = [] {
   std::array<Compute, kNumDTypes> computes = {};
   for (const DTypeInfo& row : kDTypes) {

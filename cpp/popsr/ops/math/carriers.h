@@ -8,17 +8,18 @@
 
 namespace popsr {
 
-/// 2^(code - 127); code 255 is NaN. Halfway cases go up, as does all between 2^-127 and 2^-126; positive
-/// numbers below become 2^-127; zero, negative numbers, infinities, NaN and what rounds to 2^128 become NaN.
+/// Encodes 2^(code - 127); code 255 is NaN. Halfway cases round up, as does everything between 2^-127 and
+/// 2^-126; smaller positive numbers become 2^-127; zero, negative numbers, infinities, NaN and numbers that
+/// round to 2^128 become NaN.
 std::uint8_t encode_e8m0(float value);
 float decode_e8m0(std::uint8_t code);
 
-/// Sign and 0, 0.5, 1, 1.5, 2, 3, 4, 6, to nearest even; beyond 6 and infinities become 6, NaN becomes a zero
-/// of the other sign. Bits 4 to 7 are 0, and are not read.
+/// Encodes sign and 0, 0.5, 1, 1.5, 2, 3, 4, 6, rounding to nearest even; numbers beyond 6 and infinities
+/// become 6, NaN becomes a zero of the other sign. Bits 4 to 7 are 0, and are ignored by the decoder.
 std::uint8_t encode_e2m1(float value);
 float decode_e2m1(std::uint8_t code);
 
-/// Output 0 = input 0, of which one is a carrier and the other float32.
+/// Kernel: output 0 = input 0, one of which is a carrier and the other float32.
 BlockKernel carrier_cast(const EvalSpec& spec);
 
 }  // namespace popsr

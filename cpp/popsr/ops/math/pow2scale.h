@@ -1,4 +1,4 @@
-// The run-time scale of float8 ops: a power of two, given by its exponent.
+// Run-time scale of float8 ops: a power of two, given by its exponent.
 #pragma once
 
 #include "popsr/exec/block_kernel.h"
@@ -7,17 +7,17 @@
 
 namespace popsr {
 
-/// The input "log2_scale" of an op.
+/// Input "log2_scale" of an op.
 InputDef log2_scale_input();
-/// ShapeError unless that input is a scalar.
+/// Throws ShapeError unless that input is a scalar.
 void require_scalar_scale(const InferContext& context, std::size_t input);
 
-/// The kernel behind a check of the scales, input `input`, of all blocks: AttributeValueError before anything
-/// is written when one is outside [-32, 32), unless `spec` says that it is clamped.
+/// Wraps a kernel with a check of the scales, input `input`, of all blocks: AttributeValueError before
+/// anything is written if one is outside [-32, 32), unless EvalSpec::clamp_scales is set.
 BlockKernel with_checked_scale(const EvalSpec& spec, std::size_t input, BlockKernel kernel);
-/// 2^scale, the scale clamped to [-32, 32).
+/// Power 2^scale, with the scale clamped to [-32, 32).
 double power_of_scale(double log2_scale);
-/// The same of the scale of a block.
+/// Power 2^scale for the scale of a block.
 double block_scale(const Block& block, std::size_t input);
 
 }  // namespace popsr

@@ -182,7 +182,8 @@ class ScaleWalk {
 
 // Quantize
 
-/// A number of magnitude up to 2^17 rounded to even: what is added has the last bit at 1.
+/// Rounds a number of magnitude up to 2^17 to an integer, ties to even: the added constant has the last bit
+/// at 1.
 float rounded_to_even(float x) { return (x + 12582912.0F) - 12582912.0F; }
 double rounded_to_even(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
 

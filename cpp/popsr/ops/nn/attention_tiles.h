@@ -1,8 +1,8 @@
 // Attention for some queries at a time: extents, the mask, products, weights and gradients of scores.
 //
-// Only the scores of kQueries queries are in memory, in the compute type of the operands: results are
-// rounded once. The gradients of keys and values are sums over queries in blocks of kQueries: the block is
-// part of the numeric contract.
+// Only the scores of kQueries queries are in memory, in the compute type of the operands: results are rounded
+// once. The gradients of keys and values are sums over queries in blocks of kQueries: the block is part of
+// the numeric contract.
 #pragma once
 
 #include <algorithm>
@@ -32,17 +32,19 @@ using kernels::ElementwiseOp;
 using kernels::KernelTable;
 using kernels::MatmulArgs;
 
-inline constexpr std::size_t kQ = 0, kK = 1, kV = 2, kMask = 3;  ///< Inputs of attention.
-inline constexpr std::size_t kDy = 3, kGradMask = 4;             ///< Inputs of attention_grad.
+inline constexpr std::size_t kQ = 0, kK = 1, kV = 2, kMask = 3;  ///< Indices of the inputs of attention.
+inline constexpr std::size_t kDy = 3, kGradMask = 4;             ///< Indices of the inputs of attention_grad.
 inline constexpr std::int64_t kQueries = 64;
-/// Chains over more keys are cut into blocks: none are left out.
+/// Largest number of keys in one chain; chains over more keys are cut into blocks, and none are left out.
 inline constexpr std::int64_t kWholeChain = 4096;
-/// Transposed operands are copied in chunks of so many rows: near each other, and products copy them no more.
+/// Rows per chunk of a transposed operand: chunks are adjacent in memory, so that products need not copy
+/// them again.
 inline constexpr std::int64_t kChunk = 128;
-/// Columns of a product with scores at a time: so few that it does not copy the scores.
+/// Columns of a product with scores that are computed at a time: so few that the product does not copy the
+/// scores.
 inline constexpr std::int64_t kColumns = 32;
 
-/// Extents: of a head, and how many of them.
+/// Extents of a head, and the number of heads.
 struct AttentionShape {
   std::int64_t items, queries, keys, size, value_size;
 
@@ -55,7 +57,7 @@ struct AttentionShape {
   std::int64_t tiles() const { return (queries + kQueries - 1) / kQueries; }
 };
 
-/// A mask that is broadcast to the scores: where its elements for a query of an item are.
+/// Addressing of a mask that is broadcast to the scores: offsets of its elements for a query of an item.
 class MaskPlace {
  public:
   MaskPlace(const Shape& mask, const Shape& scores) : strides_(scores.size(), 0), extents_(scores) {
@@ -83,7 +85,7 @@ template <class T>
 std::size_t line_bytes(std::int64_t elements) {
   return whole_lines(static_cast<std::size_t>(elements) * sizeof(T));
 }
-/// Lays arrays of T out in the calling thread's scratch memory, and after them `bytes` for products.
+/// Places arrays of T in the calling thread's scratch memory, and after them `bytes` for products.
 template <class T>
 void share_scratch(std::initializer_list<std::pair<T**, std::int64_t>> arrays, T** products,
                    std::size_t bytes) {
@@ -120,35 +122,36 @@ class Attention : public AttentionShape {
   }
 
   std::int64_t rows(std::int64_t tile) const { return std::min(kQueries, queries - tile * kQueries); }
-  /// Keys that the queries of a tile see: the others' weights are 0.
+  /// Number of keys that the queries of a tile may attend to: weights of later keys are 0.
   std::int64_t seen_in(std::int64_t tile) const {
     return is_causal_ && keys <= kWholeChain ? std::min(keys, tile * kQueries + rows(tile)) : keys;
   }
-  /// Elements from a row of scores to the next: rows that are 2^n bytes apart would share few sets of caches.
+  /// Elements from a row of scores to the next; rows that are 2^n bytes apart would share few cache sets.
   std::int64_t row() const { return row_; }
   std::int64_t element_size() const { return static_cast<std::int64_t>(size_of(dtype_)); }
   std::size_t product_bytes() const { return product_bytes_; }
-  /// Elements that operands take beside their own memory: none unless they are narrow.
+  /// Elements of workspace for widened operands: none unless they are narrow.
   std::int64_t widened_elements(std::int64_t n) const { return is_narrow_float(dtype_) ? n : 0; }
 
-  /// Elements of an operand as T: where they are, or in `room`.
+  /// Elements of an operand as T: in place if possible, otherwise in `room`.
   const T* widened(const Block& block, std::size_t input, std::int64_t first, std::int64_t n, T* room) const {
     return popsr::widened(kernels_, dtype_, block.in(input) + first * element_size(), n, room);
   }
-  /// n queries times `scale`.
+  /// Loads n queries multiplied by `scale`.
   void scaled_queries(const Block& block, std::int64_t first, std::int64_t n, T* to) const {
     const T* const from = widened(block, kQ, first * size, n * size, to);
     apply(ElementwiseOp::kScale, to, {from}, n * size, &scale_);
   }
   void scale(T* x, std::int64_t n) const { apply(ElementwiseOp::kScale, x, {x}, n, &scale_); }
-  /// Elements first, first + 1, ... of an output.
+  /// Stores elements first, first + 1, ... of an output.
   void store(const Block& block, std::size_t output, std::int64_t first, const T* from,
              std::int64_t n) const {
     store_tile(kernels_, kComputeOf<T>, dtype_, block.out(output) + first * element_size(), from, nullptr, n,
                block.key(stochastic_, output), static_cast<std::uint64_t>(first));
   }
 
-  /// Keys or values of an item as chunks of columns, `width` x kChunk each. `room`: for a widened chunk.
+  /// Transposes keys or values of an item into chunks of columns, `width` x kChunk each. `room` is
+  /// workspace for a widened chunk.
   void transpose(const Block& block, std::size_t input, std::int64_t item, std::int64_t width, T* room,
                  T* to) const {
     const auto pack = kComputeOf<T> == kernels::Compute::kF64 ? kernels_.pack_f64 : kernels_.pack_f32;
@@ -162,7 +165,7 @@ class Attention : public AttentionShape {
     return (keys + kChunk - 1) / kChunk * kChunk * width;
   }
 
-  /// Rows of scores = rows of a times transposed keys or values.
+  /// Computes rows of scores = rows of a times transposed keys or values.
   void by_keys(std::int64_t n, std::int64_t seen, std::int64_t width, const T* a, const T* chunks, T* to,
                T* products) const {
     for (std::int64_t key = 0; key < seen; key += kChunk) {
@@ -170,18 +173,19 @@ class Attention : public AttentionShape {
                products);
     }
   }
-  /// n rows = rows of scores times keys or values.
+  /// Computes n rows = rows of scores times keys or values.
   void over_keys(std::int64_t n, std::int64_t seen, std::int64_t width, const T* scores, const T* b, T* to,
                  T* products) const {
     in_columns(over_keys_args(n, seen, width), scores, b, to, products);
   }
-  /// Rows of keys or values += transposed scores times n rows; the product is rounded first.
+  /// Adds to rows of keys or values transposed scores times n rows; the product is rounded first.
   void over_queries(std::int64_t n, std::int64_t seen, std::int64_t width, const T* scores, const T* b, T* to,
                     T* products) const {
     in_columns(over_queries_args(n, seen, width), scores, b, to, products);
   }
 
-  /// Weights of the queries of a tile: softmax of their scores. `q` is scaled, `line` is room for a row.
+  /// Computes the weights of the queries of a tile: softmax of their scores. `q` is scaled, `line` is
+  /// workspace for a row.
   void weights(const Block& block, std::int64_t item, std::int64_t tile, const T* q, const T* chunks, T* to,
                T* line, T* products) const {
     const std::int64_t n = rows(tile), seen = seen_in(tile);
@@ -198,7 +202,8 @@ class Attention : public AttentionShape {
     }
   }
 
-  /// to = weights * (to - sum(weights * to)), by rows: the gradient of scores of that of weights.
+  /// Computes the gradient of scores from the gradient of weights, by rows: to = weights * (to -
+  /// sum(weights * to)).
   void score_gradients(std::int64_t n, std::int64_t seen, const T* weights, T* to, T* line) const {
     for (std::int64_t r = 0; r < n; ++r) {
       const T* const p = weights + r * row_;
@@ -242,14 +247,14 @@ class Attention : public AttentionShape {
             .c_row = width,
             .epilogue = MatmulArgs::Epilogue::kScaledAdd};
   }
-  /// A product with scores, kColumns columns at a time.
+  /// Runs a product with scores, kColumns columns at a time.
   void in_columns(MatmulArgs args, const T* scores, const T* b, T* to, T* products) const {
     for (std::int64_t x = 0, width = args.n; x < width; x += kColumns) {
       args.n = std::min(kColumns, width - x);
       multiply(args, scores, b + x, to + x, products);
     }
   }
-  /// Scratch of all products of n queries.
+  /// Reserves scratch for all products of n queries.
   void reserve(std::int64_t n, std::int64_t seen) {
     for (const std::int64_t width : {size, value_size}) {
       for (MatmulArgs args : {over_keys_args(n, seen, width), over_queries_args(n, seen, width)}) {
@@ -278,7 +283,7 @@ class Attention : public AttentionShape {
     const std::array<const void*, 2> operands = {in[0], in[1]};
     kernels_.elementwise(op, kComputeOf<T>)(to, nullptr, operands.data(), n, parameters);
   }
-  /// Of scores of which none is above -inf: zeros.
+  /// Softmax of a row in place; zeros if every score is -inf.
   void softmax(T* x, std::int64_t n) const {
     constexpr T kHidden = -std::numeric_limits<T>::infinity();
     if (std::all_of(x, x + n, [](T each) { return each == kHidden; })) {
@@ -288,7 +293,7 @@ class Attention : public AttentionShape {
     (kComputeOf<T> == kernels::Compute::kF64 ? kernels_.softmax_f64 : kernels_.softmax_f32)
         ->softmax(x, nullptr, x, 1, n, nullptr);
   }
-  /// The summands of the scores of a query: the mask's numbers, or -inf where it is false.
+  /// Loads the summands of the scores of a query: the mask's numbers, or -inf where it is false.
   void load_mask(const std::byte* mask, std::int64_t offset, std::int64_t n, T* line) const {
     const std::int64_t given = place_->is_one_element() ? std::min<std::int64_t>(n, 1) : n;
     if (mask_dtype_ == DType::kBool) {

@@ -50,7 +50,7 @@ class Masks {
   const KernelTable& kernels_;
   std::uint64_t threshold_;
   std::int64_t block_ = -1;
-  kernels::NoiseKey key_ = {};  ///< Of block_.
+  kernels::NoiseKey key_ = {};  ///< Noise key of block_.
 };
 
 // Dropout
@@ -156,7 +156,7 @@ class ShapedDropout {
  private:
   const KernelTable& kernels_;
   double p_;
-  std::int64_t elements_;  ///< Of the mask.
+  std::int64_t elements_;  ///< Number of elements of the mask.
   BlockKernel apply_;
 };
 
@@ -209,7 +209,7 @@ OpDef dropout_op(std::string_view name, std::vector<AttrDef> attrs, InferFn infe
           .kernel = {.eval = eval, .flops = flops_per_output<1>},
           .grad = per_input({dropout_grad}),
           .replicas = {.partition = dropout_rule,
-                       .says = "meet of inputs; partition of t where nothing is dropped"},
+                       .rule_text = "meet of inputs; partition of t where nothing is dropped"},
           .numerics = kRoundsOnce};
 }
 

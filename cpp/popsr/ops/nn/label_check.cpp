@@ -7,7 +7,7 @@
 
 #include "popsr/base/error.h"
 #include "popsr/exec/collective_kernel.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/registry.h"
@@ -28,7 +28,7 @@ std::vector<OutputDef> infer_check(const InferContext& context) {
 
 /// Integers of an operand as each replica holds them.
 struct Integers {
-  std::vector<std::uint32_t> block;  ///< Of each replica; empty without the operand.
+  std::vector<std::uint32_t> block;  ///< Block of each replica; empty without the operand.
   DType dtype = DType::kInt32;
   std::size_t input = 0;
 
@@ -49,7 +49,7 @@ CollectiveKernel check(const CollectiveSpec& spec) {
   return [groups, labels = integers_of(spec, kChecked), ignored = integers_of(spec, kIgnored),
           classes = spec.op.get(kClasses),
           rows = num_elements(spec.inputs[kChecked]->shape)](const CollectiveRun& run) {
-    if (run.stray == nullptr) return;
+    if (run.invalid_labels == nullptr) return;
     const auto has_class = [&](Replica member, std::int64_t row) {
       const std::int64_t label = labels.at(run, member, row);
       if (label >= 0 && label < classes) return true;
@@ -60,7 +60,8 @@ CollectiveKernel check(const CollectiveSpec& spec) {
       if (labels.block[members[0]] == kAbsentBlock || !run.active(members[0])) continue;
       for (std::int64_t row = 0; row < rows; ++row) {
         if (std::ranges::any_of(members, [&](Replica member) { return has_class(member, row); })) continue;
-        run.stray->add({members[0], row, labels.at(run, members[0], row), classes * groups.group_size()});
+        run.invalid_labels->add(
+            {members[0], row, labels.at(run, members[0], row), classes * groups.group_size()});
         break;
       }
     }

@@ -10,7 +10,7 @@
 #include "popsr/base/error.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_walk.h"
@@ -170,9 +170,9 @@ void loss_block(const Loss& loss, const Block& block) {
   const NoiseKey* key = block.key(loss.stochastic);
   const Outside outside = loss.compute == Compute::kF64 ? loss_block<double>(loss, probs, labels, out, key)
                                                         : loss_block<float>(loss, probs, labels, out, key);
-  StrayLabels* const stray = block.run().stray;
-  if (outside.row >= 0 && stray != nullptr) {
-    stray->add(block.index(), outside.row, outside.label, loss.classes);
+  InvalidLabels* const invalid_labels = block.run().invalid_labels;
+  if (outside.row >= 0 && invalid_labels != nullptr) {
+    invalid_labels->add(block.index(), outside.row, outside.label, loss.classes);
   }
 }
 
@@ -397,7 +397,7 @@ std::vector<OpDef> losses_ops() {
        .infer = infer_with_softmax_grad,
        .kernel = {.eval = nll_loss_with_softmax_grad},
        .replicas = {.partition = with_softmax_grad_rule,
-                    .says = "meet of inputs; of the loss without loss_grad"},
+                    .rule_text = "meet of inputs; of the loss without loss_grad"},
        .numerics = {.rounding = Rounding::kOnce, .labels = kLabels}},
   };
 }

@@ -150,7 +150,7 @@ std::vector<OutputDef> infer_group_norm(const InferContext& context) {
   return {{context.type(kT), {}}};
 }
 
-/// One op for the operand; another for weight and bias, whose sums have the same operands.
+/// Gradients: one op for the operand; another for weight and bias, whose sums have the same operands.
 void group_norm_grad(Grad& g) {
   const std::vector<NamedAttribute> attrs = {g.same(kNumGroups), g.same(kEps)};
   g.set(kT, g.call("group_norm_grad", {g.x(kT), g.x(kWeight), g.dy()}, attrs));
@@ -221,8 +221,8 @@ std::vector<OutputDef> infer_batch_norm(const InferContext& context) {
   return {{context.type(0), {}}};
 }
 
-/// Of each element: a sum for the mean; a difference, a square and a sum for the variance; two factors and a
-/// summand. Of each row: two quotients, eps, a root and its inverse.
+/// Operations of each element: a sum for the mean; a difference, a square and a sum for the variance; two
+/// factors and a summand. Operations of each row: two quotients, eps, a root and its inverse.
 std::vector<FlopTerm> group_norm_flops(const Ir& ir, const Op& op) {
   const Shape& shape = ir.tensor(op.inputs[kT]).type.shape;
   return {{num_elements(shape), 7}, {shape[0] * op.get(kNumGroups), 5}};

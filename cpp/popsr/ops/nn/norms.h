@@ -11,16 +11,17 @@
 
 namespace popsr {
 
-/// `inner`: elements of one channel of one sample. A row is one group of channels of one sample.
+/// Extents of the division; `inner` is the number of elements of one channel of one sample. A row is one
+/// group of channels of one sample.
 struct NormShape {
   std::int64_t samples, channels, groups, inner;
 
-  std::int64_t group() const { return channels / groups; }  ///< Channels of a row.
+  std::int64_t group() const { return channels / groups; }  ///< Number of channels of a row.
   std::int64_t row() const { return group() * inner; }
   std::int64_t rows() const { return samples * groups; }
   std::int64_t elements() const { return samples * channels * inner; }
-  /// Rows that kernels take at once: each is a chain of additions, which fill one another's latency. Two rows
-  /// stay in the first-level cache where four do not.
+  /// Number of rows that kernels process at once: each is a chain of additions, and several hide one
+  /// another's latency. Two rows stay in the first-level cache where four do not.
   std::int64_t together() const {
     constexpr std::int64_t kFourFit = 1024, kTwoFit = 2560, kLong = 65536;
     if (row() > kLong) return 1;
@@ -28,12 +29,12 @@ struct NormShape {
   }
 };
 
-/// Of an operand of rank 2 or more.
+/// Division of an operand of rank 2 or more.
 NormShape norm_shape(const Shape& t, std::int64_t groups);
 
 /// Constants of the plan.
 struct Normalisation : NormShape {
-  /// `t`: the operand that is normalised.
+  /// Computes the constants; `t` is the operand that is normalised.
   Normalisation(const EvalSpec& spec, const TensorType& t, std::int64_t num_groups, double epsilon);
 
   const kernels::KernelTable& kernels;
@@ -45,13 +46,13 @@ struct Normalisation : NormShape {
   bool stochastic;
   std::int64_t size, wide;  ///< Bytes of an element, as stored and as computed with.
 
-  /// n elements of the dtype as the compute type: in `to` where they are narrow, else where they are.
+  /// Elements of the dtype as the compute type: in `to` if they are narrow, otherwise in place.
   const std::byte* widened(const std::byte* from, std::int64_t n, std::byte* to) const;
-  /// Bytes of n elements of the compute type, to the next cache line.
+  /// Bytes of n elements of the compute type, rounded up to the next cache line.
   std::int64_t padded(std::int64_t n) const { return whole_lines(n * wide); }
 };
 
-/// By the attributes kNumGroups and kEps.
+/// Normalisation with the attributes kNumGroups and kEps.
 Normalisation group_normalisation(const EvalSpec& spec, const TensorType& t);
 
 inline constexpr Attr<std::int64_t> kNumGroups{"num_groups"};

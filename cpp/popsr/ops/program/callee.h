@@ -7,18 +7,19 @@
 
 namespace popsr {
 
-/// The graph of an attribute. GraphError where it cannot be called: the main graph, or the graph of the op.
+/// Graph in an attribute. Throws GraphError if it cannot be called: the main graph, or the graph of the op.
 const Graph& callee(const InferContext& context, const Attr<GraphId>& attr = kGraph);
 
-/// Without broadcasting and casting: input `first` + `i` of the op has the dtype and shape of input `i` of
-/// the graph. Meta shapes are equal where both sides have one: gradients do not carry it through every op.
+/// Checks, without broadcasting and casting, that input `first` + `i` of the op has the dtype and shape of
+/// input `i` of the graph. Meta shapes are equal where both sides have one: gradients do not carry it
+/// through every op.
 void check_argument(const InferContext& context, const Graph& graph, std::size_t i, std::size_t first = 0);
 
 /// Outputs of a call of the graph.
 std::vector<OutputDef> outputs_of(const InferContext& context, const Graph& graph);
 
-/// Of a loop: output i of the graph becomes input i of the next iteration, the remaining inputs are the same
-/// in every iteration.
+/// Checks the carried values of a loop: output i of the graph becomes input i of the next iteration, the
+/// remaining inputs are the same in every iteration.
 void check_carried(const InferContext& context);
 
 }  // namespace popsr

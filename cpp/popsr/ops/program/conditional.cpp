@@ -9,7 +9,8 @@ namespace {
 constexpr Attr<GraphId> kThenBranch{"then_branch"};
 constexpr Attr<GraphId> kElseBranch{"else_branch"};
 
-/// Outputs have the same types in both branches; meta shapes are equal where both sides have one.
+/// Checks that outputs have the same types in both branches; meta shapes are equal where both sides have
+/// one.
 void check_same_outputs(const InferContext& context, const Graph& then_branch, const Graph& else_branch) {
   if (then_branch.outputs.size() != else_branch.outputs.size()) {
     raise<GraphError>(

@@ -133,7 +133,7 @@ std::vector<OutputDef> infer_print(const InferContext& context) {
   return same_as_input(context);
 }
 
-/// Hands out each distinct value once: what is printed depends on values, not on how blocks are stored.
+/// Prints each distinct value once: the output depends on values, not on how blocks are stored.
 void print_values(const CollectiveRun& run, const Op& op, const TensorType& type,
                   const std::vector<std::uint32_t>& labels) {
   std::map<std::string_view, std::size_t> seen;
@@ -246,7 +246,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_host_load,
        .kernel = {.collective = host_load},
        .replicas = {.partition = host_load_partition,
-                    .says = "rows of the stream that are equal, by position",
+                    .rule_text = "rows of the stream that are equal, by position",
                     .popart = host_load_popart},
        .program = {.merged = kMultiExchange}},
       {.name = "host_store",
@@ -261,7 +261,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_print,
        .kernel = {.collective = print_tensor},
        .grad = per_input({print_grad}),
-       .replicas = {.partition = print_partition, .says = "meet of inputs"},
+       .replicas = {.partition = print_partition, .rule_text = "meet of inputs"},
        .program = {.observable = true}},
       {.name = "init",
        .attrs = {required(kShape), required(kDType), optional(kInitType, InitType::kZero),
@@ -269,7 +269,7 @@ std::vector<OpDef> host_io_ops() {
        .infer = infer_init,
        .kernel = {.collective = init},
        .replicas = {.partition = init_partition,
-                    .says = "equal everywhere; undefined memory: nothing in common"},
+                    .rule_text = "equal everywhere; undefined memory: nothing in common"},
        .memory = {.zeros = init_zeros, .undefined = is_undefined}},
   };
 }

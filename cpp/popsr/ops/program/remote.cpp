@@ -18,7 +18,7 @@ const RemoteBuffer& buffer_of(const Ir& ir, const Op& op) { return ir.remote(op.
                          offset, buffer.entries.size() - 1, buffer.id.value + 1);
 }
 
-/// Checks the offset as far as the text tells, and that `t`, if there is one, is an entry's equal.
+/// Checks the offset as far as it is known, and that `t`, if there is one, has the type of an entry.
 const RemoteBuffer& checked_buffer(const InferContext& context, std::size_t offset, bool has_tensor) {
   const RemoteBuffer& buffer = buffer_of(context.ir, context.op);
   if (context.has(offset) && num_elements(context.type(offset).shape) != 1) {
@@ -134,7 +134,8 @@ std::vector<OpDef> remote_ops() {
        .kernel = {.eval = store},
        .replicas =
            {.partition = store_partition,
-            .says = "the entry: what is stored; at an offset that is a tensor also that and the old value"},
+            .rule_text =
+                "the entry: what is stored; at an offset that is a tensor also that and the old value"},
        .program = {.remote = Remote::kStores, .merged = kMultiExchange, .observable = true}},
   };
 }

@@ -40,7 +40,7 @@ struct Law {
   void (*draw)(const KernelTable& kernels, double* values, const Bits& bits, std::int64_t n, const Law& law);
   Drawn drawn;
   double start, factor;    ///< low and high - low; mean and std.
-  double least, greatest;  ///< Where values end.
+  double least, greatest;  ///< Limits of the values.
 };
 
 /// bits div 2^shift of every `step`-th element, to nearest.

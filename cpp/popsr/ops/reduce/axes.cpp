@@ -53,7 +53,7 @@ std::vector<OutputDef> infer_selection(const InferContext& context) {
   return infer_reduction(context);
 }
 
-GradValue keep_reduced(Grad& g, const GradValue& t) {
+GradValue with_reduced_axes(Grad& g, const GradValue& t) {
   const Shape& from = g.in_type(0).shape;
   return g.reshape_to(t, reduced_shape(from, reduced_axes(g.op(), from.size()), true));
 }

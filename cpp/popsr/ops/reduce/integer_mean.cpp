@@ -5,7 +5,7 @@ namespace {
 
 __extension__ using Int128 = __int128;
 
-/// So many elements of 32 bits have a sum of 64.
+/// Largest number of 32-bit elements whose sum fits 64 bits.
 constexpr std::int64_t kNarrowCount = std::int64_t{1} << 31;
 
 template <class T, class Sum>

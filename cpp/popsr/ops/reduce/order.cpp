@@ -198,7 +198,7 @@ BlockKernel eval_median_grad(const EvalSpec& spec) {
 
 GradValue median_grad(Grad& g) {
   Ints axes = reduced_axes(g.op(), g.in_type(0).shape.size());
-  return g.call("median_grad", {g.x(), keep_reduced(g, g.dy())}, {kAxes(std::move(axes))});
+  return g.call("median_grad", {g.x(), with_reduced_axes(g, g.dy())}, {kAxes(std::move(axes))});
 }
 
 // Topk

@@ -1,5 +1,5 @@
 // Elements of a row as words that are ordered as the elements are: a key above the element's index, so that
-// equal elements keep their order. Words are sorted without looking at the elements again.
+// equal elements keep their order. Words are sorted without reading the elements again.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace popsr {
 
 __extension__ using Int128Word = unsigned __int128;
 
-/// The unsigned integer of its size.
+/// Unsigned integer of the size of T.
 template <class T>
 using OrderKey =
     std::conditional_t<sizeof(T) == 8, std::uint64_t,
                        std::conditional_t<sizeof(T) == 4, std::uint32_t,
                                           std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
-/// An integer that has the key of a T in its upper half.
+/// Integer with the key of a T in its upper half.
 template <class T>
 using OrderedWord = std::conditional_t<sizeof(T) <= 4, std::uint64_t, Int128Word>;
 template <class Word>
@@ -34,7 +34,7 @@ constexpr std::int64_t ordered_bytes(std::int64_t n) {
   return 2 * n * static_cast<std::int64_t>(sizeof(OrderedWord<T>));
 }
 
-/// An unsigned number ordered as elements are: -0 equals +0, and NaN is the largest.
+/// Unsigned number ordered as the elements are: -0 equals +0, and NaN is the largest.
 template <class T>
 constexpr OrderKey<T> order_key(T x) {
   using Key = OrderKey<T>;
@@ -48,7 +48,7 @@ constexpr OrderKey<T> order_key(T x) {
   }
 }
 
-/// The words of a row; descending: larger elements have smaller words.
+/// Makes the words of a row; descending: larger elements have smaller words.
 template <class T>
 class WordsOfRow {
  public:
@@ -73,7 +73,7 @@ std::int32_t index_of(Word word) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(word));
 }
 
-/// Sorts by digits of the keys of T, the last one first, each time stably.
+/// Radix sort by digits of the keys of T, the least significant first; each pass is stable.
 template <class T>
 void sort_by_digits(OrderedWord<T>* words, OrderedWord<T>* room, std::int64_t n) {
   using Word = OrderedWord<T>;
@@ -129,7 +129,7 @@ void sort_eight(Word* words) {
   std::copy_n(w, 8, words);
 }
 
-/// Sorts by merging ever longer runs.
+/// Merge sort.
 template <class Word>
 void sort_by_merging(Word* words, Word* room, std::int64_t n) {
   constexpr std::int64_t kFirst = 8;
@@ -146,7 +146,7 @@ void sort_by_merging(Word* words, Word* room, std::int64_t n) {
   if (from != words) std::memcpy(words, from, static_cast<std::size_t>(n) * sizeof(Word));
 }
 
-/// Sorts n words of a T that are in the order of their indices; `room`: for as many.
+/// Sorts n words of a T that are in the order of their indices; `room` is workspace for as many.
 template <class T>
 void sort_words(const kernels::KernelTable& kernels, OrderedWord<T>* words, OrderedWord<T>* room,
                 std::int64_t n) {
@@ -158,7 +158,7 @@ void sort_words(const kernels::KernelTable& kernels, OrderedWord<T>* words, Orde
   n < kMany ? sort_by_merging(words, room, n) : sort_by_digits<T>(words, room, n);
 }
 
-/// words[0 .. k) = the first k of n words, in order, for a small k > 0.
+/// Selects the first k of n words into words[0 .. k), in order, for a small k > 0.
 template <class T>
 void select_words(OrderedWord<T>* words, const WordsOfRow<T>& row, std::int64_t k, std::int64_t n) {
   row.write(words, k);

@@ -20,7 +20,7 @@ Shape axes_of(const Grad& g) { return reduced_axes(g.op(), g.in_type(0).shape.si
 
 /// The gradient of the output at every element it came from.
 GradValue broadcast_back(Grad& g, const GradValue& t) {
-  return g.call("broadcast_to", {keep_reduced(g, t)}, {kShape(g.in_type(0).shape)});
+  return g.call("broadcast_to", {with_reduced_axes(g, t)}, {kShape(g.in_type(0).shape)});
 }
 
 GradValue mean_grad(Grad& g) {
@@ -30,17 +30,17 @@ GradValue mean_grad(Grad& g) {
 
 /// Every element that equals the extreme receives the whole gradient, ties included.
 GradValue extreme_grad(Grad& g) {
-  return g.call("equal_mask", {g.x(), keep_reduced(g, g.y())}) * keep_reduced(g, g.dy());
+  return g.call("equal_mask", {g.x(), with_reduced_axes(g, g.y())}) * with_reduced_axes(g, g.dy());
 }
 
 /// dy * the product of the other elements; right where some are 0, too.
 GradValue prod_grad(Grad& g) {
-  return g.call("prod_of_others", {g.x()}, {kAxes(axes_of(g))}) * keep_reduced(g, g.dy());
+  return g.call("prod_of_others", {g.x()}, {kAxes(axes_of(g))}) * with_reduced_axes(g, g.dy());
 }
 
 GradValue sumsquare_grad(Grad& g) {
   const GradValue twice = g.scale(g.dy(), 2.0).now();
-  return g.x() * keep_reduced(g, twice);
+  return g.x() * with_reduced_axes(g, twice);
 }
 
 /// dy * t / y; where y is 0 so is t, and t / least is 0.
@@ -50,18 +50,18 @@ GradValue l2_grad(Grad& g) {
   const GradValue number = g.constant(smallest, type.dtype);
   const GradValue least = g.call("broadcast_to", {number}, {kShape(type.shape)}).now();
   const GradValue norm = g.call("maximum", {g.y(), least}).now();
-  return g.x() / keep_reduced(g, norm) * keep_reduced(g, g.dy());
+  return g.x() / with_reduced_axes(g, norm) * with_reduced_axes(g, g.dy());
 }
 
 /// dy / sum(t)
 GradValue logsum_grad(Grad& g) {
   const GradValue sum = g.call("sum", {g.x()}, {kAxes(axes_of(g)), kKeepDims(true)}).now();
-  return broadcast_back(g, keep_reduced(g, g.dy()) / sum);
+  return broadcast_back(g, with_reduced_axes(g, g.dy()) / sum);
 }
 
 /// dy * exp(t - y)
 GradValue logsumexp_grad(Grad& g) {
-  return g.call("exp", {g.x() - keep_reduced(g, g.y())}) * keep_reduced(g, g.dy());
+  return g.call("exp", {g.x() - with_reduced_axes(g, g.y())}) * with_reduced_axes(g, g.dy());
 }
 
 OpDef over_axes(std::string_view name, DTypeSet dtypes, KernelAspect kernel, InputGradFn grad) {
@@ -104,7 +104,7 @@ GradValue var_grad(Grad& g) {
   const auto count = static_cast<double>(reduced_count(g.in_type(0).shape, axes_of(g)));
   const double divisor = std::max(0.0, count - g.get(kCorrection));
   const GradValue mean = g.call("mean", {g.x()}, {kAxes(axes_of(g)), kKeepDims(true)});
-  return (g.x() - mean) * keep_reduced(g, g.scale(g.dy(), 2.0 / divisor));
+  return (g.x() - mean) * with_reduced_axes(g, g.scale(g.dy(), 2.0 / divisor));
 }
 
 OpDef variance() {
@@ -143,7 +143,7 @@ std::vector<OpDef> reductions_ops() {
       over_axes("l1", kNumbers, reduction_op<ReductionOp::kL1>,
                 // dy * sign(t)
                 [](Grad& g) {
-                  return g.call("abs_grad", {g.x(), keep_reduced(g, g.dy())});
+                  return g.call("abs_grad", {g.x(), with_reduced_axes(g, g.dy())});
                 }),
       over_axes("l2", kFloating, reduction_op<ReductionOp::kL2>, l2_grad),
       over_axes("logsum", kFloating, reduction_op<ReductionOp::kLogSum>, logsum_grad),

@@ -185,7 +185,7 @@ BlockKernel eval_cumprod_grad(const EvalSpec& spec) {
 
 /// True if x takes the place of the extreme so far: the last one of equals, and NaN for good.
 template <bool largest, class T>
-bool takes_place(T x, T extreme) {
+bool replaces(T x, T extreme) {
   if (extreme != extreme) return false;
   return x != x || (largest ? x >= extreme : x <= extreme);
 }
@@ -196,7 +196,7 @@ BlockKernel eval_cumulative_extreme(const EvalSpec& spec) {
     auto* const y = reinterpret_cast<T*>(args.out[0]);
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (takes_place<largest>(x[i], x[at])) at = i;
+      if (replaces<largest>(x[i], x[at])) at = i;
       y[i] = x[at];
     }
   });
@@ -210,7 +210,7 @@ BlockKernel eval_cumulative_extreme_grad(const EvalSpec& spec) {
     auto* const dx = reinterpret_cast<T*>(args.out[0]);
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (largest ? takes_place<true>(x[i], x[at]) : takes_place<false>(x[i], x[at])) at = i;
+      if (largest ? replaces<true>(x[i], x[at]) : replaces<false>(x[i], x[at])) at = i;
       dx[i] = 0;
       dx[at] = static_cast<T>(dx[at] + dy[i]);
     }

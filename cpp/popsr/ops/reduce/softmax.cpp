@@ -21,7 +21,7 @@ using kernels::KernelTable;
 const kernels::SoftmaxKernels& wide_kernels(const KernelTable& kernels, Compute compute) {
   return compute == Compute::kF64 ? *kernels.softmax_f64 : *kernels.softmax_f32;
 }
-/// Of rows as they are stored, or null.
+/// Kernels for rows as they are stored, or null.
 const kernels::SoftmaxKernels* kernels_of(const KernelTable& kernels, DType dtype) {
   if (dtype == DType::kBFloat16) return kernels.softmax_bf16;
   if (dtype == DType::kFloat16) return kernels.softmax_f16;
@@ -46,7 +46,8 @@ class Row {
   Row(const KernelTable& kernels, Compute compute, std::int64_t n)
       : kernels_(kernels), type_(compute), size_(static_cast<std::int64_t>(size_of(compute))), n_(n) {}
 
-  /// to = ew(a, b), tile by tile; `lo` may be null. `b_is_tile`: one tile that every tile of `a` meets.
+  /// Computes to = ew(a, b), tile by tile; `lo` may be null. `b_is_tile`: b is one tile that is combined
+  /// with every tile of `a`.
   void apply(ElementwiseOp ew, std::byte* to, float* lo, const std::byte* a, const std::byte* b,
              bool b_is_tile = false) const {
     for (std::int64_t i = 0; i < n_; i += kTile) {

@@ -100,7 +100,7 @@ class RowOrder {
 
  private:
   const kernels::KernelTable& kernels_;
-  OrderFn single_ = nullptr;  ///< Of one key.
+  OrderFn single_ = nullptr;  ///< Sort by a single key.
   std::int64_t room_ = 0;
   std::vector<CompareFn> compare_ = {};
   bool descending_;

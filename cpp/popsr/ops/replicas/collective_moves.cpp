@@ -12,7 +12,7 @@
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 #include "popsr/ops/replicas/rules.h"
 
 namespace popsr {
@@ -77,7 +77,7 @@ PartitionId broadcast_rule(const RuleContext& context, std::size_t) {
     for (Replica r = 0; r < labels.size(); ++r) result.push_back(labels[group.members(r)[at(root)]]);
     return result;
   };
-  return of_group_keys(context, keys, context.op.get(kRoot));
+  return fact_of_group_keys(context, keys, context.op.get(kRoot));
 }
 
 std::vector<Witness> root_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
@@ -103,7 +103,7 @@ PartitionId root_alone_rule(const RuleContext& context, std::size_t) {
     }
     return result;
   };
-  return of_group_keys(context, keys, context.op.get(kRoot));
+  return fact_of_group_keys(context, keys, context.op.get(kRoot));
 }
 
 // all_to_all and slice: parts along an axis
@@ -143,7 +143,8 @@ CollectiveKernel all_to_all(const CollectiveSpec& spec) {
   return all_to_all_kernel(spec, part_layout(spec.ir, spec.op));
 }
 
-/// Part j of member k goes to member j as its part k: the inverse is the same exchange.
+/// Gradient by the inverse exchange, which is the same one: part j of member k goes to member j as its part
+/// k.
 GradValue all_to_all_grad(Grad& g) {
   return g.call("replicated_all_to_all", {g.dy()}, {g.same(kAxis), g.same(kGroup)});
 }
@@ -235,7 +236,7 @@ PartitionId permute_rule(const RuleContext& context, std::size_t) {
   const auto labels = context.table.labels(context.inputs[0]);
   std::vector<std::uint64_t> keys;
   for (const auto source : sources_of(context.op)) keys.push_back(source ? 1 + labels[*source] : 0);
-  return of_keys(context, keys);
+  return fact_of_keys(context, keys);
 }
 
 std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replica r, Replica s) {
@@ -244,7 +245,7 @@ std::vector<Witness> source_witness(const Ir&, const Op& op, std::size_t, Replic
   return {{0, *sources[r], *sources[s]}};
 }
 
-/// Gradients go back where the values came from; what was sent nowhere has none.
+/// Gradient by sending values back to their sources; a value that was sent nowhere has none.
 GradValue permute_grad(Grad& g) {
   std::vector<std::int64_t> back;
   for (const auto source : sources_of(g.op()))
@@ -261,7 +262,7 @@ std::vector<OpDef> broadcast_ops() {
        .kernel = {.collective = broadcast},
        .grad = per_input({replicated_broadcast_grad}),
        .replicas = {.partition = broadcast_rule,
-                    .says = "partition of the roots of the groups",
+                    .rule_text = "partition of the roots of the groups",
                     .witness = root_witness,
                     .collective = Collective::kBroadcast,
                     .peers = Peers::kGroup}},
@@ -272,7 +273,7 @@ std::vector<OpDef> broadcast_ops() {
        .kernel = {.collective = broadcast_grad},
        .grad = {.missing = NoGrad::kThrows},
        .replicas = {.partition = root_alone_rule,
-                    .says = "a root by the values of all members; equal elsewhere",
+                    .rule_text = "a root by the values of all members; equal elsewhere",
                     .witness = members_witness,
                     .peers = Peers::kGroup,
                     .zero_fill = true},
@@ -300,7 +301,7 @@ std::vector<OpDef> collective_moves_ops() {
        .kernel = {.collective = permute},
        .grad = per_input({permute_grad}),
        .replicas = {.partition = permute_rule,
-                    .says = "the sources'; equal where nothing arrives",
+                    .rule_text = "the sources'; equal where nothing arrives",
                     .witness = source_witness,
                     .peers = Peers::kAll,
                     .zero_fill = true}},

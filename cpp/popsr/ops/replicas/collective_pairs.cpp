@@ -11,7 +11,7 @@
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 #include "popsr/ops/registry.h"
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 #include "popsr/ops/replicas/rules.h"
 
 namespace popsr {
@@ -55,7 +55,7 @@ void check_ipus(const InferContext& context) {
   for (const std::int64_t ipu : *ipus) check_ipu(context, "one of ipus", ipu);
 }
 
-/// Tensor k and what is made of it are on IPU k of the list.
+/// Place of tensor k and its result: IPU k of the list.
 Place place_of_tensor(const Op& op, std::size_t index) {
   const auto ipus = op.find(kIpus);
   return {ipus ? static_cast<std::uint32_t>(ipus->at(index)) : op.origin.place.ipu, op.origin.place.tiles};
@@ -119,7 +119,7 @@ void summed_grads(Grad& g) {
 
 GradValue same_grad_of(Grad& g, std::size_t i) { return g.dy(i); }
 
-/// As PopXL: a gradient for "add" alone.
+/// True unless the reduction is "add", the only one with a gradient, as in PopXL.
 bool is_not_sum(const Op& op) { return op.get(kReduction) != CollectiveOp::kAdd; }
 
 OpDef between_replicas(std::string_view name, InputGradFn grad) {
@@ -162,7 +162,7 @@ std::vector<OpDef> collective_pairs_ops() {
        .infer = same_as_input,
        .kernel = {.eval = same},
        .grad = {.missing = NoGrad::kThrows},
-       .replicas = {.takes_whole_gradient = true},
+       .replicas = {.expects_whole_gradient = true},
        .memory = {.same_bytes = true},
        .program = {.internal = true}},
       of_tensors("all_reduce", infer_reduce_tensors, reduce_tensors_kernel, {.rule = summed_grads},

@@ -9,7 +9,7 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/registry.h"
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 #include "popsr/ops/replicas/rules.h"
 
 namespace popsr {
@@ -99,7 +99,7 @@ CollectiveKernel all_gather(const CollectiveSpec& spec) {
   return gather_kernel(spec, gather_layout(spec.ir, spec.op));
 }
 
-/// dt = this replica's part of dout, no summation: right when dout is the same on all members.
+/// Gradient dt = this replica's part of dout, without a sum: right if dout is equal on all members.
 GradValue all_gather_grad(Grad& g) {
   const GatherLayout layout = gather_layout(g.ir(), g.op());
   return g.call("replicated_gather_grad", {g.dy()},
@@ -170,10 +170,10 @@ std::vector<std::uint64_t> scan_keys(const ReplicaGrouping& group, std::span<con
 }
 
 PartitionId scan_rule(const RuleContext& context, std::size_t) {
-  return of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
+  return fact_of_group_keys(context, scan_keys, context.op.get(kReverse) ? 1 : 0);
 }
 
-/// Members at the same place; the op tells replicas at different places of their groups apart.
+/// Witnesses: members at the same place; the op distinguishes replicas at different places of their groups.
 std::vector<Witness> scan_witness(const Ir& ir, const Op& op, std::size_t output, Replica r, Replica s) {
   const ReplicaGrouping group = group_of(ir, op);
   const auto takes_part = [&](Replica member, Replica replica) {
@@ -193,7 +193,7 @@ GradValue whole_grad(Grad& g) {
 
 ReplicaAspect own_part_of_gradient() {
   ReplicaAspect replicas = kOwnPart;
-  replicas.takes_whole_gradient = true;
+  replicas.expects_whole_gradient = true;
   return replicas;
 }
 
@@ -246,7 +246,7 @@ std::vector<OpDef> collectives_ops() {
        .kernel = {.collective = scan},
        .grad = {.inputs = {scan_grad}, .missing = NoGrad::kThrows, .refuses = is_not_a_sum},
        .replicas = {.partition = scan_rule,
-                    .says = "the values of the members up to this one, in order",
+                    .rule_text = "the values of the members up to this one, in order",
                     .witness = scan_witness,
                     .popart = popart_scatter,
                     .peers = Peers::kGroup},

@@ -12,7 +12,7 @@ std::vector<OutputDef> infer_merged(const InferContext& context) {
   raise<GraphError>("{}: made by transforms only, got a call, expected its parts one by one", context.name());
 }
 
-/// As of one all-reduce; in smaller groups one unequal tensor spoils all.
+/// Rule of one all-reduce; in smaller groups one unequal tensor makes all unequal.
 bool popart_multi_all_reduce(const PopartContext& context, std::size_t output) {
   const Op& first = context.ir.op(context.op.schedule.parts.front());
   return popart_all_members({context.ir, first, context.inputs}, output);

@@ -1,4 +1,4 @@
-// Names of the ops that several exchanges become (transform/merge.h).
+// Names of the ops that several exchanges are merged into (transform/merge.h).
 #pragma once
 
 #include <string_view>

@@ -41,7 +41,7 @@ PartitionId replica_index_rule(const RuleContext& context, std::size_t) {
     }
     return result;
   };
-  return of_group_keys(context, keys, context.op.get(kWhat) == IndexOf::kGroup ? 1 : 0);
+  return fact_of_group_keys(context, keys, context.op.get(kWhat) == IndexOf::kGroup ? 1 : 0);
 }
 
 CollectiveKernel replica_index(const CollectiveSpec& spec) {
@@ -65,7 +65,7 @@ std::vector<OpDef> replica_index_ops() {
            .attrs = {optional(kGroup), optional(kWhat, IndexOf::kMember), optional(kDType, DType::kUInt32)},
            .infer = infer_replica_index,
            .kernel = {.collective = replica_index},
-           .replicas = {.partition = replica_index_rule, .says = "the index itself"}}};
+           .replicas = {.partition = replica_index_rule, .rule_text = "the index itself"}}};
 }
 
 }  // namespace popsr

@@ -52,7 +52,7 @@ void check_reduction(const InferContext& context) {
   }
 }
 
-PartitionId of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys) {
+PartitionId fact_of_keys(const RuleContext& context, const std::vector<std::uint64_t>& keys) {
   return context.table.meet(context.table.from_keys(keys), context.exec);
 }
 
@@ -90,7 +90,7 @@ std::vector<std::uint64_t> sequence_of_replicas(const ReplicaGrouping& group,
   return keys;
 }
 
-PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter) {
+PartitionId fact_of_group_keys(const RuleContext& context, GroupKeys keys, std::int64_t parameter) {
   const Attribute& attribute = context.op.attribute(kGroup.name);
   const auto* group = std::get_if<ReplicaGrouping>(&attribute);
   const PartitionId in = context.inputs.empty() ? context.table.top() : context.inputs[0];
@@ -106,15 +106,15 @@ PartitionId of_group_keys(const RuleContext& context, GroupKeys keys, std::int64
 }
 
 PartitionId all_members_rule(const RuleContext& context, std::size_t) {
-  return of_group_keys(context, [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
-                                   std::int64_t) { return sequence_of_replicas(group, labels); });
+  return fact_of_group_keys(context, [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels,
+                                        std::int64_t) { return sequence_of_replicas(group, labels); });
 }
 
 PartitionId scatter_rule(const RuleContext& context, std::size_t) {
-  return of_group_keys(context,
-                       [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
-                         return with_index(group, sequence_of_replicas(group, labels));
-                       });
+  return fact_of_group_keys(
+      context, [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
+        return with_index(group, sequence_of_replicas(group, labels));
+      });
 }
 
 std::vector<Witness> members_witness(const Ir& ir, const Op& op, std::size_t, Replica r, Replica s) {
@@ -132,10 +132,10 @@ std::vector<Witness> own_witness(const Ir&, const Op&, std::size_t, Replica r, R
 }
 
 PartitionId own_part_rule(const RuleContext& context, std::size_t) {
-  return of_group_keys(context,
-                       [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
-                         return with_index(group, {labels.begin(), labels.end()});
-                       });
+  return fact_of_group_keys(
+      context, [](const ReplicaGrouping& group, std::span<const std::uint32_t> labels, std::int64_t) {
+        return with_index(group, {labels.begin(), labels.end()});
+      });
 }
 
 bool popart_all_members(const PopartContext& context, std::size_t output) {

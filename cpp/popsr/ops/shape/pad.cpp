@@ -113,7 +113,7 @@ BlockKernel eval_pad(const EvalSpec& spec) {
   };
 }
 
-/// The gradient of the elements: what became of them, 0 where they were cut off.
+/// Gradient of the elements: the gradient of their copies, 0 where they were cut off.
 GradValue pad_grad(Grad& g) {
   return g.call("pad_grad", {g.dy()},
                 {kShape(g.in_type(0).shape), g.same(kPadLow), g.same(kPadHigh), g.same(kInterior)});

@@ -8,10 +8,10 @@
 
 namespace popsr {
 
-/// Output 0 = its parts, part k of input k.
+/// Kernel: output 0 = its parts, part k from input k.
 BlockKernel join_kernel(const EvalSpec& spec, const std::vector<ViewPart>& parts);
 
-/// OpDef::eval and OpDef::write_back of ops that make views.
+/// Kernels of ops that make views: MemoryAspect::view names what they copy.
 BlockKernel eval_view(const EvalSpec& spec);
 BlockKernel write_back_view(const EvalSpec& spec);
 

@@ -186,7 +186,7 @@ BlockKernel updater_kernel(const EvalSpec& spec, Rule rule) {
   return elementwise_kernel(spec, rule.adamax ? update_tile<false> : update_tile<true>, std::move(options));
 }
 
-/// The step that was counted is what the updater reads.
+/// Reads the step after it was counted, as the updater does.
 template <bool kAdamax>
 BlockKernel eval_updater(const EvalSpec& spec) {
   BlockKernel update = updater_kernel(spec, Rule{kAdamax});
@@ -276,7 +276,7 @@ PartitionId var_update_partition(const RuleContext& context, std::size_t) {
   return fact;
 }
 
-/// A counter of a narrow float would soon stand still.
+/// Types of the step counter; a counter of a narrow float would soon stop counting.
 constexpr DTypeSet kCounts = kIntegers | DTypeSet{DType::kFloat32, DType::kFloat64};
 
 OpDef updater(std::string_view name, bool adamax) {
@@ -288,7 +288,7 @@ OpDef updater(std::string_view name, bool adamax) {
             .infer = adamax ? infer_updater<true> : infer_updater<false>,
             .kernel = {.eval = adamax ? eval_updater<true> : eval_updater<false>},
             .replicas = {.partition = updater_partition,
-                         .says = "meet of inputs; of the step, partition of time_step"},
+                         .rule_text = "meet of inputs; of the step, partition of time_step"},
             .memory = {.effects = {{.input = kTimeStep, .output = 1, .in_popart = false}}},
             .numerics = kPointwise};
   const Rule rule{adamax};
@@ -305,23 +305,24 @@ OpDef updater(std::string_view name, bool adamax) {
 }  // namespace
 
 std::vector<OpDef> optimisers_ops() {
-  return {updater("adam_updater", false),
-          updater("lamb_updater", false),
-          updater("adamax_updater", true),
-          {.name = "adam_var_update",
-           .inputs = {{"t", kFloating},
-                      {"x", kNumbers},
-                      {"r1", kNumbers},
-                      {"r2", kNumbers},
-                      scalar_input(kRate),
-                      scalar_input(kMaxNorm)},
-           .attrs = {scalar_attr(kRate), scalar_attr(kMaxNorm)},
-           .infer = infer_var_update,
-           .kernel = {.eval = eval_var_update},
-           .replicas = {.partition = var_update_partition,
-                        .says = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
-           .memory = {.effects = {{.input = 0, .output = 0}}},
-           .numerics = kPointwise}};
+  return {
+      updater("adam_updater", false),
+      updater("lamb_updater", false),
+      updater("adamax_updater", true),
+      {.name = "adam_var_update",
+       .inputs = {{"t", kFloating},
+                  {"x", kNumbers},
+                  {"r1", kNumbers},
+                  {"r2", kNumbers},
+                  scalar_input(kRate),
+                  scalar_input(kMaxNorm)},
+       .attrs = {scalar_attr(kRate), scalar_attr(kMaxNorm)},
+       .infer = infer_var_update,
+       .kernel = {.eval = eval_var_update},
+       .replicas = {.partition = var_update_partition,
+                    .rule_text = "meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent"},
+       .memory = {.effects = {{.input = 0, .output = 0}}},
+       .numerics = kPointwise}};
 }
 
 }  // namespace popsr

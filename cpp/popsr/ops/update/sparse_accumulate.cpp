@@ -40,7 +40,7 @@ Shape taken_shape(const Shape& t, std::size_t axis, const Shape& indices) {
   return shape;
 }
 
-/// X is what gather would give, or that with the indices flattened.
+/// Checks that X has the shape of a gather's result, or that with the indices flattened.
 std::vector<OutputDef> infer_sparse(const InferContext& context) {
   check_scalar(context, kSparseF, false);
   const Shape& t = context.type(0).shape;
@@ -57,14 +57,14 @@ std::vector<OutputDef> infer_sparse(const InferContext& context) {
 }
 
 /// The positions in the index tensor that name one element of the axis: order[begin..end-1], ascending.
-struct Meeting {
+struct TargetRows {
   std::int64_t target = 0;
   std::size_t begin = 0, end = 0;
 };
 
-struct Meetings {
+struct RowsByTarget {
   std::vector<std::int64_t> order = {};
-  std::vector<Meeting> all = {};
+  std::vector<TargetRows> all = {};
 
   void find(const std::int64_t* indices, std::int64_t count) {
     order.resize(static_cast<std::size_t>(count));
@@ -104,10 +104,11 @@ class SparseAccumulate {
   void operator()(const BlockRun& run) const {
     const Positions::Loaded positions = positions_.load(run);
     copy_(run);
-    Meetings meetings;
+    RowsByTarget rows_by_target;
     for_each_block(run, [&](const Block& block) {
-      if (block.index() == 0 || run.in_stride[kIndices] != 0) meetings.find(positions.of(block), count_);
-      accumulate(block, meetings);
+      if (block.index() == 0 || run.in_stride[kIndices] != 0)
+        rows_by_target.find(positions.of(block), count_);
+      accumulate(block, rows_by_target);
     });
   }
 
@@ -122,9 +123,9 @@ class SparseAccumulate {
   }
 
   /// Parts write different elements.
-  void accumulate(const Block& block, const Meetings& meetings) const {
+  void accumulate(const Block& block, const RowsByTarget& rows_by_target) const {
     const std::array<double, 2> p = {1.0, factor(block)};
-    const auto targets = static_cast<std::int64_t>(meetings.all.size());
+    const auto targets = static_cast<std::int64_t>(rows_by_target.all.size());
     const std::int64_t work = before_ * count_ * after_;
     if (work == 0) return;
     const std::byte* values = block.in(kValues);
@@ -135,10 +136,10 @@ class SparseAccumulate {
     }
     parallel_for(block.run().pool, before_ * targets, 1, work, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
-        const Meeting& meeting = meetings.all[static_cast<std::size_t>(part % targets)];
+        const TargetRows& target_rows = rows_by_target.all[static_cast<std::size_t>(part % targets)];
         const std::span members =
-            std::span(meetings.order).subspan(meeting.begin, meeting.end - meeting.begin);
-        row(block, values, part / targets, meeting.target, members, p.data());
+            std::span(rows_by_target.order).subspan(target_rows.begin, target_rows.end - target_rows.begin);
+        row(block, values, part / targets, target_rows.target, members, p.data());
       }
     });
   }
@@ -177,7 +178,7 @@ class SparseAccumulate {
   std::int64_t before_ = 1, extent_, count_, after_ = 1;
 };
 
-/// A constant factor 0 leaves t alone, whatever X holds; indices are not looked at.
+/// Kernel; with a constant factor 0 it leaves t unchanged, whatever X holds, and ignores the indices.
 BlockKernel eval_sparse(const EvalSpec& spec) {
   if (is_zero(spec.op, kSparseF)) return copy_kernel(spec);
   return SparseAccumulate(spec);
@@ -201,7 +202,7 @@ std::vector<OpDef> sparse_accumulate_ops() {
            .infer = infer_sparse,
            .kernel = {.eval = eval_sparse},
            .replicas = {.partition = sparse_partition,
-                        .says = "meet of inputs; partition of t with a constant factor 0"},
+                        .rule_text = "meet of inputs; partition of t with a constant factor 0"},
            .memory = {.effects = {{.input = 0, .output = 0}}},
            .numerics = kRoundsOnce}};
 }

@@ -22,7 +22,7 @@ using kernels::ElementwiseOp;
 
 constexpr ScalarOperand kF{{"f"}, 2};  ///< Factor of X, or of a moving average.
 constexpr ScalarOperand kStep{{"step"}, 2};
-constexpr ScalarOperand kScaleFactor{{"f"}, 1};  ///< Of accumulator_scale_, which has no X.
+constexpr ScalarOperand kScaleFactor{{"f"}, 1};  ///< Factor of accumulator_scale_, which has no X.
 
 std::vector<OutputDef> infer_update(const InferContext& context) {
   require_equal_shapes(context, 0, 1);
@@ -226,7 +226,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate, .fusion = accumulate_fusion, .elementwise = ElementwiseOp::kAdd},
        .replicas = {.partition = accumulate_partition,
-                    .says = "meet of inputs; partition of t with a constant factor 0"},
+                    .rule_text = "meet of inputs; partition of t with a constant factor 0"},
        .memory = {.effects = modifies_t()},
        .numerics = kLinear},
       {.name = "accumulate_square_",
@@ -235,7 +235,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_accumulate,
        .kernel = {.eval = accumulate_square},
        .replicas = {.partition = accumulate_partition,
-                    .says = "meet of inputs; partition of t with a constant factor 0"},
+                    .rule_text = "meet of inputs; partition of t with a constant factor 0"},
        .memory = {.effects = modifies_t()},
        .numerics = kPointwise},
       {.name = "accumulate_moving_average_",
@@ -265,7 +265,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_scale,
        .kernel = {.eval = accumulator_scale, .elementwise = ElementwiseOp::kScale},
        .replicas = {.partition = scale_partition,
-                    .says = "meet of inputs; with a constant factor 0 equal everywhere"},
+                    .rule_text = "meet of inputs; with a constant factor 0 equal everywhere"},
        .memory = {.effects = modifies_t(), .zeros = scale_zeros},
        .numerics = kRoundsOnce},
       {.name = "accumulator_zero_",

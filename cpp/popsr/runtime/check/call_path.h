@@ -1,4 +1,4 @@
-// The call path of an instruction: calls, loops and branches around it.
+// Call path of an instruction: calls, loops and branches around it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace popsr {
 
-/// The frame that a path leads to, and words for it: " in call of graph 'f' at m.py:3, iteration 2".
-/// `iterations`: those that are running.
+/// Returns the frame that a path leads to, and a description such as " in call of graph 'f' at m.py:3,
+/// iteration 2". `iterations`: current iteration of each loop.
 std::pair<FrameId, std::string> place_of(Dataflow& flow, const Plan& plan, PathId path,
                                          const IdVector<PathId, std::uint64_t>& iterations);
 

@@ -1,4 +1,4 @@
-// The dynamic oracle: compares proved claims with the values that a run without sharing computed.
+// Dynamic oracle: compares proved claims with the values that a run without deduplication computed.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace popsr {
 /// differs from +0.
 std::optional<std::int64_t> first_difference(const std::byte* a, const std::byte* b, const TensorType& type);
 
-/// Says yes to a share of its questions, to the same ones in every process: neither clocks nor seeds play a
-/// part, and later runs of a session get other answers than earlier ones.
+/// Selects a share of its queries, the same ones in every process: neither clocks nor seeds play a part.
+/// Later runs of a session select other queries than earlier ones.
 class Sampler {
  public:
   explicit Sampler(double share) : share_(share) {}
@@ -29,15 +29,16 @@ class Sampler {
   std::uint64_t asked_ = 0;
 };
 
-/// The other ranks, which check the same claims at once: this rank compares its own replicas.
+/// Connection to the other ranks, which check the same claims at once; this rank compares its own replicas.
 struct ClaimRanks {
-  RankLink* link = nullptr;          ///< Null without other ranks.
-  std::function<void()> agree = {};  ///< Before values are exchanged: throws when a rank found a difference.
+  RankLink* link = nullptr;  ///< Link to the other ranks; null without them.
+  /// Called before values are exchanged; throws if a rank found a difference.
+  std::function<void()> agree = {};
 };
 
-/// Throws ReplicaError when a claim of the instruction does not hold among the active replicas. It names the
-/// op, the tensor, the call path and iterations, two replicas and their ranks, the element and both values,
-/// and says what the claim was derived from.
+/// Throws ReplicaError if a claim of the instruction does not hold among the active replicas. The error
+/// names the op, the tensor, the call path and iterations, two replicas and their ranks, the element, both
+/// values, and the derivation of the claim.
 void check_claims(const PartitionAnalysis& facts, const Plan& plan, const Instruction& instruction,
                   const IdVector<PathId, std::uint64_t>& iterations, ActiveReplicas active,
                   const ClaimRanks& ranks);

@@ -16,7 +16,7 @@ namespace {
 const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Replica b) {
   const ExecutionMask* diverging = &innermost;
   for (const ExecutionMask* at = &innermost; at != nullptr; at = at->outer) {
-    if (at->takes[a] != at->takes[b]) diverging = at;
+    if (at->takes_branch[a] != at->takes_branch[b]) diverging = at;
   }
   return *diverging->conditional;
 }
@@ -28,9 +28,9 @@ const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Repli
   for (Replica r = 0; r < leaders.size(); ++r) {
     if (leaders[r] != leaders[replica]) continue;
     group.push_back(r);
-    if (mask.takes[r] != 0) present.push_back(r);
+    if (mask.takes_branch[r] != 0) present.push_back(r);
   }
-  const Tensor& condition = ir.tensor(asked_by(ir, conditional).condition);
+  const Tensor& condition = ir.tensor(condition_source(ir, conditional).condition);
   raise<ReplicaError>(
       "{}: replicas of one group disagree about taking part, got {} of group {{{}}} at {} because of "
       "condition '{}' at {}, expected all or none",
@@ -44,7 +44,8 @@ const Op& diverging_conditional(const ExecutionMask& innermost, Replica a, Repli
 void check_groups(const Ir& ir, const Op& collective, std::span<const Replica> leaders,
                   const ExecutionMask& mask) {
   for (Replica r = 0; r < leaders.size(); ++r) {
-    if (mask.takes[r] != mask.takes[leaders[r]]) raise_diverged(ir, collective, leaders, mask, r);
+    if (mask.takes_branch[r] != mask.takes_branch[leaders[r]])
+      raise_diverged(ir, collective, leaders, mask, r);
   }
 }
 

@@ -11,7 +11,7 @@
 #include "popsr/base/overloaded.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
@@ -53,7 +53,7 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
   timer_ = {};
   iterated_ = 0;
   executed_ = 0;
-  if (link_ != nullptr) link_->set_told(false);
+  if (link_ != nullptr) link_->set_failure_shared(false);
   mask_ = nullptr;  // the last run may have ended in an error
   path_keys_[kRootPath] =
       kernels::derive_key(kernels_, kernels::seed_key(kernels_, seed), kernels::Domain::kStep, step);
@@ -63,7 +63,7 @@ void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatche
     run(plan_.instructions());
     if (link_ != nullptr) agree_with_ranks();  // one may have failed behind its last exchange
   } catch (...) {
-    if (link_ != nullptr && !link_->is_told()) tell_ranks(std::current_exception());
+    if (link_ != nullptr && !link_->is_failure_shared()) share_failure(std::current_exception());
     throw;
   }
 }
@@ -83,10 +83,10 @@ void Executor::agree_with_ranks() {
 
 void Executor::exchange_with_ranks(BlockExchange& exchange) {
   const bool is_gathered = exchange.is_gathered(*link_);
-  if (is_gathered) exchange.give(*link_);
+  if (is_gathered) exchange.write_payload(*link_);
   agree_with_ranks();
   exchange.moved +=
-      is_gathered ? exchange.take(*link_) : link_->exchange(exchange.outgoing, exchange.incoming);
+      is_gathered ? exchange.read_payload(*link_) : link_->exchange(exchange.outgoing, exchange.incoming);
 }
 
 void Executor::run_chain(RankChain& chain, const NoiseKeys& noise) {
@@ -94,7 +94,7 @@ void Executor::run_chain(RankChain& chain, const NoiseKeys& noise) {
   chain.run(*link_, active(), noise, pool_);
 }
 
-void Executor::tell_ranks(const std::exception_ptr& error) {
+void Executor::share_failure(const std::exception_ptr& error) {
   RankFailure mine = failure_of(error);
   mine.at = executed_;
   mine.op = failed_ == nullptr ? kNone : failed_->id;
@@ -158,8 +158,8 @@ void Executor::run_timed(Instruction& instruction) {
 }
 
 void Executor::run_masked(std::vector<Instruction>& branch, const Op& conditional,
-                          const std::vector<std::uint8_t>& takes) {
-  const ExecutionMask mask{&conditional, takes.data(), mask_};
+                          const std::vector<std::uint8_t>& takes_branch) {
+  const ExecutionMask mask{&conditional, takes_branch.data(), mask_};
   mask_ = &mask;
   run(branch);
   mask_ = mask.outer;
@@ -167,16 +167,16 @@ void Executor::run_masked(std::vector<Instruction>& branch, const Op& conditiona
 
 void Executor::finish(Instruction& instruction) {
   Checks& checks = instruction.checks;
-  if (checks.stray != nullptr) {
-    if (const std::optional<StrayLabel> found = checks.stray->take()) {
+  if (checks.invalid_labels != nullptr) {
+    if (const std::optional<InvalidLabel> found = checks.invalid_labels->take()) {
       failed_ = instruction.op;  // of a merged op this part
-      io_->stray(*instruction.op, *found);
+      io_->report_invalid_label(*instruction.op, *found);
       failed_ = nullptr;
-      checks.stray->told = true;
+      checks.invalid_labels->is_reported = true;
     }
   }
   copy_blocks(instruction.copies, active(), pool_);
-  if (observer_ != nullptr) observer_->outputs_hold(instruction, active(), iterations_, pool_);
+  if (observer_ != nullptr) observer_->outputs_ready(instruction, active(), iterations_, pool_);
   ++instruction.counts.executions;
   instruction.counts.blocks += static_cast<std::uint64_t>(active_blocks(instruction, active()));
   if (checks.finite) {

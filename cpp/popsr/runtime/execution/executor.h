@@ -11,7 +11,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/claims.h"
 #include "popsr/runtime/execution/execution_mask.h"
 #include "popsr/runtime/execution/run_watch.h"
@@ -25,37 +25,37 @@ class RunObserver;
 
 class Executor {
  public:
-  /// `check`: the share of instructions whose claims are compared after they ran. `profile`: times each
-  /// instruction. `link`: to the other ranks; null when there are none.
+  /// Makes an executor. `check`: share of instructions whose claims are compared after they ran. `profile`:
+  /// times each instruction. `link`: connection to the other ranks; null if there are none.
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile,
            RankLink* link = nullptr);
 
-  /// One run of the program. Noise depends on (seed, step) and the instruction's position only.
+  /// Runs the program once. Noise depends on (seed, step) and the instruction's position only.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
-  /// Ends the run that is in progress between two instructions, by a StoppedError: from any thread.
+  /// Ends the run in progress between two instructions, with a StoppedError. May be called from any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
-  /// Tells `observer` of the instructions of further runs; null ends that.
+  /// Registers `observer` for the instructions of further runs; null removes it.
   void observe(RunObserver* observer) { observer_ = observer; }
   bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
-  /// Before a run: an earlier stop() does not end it.
-  void forget_stop() { stopped_.store(false, std::memory_order_relaxed); }
-  /// Iterations (Plan::iterations) that the last run ended, or the one that is in progress.
+  /// Clears an earlier stop(), so that it does not end the next run.
+  void clear_stop() { stopped_.store(false, std::memory_order_relaxed); }
+  /// Iterations (Plan::iterations) that the last or current run has completed.
   std::int64_t iterated() const { return iterated_; }
-  /// "stopped after 3 of 10 iterations", of that run.
+  /// Text such as "stopped after 3 of 10 iterations", of the last run.
   std::string stopped_text() const;
 
-  /// The op that the last run failed at with an Error; null when it did not, or at no op.
+  /// Op that the last run failed at with an Error; null if it did not fail, or not at an op.
   const Op* failed() const { return failed_; }
-  void forget_failure() { failed_ = nullptr; }
+  void clear_failure() { failed_ = nullptr; }
 
-  // For the instructions, while they run.
+  // Functions for the instructions, while they run.
 
-  /// The instructions of a body, in order.
+  /// Runs the instructions of a body in order.
   void run(std::vector<Instruction>& instructions);
-  /// The instructions of a branch of `conditional`, on the replicas that take it.
+  /// Runs the instructions of a branch of `conditional`, on the replicas that take it.
   void run_masked(std::vector<Instruction>& branch, const Op& conditional,
-                  const std::vector<std::uint8_t>& takes);
-  /// After an instruction ran: its copies, counts and checks.
+                  const std::vector<std::uint8_t>& takes_branch);
+  /// Completes an instruction: copies, counters and checks after it ran.
   void finish(Instruction& instruction);
   /// Derives the keys of paths path..end-1 for iteration `i` of the loop at `path`.
   void start_iteration(PathId path, PathId end, std::uint64_t i);
@@ -64,23 +64,23 @@ class Executor {
     iterated_ += instruction.iterations;
     if (watcher_ != nullptr) watcher_->iterated(instruction.iterations);
   }
-  /// Before each instruction: may end the run.
+  /// Checks, before each instruction, whether the run should end; throws if so.
   void poll(std::size_t bytes) {
     if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
       raise_stopped();
-    if (timer_.is_time(bytes >= LookTimer::kHeavy) && watcher_ != nullptr) watcher_->look();
+    if (timer_.is_time(bytes >= PollTimer::kHeavy) && watcher_ != nullptr) watcher_->poll();
   }
-  /// Brings the blocks that ranks lack. All ranks run the same instructions in the same order, if need be on
-  /// none of their replicas, so all come here or learn here that one of them failed before.
+  /// Receives the blocks that this rank lacks. All ranks run the same instructions in the same order, if
+  /// need be on none of their replicas, so all call this or learn here that one of them failed before.
   void exchange(BlockExchange& exchange) {
     if (exchange.is_needed) exchange_with_ranks(exchange);
   }
-  /// All ranks reduce in a chain.
+  /// Runs an all-reduce in which all ranks take part as a chain.
   void run_chain(RankChain& chain, const NoiseKeys& noise);
-  /// Throws when some members of a group do not take part; `leaders` as in popsr::check_groups.
+  /// Throws if some members of a group do not take part; `leaders` is as in popsr::check_groups.
   void check_groups(const Instruction& instruction, std::span<const Replica> leaders) const;
   void derive_keys(const Instruction& instruction, NoiseKeys& noise) const;
-  /// keys[b] = the key of replicas[b] under `key`.
+  /// Derives keys[b], the key of replicas[b], from `key`.
   void derive_keys(kernels::NoiseKey key, std::span<const Replica> replicas,
                    std::span<kernels::NoiseKey> keys) const;
   kernels::NoiseKey output_key(PathId path, const Op& op, std::size_t output) const;
@@ -88,7 +88,7 @@ class Executor {
   ActiveReplicas active() const { return active_replicas(mask_); }
   const Ir& ir() const { return facts_.ir(); }
   ThreadPool& pool() { return pool_; }
-  ThreadPool& serial() { return serial_; }  ///< For kernels that run beside each other.
+  ThreadPool& serial() { return serial_; }  ///< Pool of one thread, for kernels that run beside each other.
   HostIo& io() { return *io_; }
 
  private:
@@ -98,7 +98,7 @@ class Executor {
   [[noreturn]] void raise_stopped() const;
   void exchange_with_ranks(BlockExchange& exchange);
   void agree_with_ranks();
-  void tell_ranks(const std::exception_ptr& error);
+  void share_failure(const std::exception_ptr& error);
   void derive_paths(PathId begin, PathId end);
 
   const PartitionAnalysis& facts_;
@@ -112,22 +112,23 @@ class Executor {
   RunObserver* observer_ = nullptr;
   ClaimRanks claim_ranks_;
   IdVector<PathId, kernels::NoiseKey> path_keys_;
-  IdVector<PathId, std::uint64_t> iterations_;  ///< Of iteration nodes.
-  // Of this run.
-  const ExecutionMask* mask_ = nullptr;  ///< Null while all replicas take part.
+  IdVector<PathId, std::uint64_t> iterations_;  ///< Current iteration, by path node of a loop iteration.
+  // State of the current run.
+  /// Mask of the innermost branch; null while all replicas take part.
+  const ExecutionMask* mask_ = nullptr;
   HostIo* io_ = nullptr;
   RunWatcher* watcher_ = nullptr;
-  LookTimer timer_;
+  PollTimer timer_;
   std::int64_t iterated_ = 0;
-  std::uint64_t executed_ = 0;  ///< Instructions, also those of bodies.
+  std::uint64_t executed_ = 0;  ///< Instructions executed, including the ones of bodies.
   std::atomic<bool> stopped_{false};
   const Op* failed_ = nullptr;
 };
 
-/// The list of stray labels of the instruction; null when its op takes no labels, or the host knows.
-inline StrayLabels* stray_of(const Instruction& instruction) {
-  StrayLabels* const stray = instruction.checks.stray.get();
-  return stray == nullptr || stray->told ? nullptr : stray;
+/// Collector of the instruction's invalid labels; null when its op takes no labels, or they were reported.
+inline InvalidLabels* invalid_labels_of(const Instruction& instruction) {
+  InvalidLabels* const invalid_labels = instruction.checks.invalid_labels.get();
+  return invalid_labels == nullptr || invalid_labels->is_reported ? nullptr : invalid_labels;
 }
 
 }  // namespace popsr

@@ -1,4 +1,4 @@
-// Streams during one run: positions in the host's memory, of each replica, since a replica may skip a branch
+// Streams during one run: positions in the host's memory, per replica, since a replica may skip a branch
 // that loads or stores.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace popsr {
 
-/// Memory of one stream during a run: element t of row r at data + (t * rows + r) * nbytes, where rows are
-/// those of StreamRows. `transfers` = number of t that data holds.
+/// Memory of one stream during a run: element t of row r is at data + (t * rows + r) * nbytes, for the rows
+/// of StreamRows. `transfers` is the number of elements t.
 struct StreamBuffer {
   std::byte* data = nullptr;
   std::int64_t transfers = 0;
@@ -20,11 +20,17 @@ struct StreamBuffer {
 
 class StreamIo final : public HostIo {
  public:
-  /// `rows`: by stream. `positions`: room for one number per stream and replica.
+  /// Makes the io of one run. `rows`: by stream. `positions`: memory for one number per stream and replica.
   StreamIo(const Ir& ir, const IdVector<StreamId, StreamRows>& rows, std::span<const StreamBuffer> buffers,
            const std::function<void(const PrintRequest&)>& print,
-           const std::function<void(const Op&, const StrayLabel&)>& stray, std::span<std::int64_t> positions)
-      : ir_(ir), rows_(rows), buffers_(buffers), print_(print), stray_(stray), positions_(positions) {
+           const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label,
+           std::span<std::int64_t> positions)
+      : ir_(ir),
+        rows_(rows),
+        buffers_(buffers),
+        print_(print),
+        on_invalid_label_(on_invalid_label),
+        positions_(positions) {
     std::ranges::fill(positions_, 0);
   }
 
@@ -40,7 +46,9 @@ class StreamIo final : public HostIo {
   void print(const PrintRequest& request) override {
     if (print_) print_(request);
   }
-  void stray(const Op& op, const StrayLabel& label) override { stray_(op, label); }
+  void report_invalid_label(const Op& op, const InvalidLabel& label) override {
+    on_invalid_label_(op, label);
+  }
 
  private:
   std::size_t index(StreamId stream, Replica replica) const {
@@ -59,7 +67,7 @@ class StreamIo final : public HostIo {
   const IdVector<StreamId, StreamRows>& rows_;
   std::span<const StreamBuffer> buffers_;
   const std::function<void(const PrintRequest&)>& print_;
-  const std::function<void(const Op&, const StrayLabel&)>& stray_;
+  const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label_;
   std::span<std::int64_t> positions_;
 };
 

@@ -1,4 +1,4 @@
-// The rows of the host's data of a stream that one rank gives or gets: those of its own replicas.
+// Rows of the host's data of a stream that one rank sends or receives: the rows of its own replicas.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class StreamRows {
   }
 
   std::int64_t count() const { return count_; }
-  /// Their numbers among those of all ranks.
+  /// Numbers of this rank's rows among the rows of all ranks.
   std::vector<std::size_t> rows() const {
     std::vector<std::size_t> rows;
     if (local_.empty()) {
@@ -42,7 +42,7 @@ class StreamRows {
     }
     return rows;
   }
-  /// The place of a replica's row among them.
+  /// Index of a replica's row among this rank's rows.
   std::size_t of(const Stream& stream, Replica replica) const {
     const std::size_t row = row_of(stream, replica);
     return local_.empty() ? row - first_ : local_[row];
@@ -51,7 +51,8 @@ class StreamRows {
  private:
   std::int64_t count_ = 0;
   std::size_t first_ = 0;
-  // By row of all ranks, of groups.
+  // Per row of all ranks, for streams with groups: number of this rank's rows before it, and 1 if it is one
+  // of them.
   std::vector<std::size_t> local_;
   std::vector<std::uint8_t> is_here_;
 };

@@ -4,7 +4,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/collective_kernel.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
@@ -118,7 +118,8 @@ void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instructio
   if (op.exec) work.leaders = builder.leaders(*op.op);
   work.noise = builder.noise_keys(op);
   bind_noise(work.noise, work.run);
-  if (op.op->def->numerics.labels) instruction.checks.stray = std::make_unique<StrayLabels>(replicas);
+  if (op.op->def->numerics.labels)
+    instruction.checks.invalid_labels = std::make_unique<InvalidLabels>(replicas);
   for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }
 
@@ -140,7 +141,7 @@ void execute(const CollectiveCall& work, const Instruction& instruction, Executo
   if (work.chain) return;
   const BoundRun& run = work.run;
   work.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), run.noise.data(),
-               executor.io(), pool, 0, executor.active(), stray_of(instruction)});
+               executor.io(), pool, 0, executor.active(), invalid_labels_of(instruction)});
 }
 
 std::string describe(const CollectiveCall&, const Instruction& instruction, const Ir&) {

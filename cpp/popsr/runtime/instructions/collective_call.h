@@ -1,4 +1,4 @@
-// An op whose kernel sees all blocks at once: a collective or host input and output.
+// Instruction for an op whose kernel sees all blocks at once: a collective or host input and output.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,14 @@ struct LoweredOp;
 struct CollectiveCall {
   CollectiveKernel kernel = {};
   BoundRun run = {};
-  std::vector<Slab> staging = {};  ///< Of outputs that may not overwrite their inputs at once.
+  /// Temporary memory of outputs that may not overwrite their inputs directly.
+  std::vector<Slab> staging = {};
   NoiseKeys noise = {};
-  std::unique_ptr<RankChain> chain = {};  ///< In place of exchange and kernel.
-  BlockExchange exchange = {};            ///< Before the kernel.
-  std::vector<Replica> leaders = {};      ///< In conditionals: smallest replica of each replica's group.
+  /// Chain of ranks that replaces `exchange` and the kernel; null if unused.
+  std::unique_ptr<RankChain> chain = {};
+  BlockExchange exchange = {};  ///< Messages before the kernel.
+  /// Smallest replica of each replica's group; set inside conditionals.
+  std::vector<Replica> leaders = {};
 };
 
 void build_collective_call(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);

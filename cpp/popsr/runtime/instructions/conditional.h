@@ -1,4 +1,4 @@
-// A conditional: each replica takes one of two branches, by its own condition.
+// Instruction for a conditional: each replica takes one of two branches, by its own condition.
 #pragma once
 
 #include <array>
@@ -18,9 +18,10 @@ struct Instruction;
 
 struct Conditional {
   std::vector<Instruction> then_body, else_body;
-  std::vector<const std::byte*> conditions = {};        ///< By replica.
-  BlockExchange exchange = {};                          ///< Of conditions, which all ranks see.
-  std::array<std::vector<std::uint8_t>, 2> masks = {};  ///< Replicas that took then and else this time.
+  std::vector<const std::byte*> conditions = {};  ///< Address of each replica's condition.
+  BlockExchange exchange = {};                    ///< Messages of the conditions, which all ranks see.
+  /// Masks of the replicas that took the then and the else branch in this execution.
+  std::array<std::vector<std::uint8_t>, 2> masks = {};
 };
 
 void build_conditional(PlanBuilder& builder, const LoweredOp& op, const lowered::Conditional& conditional,

@@ -1,4 +1,4 @@
-// Products that are accumulated one after another into a target that is read and written once.
+// Instruction that accumulates products one after another into a target, which is read and written once.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,30 @@ class Executor;
 class PlanBuilder;
 struct Instruction;
 
-/// A product that is accumulated, in all blocks.
+/// Product of one accumulation step, for all blocks.
 struct BoundStep {
   const Op* op = nullptr;
   const Op* product = nullptr;
   ProductFusion fusion = {};
 };
 
-/// One output block. Products stand member by member of its group, step by step.
+/// Operands of one output block. Products are ordered by member of the group, then by step.
 struct BoundSteps {
   std::vector<const void*> lhs = {}, rhs = {};
-  std::vector<std::vector<const std::byte*>> in = {};  ///< Per product: operands of its step.
-  std::vector<const void*> start = {};                 ///< The target before, per member.
+  std::vector<std::vector<const std::byte*>> in = {};  ///< Operands of the product's step, per product.
+  std::vector<const void*> start = {};  ///< Address of the target before the first step, per member.
   std::byte* out = nullptr;
 };
 
 struct FusedAccumulation {
-  double divisor = 1.0;       ///< Of the reduction.
-  bool ends_in_step = false;  ///< The instruction's op is the last step; else it reduces the target.
+  double divisor = 1.0;  ///< Divisor of the reduction.
+  /// True if the instruction's op is the last step; otherwise it reduces the target.
+  bool ends_in_step = false;
   ProductKernel kernel = {};
   std::vector<BoundStep> steps = {};
   std::vector<BoundSteps> blocks = {};
-  std::vector<kernels::AccumulationFactors> factors = {};  ///< Of each product of the block that is computed.
+  /// Factors of each product of the block being computed.
+  std::vector<kernels::AccumulationFactors> factors = {};
 };
 
 void build_fused_accumulation(PlanBuilder& builder, const LoweredOp& op,

@@ -1,5 +1,5 @@
-// A product that its only consumer takes without it being stored: an accumulation into a target, or a
-// reduction over a group.
+// Instruction for a product that its only consumer uses without storing it: an accumulation into a target,
+// or a reduction over a group.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,13 @@ struct FusedProduct {
   ProductFusion fusion = {};
   const Op* product = nullptr;
   PathId product_path = {};
-  ProductKernel kernel = {};               ///< In registers; without it `tiles`.
-  std::unique_ptr<TileFusion> tiles = {};  ///< With noise: `noise` is of the consumer.
+  ProductKernel kernel = {};  ///< Kernel that computes in registers; if empty, `tiles` is used.
+  /// Tile-wise computation; then `noise` holds keys of the consumer.
+  std::unique_ptr<TileFusion> tiles = {};
   std::vector<BoundProduct> blocks = {};
   NoiseKeys noise = {};
-  std::vector<Replica> leaders = {};  ///< In conditionals: smallest replica of each replica's group.
+  /// Smallest replica of each replica's group; set inside conditionals.
+  std::vector<Replica> leaders = {};
 };
 
 void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowered::FusedProduct& fused,

@@ -10,7 +10,7 @@
 namespace popsr {
 namespace {
 
-/// Kinds that stand for ops of the program, without instructions of their own.
+/// True for kinds that represent ops of the program, without instructions of their own.
 template <class Work>
 concept RunsOps =
     std::same_as<Work, KernelRun> || std::same_as<Work, CollectiveCall> || std::same_as<Work, FusedProduct> ||
@@ -93,7 +93,7 @@ void count_ops(std::span<const Instruction> instructions, const OpCounter& count
                           },
                           [&](const FusedProduct& fused) {
                             if (instruction.op != fused.product) count_op();
-                            // Of a reduction one product for each member.
+                            // A reduction has one product for each member.
                             count(fused.product, counts, fused.blocks.front().lhs.size());
                           },
                           [&](const RunsOps auto&) { count_op(); }},

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/finite_check.h"
 #include "popsr/runtime/instructions/collective_call.h"
 #include "popsr/runtime/instructions/conditional.h"
@@ -25,67 +25,72 @@
 #include "popsr/runtime/instructions/fused_product.h"
 #include "popsr/runtime/instructions/kernel_run.h"
 #include "popsr/runtime/instructions/loop.h"
-#include "popsr/runtime/instructions/merged.h"
+#include "popsr/runtime/instructions/merged_run.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/instructions/sliced.h"
 
 namespace popsr {
 
-/// A postcondition of an instruction: output `output` is equal in all replicas of each block of `fact`.
+/// Postcondition of an instruction: output `output` is equal on all replicas of each block of `fact`.
 struct Claim {
   BufferId buffer = kNone;
   std::size_t output = 0;
   PartitionId fact = {};
-  const StridedView* view = nullptr;  ///< The output as a view of the buffer; null when it is all of it.
+  /// View of the buffer that is the output; null if it is the whole buffer.
+  const StridedView* view = nullptr;
 };
 
-/// Comparisons after an instruction.
+/// Comparisons after an instruction ran.
 struct Checks {
-  std::unique_ptr<StrayLabels> stray = {};   ///< Of ops with NumericAspect::labels.
-  std::unique_ptr<FiniteCheck> finite = {};  ///< With PlanOptions::check_floats.
+  /// Collector of invalid labels, for ops with NumericAspect::labels.
+  std::unique_ptr<InvalidLabels> invalid_labels = {};
+  std::unique_ptr<FiniteCheck> finite = {};  ///< Check of finite results, with PlanOptions::check_floats.
   std::vector<Claim> claims = {};
 };
 
 struct ExecutionCounts {
   std::uint64_t executions = 0;
-  std::uint64_t blocks = 0;          ///< Computed in all of them.
-  std::chrono::nanoseconds time{0};  ///< Of all of them, in sessions with a profile.
+  std::uint64_t blocks = 0;          ///< Blocks computed in all executions.
+  std::chrono::nanoseconds time{0};  ///< Time of all executions, in sessions with a profile.
 };
 
 struct Instruction {
   using Work = std::variant<KernelRun, CollectiveCall, FusedProduct, FusedAccumulation, CopyBlocks, Loop,
                             Merged, Sliced, Conditional>;
 
-  const Op* op = nullptr;  ///< Null for copies.
+  const Op* op = nullptr;  ///< Op of the instruction; null for copies.
   PathId path = {};
-  std::size_t bytes = 0;    ///< Of its operands and results, in one execution.
-  std::int64_t blocks = 0;  ///< Computed by one execution.
-  /// Iterations of the program that one pass of a loop, or one execution of another instruction, finishes.
+  std::size_t bytes = 0;    ///< Bytes of its operands and results in one execution.
+  std::int64_t blocks = 0;  ///< Blocks computed in one execution.
+  /// Iterations of the program that one pass of a loop, or one execution of another instruction, completes.
   std::int64_t iterations = 0;
-  std::vector<Replica> replicas = {};  ///< In conditionals: smallest of each block, which decides for it.
+  /// Smallest replica of each block, whose mask decides for the block; set inside conditionals.
+  std::vector<Replica> replicas = {};
   Work work = {};
-  std::vector<BlockCopy> copies = {};  ///< After the work: for storage that is finer than the fact.
+  /// Copies after the kernel, for storage that is finer than the fact.
+  std::vector<BlockCopy> copies = {};
   Checks checks = {};
   ExecutionCounts counts = {};
 };
 
-/// The kind's name in a printed plan: "add", "matmul+accumulate_", "copy"; of loops and conditionals the line
-/// before their bodies.
+/// Name of the instruction in a printed plan: "add", "matmul+accumulate_", "copy"; for loops and
+/// conditionals the line before their bodies.
 std::string describe(const Ir& ir, const Instruction& instruction);
 
-/// Derives noise keys, and reads the operands of a FiniteCheck. Throws ReplicaError when some members of a
+/// Derives noise keys and reads the operands of a FiniteCheck. Throws ReplicaError if some members of a
 /// group do not take part; nothing of the instruction has run then.
 void prepare(Instruction& instruction, Executor& executor);
 void execute(Instruction& instruction, Executor& executor);
 
-/// Blocks of one execution in which these replicas take part.
+/// Number of blocks of one execution in which these replicas take part.
 std::int64_t active_blocks(const Instruction& instruction, ActiveReplicas active);
 
-/// Adds how often each stream moves on, by StreamId, when the instructions run `times` times.
+/// Adds the number of transfers of each stream, by StreamId, for `times` executions of the instructions.
 void count_streams(std::span<const Instruction> instructions, std::int64_t times,
                    IdVector<StreamId, std::int64_t>& reads);
 
-/// The ops that an instruction has run, `members` times for each block of its counts. Null for a copy.
+/// Callback for the ops that an instruction has run: `members` ops per block of `counts`. The op is null
+/// for a copy.
 using OpCounter = std::function<void(const Op* op, const ExecutionCounts& counts, std::uint64_t members)>;
 void count_ops(std::span<const Instruction> instructions, const OpCounter& count);
 

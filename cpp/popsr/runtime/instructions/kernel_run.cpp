@@ -8,7 +8,7 @@
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"
@@ -41,11 +41,11 @@ void stage_shared(PlanBuilder& builder, const LoweredOp& op, PartitionId exec, K
 }
 
 void run_blocks(KernelRun& work, const BoundRun& run, std::int64_t begin, std::int64_t end,
-                StrayLabels* stray, ThreadPool& pool) {
-  if (stray != nullptr) stray->start_run(run.first + begin);
+                InvalidLabels* invalid_labels, ThreadPool& pool) {
+  if (invalid_labels != nullptr) invalid_labels->start_run(run.first + begin);
   if (begin == 0) {
     work.kernel({run.in.data(), run.in_stride.data(), run.out.data(), run.out_stride.data(), end,
-                 run.noise.data(), pool, 0, stray});
+                 run.noise.data(), pool, 0, invalid_labels});
     return;
   }
   BoundRun& part = *work.part;
@@ -55,7 +55,7 @@ void run_blocks(KernelRun& work, const BoundRun& run, std::int64_t begin, std::i
     part.noise[i] = run.noise[i] == nullptr ? nullptr : run.noise[i] + begin;
   }
   work.kernel({part.in.data(), run.in_stride.data(), part.out.data(), run.out_stride.data(), end - begin,
-               part.noise.data(), pool, 0, stray});
+               part.noise.data(), pool, 0, invalid_labels});
 }
 
 }  // namespace
@@ -80,7 +80,8 @@ void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& in
   for (BoundRun& run : work.runs) bind_noise(work.noise, run);
   if (op.exec) work.part = std::make_unique<BoundRun>(work.runs.front());
   if (op.op->def->numerics.labels) {
-    instruction.checks.stray = std::make_unique<StrayLabels>(builder.blocks().representatives(exec));
+    instruction.checks.invalid_labels =
+        std::make_unique<InvalidLabels>(builder.blocks().representatives(exec));
   }
   for (const BufferId id : op.out) builder.fill_storage(op, id, exec, instruction.copies);
 }
@@ -90,11 +91,11 @@ void prepare(KernelRun& work, const Instruction& instruction, Executor& executor
 }
 
 void execute(KernelRun& work, const Instruction& instruction, Executor& executor) {
-  StrayLabels* const stray = stray_of(instruction);
+  InvalidLabels* const invalid_labels = invalid_labels_of(instruction);
   const ActiveReplicas active = executor.active();
   for (const BoundRun& run : work.runs) {
     if (active.all()) {
-      run_blocks(work, run, 0, run.blocks, stray, executor.pool());
+      run_blocks(work, run, 0, run.blocks, invalid_labels, executor.pool());
       continue;
     }
     const Replica* replicas = instruction.replicas.data() + run.first;
@@ -102,7 +103,7 @@ void execute(KernelRun& work, const Instruction& instruction, Executor& executor
       if (!active(replicas[begin])) continue;
       std::int64_t end = begin + 1;
       while (end < run.blocks && active(replicas[end])) ++end;
-      run_blocks(work, run, begin, end, stray, executor.pool());
+      run_blocks(work, run, begin, end, invalid_labels, executor.pool());
       begin = end;  // that one is inactive, or there is none
     }
   }

@@ -1,4 +1,4 @@
-// An op whose kernel computes runs of blocks.
+// Instruction for an op whose kernel computes runs of blocks.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,12 @@ struct LoweredOp;
 struct KernelRun {
   BlockKernel kernel = {};
   std::vector<BoundRun> runs = {};
-  std::vector<Slab> staging = {};  ///< Of outputs that other blocks of the op still read as inputs.
+  /// Temporary memory of outputs that other blocks of the op still read as inputs.
+  std::vector<Slab> staging = {};
   NoiseKeys noise = {};
-  std::unique_ptr<BoundRun> part = {};  ///< In conditionals: operands of the part of a run that is active.
-  bool write_back = false;              ///< From the view that the op made to the tensors that it views.
+  std::unique_ptr<BoundRun> part = {};  ///< Operands of the active part of a run; set inside conditionals.
+  /// True if the kernel copies from the view that the op made back to the tensors viewed.
+  bool write_back = false;
 };
 
 void build_kernel_run(PlanBuilder& builder, const LoweredOp& op, Instruction& instruction);

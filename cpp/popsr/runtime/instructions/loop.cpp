@@ -14,7 +14,7 @@ namespace popsr {
 namespace {
 
 /// The first replica that runs the loop and whose condition holds.
-std::optional<Replica> first_to_go_on(const Loop& work, ActiveReplicas active) {
+std::optional<Replica> first_continuing(const Loop& work, ActiveReplicas active) {
   for (Replica r = 0; r < work.conditions.size(); ++r) {
     if (active(r) && *work.conditions[r] != std::byte{0}) return r;
   }
@@ -48,9 +48,9 @@ void execute(Loop& work, const Instruction& instruction, Executor& executor) {
     executor.report(instruction);
     if (work.conditions.empty()) continue;
     executor.exchange(work.exchange);
-    if (!first_to_go_on(work, executor.active())) return;
+    if (!first_continuing(work, executor.active())) return;
   }
-  if (const std::optional<Replica> replica = first_to_go_on(work, executor.active())) {
+  if (const std::optional<Replica> replica = first_continuing(work, executor.active())) {
     raise_endless(work, *instruction.op, executor.ir(), *replica);
   }
 }

@@ -1,4 +1,5 @@
-// A loop: its body runs `count` times, or while a condition holds, each time with noise keys of its own.
+// Instruction for a loop: its body runs `count` times, or while a condition holds, each time with noise
+// keys of its own.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,13 @@ class PlanBuilder;
 struct Instruction;
 
 struct Loop {
-  std::vector<Instruction> body;  ///< One iteration.
-  std::int64_t count = 0;         ///< Iterations; with conditions at most.
-  PathId path_end = {};           ///< Paths Instruction::path..path_end-1 lie inside.
-  /// By replica; after an iteration there is another one while one of them holds. Empty: the loop counts.
+  std::vector<Instruction> body;  ///< Instructions of one iteration.
+  std::int64_t count = 0;         ///< Number of iterations; the maximum if there are conditions.
+  PathId path_end = {};           ///< End of the paths inside the loop, Instruction::path..path_end-1.
+  /// Address of each replica's condition; another iteration follows while one of them holds. Empty: the
+  /// loop counts.
   std::vector<const std::byte*> conditions = {};
-  BlockExchange exchange = {};  ///< Of conditions, which all ranks see.
+  BlockExchange exchange = {};  ///< Messages of the conditions, which all ranks see.
 
   /// Iterations that are known before the loop runs.
   std::int64_t known() const { return conditions.empty() ? count : 1; }

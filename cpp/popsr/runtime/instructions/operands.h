@@ -16,7 +16,7 @@ struct BoundRun {
   SmallVector<std::ptrdiff_t, 3> in_stride = {};
   SmallVector<std::byte*, 1> out = {};
   SmallVector<std::ptrdiff_t, 1> out_stride = {};
-  /// Per output, from block `first` on; null without noise.
+  /// Noise keys per output, from block `first` on; null without noise.
   SmallVector<const kernels::NoiseKey*, 1> noise = {};
   std::int64_t first = 0;
   std::int64_t blocks = 0;
@@ -26,13 +26,14 @@ struct BlockCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t nbytes = 0;
-  Replica replica = 0;  ///< The replica of the value; of merged copies, another of the same execution block.
+  /// Replica whose value is copied; for merged copies, another of the same execution block.
+  Replica replica = 0;
 };
 
-/// One key per output and block, derived before each execution. Empty when the outputs are rounded to
+/// Noise keys, one per output and block, derived before each execution. Empty if the outputs are rounded to
 /// nearest.
 struct NoiseKeys {
-  std::vector<std::vector<kernels::NoiseKey>> keys = {};  ///< By output, then block.
+  std::vector<std::vector<kernels::NoiseKey>> keys = {};  ///< Keys by output, then block.
   std::vector<Replica> seed_replicas = {};                ///< Smallest replica of each block's seed block.
 };
 

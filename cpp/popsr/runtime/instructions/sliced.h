@@ -1,4 +1,4 @@
-// Element-wise ops that run slice by slice, one after another on each slice.
+// Instruction for element-wise ops that run slice by slice, one after another on each slice.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,27 @@ class Executor;
 class PlanBuilder;
 struct Instruction;
 
-/// The places of the slices of an operand.
+/// Memory of the slices of an operand.
 struct SlicedOperand {
-  std::ptrdiff_t step = 0;  ///< Bytes from one slice to the next; 0 for one element, which all slices read.
-  std::optional<std::size_t> scratch = {};  ///< In the scratch of a thread, from there on.
-  std::size_t single = 0;  ///< Bytes of an output of one element: every slice computes it into scratch.
+  /// Bytes from one slice to the next; 0 for an operand of one element, which all slices read.
+  std::ptrdiff_t step = 0;
+  /// Offset in the scratch of a thread, if the operand lives there.
+  std::optional<std::size_t> scratch = {};
+  /// Bytes of an output of one element, which every slice computes into scratch; otherwise 0.
+  std::size_t single = 0;
 };
 
 /// One op on slices.
 struct SlicedPart {
-  BlockKernel full = {}, tail = {};  ///< For slices of the common size, and for the last one.
+  BlockKernel full = {}, tail = {};  ///< Kernels for slices of the common size, and for the last slice.
   std::vector<SlicedOperand> in = {}, out = {};
 };
 
 struct Sliced {
-  std::vector<Instruction> parts;  ///< KernelRuns of one block.
+  std::vector<Instruction> parts;  ///< KernelRun instructions of one block.
   std::vector<SlicedPart> slices = {};
-  std::int64_t elements = 0, step = 1;    ///< Of the operands, and of a slice.
-  std::shared_ptr<ThreadRoom> room = {};  ///< Of temporaries of slices.
+  std::int64_t elements = 0, step = 1;    ///< Elements of the operands, and of a slice.
+  std::shared_ptr<ThreadRoom> room = {};  ///< Memory for temporaries of slices.
 };
 
 void build_sliced(PlanBuilder& builder, const lowered::Sliced& sliced, Instruction& instruction);

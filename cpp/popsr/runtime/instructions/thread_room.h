@@ -8,10 +8,10 @@
 
 namespace popsr {
 
-/// Temporaries of each thread: one instruction after another uses them.
+/// Memory of temporaries per thread; one instruction after another uses it.
 struct ThreadRoom {
-  std::size_t bytes = 0;           ///< That one instruction takes at most.
-  std::vector<Slab> threads = {};  ///< Made with the plan.
+  std::size_t bytes = 0;           ///< Largest number of bytes that one instruction uses.
+  std::vector<Slab> threads = {};  ///< One slab per thread, allocated with the plan.
 };
 
 }  // namespace popsr

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kStagingBytes = std::int64_t{1} << 19;
 // While each thread gets a tile, tiles have so many rows: each converts all of the product's other operand.
 constexpr std::int64_t kSharedRows = 32;
-// Of a consumer: its target, the product, and factors.
+// Largest number of inputs of a consumer: its target, the product, and factors.
 constexpr std::size_t kMaxInputs = 8;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Fusion of products that cannot stay in registers (narrow types, other reductions): some rows of every
-// member's product are made, rounded as they would be when stored, and handed to the consumer's own kernel
-// while they are in cache.
+// member's product are computed, rounded as if stored, and passed to the consumer's own kernel while they
+// are in cache.
 #pragma once
 
 #include <memory>
@@ -20,27 +20,29 @@ namespace popsr {
 class HostIo;
 class PlanBuilder;
 
-/// One output block of a fused product.
+/// Operands of one output block of a fused product.
 struct BoundProduct {
-  std::vector<const void*> lhs, rhs;  ///< Members of the group, ascending; one when accumulating.
-  std::vector<const std::byte*> in;   ///< Operands of the consumer in this block.
+  /// Operands of the product per member of the group, ascending; one member when accumulating.
+  std::vector<const void*> lhs, rhs;
+  std::vector<const std::byte*> in;  ///< Operands of the consumer in this block.
   std::byte* out = nullptr;
-  Replica replica = 0;                 ///< Smallest of the block.
-  std::vector<Replica> seed_replicas;  ///< Per member: smallest replica of the product's seed block.
-  std::vector<kernels::NoiseKey> noise =
-      {};  ///< Per member, made before each execution; empty without noise.
+  Replica replica = 0;                 ///< Smallest replica of the block.
+  std::vector<Replica> seed_replicas;  ///< Smallest replica of the product's seed block, per member.
+  /// Noise keys of the product per member, derived before each execution; empty without noise.
+  std::vector<kernels::NoiseKey> noise = {};
 };
 
 class TileFusion {
  public:
-  /// `op` takes the product.
+  /// Builds the fusion; `op` is the consumer of the product.
   TileFusion(PlanBuilder& builder, const LoweredOp& op, const lowered::FusedProduct& fused);
 
-  /// One output block; `key`: noise of the consumer's output, null when rounded to nearest.
+  /// Computes one output block; `key` is the noise key of the consumer's output, null when rounded to
+  /// nearest.
   void run(const BoundProduct& bound, const kernels::NoiseKey* key, HostIo& io, ThreadPool& pool) const;
 
  private:
-  /// The consumer on tiles of one size.
+  /// Kernel of the consumer for tiles of one size.
   struct Consumer {
     BlockKernel local;
     CollectiveKernel collective;
@@ -55,8 +57,8 @@ class TileFusion {
   std::int64_t rows_ = 0, columns_ = 0, step_ = 1;
   std::ptrdiff_t in_size_ = 0, out_size_ = 0;
   Consumer full_, tail_;
-  std::shared_ptr<ThreadRoom> room_;  ///< Of tiles, [members, step, columns] for each thread.
-  mutable ThreadPool serial_{1};      ///< For kernels that run inside a part.
+  std::shared_ptr<ThreadRoom> room_;  ///< Memory of tiles, [members, step, columns] for each thread.
+  mutable ThreadPool serial_{1};      ///< Pool of one thread, for kernels that run inside a part.
 };
 
 }  // namespace popsr

@@ -25,10 +25,10 @@ bool any_op(const std::vector<LoweredOp>& ops, const Has& has) {
   });
 }
 
-/// Numbers of reads and writes of each buffer in the program's text.
+/// Number of reads and writes of each buffer in the program's text.
 IdVector<BufferId, Accesses> count_accesses(const LoweredProgram& program);
 
-/// Calls visit(id, is_written) for each operand of the op and in its bodies.
+/// Calls visit(id, is_written) for each operand of the op and of its bodies.
 template <class Visit>
 void for_each_access(const LoweredOp& op, const Visit& visit) {
   for_each_operand(op, visit);
@@ -37,16 +37,16 @@ void for_each_access(const LoweredOp& op, const Visit& visit) {
   });
 }
 
-/// True if the buffer is an operand of the op or in a body of it.
+/// True if the buffer is an operand of the op or of a body of it.
 bool touches(const LoweredOp& op, BufferId buffer);
 
-/// Names buffer now[id] wherever id stands.
+/// Replaces each buffer id by now[id].
 void replace_buffers(std::vector<LoweredOp>& ops, const IdVector<BufferId, BufferId>& now);
 
-/// Takes out of a list the ops at positions that are dead.
+/// Removes the ops at positions that are dead.
 void erase_dead(std::vector<LoweredOp>& ops, const std::vector<bool>& dead);
 
-/// Room for tables of the buffers that one list accesses after another, without passes over all buffers.
+/// Memory for tables of the buffers that one list accesses after another, without passes over all buffers.
 class AccessSlots {
  public:
   explicit AccessSlots(std::size_t buffers) : slots_(buffers) {}
@@ -55,7 +55,7 @@ class AccessSlots {
     ++list_;
     count_ = 0;
   }
-  /// Number of the buffer in the current list; a buffer that is not in it is added.
+  /// Slot of the buffer in the current list; adds a buffer that has none.
   std::uint32_t add(BufferId id) {
     Slot& slot = slots_[id];
     if (slot.list != list_) slot = {list_, count_++};
@@ -75,21 +75,21 @@ class AccessSlots {
   std::uint32_t list_ = 0, count_ = 0;
 };
 
-/// Positions of the ops of one list that access each buffer, themselves or in their bodies. They use the
-/// slots until the next list does.
+/// Positions of the ops of one list that access each buffer, themselves or in their bodies. Valid until the
+/// slots are used for the next list.
 class AccessPositions {
  public:
   AccessPositions(const std::vector<LoweredOp>& ops, AccessSlots& slots);
 
-  /// The first position after `at` whose op reads or writes the buffer.
+  /// First position after `at` whose op reads or writes the buffer.
   std::optional<std::size_t> next_access(BufferId buffer, std::size_t at) const;
-  /// The first position from `at` on whose op writes the buffer.
+  /// First position from `at` on whose op writes the buffer.
   std::optional<std::size_t> first_write(BufferId buffer, std::size_t at) const;
 
  private:
-  /// Ascending positions of each buffer, one buffer after another.
+  /// Positions of each buffer, ascending, one buffer after another.
   struct Table {
-    std::vector<std::uint32_t> begin = {};  ///< By slot, with the end of the last.
+    std::vector<std::uint32_t> begin = {};  ///< Begin of each slot's positions, and the end of the last.
     std::vector<std::uint32_t> positions = {};
   };
 

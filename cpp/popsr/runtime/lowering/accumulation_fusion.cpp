@@ -39,8 +39,8 @@ class AccumulationFuser {
         finish(ops_[i].in[0], i);
       } else {
         const bool accumulates = is_step(ops_[i]);
-        const bool goes_on = accumulates && continues(ops_[i]);
-        close_touched(i, goes_on ? ops_[i].out[0] : kNone);
+        const bool extends = accumulates && continues(ops_[i]);
+        close_touched(i, extends ? ops_[i].out[0] : kNone);
         if (accumulates || overwrites(ops_[i])) add(i);
       }
     }
@@ -53,7 +53,7 @@ class AccumulationFuser {
   /// writes the operands of the products.
   struct Chain {
     std::vector<std::size_t> at;
-    std::size_t bytes = 0;  ///< Of the products' operands, which live until the last.
+    std::size_t bytes = 0;  ///< Bytes of the products' operands, which live until the last.
   };
 
   static const lowered::FusedProduct& product_of(const LoweredOp& op) {
@@ -133,7 +133,8 @@ class AccumulationFuser {
     return bytes_of(program_.buffers[fused.lhs].type) + bytes_of(program_.buffers[fused.rhs].type);
   }
 
-  /// True if there is a chain of products of the same form, whose operands are small beside the target.
+  /// True if there is a chain of products of the same form, with operands that are small compared to the
+  /// target.
   bool continues(const LoweredOp& op) const {
     const auto chain = chains_.find(op.out[0]);
     if (chain == chains_.end()) return false;
@@ -174,7 +175,7 @@ class AccumulationFuser {
     for (const std::size_t i : chains_.at(target).at) {
       lowered::AccumulationStep step{ops_[i].op, ops_[i].in, product_of(ops_[i])};
       step.in[*step.product.fusion.target] = kNone;
-      for (BufferId& id : step.in) id = id == kNone ? kNone : held(id, i, last);
+      for (BufferId& id : step.in) id = id == kNone ? kNone : copy_of(id, i, last);
       steps.push_back(std::move(step));
       dead_[i] = i != last;
     }
@@ -188,7 +189,7 @@ class AccumulationFuser {
   }
 
   /// A factor as op i would read it: a copy where it is written before `last`.
-  BufferId held(BufferId id, std::size_t i, std::size_t last) {
+  BufferId copy_of(BufferId id, std::size_t i, std::size_t last) {
     const std::optional<std::size_t> next = positions_->first_write(id, i);
     if (!next || *next >= last) return id;
     const auto [copy, fresh] = copies_.try_emplace({id, *next}, kNone);
@@ -219,7 +220,7 @@ class AccumulationFuser {
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
   LoweredProgram& program_;
-  const IdVector<BufferId, Accesses>& counts_;  ///< In the whole program, before any change.
+  const IdVector<BufferId, Accesses>& counts_;  ///< Accesses in the whole program, before any change.
   AccessSlots& slots_;
   bool dedup_;
   const RankMap& ranks_;
@@ -228,7 +229,7 @@ class AccumulationFuser {
   std::optional<AccessPositions> positions_;                     ///< Before any change.
   std::map<BufferId, Chain> chains_;                             ///< Open ones, by target.
   std::map<BufferId, std::set<BufferId>> users_;                 ///< Targets of products of it.
-  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;  ///< Of a buffer before that write.
+  std::map<std::pair<BufferId, std::size_t>, BufferId> copies_;  ///< Copies of a buffer before that write.
   std::map<std::size_t, std::vector<LoweredOp>> inserted_;       ///< Before that position.
 };
 

@@ -43,8 +43,8 @@ class CarriedWrites {
     erase_dead(ops, dead);
   }
 
-  /// The op that can write what the copy at `end` carries; nothing if somebody would miss the value before
-  /// it, or sees the new one outside the iteration.
+  /// Op that can write the value that the copy at `end` carries; nullopt if the value before it is still
+  /// needed, or the new one would be visible outside the iteration.
   std::optional<std::size_t> maker_of(const std::vector<LoweredOp>& ops, const std::vector<bool>& dead,
                                       std::size_t end) const {
     const LoweredOp& copy = ops[end];

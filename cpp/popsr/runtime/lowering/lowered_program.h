@@ -16,7 +16,7 @@
 namespace popsr {
 
 struct PathTag {
-  static constexpr std::uint32_t kDefault = 0;  ///< The root.
+  static constexpr std::uint32_t kDefault = 0;  ///< Path of the main graph, the root.
 };
 using BufferId = Id<struct BufferTag>;
 using PathId = Id<PathTag>;
@@ -30,76 +30,82 @@ enum class BufferKind : std::uint8_t {
   kActivation
 };
 
-/// Memory of one allocation: a slab of one block per block of `storage`.
+/// Memory of one allocation: a slab with one block of memory per block of `storage`.
 struct Buffer {
-  TensorId tensor = kNone;  ///< The tensor it was made for: names, variables, constants.
+  /// Tensor that the buffer was made for; gives names, and initial values of variables and constants.
+  TensorId tensor = kNone;
   TensorType type = {};
   BufferKind kind = BufferKind::kActivation;
-  PartitionId storage = {};  ///< Set by layout: meet of the facts over its lifetime.
-  std::int64_t halo = 0;     ///< Blocks of other ranks that exchanges put behind those of this rank.
-  bool in_slices = false;    ///< Only slices of it live, inside one lowered::Sliced: it has no memory.
+  /// Storage partition, set by layout: meet of the facts over the buffer's lifetime.
+  PartitionId storage = {};
+  std::int64_t halo = 0;  ///< Blocks received from other ranks, placed behind the blocks of this rank.
+  /// True if only slices of the buffer are live, inside one lowered::Sliced: it has no memory.
+  bool in_slices = false;
 };
 
 /// Position of an instruction in calls, loops and branches; the noise key is derived along it.
 struct PathNode {
   enum class Kind : std::uint8_t {
     kRoot,
-    kCall,  ///< Also a branch, by its index.
+    kCall,  ///< Call of a graph; also a branch, by its index.
     kLoop,
     kIteration
   };
   PathId parent;
   Kind kind = Kind::kRoot;
-  std::uint64_t component = 0;  ///< OpCall::index; the iteration is known only while running.
+  /// OpCall::index for calls; for an iteration its number, known only while running.
+  std::uint64_t component = 0;
 };
 
 struct LoweredOp;
 
 namespace lowered {
 
-/// An op that its own kernel computes. Operands may be views of the buffers, as of EvalSpec.
+/// An op that its own kernel computes. Operands may be views of the buffers, as in EvalSpec.
 struct Plain {
-  std::vector<std::optional<StridedView>> reads = {};  ///< Empty: none is.
-  std::optional<StridedView> writes = {};              ///< Of out[0].
+  /// View that each input is read through; empty: all are dense.
+  std::vector<std::optional<StridedView>> reads = {};
+  std::optional<StridedView> writes = {};  ///< View that out[0] is written through.
 };
 
 /// Copies in[0] to out[0]. LoweredOp::op is null.
 struct Copy {};
 
-/// Copies the elements that were written to the view that `op` made back to the tensors that it views.
+/// Copies elements written to the view that `op` made back to the tensors that it views.
 struct WriteBack {};
 
-/// A product fused into `op`, its only consumer, or `op` itself where a later op counts as what accumulates
-/// it: `lhs` and `rhs` replace in[fusion.product_input].
+/// A product that is computed inside `op`, its only consumer, or that is `op` itself if a later op
+/// accumulates it: `lhs` and `rhs` replace in[fusion.product_input].
 struct FusedProduct {
   ProductFusion fusion = {};
   const Op* product = nullptr;
-  PartitionId seeds = {};  ///< Of the product.
-  PathId path = {};        ///< Of the product.
+  PartitionId seeds = {};  ///< Seed partition of the product.
+  PathId path = {};        ///< Path of the product.
   BufferId lhs = kNone, rhs = kNone;
 };
 
-/// One of several products that are accumulated into one target. The first may be the target itself: it
-/// overwrites.
+/// One of several products that are accumulated into one target. The first may compute the target itself,
+/// overwriting it.
 struct AccumulationStep {
-  const Op* op = nullptr;  ///< The op that accumulates it, or that computes the target.
-  Operands in = {};        ///< Of `op`, kNone for target and product: factors are left.
+  const Op* op = nullptr;  ///< Op that accumulates the product, or that computes the target.
+  Operands in = {};        ///< Operands of `op`, kNone for target and product: only factors are left.
   FusedProduct product = {};
 };
 
-/// Products that are accumulated one after another into in[0], by `op`, which is the last step, or which
-/// then reduces the target over a group. Only out[0] is written: in[0] or another buffer. in[0] is kNone
-/// where the first step is the target.
+/// Products that are accumulated one after another into in[0]. `op` is the last step, or reduces the target
+/// over a group afterwards. Only out[0] is written: in[0] or another buffer. in[0] is kNone if the first
+/// step computes the target.
 struct FusedAccumulation {
-  ProductFusion fusion = {};  ///< Of `op`.
+  ProductFusion fusion = {};  ///< Fusion parameters of `op`.
   std::vector<AccumulationStep> steps = {};
 };
 
-/// A loop that asks a condition has it as `in`.
+/// A loop; its condition, if it has one, is LoweredOp::in.
 struct Loop {
-  std::vector<LoweredOp> body;  ///< One iteration.
-  std::int64_t count = 0;       ///< Iterations; of a loop that asks a condition at most.
-  PathId path_end = {};  ///< Paths LoweredOp::path..path_end-1 lie inside: their keys change each iteration.
+  std::vector<LoweredOp> body;  ///< Ops of one iteration.
+  std::int64_t count = 0;       ///< Number of iterations; the maximum if there is a condition.
+  /// End of the paths inside the loop, LoweredOp::path..path_end-1, whose keys change in each iteration.
+  PathId path_end = {};
 };
 
 /// Ops that run at once.
@@ -110,13 +116,13 @@ struct Merged {
 /// Element-wise ops of one block that run one after another on each slice of their elements. `op` is the
 /// last.
 struct Sliced {
-  static constexpr std::int64_t kUnit = 1024;  ///< Slices begin at multiples of it.
-  static constexpr std::size_t kBytes = std::size_t{1}
-                                        << 19;  ///< Of all operands of a slice: half of a usual L2.
+  static constexpr std::int64_t kUnit = 1024;  ///< Unit of slice boundaries, in elements.
+  /// Bytes of all operands of a slice: half of a usual L2 cache.
+  static constexpr std::size_t kBytes = std::size_t{1} << 19;
   std::vector<LoweredOp> parts;
 };
 
-/// `in` is the condition, `out` the buffers that the branches write.
+/// A conditional; `in` is the condition, `out` the buffers that the branches write.
 struct Conditional {
   std::vector<LoweredOp> then_body, else_body;
 };
@@ -127,13 +133,14 @@ using Form =
 }  // namespace lowered
 
 struct LoweredOp {
-  const Op* op = nullptr;  ///< Null for copies.
-  Operands in = {};        ///< kNone where an optional input is absent.
+  const Op* op = nullptr;  ///< Op of the program; null for copies.
+  Operands in = {};        ///< Input buffers; kNone where an optional input is absent.
   Operands out = {};
-  SmallVector<PartitionId, 2> facts = {};  ///< Of each output, right after the op.
+  SmallVector<PartitionId, 2> facts = {};  ///< Fact of each output, right after the op.
   PartitionId seeds = {};
   PathId path = {};
-  std::optional<PartitionId> exec = {};  ///< In conditionals: replicas that certainly run it together.
+  /// Replicas that certainly run the op together; set inside conditionals.
+  std::optional<PartitionId> exec = {};
   lowered::Form form = {};
 
   template <class T>
@@ -160,7 +167,7 @@ struct LoweredProgram {
   std::vector<LoweredOp> ops;
 };
 
-/// The nodes on the way to a path, outermost first, without the root.
+/// Nodes on the way to a path, outermost first, without the root.
 inline std::vector<PathId> nodes_to(const LoweredProgram& program, PathId path) {
   std::vector<PathId> nodes;
   for (PathId at = path; at != kRootPath; at = program.paths[at].parent) nodes.push_back(at);
@@ -180,7 +187,7 @@ void for_each_body(Lowered& op, const Visit& visit) {
   }
 }
 
-/// Calls visit(op) for each op in order, those with bodies before their bodies.
+/// Calls visit(op) for each op in order, ops with bodies before their bodies.
 template <class Ops, class Visit>
 void for_each_op(Ops& ops, const Visit& visit) {
   for (auto& op : ops) {

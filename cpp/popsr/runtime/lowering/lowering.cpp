@@ -20,8 +20,8 @@ namespace popsr {
 namespace {
 
 /// One inlined graph: the buffers of its tensors, by Tensor::index of their storage. A view has a buffer of
-/// its own, unless it has the same bytes as the tensor that it views: its elements are copied into it before
-/// they are read, if they may be others than those that it holds, and out of it after they were written.
+/// its own, unless it has the same bytes as the tensor that it views: elements are copied into it before
+/// they are read, if they may have changed, and out of it after they were written.
 struct Frame {
   Frame(const PartitionAnalysis& facts, const Context& context)
       : buffers(facts.ir().graph(context.graph).tensors.size(), kNone), memory(facts.entry_memory(context)) {}
@@ -255,9 +255,9 @@ class Lowering {
                     std::vector<LoweredOp>& ops, std::uint32_t first = 0) {
     const BufferId from = buffer(outer, op.inputs[first + i]);
     if (!is_overwritten(op, first + i, outer)) return from;
-    const BufferId held = new_buffer(ir_.graph(callee.graph).inputs[i]);
-    ops.push_back(copy(from, held, callee.inputs[i], path));
-    return held;
+    const BufferId copied = new_buffer(ir_.graph(callee.graph).inputs[i]);
+    ops.push_back(copy(from, copied, callee.inputs[i], path));
+    return copied;
   }
 
   void lower_call(const Op& op, const FactView& facts, Frame& frame, PathId path,
@@ -301,7 +301,7 @@ class Lowering {
     LoweredOp looped{.op = &op, .path = iteration};
     lowered::Loop loop;
     loop.count = count.value_or(std::numeric_limits<std::int64_t>::max());
-    if (asks_condition(op)) {
+    if (is_while_loop(op)) {
       loop.count = op.find(kMaxIterations).value_or(loop.count);
       looped.in = {frame[ir_.tensor(op.outputs[0]).index]};
     }
@@ -339,9 +339,9 @@ class Lowering {
       BufferId from = buffer(inner, graph.outputs[i]);
       const auto other = std::ranges::find(state, from);
       if (other != state.end() && static_cast<std::size_t>(other - state.begin()) != i) {
-        const BufferId held = new_buffer(op.outputs[i]);
-        lowered.push_back(copy(from, held, body.end.outputs[i], iteration));
-        from = held;
+        const BufferId copied = new_buffer(op.outputs[i]);
+        lowered.push_back(copy(from, copied, body.end.outputs[i], iteration));
+        from = copied;
       }
       next.push_back(from);
     }
@@ -378,8 +378,8 @@ class Lowering {
     ops.push_back(std::move(conditional));
   }
 
-  /// Everything that a branch does stands in its body, copies of inputs and of results too: it happens only
-  /// on replicas that take the branch.
+  /// Lowers a branch. Everything that it does is in its body, including copies of inputs and results, since
+  /// it runs only on replicas that take the branch.
   void lower_branch(const Op& op, const CalledGraph& branch, const Context& callee, Frame& frame, PathId path,
                     const Operands& results, std::vector<LoweredOp>& body) {
     const Graph& graph = ir_.graph(branch.graph);

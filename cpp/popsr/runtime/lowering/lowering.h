@@ -1,5 +1,5 @@
 // Flattens a program into one list: calls are inlined (aliasing what is passed by reference or never
-// written), loops keep a body, conditionals one for each branch. Each op carries the facts of its context.
+// written), loops keep a body, conditionals a body per branch. Each op carries the facts of its context.
 #pragma once
 
 #include "popsr/analysis/partition_analysis.h"

@@ -49,7 +49,7 @@ class SliceFuser {
     return ir_.partitions().num_blocks(program_.buffers[id].storage) == 1;
   }
 
-  /// True for an op on one block in which elements of large operands meet one by one.
+  /// True for an op on one block that combines elements of large operands one by one.
   bool is_sliceable(const LoweredOp& op) const {
     const auto* const plain = op.as<lowered::Plain>();
     if (plain == nullptr || !plain->reads.empty() || plain->writes || op.exec || op.out.empty()) return false;
@@ -67,7 +67,7 @@ class SliceFuser {
   struct Run {
     std::size_t first = 0, size = 0;
     std::int64_t elements = 0;
-    std::size_t bytes = 0;  ///< Of all operands.
+    std::size_t bytes = 0;  ///< Bytes of all operands.
   };
 
   void start(std::size_t first) {
@@ -144,8 +144,8 @@ class SliceFuser {
 
   const Ir& ir_;
   LoweredProgram& program_;
-  std::uint32_t number_ = 0;                  ///< Of the run at hand.
-  Run run_;                                   ///< So far.
+  std::uint32_t number_ = 0;                  ///< Number of the current run.
+  Run run_;                                   ///< Current run, so far.
   IdVector<BufferId, std::uint32_t> seen_;    ///< The last run that has the buffer as an operand,
   IdVector<BufferId, std::uint32_t> single_;  ///< and as an output of one element.
   IdVector<BufferId, Accesses> counts_;       ///< Before any change; empty until they are needed.

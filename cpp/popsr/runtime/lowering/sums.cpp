@@ -142,8 +142,8 @@ class SumAccumulator {
     return program_.buffers[id].kind == BufferKind::kActivation && counts_[id].writes == 1;
   }
 
-  /// True if the buffer is written here for the first and only time: no iteration reads what the one before
-  /// wrote.
+  /// True if the buffer is written here for the first and only time: no iteration reads a write of the
+  /// previous one.
   bool is_fresh(BufferId id) const { return is_own(id) && !seen_[id]; }
 
   /// True if the buffer is written once, by an op of the list, and read by the next op alone.

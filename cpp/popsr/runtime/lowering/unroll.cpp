@@ -12,7 +12,7 @@ namespace popsr {
 namespace {
 
 constexpr std::int64_t kMaxIterations = 64;
-constexpr std::size_t kMaxInstructions = 8192;  ///< Of a loop that is written out.
+constexpr std::size_t kMaxInstructions = 8192;  ///< Largest number of instructions of an unrolled loop.
 
 /// Number of instructions of the whole program that touch each buffer.
 IdVector<BufferId, std::size_t> count_uses(const LoweredProgram& program) {
@@ -113,7 +113,7 @@ class Unroller {
 
   LoweredProgram& program_;
   IdVector<BufferId, std::size_t> uses_;
-  std::size_t left_ = kMaxInlinedOps;  ///< That the plan may still grow by.
+  std::size_t left_ = kMaxInlinedOps;  ///< Number of instructions by which the plan may still grow.
 };
 
 }  // namespace

@@ -31,12 +31,12 @@ class ViewReader {
   void run() {
     for (at_ = 0; at_ < ops_.size(); ++at_) {
       LoweredOp& op = ops_[at_];
-      const bool takes = takes_views(op);
-      if (takes) read_through(op);
+      const bool reads_views = supports_views(op);
+      if (reads_views) read_through(op);
       const std::optional<StridedView> view = view_of(op);
       const bool is_written = view && write_through(op, *view);
       record_accesses(op);
-      if (takes) makers_[op.out[0]] = at_;
+      if (reads_views) makers_[op.out[0]] = at_;
       if (view && !is_written) note(op, *view);
     }
     drop_unread();
@@ -51,8 +51,8 @@ class ViewReader {
     StridedView view;
   };
 
-  bool takes_views(const LoweredOp& op) const {
-    return op.is<lowered::Plain>() && op.op->def->kernel.takes != nullptr && op.out.size() == 1;
+  bool supports_views(const LoweredOp& op) const {
+    return op.is<lowered::Plain>() && op.op->def->kernel.supports_views != nullptr && op.out.size() == 1;
   }
 
   /// The view that the op copies, if nobody can see that it does not.
@@ -65,7 +65,7 @@ class ViewReader {
     return op.op->def->kernel.strided(eval_spec(ir_, *op.op, kernels_));
   }
 
-  /// Records the copy; one of a copy also as a view of what that copied.
+  /// Records the copy; a copy of a copy also as a view of the original.
   void note(const LoweredOp& op, const StridedView& view) {
     Copied copied{op.in[0], view};
     if (const auto inner = copied_.find(op.in[0]); inner != copied_.end()) {
@@ -89,7 +89,7 @@ class ViewReader {
       plain.reads.resize(op.in.size());
       plain.reads[j] = *view;
       spec.reads = plain.reads;
-      if (!op.op->def->kernel.takes(spec)) continue;
+      if (!op.op->def->kernel.supports_views(spec)) continue;
       --counts_[op.in[j]].reads;
       ++counts_[found->second.from].reads;
       op.in[j] = found->second.from;
@@ -109,7 +109,7 @@ class ViewReader {
     plain.writes = inverse(view, spec.outputs[0].shape);
     spec.reads = plain.reads;
     spec.writes = plain.writes;
-    if (!plain.writes || maker.exec != copy.exec || !maker.op->def->kernel.takes(spec)) return false;
+    if (!plain.writes || maker.exec != copy.exec || !maker.op->def->kernel.supports_views(spec)) return false;
     maker.form = std::move(plain);
     maker.out[0] = copy.out[0];
     dead_[at_] = true;
@@ -117,7 +117,7 @@ class ViewReader {
     return true;
   }
 
-  /// Copies of what the op writes hold what it was before: they are forgotten.
+  /// Forgets copies of buffers that the op writes, since they hold the old values.
   void record_accesses(const LoweredOp& op) {
     for_each_access(op, [this](BufferId id, bool is_written) {
       last_[id] = start_ + at_;
@@ -149,8 +149,8 @@ class ViewReader {
   std::vector<LoweredOp>& ops_;
   std::vector<bool> dead_;
   std::size_t at_ = 0;
-  std::map<BufferId, Copied> copied_;                    ///< By the copy.
-  std::map<BufferId, std::vector<BufferId>> copies_of_;  ///< The same by what is copied.
+  std::map<BufferId, Copied> copied_;                    ///< Copied buffer by its copy.
+  std::map<BufferId, std::vector<BufferId>> copies_of_;  ///< Copies by the copied buffer.
   std::map<BufferId, std::size_t> makers_;               ///< Ops that take views, by their result.
   std::vector<std::size_t> copies_;                      ///< Ascending positions.
 };

@@ -25,7 +25,7 @@ void put(std::string& text, Word word) {
 
 void put32(std::string& text, auto word) { put(text, static_cast<std::uint32_t>(word)); }
 
-/// True if the op's results stand in its output buffers, in whole.
+/// True if the op's results are in its output buffers, as a whole.
 bool has_rows(const Instruction& instruction) {
   return instruction.op != nullptr && !instruction.op->def->memory.view &&
          !std::holds_alternative<Merged>(instruction.work) &&
@@ -163,8 +163,8 @@ const Recorder::Slot* Recorder::slot_of(const Instruction& instruction) {
   return &slots_->emplace(&instruction, make_slot(instruction)).first->second;
 }
 
-void Recorder::outputs_hold(const Instruction& instruction, ActiveReplicas active,
-                            const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) {
+void Recorder::outputs_ready(const Instruction& instruction, ActiveReplicas active,
+                             const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) {
   if (!has_rows(instruction)) return;
   const Slot* const slot = slot_of(instruction);
   put32(pending_, Tag::kRow);

@@ -1,4 +1,5 @@
-// Hashes of what runs compute, as a stream of little-endian words: see popsr/_tools/record/file_format.py.
+// Hashes of the values that runs compute, as a stream of little-endian words: see
+// python/popsr/_tools/record/file_format.py.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,24 @@ namespace popsr {
 
 class Recorder final : public RunObserver {
  public:
-  /// `sink` takes the stream piece by piece, during runs and at their ends.
+  /// Makes a recorder; `sink` receives the stream piece by piece, during runs and at their ends.
   explicit Recorder(std::function<void(std::string_view)> sink) : sink_(std::move(sink)) {}
 
   void run_begins(const ObservedRun& run) override;
   void run_ends() override;
-  void outputs_hold(const Instruction& instruction, ActiveReplicas active,
-                    const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
+  void outputs_ready(const Instruction& instruction, ActiveReplicas active,
+                     const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
 
  private:
   struct Output {
     TensorType type;
     const StridedView* view = nullptr;
     std::vector<const std::byte*> blocks = {};
-    std::vector<Replica> replicas = {};  ///< Smallest of each block.
+    std::vector<Replica> replicas = {};  ///< Smallest replica of each block.
   };
   struct Slot {
     std::uint32_t id = 0;
-    std::vector<PathId> loops = {};  ///< Iterations around it, outermost first.
+    std::vector<PathId> loops = {};  ///< Loop iterations around the instruction, outermost first.
     std::vector<Output> outputs = {};
   };
 
@@ -49,8 +50,9 @@ class Recorder final : public RunObserver {
   const Ir* ir_ = nullptr;
   const Plan* plan_ = nullptr;
   bool dedup_ = true;
-  std::map<std::string, std::uint32_t> ids_ = {};  ///< Slots that the stream has, by their words.
-  std::map<std::uint64_t, std::unordered_map<const Instruction*, Slot>> plans_ = {};  ///< By Plan::build_id.
+  std::map<std::string, std::uint32_t> ids_ = {};  ///< Slots already in the stream, by their words.
+  /// Slots of the instructions of each plan, by Plan::build_id.
+  std::map<std::uint64_t, std::unordered_map<const Instruction*, Slot>> plans_ = {};
   std::unordered_map<const Instruction*, Slot>* slots_ = nullptr;
   std::vector<std::uint64_t> hashes_ = {};
 };

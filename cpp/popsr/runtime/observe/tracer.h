@@ -10,24 +10,25 @@
 
 namespace popsr {
 
-/// Nanoseconds of the steady clock.
+/// Interval of an event, in nanoseconds of the steady clock.
 struct TraceEvent {
   std::int64_t begin = 0, end = 0;
-  std::uint32_t slot = 0;   ///< Of an instruction; or one of the numbers below.
+  std::uint32_t slot = 0;   ///< Slot of an instruction, or one of the constants below.
   std::uint32_t value = 0;  ///< Number of an iteration.
-  static constexpr std::uint32_t kRun = 0xFFFFFFFF, kIteration = 0x80000000;  ///< The latter: plus a path.
+  /// Slot of a run; of an iteration, to which its path is added.
+  static constexpr std::uint32_t kRun = 0xFFFFFFFF, kIteration = 0x80000000;
 };
 
-/// An instruction of a plan.
+/// Description of an instruction of a plan.
 struct TraceSlot {
   std::string name;
-  std::uint32_t op = 0;                  ///< kNone for copies.
-  std::vector<std::uint32_t> path = {};  ///< Kind, component and id of each node, outermost first.
+  std::uint32_t op = 0;                  ///< Op of the instruction; kNone for copies.
+  std::vector<std::uint32_t> path = {};  ///< Kind, component and id of each path node, outermost first.
   std::uint64_t bytes = 0, blocks = 0;
   bool has_body = false;
 };
 
-/// All events of an interval of a run whose events are counted only.
+/// Sums over an interval of a run in which events are only counted.
 struct TraceCount {
   std::int64_t begin = 0, end = 0;
   std::uint64_t instructions = 0, nanoseconds = 0, bytes = 0;
@@ -35,7 +36,7 @@ struct TraceCount {
 
 class Tracer final : public RunObserver {
  public:
-  /// Keeps `limit` events; those after it are counted in intervals.
+  /// Makes a tracer that keeps `limit` events; later events are counted in intervals.
   explicit Tracer(std::size_t limit) : limit_(limit) {}
 
   void run_begins(const ObservedRun& run) override;
@@ -59,7 +60,7 @@ class Tracer final : public RunObserver {
   std::vector<TraceSlot> slots_ = {};
   std::vector<TraceCount> counts_ = {};
   std::int64_t interval_ = 10'000'000;
-  std::vector<std::size_t> open_ = {};  ///< Events whose end is to come.
+  std::vector<std::size_t> open_ = {};  ///< Indices of events that have not ended.
   const Ir* ir_ = nullptr;
   const Plan* plan_ = nullptr;
   std::uint64_t build_ = 0;

@@ -133,8 +133,8 @@ class Elements {
 
   std::size_t size_, bytes_;
   const FloatFormatInfo* format_ = nullptr;
-  std::optional<LoopNest> nest_ = std::nullopt;  ///< Of a view, in bytes,
-  std::int64_t offset_ = 0;                      ///< and its first element.
+  std::optional<LoopNest> nest_ = std::nullopt;  ///< Nest of a view, in bytes.
+  std::int64_t offset_ = 0;                      ///< Offset of the first element, in bytes.
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace popsr {
 namespace {
 
-/// Exchanges that move the same messages.
+/// Key of exchanges that move the same messages.
 struct SameMessages {
   std::vector<std::pair<PartitionId, std::size_t>> operands = {};  ///< Storage, and bytes of a value.
   std::optional<ReplicaGrouping> groups = {};                      ///< None: all ranks see all replicas.
@@ -97,7 +97,7 @@ class Planner {
     found_.push_back(std::move(planned));
   }
 
-  /// The known traffic of a key, or what `make` gives, which may be null.
+  /// Known traffic of a key, or the result of `make`, which may be null.
   template <class Make>
   std::shared_ptr<const ExchangeTraffic> once(SameMessages key, const Make& make) {
     const auto is_same = [&](const auto& known) { return known.first == key; };
@@ -113,7 +113,7 @@ class Planner {
       if (id == kNone) continue;
       key.operands.emplace_back(program_.buffers[id].storage, bytes_of(program_.buffers[id].type));
     }
-    const auto make = [&] { return made_block_traffic(op, key.operands); };
+    const auto make = [&] { return make_block_traffic(op, key.operands); };
     if (is_collective(op)) {
       key.groups = collective_groups(ir_, *op.op);
       if (!key.groups) return make();  // of a stream: its rows decide
@@ -121,13 +121,13 @@ class Planner {
     return once(key, make);
   }
 
-  std::shared_ptr<const ExchangeTraffic> made_block_traffic(
+  std::shared_ptr<const ExchangeTraffic> make_block_traffic(
       const LoweredOp& op, const std::vector<std::pair<PartitionId, std::size_t>>& operands) const {
     auto traffic = std::make_shared<ExchangeTraffic>();
     traffic->ranks = no_traffic();
     const std::vector<SeenReplicas> seen = seen_by_rank(ir_, op, ranks());
     bool is_needed = false;
-    std::size_t gathered = 0;
+    std::size_t payload_bytes = 0;
     for (const auto& [storage, bytes] : operands) {
       const std::uint64_t messages = messages_of(bytes, message_bytes_);
       const std::span<const std::uint32_t> labels = table_.labels(storage);
@@ -138,11 +138,12 @@ class Planner {
                          add_message(traffic->ranks, from, to, size, messages);
                          sent.position(from, labels[replica]);
                        });
-      gathered += sent.most() * bytes;
+      payload_bytes += sent.max_sent() * bytes;
     }
     if (!is_needed) return nullptr;
-    traffic->is_gathered = gathered <= offer_room(ranks().ranks);
-    if (traffic->is_gathered) std::ranges::fill(traffic->ranks, gathered_traffic(gathered, ranks().ranks));
+    traffic->is_gathered = payload_bytes <= max_payload(ranks().ranks);
+    if (traffic->is_gathered)
+      std::ranges::fill(traffic->ranks, gathered_traffic(payload_bytes, ranks().ranks));
     const auto hops =
         static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(ranks().ranks - 1)));
     for (const Traffic& each : traffic->ranks) {

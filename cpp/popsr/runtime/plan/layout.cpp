@@ -58,7 +58,7 @@ class Arena {
   }
 
   std::size_t take(std::size_t bytes) {
-    // Of larger classes every gap is large enough, of its own class some are.
+    // Every gap of larger classes is large enough; in its own class some are.
     std::size_t lowest = free_;
     for (std::size_t c = by_class_.size() - 1; c > class_of(bytes); --c) {
       if (!by_class_[c].empty()) lowest = std::min(lowest, *by_class_[c].begin());

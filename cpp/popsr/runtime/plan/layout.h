@@ -13,17 +13,19 @@
 
 namespace popsr {
 
-/// Placed buffers; block b of a buffer, of those that the rank has, is at base + b * nbytes.
+/// Placement of a buffer: block b of this rank's blocks is at base + b * nbytes.
 struct Placement {
   std::byte* base = nullptr;
-  std::size_t nbytes = 0;  ///< Of one block.
-  bool is_shared = false;  ///< At the program's initial values, which are never written.
+  std::size_t nbytes = 0;  ///< Bytes of one block.
+  /// True if the buffer is at the program's initial values, which are never written.
+  bool is_shared = false;
 };
 
 struct Memory {
   IdVector<BufferId, Placement> placements;
   std::vector<Slab> slabs;
-  std::vector<std::shared_ptr<const HostBytes>> shared;  ///< Initial values that variables are at.
+  /// Initial values of the program that variables refer to.
+  std::vector<std::shared_ptr<const HostBytes>> shared;
   std::size_t variables = 0, constants = 0, activations = 0;
 };
 
@@ -31,12 +33,13 @@ struct Memory {
 /// dedup).
 void choose_storage(const PartitionAnalysis& facts, LoweredProgram& program, bool dedup);
 
-/// Plans activations by liveness in one arena, allocates everything, and fills constants. A variable that no
-/// op writes needs no memory on a process alone: it is at the program's initial values until own_memory().
+/// Places activations by liveness in one arena, allocates all memory, and fills constants. Without other
+/// ranks a variable that no op writes needs no memory: it refers to the program's initial values until
+/// own_memory().
 Memory lay_out(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program);
 
-/// Gives a variable that is at the program's initial values memory of its own, with the same values. What has
-/// its address from before reads the initial values.
+/// Gives a variable that refers to the program's initial values memory of its own, with the same values.
+/// Addresses taken before still refer to the initial values.
 void own_memory(const Ir& ir, const LocalBlocks& blocks, const LoweredProgram& program, BufferId variable,
                 Memory& memory);
 

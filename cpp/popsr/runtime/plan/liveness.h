@@ -10,20 +10,22 @@
 
 namespace popsr {
 
-/// Steps, numbered in program text, between which a buffer holds a value.
+/// First and last step, numbered in program text, between which a buffer holds a value.
 struct Lifetime {
   std::size_t first = std::numeric_limits<std::size_t>::max();
   std::size_t last = 0;
   bool used() const { return first <= last; }
 };
 
-/// A step is an instruction, also each one in a body, or the end of a loop. Merged and sliced ops are one.
+/// Lifetimes of all buffers. A step is an instruction, including each one in a body, or the end of a loop.
+/// Merged and sliced ops are one step.
 class Liveness {
  public:
   explicit Liveness(const LoweredProgram& program) : lifetimes(program.buffers.size()) { walk(program.ops); }
 
   IdVector<BufferId, Lifetime> lifetimes;
-  std::vector<const LoweredOp*> steps;  ///< In program text; a loop stands at its end once more.
+  /// Op of each step, in program text; a loop appears once more at its end.
+  std::vector<const LoweredOp*> steps;
 
  private:
   std::size_t begin_step(const LoweredOp& op);
@@ -33,13 +35,13 @@ class Liveness {
   void extend_over_loop(const std::vector<LoweredOp>& body, std::size_t begin, std::size_t end);
 };
 
-/// True for buffers that share one arena, by their lifetimes, if they are used at all.
+/// True for buffers that are placed in the shared arena by their lifetimes, if they are used at all.
 bool is_in_arena(const Buffer& buffer);
 
-/// Bytes of all blocks of a buffer that a rank has, with those it receives.
+/// Bytes of all blocks of a buffer on a rank, including received ones.
 std::size_t slab_bytes(const LocalBlocks& blocks, const Buffer& buffer);
 
-/// The same, rounded up to what the arena gives to it.
+/// slab_bytes() rounded up to the alignment of the arena.
 std::size_t arena_bytes(const LocalBlocks& blocks, const Buffer& buffer);
 
 }  // namespace popsr

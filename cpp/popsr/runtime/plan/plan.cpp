@@ -114,7 +114,7 @@ void Plan::choose_halos(const PlanOptions& options) {
     for (const BufferId id : op.in) {
       if (id == kNone) continue;
       Buffer& buffer = program_.buffers[id];
-      buffer.halo = std::max(buffer.halo, halo_of(*ir_, blocks_, op, buffer.storage).blocks);
+      buffer.halo = std::max(buffer.halo, halo_of(*ir_, blocks_, op, buffer.storage).num_received);
     }
   });
 }

@@ -24,36 +24,35 @@ class Plan {
 
   const LoweredProgram& program() const { return program_; }
   const Memory& memory() const { return memory_; }
-  /// The blocks that this rank stores and computes.
+  /// Blocks that this rank stores and computes.
   const LocalBlocks& blocks() const { return blocks_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   bool stochastic() const { return stochastic_; }
-  /// Of Memory::activations without temporaries of instructions.
+  /// Bytes of Memory::activations without temporaries of instructions.
   std::size_t arena_bytes() const { return arena_; }
 
-  /// The buffer of a variable, or of the shard or remote entry that it lives in.
+  /// Buffer of a variable, or of the shard or remote entry that holds it.
   BufferId variable(TensorId id) const;
-  /// Address of the block that holds `replica`'s value, which this rank has.
+  /// Address of the block that holds `replica`'s value; this rank must have it.
   std::byte* block(BufferId buffer, Replica replica) const;
 
-  /// True if the variable is at the program's initial values.
+  /// True if the variable refers to the program's initial values.
   bool is_shared(BufferId variable) const { return memory_.placements[variable].is_shared; }
-  /// Gives such a variable memory of its own, which instructions have the address of after rebuild().
+  /// Gives such a variable memory of its own; instructions use its address after rebuild().
   void own(BufferId variable);
   bool is_outdated() const { return is_outdated_; }
-  /// Makes the instructions anew: their counts begin at 0.
+  /// Builds the instructions again; their counters start at 0.
   void rebuild();
 
-  /// Steps of each stream in one run, the most that any replica may see when branches
-  /// differ.
+  /// Transfers of each stream in one run; the maximum over replicas if branches differ.
   IdVector<StreamId, std::int64_t> stream_reads() const;
-  /// Of one run: passes of the loops that are in no other loop and no branch; of a program without any, how
-  /// often the stream moves on that does so most. 0 when there is neither.
+  /// Iterations of one run: passes of the loops that are in no other loop and no branch; for a program
+  /// without loops, the largest number of transfers of a stream. 0 if there is neither.
   std::int64_t iterations() const { return iterations_; }
-  /// Another number whenever instructions are made, in all plans of the process.
+  /// Number that changes whenever instructions are built, unique among all plans of the process.
   std::uint64_t build_id() const { return build_id_; }
-  /// One line an instruction: outputs, op, partition, blocks, bytes.
+  /// Text with one line per instruction: outputs, op, partition, blocks, bytes.
   std::string to_string() const;
 
  private:
@@ -67,7 +66,7 @@ class Plan {
   LoweredProgram program_;
   Memory memory_;
   PlanOptions options_;
-  std::size_t arena_ = 0;  ///< Activations without temporaries of instructions.
+  std::size_t arena_ = 0;  ///< Bytes of activations without temporaries of instructions.
   std::vector<Instruction> instructions_;
   bool stochastic_ = false, is_outdated_ = false;
   std::int64_t iterations_ = 0;

@@ -14,25 +14,27 @@
 namespace popsr {
 
 struct PlanOptions {
-  bool dedup = true;          ///< One buffer and one computation per block; false: per replica.
-  bool share = true;          ///< Reshaped values stay in their operand's memory.
-  bool fuse = true;           ///< Fuse products into their consumers, and copies into products.
-  bool unroll = true;         ///< Write out loops where products then fuse: errors name no iteration.
-  int threads = 1;            ///< Threads that the plan will run on, for temporaries.
-  bool clamp_scales = false;  ///< As in EvalSpec.
-  bool check_floats = false;  ///< Instructions get a FiniteCheck.
+  /// True: one buffer block and one computation per block of the partition; false: per replica.
+  bool dedup = true;
+  bool share = true;  ///< True if reshaped values stay in their operand's memory.
+  bool fuse = true;   ///< True to fuse products into their consumers, and copies into products.
+  /// True to unroll loops in which products then fuse; errors inside them name no iteration.
+  bool unroll = true;
+  int threads = 1;            ///< Number of threads that the plan will run on, for temporaries.
+  bool clamp_scales = false;  ///< Clamp scales of float8 ops, as in EvalSpec.
+  bool check_floats = false;  ///< True if instructions get a FiniteCheck.
   RankMap ranks = {};
   ChainTuning chain = {};
 };
 
-/// Throws when the program has changed since its analysis.
+/// Lowers and rewrites the program. Throws if it changed since its analysis.
 LoweredProgram plan_program(const PartitionAnalysis& facts, const PlanOptions& options);
 
-/// The partition whose blocks an op computes one by one: the meet of its outputs' facts, inside conditionals
-/// also with the replicas that run it together.
+/// Execution partition, whose blocks an op computes one by one: the meet of its outputs' facts, and inside
+/// conditionals of the replicas that run it together.
 PartitionId execution_of(PartitionTable& table, const LoweredOp& op, bool dedup);
 
-/// The kernel, when all ranks make a chain of the op with these options.
+/// Chain kernel of the op, if all ranks reduce it in a chain with these options.
 std::optional<ReductionChain> chain_for(const Ir& ir, const LocalBlocks& blocks,
                                         const LoweredProgram& program, const LoweredOp& op,
                                         const PlanOptions& options);

@@ -20,7 +20,7 @@ void AllBlocks::receive(const Ir& ir, RankLink& link, const std::vector<SeenRepl
   const Placement& placement = plan_.memory().placements[buffer_];
   const Halo halo = halo_of(ir.partitions(), plan_.blocks(), storage, seen);
   const auto own = static_cast<std::uint32_t>(plan_.blocks().num_blocks(storage));
-  received_.resize(static_cast<std::size_t>(halo.blocks) * placement.nbytes);
+  received_.resize(static_cast<std::size_t>(halo.num_received) * placement.nbytes);
   std::vector<OutgoingBytes> outgoing;
   std::vector<IncomingBytes> incoming;
   for (const Halo::Message& each : halo.outgoing) {

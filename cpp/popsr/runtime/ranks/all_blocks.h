@@ -1,4 +1,4 @@
-// Blocks of a buffer, also those that only other ranks hold.
+// Blocks of a buffer, including blocks that only other ranks hold.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace popsr {
 
-/// All ranks make one at the same time, unless `link` is null. It has the blocks of all replicas, or of the
-/// replicas that each rank asks for; a rank's own blocks stay in its plan.
+/// Access to the blocks of all replicas, or of the replicas that each rank asks for; a rank's own blocks stay
+/// in its plan. Construction is collective unless `link` is null: all ranks construct one at the same time.
 class AllBlocks {
  public:
   AllBlocks(const Ir& ir, const Plan& plan, BufferId buffer, RankLink* link);
-  /// `seen`: by rank.
+  /// Fetches the blocks of the replicas in `seen`, which is by rank.
   AllBlocks(const Ir& ir, const Plan& plan, BufferId buffer, RankLink* link,
             const std::vector<SeenReplicas>& seen);
   AllBlocks(const AllBlocks&) = delete;
@@ -31,7 +31,7 @@ class AllBlocks {
   const Plan& plan_;
   BufferId buffer_;
   std::vector<std::byte> received_;
-  std::vector<const std::byte*> blocks_;  ///< By replica; empty without other ranks.
+  std::vector<const std::byte*> blocks_;  ///< Address of each replica's block; empty without other ranks.
 };
 
 }  // namespace popsr

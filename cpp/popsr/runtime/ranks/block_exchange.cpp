@@ -74,14 +74,14 @@ Halo halo_of(const PartitionTable& table, const LocalBlocks& blocks, PartitionId
   SentBlocks sent(ranks.ranks, table.num_blocks(storage));
   for_each_message(table, storage, ranks, seen, [&](std::int64_t from, std::int64_t to, Replica r) {
     halo.is_needed = true;
-    halo.most = std::max(halo.most, ++counts[static_cast<std::size_t>(to)]);
+    halo.max_received = std::max(halo.max_received, ++counts[static_cast<std::size_t>(to)]);
     const std::uint32_t position = sent.position(from, labels[r]);
     if (from == ranks.rank) halo.outgoing.push_back({to, local[r], position});
     if (to != ranks.rank) return;
-    received[labels[r]] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.blocks++);
+    received[labels[r]] = static_cast<std::uint32_t>(blocks.num_blocks(storage) + halo.num_received++);
     halo.incoming.push_back({from, received[labels[r]], position});
   });
-  halo.sent = sent.most();
+  halo.max_sent = sent.max_sent();
   const SeenReplicas& here = seen[static_cast<std::size_t>(ranks.rank)];
   for (Replica r = 0; r < labels.size(); ++r) {
     const std::uint32_t block = local[r] != kAbsentBlock ? local[r] : received[labels[r]];
@@ -118,23 +118,24 @@ void BlockExchange::add(const Halo& halo, std::byte* base, std::size_t nbytes) {
   for (const Halo::Message& each : halo.outgoing) {
     std::byte* const data = base + each.block * nbytes;
     outgoing.push_back({each.rank, data, nbytes});
-    given.push_back({each.rank, gathered + each.position * nbytes, data, nbytes});
+    payload_out.push_back({each.rank, payload_bytes + each.position * nbytes, data, nbytes});
   }
   for (const Halo::Message& each : halo.incoming) {
     std::byte* const data = base + each.block * nbytes;
     incoming.push_back({each.rank, data, nbytes});
-    taken.push_back({each.rank, gathered + each.position * nbytes, data, nbytes});
+    payload_in.push_back({each.rank, payload_bytes + each.position * nbytes, data, nbytes});
   }
-  gathered += static_cast<std::size_t>(halo.sent) * nbytes;
+  payload_bytes += static_cast<std::size_t>(halo.max_sent) * nbytes;
 }
 
-void BlockExchange::give(RankLink& link) const {
-  for (const Place& each : given) std::memcpy(link.offer().data() + each.at, each.data, each.size);
+void BlockExchange::write_payload(RankLink& link) const {
+  for (const Place& each : payload_out) std::memcpy(link.payload().data() + each.at, each.data, each.size);
 }
 
-Traffic BlockExchange::take(const RankLink& link) const {
-  for (const Place& each : taken) std::memcpy(each.data, link.offered(each.rank).data() + each.at, each.size);
-  return gathered_traffic(gathered, link.ranks());
+Traffic BlockExchange::read_payload(const RankLink& link) const {
+  for (const Place& each : payload_in)
+    std::memcpy(each.data, link.payload_of(each.rank).data() + each.at, each.size);
+  return gathered_traffic(payload_bytes, link.ranks());
 }
 
 }  // namespace popsr

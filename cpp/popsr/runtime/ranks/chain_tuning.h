@@ -1,4 +1,4 @@
-// The size of values that ranks reduce in a chain (runtime/ranks/rank_chain.h).
+// Sizes of values that ranks reduce in a chain (runtime/ranks/rank_chain.h).
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,11 @@
 
 namespace popsr {
 
-/// Values for which ranks make a chain; the same on all ranks.
+/// Thresholds of the chain algorithm; equal on all ranks.
 struct ChainTuning {
-  std::size_t from_bytes = std::size_t{1} << 16;  ///< 0: of all sizes, however few blocks would be received.
+  /// Smallest value in bytes that is reduced in a chain; 0: all values, however few blocks would be
+  /// received otherwise.
+  std::size_t from_bytes = std::size_t{1} << 16;
   std::int64_t chunk_elements = std::int64_t{1} << 15;
 };
 

@@ -76,7 +76,7 @@ class Pass {
                        .offset = offset(chunk),
                        .elements = steps_.count(chunk),
                        .state = state(chunk),
-                       .goes_on = group_.position > 0,
+                       .continues = group_.position > 0,
                        .pool = pool_});
     if (group_.position < group_.last) return;
     chain_.kernel.finish({.state = state(chunk),
@@ -136,7 +136,8 @@ std::optional<ReductionChain> chain_of(const Ir& ir, const kernels::KernelTable&
   PartitionTable& table = ir.partitions();
   const PartitionId of_groups = groups.partition(table);
   if (!table.refines(exec, of_groups) || (op.op->noise.seeds && exec != of_groups)) return std::nullopt;
-  if (tuning.from_bytes > 0 && halo_of(ir, blocks, op, in.storage).most < kFewBlocks) return std::nullopt;
+  if (tuning.from_bytes > 0 && halo_of(ir, blocks, op, in.storage).max_received < kFewBlocks)
+    return std::nullopt;
   return op.op->def->replicas.chain(eval_spec(ir, *op.op, kernels));
 }
 

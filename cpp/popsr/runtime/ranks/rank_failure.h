@@ -1,4 +1,4 @@
-// An error of one rank, as the other ranks are told of it.
+// Error of one rank, in the form in which it is sent to the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace popsr {
 
 struct RankFailure {
   std::int64_t rank = 0;
-  std::uint64_t at = 0;   ///< Instructions that the rank had executed: of several failures the first counts.
+  /// Number of instructions that the rank had executed; among several failures the lowest counts.
+  std::uint64_t at = 0;
   std::string kind = {};  ///< Name of the error's class in Python.
   std::string text = {};
-  OpId op = kNone;  ///< That the run was at.
+  OpId op = kNone;  ///< Op that the run was at.
 };
 
-/// The failure of an exception, without its rank.
+/// Failure that describes an exception, without its rank.
 RankFailure failure_of(const std::exception_ptr& error);
-/// Throws the same error; of a class that is not popsr's a StoppedError that names the rank.
+/// Throws an error of the same class; StoppedError with the rank's number if the class is not one of popsr's.
 [[noreturn]] void raise_failure(const RankFailure& failure);
 
 }  // namespace popsr

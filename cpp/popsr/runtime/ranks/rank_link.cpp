@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kNoFailure = std::numeric_limits<std::uint64_t>::max();
 
 /// A rank's word about a call.
-struct Said {
+struct AgreeMessage {
   Digest::Value digest = {};
   std::uint64_t failed_at = kNoFailure;
 };
@@ -89,14 +89,15 @@ RankCall call_of(std::string name, std::vector<RankItem> items) {
 }
 
 RankLink::RankLink(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
-  said_.resize(sizeof(Said) + room());
-  heard_.resize(said_.size() * static_cast<std::size_t>(ranks()));
+  outgoing_.resize(sizeof(AgreeMessage) + payload_capacity());
+  incoming_.resize(outgoing_.size() * static_cast<std::size_t>(ranks()));
 }
 
-std::span<std::byte> RankLink::offer() { return std::span(said_).subspan(sizeof(Said)); }
+std::span<std::byte> RankLink::payload() { return std::span(outgoing_).subspan(sizeof(AgreeMessage)); }
 
-std::span<const std::byte> RankLink::offered(std::int64_t rank) const {
-  return std::span(heard_).subspan(static_cast<std::size_t>(rank) * said_.size() + sizeof(Said), room());
+std::span<const std::byte> RankLink::payload_of(std::int64_t rank) const {
+  return std::span(incoming_).subspan(
+      static_cast<std::size_t>(rank) * outgoing_.size() + sizeof(AgreeMessage), payload_capacity());
 }
 
 Traffic RankLink::exchange(std::span<const OutgoingBytes> outgoing, std::span<const IncomingBytes> incoming) {
@@ -107,24 +108,24 @@ Traffic RankLink::exchange(std::span<const OutgoingBytes> outgoing, std::span<co
 }
 
 std::optional<RankFailure> RankLink::agree(const RankCall& call, const RankFailure* mine) {
-  const Said said{call.digest, mine != nullptr ? mine->at : kNoFailure};
-  std::memcpy(said_.data(), &said, sizeof(said));
-  transport_->gather(said_, heard_.data());
-  std::vector<Said> all(static_cast<std::size_t>(ranks()));
+  const AgreeMessage message{call.digest, mine != nullptr ? mine->at : kNoFailure};
+  std::memcpy(outgoing_.data(), &message, sizeof(message));
+  transport_->gather(outgoing_, incoming_.data());
+  std::vector<AgreeMessage> all(static_cast<std::size_t>(ranks()));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    std::memcpy(&all[rank], heard_.data() + rank * said_.size(), sizeof(said));
+    std::memcpy(&all[rank], incoming_.data() + rank * outgoing_.size(), sizeof(message));
   }
-  const auto failed = [](const Said& each) { return each.failed_at != kNoFailure; };
-  is_told_ = true;
-  told_ = {};
+  const auto failed = [](const AgreeMessage& each) { return each.failed_at != kNoFailure; };
+  is_failure_shared_ = true;
+  shared_failure_ = {};
   if (std::ranges::any_of(all, failed)) {
     std::optional<RankFailure> first = first_failure(mine);
-    if (first) told_ = *first;
+    if (first) shared_failure_ = *first;
     return first;
   }
-  const auto differs = [&](const Said& each) { return each.digest != all.front().digest; };
+  const auto differs = [&](const AgreeMessage& each) { return each.digest != all.front().digest; };
   if (std::ranges::any_of(all, differs)) raise_different(call);
-  is_told_ = false;
+  is_failure_shared_ = false;
   return std::nullopt;
 }
 

@@ -36,8 +36,7 @@ int threads_of(const SessionOptions& options) {
 }  // namespace
 
 /// Facts that keep their program.
-std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir> ir,
-                                                       Assumptions assumptions) {
+std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions) {
   struct Both {
     std::shared_ptr<const Ir> ir;
     PartitionAnalysis facts;
@@ -104,7 +103,7 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
   for (std::size_t i = 0; i < key.start.size(); ++i) assumptions.start[states_[i]] = key.start[i];
   for (const auto& [i, pieces] : key.pieces) assumptions.start_pieces[states_[i]] = pieces;
   std::unique_ptr<CompiledPlan> made;
-  with_deep_stack([&] { made = compile(keeping_facts(ir_, std::move(assumptions)), std::move(key)); });
+  with_deep_stack([&] { made = compile(owning_facts(ir_, std::move(assumptions)), std::move(key)); });
   return made;
 }
 

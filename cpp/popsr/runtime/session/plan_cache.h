@@ -1,4 +1,4 @@
-// The plans of a session: one for each set of facts that a run may start with.
+// Plans of a session: one for each set of facts that a run may start with.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,24 @@
 
 namespace popsr {
 
-/// Of a session with these options.
+/// Plan options of a session with these session options.
 PlanOptions plan_options(const SessionOptions& options, const RankMap& ranks, const ChainTuning& chain);
 
-/// The partitions that the facts of a run follow from.
+/// Partitions that determine the facts of a run, and so its plan.
 struct PlanKey {
-  std::vector<PartitionId> rows;   ///< Of the small streams.
-  std::vector<PartitionId> start;  ///< Of the states.
-  PiecesByInput pieces = {};       ///< Of those whose parts have facts of their own.
+  std::vector<PartitionId> rows;   ///< Partition of the rows of each small stream.
+  std::vector<PartitionId> start;  ///< Partition of each state at the start of the run.
+  PiecesByInput pieces = {};       ///< Partitions by part, for states whose parts have facts of their own.
   bool operator==(const PlanKey&) const = default;
 };
 
-/// Facts of the states at a point of a run.
+/// Facts of the states at one point of a run.
 struct StateFacts {
   std::vector<PartitionId> whole = {};
-  PiecesByInput pieces = {};  ///< Of those whose parts have facts of their own.
+  PiecesByInput pieces = {};  ///< Facts by part, for states whose parts have facts of their own.
 };
 
-/// A plan with the facts that it was made for.
+/// A plan, its executor, and the facts that it was compiled for.
 struct CompiledPlan {
   CompiledPlan(std::shared_ptr<const PartitionAnalysis> given, PlanKey its_key, const PlanOptions& options,
                ThreadPool& pool, double check, bool profile, RankLink* link)
@@ -56,41 +56,42 @@ struct CompiledPlan {
   Plan plan;
   Executor executor;
   IdVector<StreamId, std::int64_t> reads;
-  std::unordered_set<BufferId> written;  ///< By some op.
-  StateFacts entry = {};                 ///< When a run starts: the fixpoint.
-  StateFacts last = {};                  ///< When it ends.
-  bool approved = false;
+  std::unordered_set<BufferId> written;  ///< Buffers that some op writes.
+  StateFacts entry = {};                 ///< Facts of the states when a run starts: the fixpoint.
+  StateFacts last = {};                  ///< Facts of the states when a run ends.
+  bool is_acknowledged = false;
 };
 
-/// Facts of a program under assumptions; they keep the program.
-std::shared_ptr<const PartitionAnalysis> keeping_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
+/// Facts of a program under assumptions; the result owns the program.
+std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
 
-/// Plans by their keys, with the variables in the current one. Plans that were not used for long are dropped.
+/// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped.
 class PlanCache {
  public:
-  /// Compiles the first plan. `streams`: those that PlanKey::rows are of; `states`: variables and shards,
-  /// then remote entries, that PlanKey::start is of. `link`: null without other ranks.
+  /// Compiles the first plan. `streams`: the small streams, in the order of PlanKey::rows; `states`:
+  /// variables and shards, then remote entries, in the order of PlanKey::start. `link`: null without other
+  /// ranks.
   PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options, std::vector<StreamId> streams,
             std::vector<TensorId> states, std::shared_ptr<const PartitionAnalysis> facts, PlanKey key,
             RankLink* link);
 
   ThreadPool& pool() { return pool_; }
   CompiledPlan& current() const { return *plans_.front(); }
-  /// True if the current plan is for these: see PlanKey.
+  /// True if the current plan was compiled for these facts (PlanKey).
   bool is_for(const std::vector<PartitionId>& rows, const std::vector<PartitionId>& start,
               const PiecesByInput& pieces) const {
     return fits(current(), rows, start, pieces);
   }
-  /// Takes up the plan for a key, and moves the variables into it: a plan that was made for the key, or whose
-  /// fixpoint starts with the same facts; else a new one.
+  /// Makes the plan for a key current and moves the variables into it: an existing plan that was made for
+  /// the key or whose fixpoint starts with the same facts, otherwise a new one.
   void switch_to(PlanKey key);
-  /// Lets the current plan run: its instructions are made anew where variables got memory of their own.
+  /// Prepares the current plan for a run: rebuilds its instructions if variables got memory of their own.
   void make_ready();
-  /// Counts of all plans, also of those that were dropped; without runs.
+  /// Counters of all plans, dropped ones included; `runs` is not set.
   SessionStats stats() const;
-  /// Instructions of all plans, those that were dropped first; without the time of runs.
+  /// Instructions of all plans, dropped ones first; the total time of runs is not set.
   Profile profile() const;
-  /// Of all plans, also of those that were dropped.
+  /// Messages of all plans, dropped ones included, by op.
   RankTraffic traffic() const;
 
  private:
@@ -109,11 +110,12 @@ class PlanCache {
   SessionOptions options_;
   RankLink* link_;
   ThreadPool pool_;
-  std::vector<std::optional<SeedRule>> seeds_;  ///< By op, of the program when the session was made.
+  /// Seed rule by op, of the program as it was when the session was made.
+  std::vector<std::optional<SeedRule>> seeds_;
   std::vector<StreamId> streams_;
   std::vector<TensorId> states_;
-  std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< The current one first, then by last use.
-  SessionStats retired_;                              ///< Of plans that were dropped.
+  std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< Plans; the current one first, then by last use.
+  SessionStats retired_;                              ///< Counters of dropped plans.
   Profile retired_profile_;
   RankTraffic retired_traffic_;
 };

@@ -11,27 +11,28 @@
 
 namespace popsr {
 
-/// An op that an instruction runs, and the blocks that it has computed.
+/// An op that an instruction runs, and the number of blocks that it has computed.
 struct ProfiledOp {
-  OpId op = kNone;  ///< kNone for copies.
+  OpId op = kNone;  ///< Op of the instruction; kNone for copies.
   std::uint64_t blocks = 0;
 };
 
-/// An instruction in all runs of its plan. Loops and conditionals have none: their bodies do.
+/// One instruction, summed over all runs of its plan. Loops and conditionals have no entry; the
+/// instructions of their bodies do.
 struct ProfiledInstruction {
-  std::string name;  ///< As in a printed plan.
+  std::string name;  ///< Name as in a printed plan.
   std::uint64_t executions = 0;
   std::chrono::nanoseconds time{0};
-  std::uint64_t bytes = 0;  ///< Of operands and results.
+  std::uint64_t bytes = 0;  ///< Bytes of operands and results.
   std::vector<ProfiledOp> ops = {};
 };
 
 struct Profile {
-  std::chrono::nanoseconds time{0};  ///< Of all runs, with what lies between instructions.
+  std::chrono::nanoseconds time{0};  ///< Time of all runs, including time between instructions.
   std::vector<ProfiledInstruction> instructions = {};
 };
 
-/// Adds the time that it lives to `total`, unless that is null.
+/// Scope timer: adds its lifetime to `total`, unless that is null.
 class RunTimer {
  public:
   explicit RunTimer(std::chrono::nanoseconds* total) : total_(total) {
@@ -48,7 +49,7 @@ class RunTimer {
   std::chrono::steady_clock::time_point start_ = {};
 };
 
-/// Appends the instructions of a plan that have run, in their order.
+/// Appends the instructions of a plan that have run, in plan order.
 void add_instructions(const Ir& ir, const Plan& plan, Profile& profile);
 
 }  // namespace popsr

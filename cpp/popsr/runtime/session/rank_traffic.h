@@ -9,10 +9,10 @@
 
 namespace popsr {
 
-/// By op.
+/// Messages and bytes that this rank has moved, by op.
 using RankTraffic = std::map<OpId, Traffic>;
 
-/// Adds what the instructions of a plan moved so far.
+/// Adds the messages that the instructions of a plan have moved so far.
 void add_traffic(const Plan& plan, RankTraffic& total);
 
 }  // namespace popsr

@@ -10,9 +10,9 @@
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"
-#include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/check/label_errors.h"
 #include "popsr/runtime/observe/run_observer.h"
 #include "popsr/runtime/session/session_state.h"
 
@@ -33,7 +33,7 @@ Session::~Session() = default;
 void Session::start(const SessionOptions& options, std::shared_ptr<const PartitionAnalysis> facts) {
   if (facts == nullptr) {
     verify(*ir_);
-    facts = keeping_facts(ir_, initial_assumptions(*ir_));
+    facts = owning_facts(ir_, initial_assumptions(*ir_));
   }
   POPSR_CHECK(&facts->ir() == ir_.get());
   state_ = std::make_unique<State>(*ir_, options.seed, link_.get());
@@ -54,7 +54,7 @@ void Session::start(const SessionOptions& options, std::shared_ptr<const Partiti
   for (const StreamId id : state_->streams.small) key.rows.push_back(facts->rows(id));
   state_->plans.emplace(ir_, options, state_->streams.small, state_->variables.ids, std::move(facts),
                         std::move(key), link_.get());
-  current().approved = true;  // whoever makes a session looks at its facts
+  current().is_acknowledged = true;  // whoever makes a session looks at its facts
   const auto unused = [this](StreamId id) { return current().reads[id] == 0; };
   std::erase_if(state_->streams.large, unused);
   state_->streams.positions.resize(ir_->num_streams() * static_cast<std::size_t>(ir_->replication()));
@@ -116,30 +116,31 @@ void Session::check_equal_streams() {
     const Stream& stream = ir_->stream(id);
     if (!stream.to_device || stream.mode != StreamMode::kEqual) continue;
     if (link_ != nullptr) {
-      if (state_->streams.fed.are_equal(id)) continue;
-      state_->streams.fed.gather({&id, 1});
+      if (state_->streams.compared.are_equal(id)) continue;
+      state_->streams.compared.gather({&id, 1});
     }
-    const auto found = find_difference(*ir_, id, fed(id), ir_->partitions().top());
+    const auto found = find_difference(*ir_, id, compared_rows(id), ir_->partitions().top());
     if (!found) continue;
     raise<ReplicaError>("run: stream '{}' is declared equal, {}, expected equal rows; made at {}",
-                        stream.name, to_string(*ir_, fed(id), *found), place_text(*ir_, stream.location));
+                        stream.name, to_string(*ir_, compared_rows(id), *found),
+                        place_text(*ir_, stream.location));
   }
 }
 
 void Session::prepare(std::span<const StreamBuffer> buffers) {
-  current().executor.forget_failure();
+  current().executor.clear_failure();
   begin_run(buffers);
-  state_->streams.fed.set(buffers);
+  state_->streams.compared.set(buffers);
   std::vector<StreamId> compared = state_->streams.small;
   std::erase_if(compared, [this](StreamId id) { return current().reads[id] == 0; });
-  state_->streams.fed.gather(compared);
+  state_->streams.compared.gather(compared);
   check_equal_streams();
   PartitionTable& table = ir_->partitions();
   std::vector<PartitionId>& rows = state_->streams.same_rows;
   rows.clear();
   for (const StreamId id : state_->streams.small) {
     const bool is_used = current().reads[id] > 0;
-    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, fed(id), r, s); };
+    const auto same = [&](Replica r, Replica s) { return same_rows(*ir_, id, compared_rows(id), r, s); };
     rows.push_back(is_used ? state_->groups.equal(table.bottom(), same) : table.top());
   }
   compare_large();
@@ -151,27 +152,28 @@ void Session::prepare(std::span<const StreamBuffer> buffers) {
 }
 
 void Session::compare_large() {
-  std::erase_if(state_->streams.large, [this](StreamId id) { return !state_->streams.fed.are_equal(id); });
+  std::erase_if(state_->streams.large,
+                [this](StreamId id) { return !state_->streams.compared.are_equal(id); });
 }
 
-const StreamBuffer& Session::fed(StreamId stream) const { return state_->streams.fed[stream]; }
+const StreamBuffer& Session::compared_rows(StreamId stream) const { return state_->streams.compared[stream]; }
 
 const StreamRows& Session::stream_rows(StreamId stream) const { return state_->streams.rows[stream]; }
 
-bool Session::is_news() const { return !current().approved; }
+bool Session::plan_changed() const { return !current().is_acknowledged; }
 
-void Session::approve() {
-  current().approved = true;
-  state_->streams.told = current().key.rows;
+void Session::acknowledge_plan() {
+  current().is_acknowledged = true;
+  state_->streams.previous_rows = current().key.rows;
 }
 
-std::vector<RowDifference> Session::broken() const {
+std::vector<RowDifference> Session::weakened_streams() const {
   std::vector<RowDifference> result;
   PartitionTable& table = ir_->partitions();
-  for (std::size_t i = 0; i < state_->streams.told.size(); ++i) {
-    if (table.refines(state_->streams.told[i], current().key.rows[i])) continue;
+  for (std::size_t i = 0; i < state_->streams.previous_rows.size(); ++i) {
+    if (table.refines(state_->streams.previous_rows[i], current().key.rows[i])) continue;
     const StreamId id = state_->streams.small[i];
-    if (const auto found = find_difference(*ir_, id, fed(id), state_->streams.told[i]))
+    if (const auto found = find_difference(*ir_, id, compared_rows(id), state_->streams.previous_rows[i]))
       result.push_back(*found);
   }
   return result;
@@ -224,29 +226,29 @@ std::vector<StreamId> Session::used_streams() const {
 
 void Session::run(std::span<const StreamBuffer> buffers,
                   const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher,
-                  const std::function<void(const Op&, const StrayLabel&)>& stray) {
+                  const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label) {
   prepare(buffers);
-  run_prepared(buffers, print, watcher, stray);
+  run_prepared(buffers, print, watcher, on_invalid_label);
 }
 
 void Session::run_prepared(std::span<const StreamBuffer> buffers,
                            const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher,
-                           const std::function<void(const Op&, const StrayLabel&)>& stray) {
-  const std::function<void(const Op&, const StrayLabel&)> on_stray = [&](const Op& op,
-                                                                         const StrayLabel& label) {
-    if (strict_labels_) raise_stray(*ir_, op, label);
-    if (state_->stray.insert(op.id).second && stray) stray(op, label);
+                           const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label) {
+  const std::function<void(const Op&, const InvalidLabel&)> report_label = [&](const Op& op,
+                                                                               const InvalidLabel& label) {
+    if (strict_labels_) raise_invalid_label(*ir_, op, label);
+    if (state_->reported_labels.insert(op.id).second && on_invalid_label) on_invalid_label(op, label);
   };
   const bool is_silent = link_ != nullptr && link_->rank() != 0;  // rank 0 sees what all replicas print
   const std::function<void(const PrintRequest&)> silence;
-  StreamIo io(*ir_, state_->streams.rows, buffers, is_silent ? silence : print, on_stray,
+  StreamIo io(*ir_, state_->streams.rows, buffers, is_silent ? silence : print, report_label,
               state_->streams.positions);
   state_->variables.is_whole = false;
   {
     const RunTimer timer(profile_ ? &state_->time : nullptr);
     Executor& executor = current().executor;
     executor.observe(observer_);
-    if (observer_ != nullptr) tell_observer(buffers);
+    if (observer_ != nullptr) notify_observer(buffers);
     try {
       executor.run(state_->seed, step_, io, watcher);
     } catch (...) {
@@ -271,10 +273,10 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
 
 void Session::observe(RunObserver* observer, PartTimes* parts) {
   observer_ = observer;
-  state_->plans->pool().keep_times(parts);
+  state_->plans->pool().collect_times(parts);
 }
 
-void Session::tell_observer(std::span<const StreamBuffer> buffers) const {
+void Session::notify_observer(std::span<const StreamBuffer> buffers) const {
   const std::vector<StreamId> streams = used_streams();
   observer_->run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,
                          state_->streams.rows, state_->plans->pool()});
@@ -282,7 +284,7 @@ void Session::tell_observer(std::span<const StreamBuffer> buffers) const {
 
 void Session::stop() { current().executor.stop(); }
 
-void Session::forget_stop() { current().executor.forget_stop(); }
+void Session::clear_stop() { current().executor.clear_stop(); }
 
 std::string Session::stopped_text() const { return current().executor.stopped_text(); }
 

@@ -18,7 +18,7 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/host_io.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/ir.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_rows.h"
@@ -47,92 +47,92 @@ struct SessionMemory {
 class RunObserver;
 struct CompiledPlan;
 struct PrintRequest;
-struct StrayLabel;
+struct InvalidLabel;
 struct StreamBuffer;
 
 class Session {
  public:
-  /// `facts`: facts of the program as it is now, verified, under initial_assumptions(); null: made
-  /// here. `link`: to the other ranks, each of which has the same program and options; null: there are none.
-  /// With it all ranks make the same calls in the same order, and an error of one of them ends the call on
-  /// all: prepare() and run_prepared(), reading and writing of variables.
+  /// Makes a session. `facts`: verified facts of the present program under initial_assumptions(); null:
+  /// computed here. `link`: connection to the other ranks, each of which has the same program and options;
+  /// null: there are none. With a link all ranks make the same calls in the same order, and an error on one
+  /// rank ends the call on all: prepare() and run_prepared(), reading and writing of variables.
   Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
           std::shared_ptr<const PartitionAnalysis> facts = nullptr, std::shared_ptr<RankLink> link = nullptr);
   ~Session();
 
   const Ir& ir() const { return *ir_; }
-  /// Of the run that was prepared last; of a new session, of a run that is fed equal rows.
+  /// Plan of the run that was prepared last; for a new session, the plan for equal rows.
   const Plan& plan() const;
   std::shared_ptr<const PartitionAnalysis> facts() const;
   SessionStats stats() const;
   SessionMemory memory() const;
-  /// Of all runs so far; without SessionOptions::profile instructions have no time.
+  /// Profile of all runs so far; instructions have no time unless SessionOptions::profile is set.
   Profile profile() const;
-  /// That ops of this rank moved in all runs so far.
+  /// Messages and bytes that this rank has moved, by op, summed over all runs.
   RankTraffic traffic() const;
 
-  /// Streams that the program really uses.
+  /// Streams that the program uses.
   std::vector<StreamId> used_streams() const;
 
-  /// Compares what is fed and chooses the plan of the run. Throws before anything runs when the data does not
-  /// fit, or rows differ of a stream that is declared equal.
-  /// Not safe beside other uses of the program's Ir.
+  /// Compares the rows that are fed and chooses the plan of the run. Throws before anything runs if the
+  /// data does not fit, or if rows of a stream that is declared equal differ. Not safe beside other uses of
+  /// the program's Ir.
   void prepare(std::span<const StreamBuffer> buffers);
-  /// True when the plan at hand is used for the first time, but for the one that the session was made with.
-  /// approve() ends that.
-  bool is_news() const;
-  void approve();
-  /// Small streams whose rows were equal in more replicas when the run before was prepared.
-  std::vector<RowDifference> broken() const;
-  /// Rows that were prepared and compared between replicas, of all ranks.
-  const StreamBuffer& fed(StreamId stream) const;
-  /// Rows of a stream that this rank is fed or gives.
+  /// True if prepare() selected a plan that acknowledge_plan() was not called for yet. The plan that the
+  /// session was made with counts as acknowledged.
+  bool plan_changed() const;
+  void acknowledge_plan();
+  /// Differences of small streams whose rows were equal on more replicas in the previous run.
+  std::vector<RowDifference> weakened_streams() const;
+  /// Rows of a stream that prepare() compared between replicas, of all ranks.
+  const StreamBuffer& compared_rows(StreamId stream) const;
+  /// Rows of a stream that this rank is fed or returns.
   const StreamRows& stream_rows(StreamId stream) const;
-  /// Small streams, and the replicas whose rows are taken as equal.
+  /// Small streams, each with the partition of replicas whose rows are taken as equal.
   std::vector<std::pair<StreamId, PartitionId>> small_streams() const;
   /// Larger streams whose rows were equal in all runs so far.
   std::vector<StreamId> large_equal_streams() const;
 
-  /// prepare(), then run_prepared().
+  /// Calls prepare(), then run_prepared().
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
            RunWatcher* watcher = nullptr,
-           const std::function<void(const Op&, const StrayLabel&)>& stray = {});
-  /// One execution of the main graph. `buffers` is indexed by StreamId. Prints go to `print`. `stray` is told
-  /// of the first label of each op that is none of its classes, once a session.
-  /// Variables are as before the run when it throws before the first op ran. An error in mid-run
-  /// (ReplicaError of an exchange that some members of a group skip, or an offset, a scale or a label out of
-  /// range, or a result that is not finite) leaves what was written so far, and so does stop() and what
-  /// `print` and `watcher` throw.
+           const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
+  /// Executes the main graph once. `buffers` is indexed by StreamId; prints go to `print`. `on_invalid_label`
+  /// is called with the first label out of range of each op, once per session. If the call throws before the
+  /// first op ran, variables are unchanged. An error in mid-run (ReplicaError of an exchange that some
+  /// members of a group skip, an offset, a scale or a label out of range, or a result that is not finite)
+  /// leaves the variables as written so far, and so do stop() and exceptions of `print` and `watcher`.
   void run_prepared(std::span<const StreamBuffer> buffers,
                     const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
-                    const std::function<void(const Op&, const StrayLabel&)>& stray = {});
-  /// From any thread; as Executor::stop().
+                    const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
+  /// Stops the run in progress, from any thread; see Executor::stop().
   void stop();
-  /// As in Executor.
-  void forget_stop();
+  /// Clears an earlier stop(); see Executor.
+  void clear_stop();
   std::string stopped_text() const;
-  /// The op that the last run failed at; kNone when it did not, or at none.
+  /// Op that the last run failed at; kNone if it did not fail, or not at an op.
   OpId failed_op() const;
 
-  /// Tells an observer of the runs; null ends that. `parts`: times of the threads' parts; null: none.
+  /// Registers an observer of the runs; null removes it. `parts`: receives times of the threads' parts; may
+  /// be null.
   void observe(RunObserver* observer, PartTimes* parts = nullptr);
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
 
-  /// Device copy <-> rows on the host, of all ranks; see variable_io.h.
+  /// Copies a variable between the device and rows on the host, for all ranks; see variable_io.h.
   void read_variable(TensorId id, HostRows rows, std::byte* out) const;
   void write_variable(TensorId id, HostRows rows, const std::byte* data) {
     const VariableRows one{id, rows, data};
     run_copies(prepare_write({&one, 1}));
   }
-  /// Compares rows and takes up the facts of what run_copies() of the result then writes, which has to follow
-  /// at once: it is equal in the groups in which its rows are. Rows that change no bit change no fact either.
-  /// Not safe beside other uses of the program's Ir.
+  /// Compares rows and updates the facts for the write that run_copies() of the result performs, which has
+  /// to follow at once: the variable is equal in the groups in which its rows are. Rows that change no bit
+  /// change no fact. Not safe beside other uses of the program's Ir.
   std::vector<RowCopy> prepare_write(std::span<const VariableRows> rows);
   std::vector<RowPiece> row_pieces(TensorId id) const;
   std::size_t host_bytes(TensorId id, HostRows rows) const;
-  /// The first difference between members of one group, if there is one.
+  /// First difference between members of one group, if there is one.
   std::optional<Divergence> divergence(TensorId id) const;
   /// True if the program writes the variable.
   bool is_written(TensorId id) const;
@@ -147,12 +147,12 @@ class Session {
   void begin_run(std::span<const StreamBuffer> buffers) const;
   void check_run(std::span<const StreamBuffer> buffers) const;
   void check_equal_streams();
-  void tell_observer(std::span<const StreamBuffer> buffers) const;
+  void notify_observer(std::span<const StreamBuffer> buffers) const;
   void compare_large();
   bool is_known(std::size_t state, PartitionId equal) const;
   std::vector<PartitionId> equal_rows_of_all(std::span<const VariableRows> rows) const;
-  std::vector<std::uint8_t> held_rows(std::span<const VariableRows> rows,
-                                      std::span<const PartitionId> equal) const;
+  std::vector<std::uint8_t> unchanged_rows(std::span<const VariableRows> rows,
+                                           std::span<const PartitionId> equal) const;
   void agree_to_read(TensorId id) const;
   PartitionId device_rows(TensorId state, PartitionId known) const;
   void read_back_facts();

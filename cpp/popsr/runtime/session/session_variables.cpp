@@ -56,7 +56,7 @@ bool Session::is_known(std::size_t state, PartitionId equal) const {
          !state_->variables.pieces.contains(static_cast<std::uint32_t>(state));
 }
 
-/// Replicas that are given the same rows, for each variable.
+/// Partition of replicas that are given equal rows, for each variable.
 std::vector<PartitionId> Session::equal_rows_of_all(std::span<const VariableRows> rows) const {
   std::vector<PartitionId> equal;
   for (const auto& [id, kind, data] : rows) {
@@ -66,17 +66,17 @@ std::vector<PartitionId> Session::equal_rows_of_all(std::span<const VariableRows
 }
 
 /// For each variable whether the device holds the rows already, as far as that is of interest.
-std::vector<std::uint8_t> Session::held_rows(std::span<const VariableRows> rows,
-                                             std::span<const PartitionId> equal) const {
-  std::vector<std::uint8_t> held;
+std::vector<std::uint8_t> Session::unchanged_rows(std::span<const VariableRows> rows,
+                                                  std::span<const PartitionId> equal) const {
+  std::vector<std::uint8_t> unchanged;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [id, kind, data] = rows[i];
     const Plan& plan = current().plan;
     const bool may_stay = plan.is_shared(plan.variable(id)) || !is_known(state_index(id), equal[i]);
-    const bool is_held = may_stay && holds_rows(*ir_, plan, id, kind, data);
-    held.push_back(is_held ? 1 : 0);
+    const bool is_unchanged = may_stay && has_rows_stored(*ir_, plan, id, kind, data);
+    unchanged.push_back(is_unchanged ? 1 : 0);
   }
-  return link_ == nullptr || rows.empty() ? held : link_->all_of(std::move(held));
+  return link_ == nullptr || rows.empty() ? unchanged : link_->all_of(std::move(unchanged));
 }
 
 std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) {
@@ -84,7 +84,7 @@ std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) 
   if (link_ != nullptr) link_->agree_or_raise(call_of("write variables", row_items(*ir_, rows)));
   if (!std::exchange(state_->variables.is_whole, true)) read_back_facts();
   const std::vector<PartitionId> equal_rows = equal_rows_of_all(rows);
-  const std::vector<std::uint8_t> is_held = held_rows(rows, equal_rows);
+  const std::vector<std::uint8_t> is_unchanged = unchanged_rows(rows, equal_rows);
   PlanKey key{current().key.rows, state_->variables.start, state_->variables.pieces};
   std::vector<PartitionId> home = state_->variables.home;
   bool fits = true;
@@ -93,7 +93,7 @@ std::vector<RowCopy> Session::prepare_write(std::span<const VariableRows> rows) 
     const TensorId id = rows[i].variable;
     const std::size_t at = state_index(id);
     const PartitionId equal = equal_rows[i];
-    if (is_held[i] != 0) continue;
+    if (is_unchanged[i] != 0) continue;
     changed.push_back(id);
     home[at] = key.start[at] = equal;
     key.pieces.erase(static_cast<std::uint32_t>(at));

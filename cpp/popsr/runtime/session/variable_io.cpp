@@ -122,7 +122,8 @@ void run_copies(std::span<const RowCopy> copies) {
   }
 }
 
-bool holds_rows(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows, const std::byte* data) {
+bool has_rows_stored(const Ir& ir, const Plan& plan, TensorId variable, HostRows rows,
+                     const std::byte* data) {
   const RowParts parts(ir, plan, variable);
   if (parts.row_bytes() == 0) return true;
   const BufferId buffer = plan.variable(variable);

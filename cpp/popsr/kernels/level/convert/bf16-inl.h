@@ -20,14 +20,14 @@ struct Traits<FloatVector> {
   static constexpr bool kSigned = true;
 };
 
-/// Nearest even; NaN keeps its sign only.
+/// Rounds to nearest even; NaN keeps its sign only.
 [[gnu::always_inline]] inline std::uint16_t to_bf16(float x) {
   const std::uint32_t u = bits_of(x);
   const std::uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
   return static_cast<std::uint16_t>(x != x ? sign_16(x) | 0x7fc0U : rounded);
 }
 
-/// The words of two vectors of floats, to nearest even; NaN keeps its sign only.
+/// Stores the words of two vectors of floats, rounded to nearest even; NaN keeps its sign only.
 [[gnu::always_inline]] inline void store_bf16(std::uint16_t* to, FloatVector a, FloatVector b) {
 #if defined(__AVX512BW__)
   if (_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) == 0) {
@@ -35,7 +35,7 @@ struct Traits<FloatVector> {
       const WordVector u = __builtin_bit_cast(WordVector, x);
       return (__m512i)(u + 0x7fffU + ((u >> 16) & 1U));
     };
-    // The upper halves of all words.
+    // Upper halves of all words.
     const HalfVectors halves[2] = {(HalfVectors)rounded(a), (HalfVectors)rounded(b)};
     const HalfVectors out =
         __builtin_shufflevector(halves[0], halves[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
@@ -56,7 +56,7 @@ void unary_bf16(void* hi, void*, const void* const* in, std::int64_t n, const do
   for (std::int64_t i = 0; i < n; ++i) out[i] = to_bf16(Op::apply(bf16_to_float(x[i])));
 }
 
-/// Two vectors at a time; operand 1 is an array, or one number.
+/// Loop over two vectors at a time; operand 1 is an array, or one number.
 template <class Op, bool kNumber>
 void binary_bf16(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
   constexpr std::int64_t kPerVector = kVectorBytes / 4, kStep = 2 * kPerVector;

@@ -7,11 +7,11 @@
 namespace popsr::kernels {
 namespace {
 
-/// The comparisons come before the conversion, so that no out-of-range conversion (undefined, and different
-/// per instruction) is ever executed.
+/// Conversion of one element. The comparisons come before the conversion, so that no out-of-range
+/// conversion (undefined, and different per instruction) is ever executed.
 template <class To, class From>
 [[gnu::always_inline]] inline To saturate(From x) {
-  // 2^(bits-1) or 2^bits: the first value beyond the type, exact in float.
+  // Limit 2^(bits-1) or 2^bits: the first value beyond the type, exact in float.
   constexpr From kLimit = static_cast<From>(1ULL << (8 * sizeof(To) - (Traits<To>::kSigned ? 2 : 1))) * 2;
   constexpr From kLowest = Traits<To>::kSigned ? -kLimit : static_cast<From>(0);
   const From inside = x >= kLowest && x < kLimit ? x : static_cast<From>(0);  // NaN becomes 0.

@@ -1,4 +1,4 @@
-// Codes of narrow floats: widened, and narrowed to nearest even.
+// Codecs of narrow floats: widening, and narrowing to nearest even.
 #pragma once
 
 #include "popsr/kernels/level/convert/formats-inl.h"
@@ -6,8 +6,8 @@
 namespace popsr::kernels {
 namespace {
 
-/// Widens a code with its sign, and narrows magnitudes to nearest even. `a` are the bits of a float, which
-/// may be rounded to odd. This one is of the formats of 8 bits.
+/// Codec of a format of 8 bits: widens a code with its sign, and narrows magnitudes to nearest even. `a`
+/// has the bits of a float, which may be rounded to odd.
 template <FloatFormat kFormat>
 struct Codec {
   static constexpr FloatFormatInfo kLayout = info(kFormat);
@@ -68,8 +68,8 @@ struct Codec<FloatFormat::kF16> {
   }
 };
 
-/// The bits of a magnitude that was narrowed, with the sign of x where the format has it. In 32 bits: loops
-/// that shorten them in the middle vectorise worse.
+/// Bits of a magnitude that was narrowed, with the sign of x if the format has it. In 32 bits: loops that
+/// shorten them in the middle vectorise worse.
 template <FloatFormat kFormat>
 [[gnu::always_inline]] inline std::uint32_t signed_as(float x, std::uint32_t code) {
   constexpr FloatFormatInfo kLayout = info(kFormat);

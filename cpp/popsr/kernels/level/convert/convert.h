@@ -1,4 +1,5 @@
-// Narrow floats to and from float, and wide numbers as pairs of floats; see KernelTable for the contracts.
+// Conversion of narrow floats to and from float, and of wide numbers to pairs of floats; see KernelTable
+// for the contracts.
 #pragma once
 
 #include <cstdint>

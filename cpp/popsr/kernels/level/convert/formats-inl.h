@@ -17,7 +17,7 @@ struct CountFormats<0, kIndex...> {
   using type = FormatIndices<kIndex...>;
 };
 
-/// A function of each format, indexed by FloatFormat.
+/// Table with a function per format, indexed by FloatFormat.
 template <class Function>
 struct PerFormat {
   Function of[kNumFloatFormats];
@@ -29,7 +29,7 @@ template <class Function, class Choose, int... kIndex>
 constexpr PerFormat<Function> per_format(Choose choose, FormatIndices<kIndex...>) {
   return {{choose.template operator()<static_cast<FloatFormat>(kIndex)>()...}};
 }
-/// `choose`: a lambda with the format as template parameter.
+/// Builds the table; `choose` is a lambda with the format as template parameter.
 template <class Function, class Choose>
 constexpr PerFormat<Function> per_format(Choose choose) {
   return per_format<Function>(choose, typename CountFormats<kNumFloatFormats>::type{});
@@ -56,7 +56,7 @@ struct StorageOf<8> {
 template <FloatFormat kFormat>
 using Storage = typename StorageOf<static_cast<std::size_t>(size_of(kFormat))>::type;
 
-/// The value with those bits.
+/// Value with those bits.
 template <FloatFormat kFormat>
 [[gnu::always_inline]] inline double widen_to_double(std::uint64_t bits) {
   if constexpr (kFormat == FloatFormat::kF64) {

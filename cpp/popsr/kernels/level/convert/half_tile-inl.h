@@ -1,4 +1,4 @@
-// float16 to float for a vector: by the CPU's conversion where it has one.
+// Conversion of float16 to float for a vector, by the CPU's instruction if it has one.
 #pragma once
 
 #include "popsr/kernels/level/convert/narrow-inl.h"
@@ -11,7 +11,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// The floats that fill a vector. Exact, so that no rounding mode matters.
+/// Converts as many elements as fill a vector of floats. Exact, so that no rounding mode matters.
 [[gnu::always_inline]] inline FloatVector half_to_floats(const std::uint16_t* in) {
   FloatVector out;
 #if defined(__AVX512F__)

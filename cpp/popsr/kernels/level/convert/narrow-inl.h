@@ -1,4 +1,4 @@
-// The exact value hi + lo as an integer: shared by rounding to nearest and stochastic rounding.
+// Exact value hi + lo as an integer: shared by rounding to nearest and stochastic rounding.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"
@@ -14,9 +14,9 @@ inline constexpr std::uint32_t kNanBits = 0x7fc00000U;
 [[gnu::always_inline]] inline std::uint32_t less(std::uint32_t a, std::uint32_t b) { return (a - b) >> 31; }
 [[gnu::always_inline]] inline std::uint32_t nonzero(std::uint32_t a) { return (0U - a) >> 31; }
 
-/// |hi + lo| = (bits + fraction) float ulps above, 0 <= fraction < 1, where "bits" are the bits of the next
-/// float towards zero and fraction > 0 iff lo != 0; the ulp belongs to the binade of `bits`. Infinity and NaN
-/// keep theirs.
+/// Magnitude |hi + lo| = (bits + fraction) float ulps above, 0 <= fraction < 1, where "bits" are the bits
+/// of the next float towards zero and fraction > 0 iff lo != 0; the ulp belongs to the binade of `bits`.
+/// Infinity and NaN keep their bits.
 struct Magnitude {
   std::uint32_t bits;
   std::uint32_t inward;   ///< 1: lo points towards zero, fraction = 1 - |lo| / ulp; 0: fraction = |lo| / ulp.
@@ -31,14 +31,14 @@ struct Magnitude {
   return {a - inward, inward, inexact};
 }
 
-/// Rounded to odd: the last bit is sticky, so that rounding once more to a shorter format is correct (Boldo
-/// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+/// Bits rounded to odd: the last bit is sticky, so that rounding once more to a shorter format is correct
+/// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 [[gnu::always_inline]] inline std::uint32_t odd_bits(float hi, float lo) {
   const Magnitude m = magnitude_of(hi, lo);
   return m.bits | m.inexact;
 }
 
-/// float16 to float, exactly.
+/// Converts float16 to float, exactly.
 [[gnu::always_inline]] inline float half_to_float(std::uint32_t h) {
   const std::uint32_t shifted = (h & 0x7fffU) << 13;
   const std::uint32_t exponent = shifted & 0x0f800000U;

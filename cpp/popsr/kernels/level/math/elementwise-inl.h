@@ -1,11 +1,11 @@
-// From the struct of an element-wise kernel to the functions of its row.
+// Templates from the struct of an element-wise kernel to the functions of its row.
 //
-// A struct has `apply` on values: operands first, then a pointer to the scalars where the row has some. Where
-// the row has a residual it has `residual` too, which takes the sum before the same arguments. More where it
-// pays:
-//   kPacks      apply also takes packs of floats (simd/vectors-inl.h): long chains of operations
-//   apply_bf16  what a pack of bfloat16 needs, with fewer steps than apply
-//   run         a loop of its own, an ElementwiseFn of type T; run_bf16 on arrays of bfloat16
+// A struct has `apply` on values: operands first, then a pointer to the scalars if the row has some. If the
+// row has a residual it has `residual` too, which takes the sum before the same arguments. Optional members,
+// for speed:
+//  kPacks      apply also takes packs of floats (simd/vectors-inl.h): long chains of operations
+//  apply_bf16  result for a pack of bfloat16, with fewer steps than apply
+//  run         a loop of its own, an ElementwiseFn of type T; run_bf16 on arrays of bfloat16
 //
 // "ivdep": outputs may alias an input exactly, which the vectoriser need not guard against because every
 // iteration loads before it stores; without it in-place calls would take a scalar path.
@@ -23,7 +23,7 @@ namespace popsr::kernels {
 
 namespace {
 
-/// A scalar is a double; an integer type takes it truncated and saturated.
+/// Scalar of the compute type: a scalar is a double; an integer type takes it truncated and saturated.
 template <class T>
 inline T scalar_as(double value) {
   if constexpr (Traits<T>::kFloat) {
@@ -49,7 +49,7 @@ requires(row_of(kOp).scalars == 0) struct Scalars<T, kOp> {
   explicit Scalars(const double*) {}
 };
 
-/// f(operands of element i, scalars)
+/// Calls f(operands of element i, scalars).
 template <class T, ElementwiseOp kOp, class F>
 [[gnu::always_inline]] inline T call(F f, T a, const T* y, const T* z, std::int64_t i,
                                      const Scalars<T, kOp>& scalars) {
@@ -102,7 +102,7 @@ void elementwise_loop(void* hi, [[maybe_unused]] void* lo, const void* const* in
   for (std::int64_t i = 0; i < n; ++i) out[i] = call<T, kOp>(apply, x[i], y, z, i, scalars);
 }
 
-/// Operand 1 is one number.
+/// Loop for the case that operand 1 is one number.
 template <class Op, class T>
 void loop_with_number(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
   const T* x = static_cast<const T*>(in[0]);

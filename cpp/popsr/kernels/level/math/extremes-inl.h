@@ -1,4 +1,4 @@
-// The larger and the smaller of two numbers; NaN is larger and smaller than all.
+// Larger and smaller of two numbers; NaN is both larger and smaller than all numbers.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"

@@ -1,7 +1,6 @@
 // exp, log and tanh of float: branch-free, so that loops over them vectorise; no fused multiply-add, so that
-// every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are from Cephes
-// (S. L. Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/kernels/test_math.cpp
-// checks them.
+// every level agrees. F: see vector_types-inl.h. Polynomials and the splitting of ln 2 are from Cephes (S. L.
+// Moshier, netlib cephes/single). Worst errors: exponential.cpp; tests_cpp/kernels/test_math.cpp checks them.
 #pragma once
 
 #include "popsr/kernels/level/simd/vector_types-inl.h"
@@ -13,7 +12,7 @@ inline constexpr float kLog2E = 1.44269504088896341F;
 inline constexpr float kLn2High = 0.693359375F;  // 10 bits: products with the exponent are exact.
 inline constexpr float kLn2Low = -2.12194440e-4F;
 
-/// e^r and the integer n with x = n ln 2 + r, n as an unsigned bit pattern; |x| < 2^21.
+/// Exponential e^r and the integer n with x = n ln 2 + r, n as an unsigned bit pattern; |x| < 2^21.
 template <class F>
 struct ExpPartsF32 {
   F mantissa;
@@ -33,8 +32,8 @@ template <class F>
   return {(q * (r * r) + r) + 1.0F, bits_of(shifted) - bits_of(magic)};
 }
 
-/// e^x = mantissa * scale1 * scale2, -170 < x < 90: 2^n in two factors, because n reaches 128 and -245 and
-/// only the last product may round a subnormal.
+/// Exponential e^x = mantissa * scale1 * scale2, -170 < x < 90: 2^n in two factors, because n reaches 128
+/// and -245 and only the last product may round a subnormal.
 template <class F>
 struct ScaledExpF32 {
   F mantissa;
@@ -56,9 +55,9 @@ template <class F>
   return e.mantissa * e.scale1 * e.scale2;
 }
 
-/// Of a bfloat16: rounded to bfloat16, all results equal exp_of's, with fewer steps
-/// (tests_cpp/kernels/test_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error of
-/// 2^-21.
+/// Exponential of a bfloat16: rounded to bfloat16, all results equal exp_of's, with fewer steps
+/// (tests_cpp/kernels/test_bf16.cpp compares them). x = 2 m ln 2 + r; the polynomial has a relative error
+/// of 2^-21.
 template <class F>
 [[gnu::always_inline]] inline F exp_of_bf16(F x) {
   x = at_least(at_most(x, 89.0F), -104.0F);

@@ -26,7 +26,7 @@ struct Fused {
   }
 };
 
-/// (e^r - 1 - r) / r^2. F: see vector_types-inl.h.
+/// Polynomial (e^r - 1 - r) / r^2. F: see vector_types-inl.h.
 template <class Steps = TwoRoundings, class F>
 [[gnu::always_inline]] inline F exp_curve(F r) {
   F q = Steps::multiply_add(F(0x1.1f7340dbc337ep-29), r, F(0x1.af4e554377204p-26));
@@ -41,7 +41,8 @@ template <class Steps = TwoRoundings, class F>
   return Steps::multiply_add(q, r, F(0.5));
 }
 
-/// e^(x + tail) = mantissa * scale1 * scale2; multiply in that order, only the last product may round.
+/// Exponential e^(x + tail) = mantissa * scale1 * scale2; multiply in that order, only the last product may
+/// round.
 template <class F>
 struct ScaledExpF64 {
   F mantissa;
@@ -49,7 +50,7 @@ struct ScaledExpF64 {
   F scale2;
 };
 using ExpParts = ScaledExpF64<double>;
-/// x = n ln 2 + r + correction, |r| <= ln(2) / 2 and a little; n stands in the low bits of `shifted`.
+/// Reduction x = n ln 2 + r + correction, |r| <= ln(2) / 2 and a little; n is in the low bits of `shifted`.
 template <class F>
 struct ReducedExponent {
   F shifted;
@@ -66,14 +67,14 @@ template <class F>
   const F r = r_hi - r_lo;
   return {shifted, r, (r_hi - r) - r_lo};
 }
-/// e^(r + correction) = e^r + correction e^r up to correction^2
+/// Exponential e^(r + correction) = e^r + correction e^r up to correction^2.
 template <class F>
 [[gnu::always_inline]] inline F exp_mantissa(F r, F correction) {
   const F curve = exp_curve(r) * (r * r);
   return 1.0 + (r + (curve + correction * (1.0 + (r + curve))));
 }
 
-/// -800 <= x <= 710. F: see vector_types-inl.h.
+/// Exponential for -800 <= x <= 710. F: see vector_types-inl.h.
 template <class F>
 [[gnu::always_inline]] inline ScaledExpF64<F> exp_parts_within(F x, F tail) {
   const ReducedExponent<F> reduced = reduced_exponent(x);
@@ -82,15 +83,15 @@ template <class F>
   const typename WordsOf<F>::type half = ((exponent + 2048U) >> 1) - 1024U;
   return {mantissa, from_bits((half + 1023U) << 52), from_bits((exponent - half + 1023U) << 52)};
 }
-/// e^x for |x| <= 708, where it is normal: the bits of exp_of with fewer steps.
+/// Exponential e^x for |x| <= 708, where it is normal: the bits of exp_of with fewer steps.
 template <class F>
 [[gnu::always_inline]] inline F exp_of_moderate(F x) {
   const ReducedExponent<F> reduced = reduced_exponent(x);
   return from_bits(bits_of(exp_mantissa(reduced.r, reduced.correction)) + (bits_of(reduced.shifted) << 52));
 }
 
-/// e^x for |x| <= 708 with fused steps where the level has them, so with other bits: for float results that
-/// are the same either way.
+/// Exponential e^x for |x| <= 708 with fused steps if the level has them, so with other bits: for float
+/// results that are the same either way.
 [[gnu::always_inline]] inline Doubles exp_fused(const Doubles& x) {
   const Doubles shifted = multiply_add(x, kLog2E64, kExpMagic);
   const Doubles n = shifted - kExpMagic;
@@ -160,7 +161,7 @@ struct LogParts {
   return with_sign(a < 0.625 ? near : far, x);  // tanh(-0) = -0
 }
 
-/// sum over k = 2 .. 13 of z^(k-2) / (2k+1): the tail of atanh(s)/s = 1 + z/3 + z^2/5 + ..., z = s^2 <
+/// Sum over k = 2 .. 13 of z^(k-2) / (2k+1): the tail of atanh(s)/s = 1 + z/3 + z^2/5 + ..., z = s^2 <
 /// 0.0295.
 [[gnu::always_inline]] inline double atanh_tail(double z) {
   double p = 1.0 / 27.0;
@@ -177,7 +178,8 @@ struct LogParts {
   return p * z + 1.0 / 5.0;
 }
 
-/// log(1+f) / 2 = atanh(s), s = f / (2+f); the terms up to s^3 / 3 in double-double, the rest is below 2^-12.
+/// Value log(1+f) / 2 = atanh(s), s = f / (2+f); the terms up to s^3 / 3 in double-double, the rest is
+/// below 2^-12.
 [[gnu::always_inline]] inline DoubleDouble half_log_fraction(double f) {
   const DoubleDouble denominator = two_sum(2.0, f);
   const double s_hi = f / denominator.hi;
@@ -191,7 +193,7 @@ struct LogParts {
   return add_smaller(s, rest);
 }
 
-/// log(x) for finite x > 0 with a relative error of about 2^-65.
+/// Logarithm of a finite x > 0 with a relative error of about 2^-65.
 [[gnu::always_inline]] inline DoubleDouble log_double_double(double x) {
   const LogParts parts = log_parts(x);
   const DoubleDouble atanh = half_log_fraction(parts.fraction);
@@ -201,7 +203,7 @@ struct LogParts {
   return fast_two_sum(sum.hi, sum.lo + (2.0 * atanh.lo + k * 0x1.ef35793c76730p-45));
 }
 
-/// k + log(1+f) / ln 2: exact for powers of two.
+/// Base-2 logarithm k + log(1+f) / ln 2: exact for powers of two.
 [[gnu::always_inline]] inline double log2_of(double x) {
   const LogParts parts = log_parts((x > 0.0) & (x < kInfF64) ? x : 1.0);
   const DoubleDouble two_log2_e = {0x1.71547652b82fep+1, 0x1.777d0ffda0d24p-55};
@@ -213,7 +215,7 @@ struct LogParts {
   return x >= 0.0 ? result : kNanF64;
 }
 
-/// Through double: the error of log(x) / ln 2 is far below half a float ulp.
+/// Base-2 logarithm through double: the error of log(x) / ln 2 is far below half a float ulp.
 [[gnu::always_inline]] inline float log2_of(float x) {
   return static_cast<float>(log_of(static_cast<double>(x)) * kLog2E64);
 }

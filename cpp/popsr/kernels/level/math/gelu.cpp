@@ -33,8 +33,8 @@ inline constexpr double kGeluCubic = 0x1.2444f2a4d8b4bp-4;   // 2 sqrt(2/pi) * 0
   return x == -kInfF64 ? -0.0 : (x != x ? x : result);
 }
 
-/// In double without the double-double exponent: |2u| < 130 where a float result is neither zero nor x. Steps
-/// are fused where the level can: of all floats none is rounded to another one for it (tested).
+/// Computes gelu in double without the double-double exponent: |2u| < 130 where a float result is neither
+/// zero nor x. Steps are fused if the level can: no float is rounded to another one because of it (tested).
 [[gnu::always_inline]] inline Doubles gelu_in_double(const Doubles& x) {
   const Doubles limited = at_least(x, -20.0);  // |2u(20)| < 603
   const Doubles inner = at_most(limited, 20.0);

@@ -47,7 +47,7 @@ inline constexpr double kDensity = 0x1.9884533d43651p-2;  // 1 / sqrt(2 pi)
   return q / (1.0 + kSqrt2 * a);
 }
 
-/// The same for floats, 1/2 <= a <= 15.
+/// Float variant, for 1/2 <= a <= 15.
 [[gnu::always_inline]] inline float scaled_tail(float a) {
   const float t = (a - 4.0F) / (a + 4.0F);
   float q = 3.539174824e-05F;
@@ -121,7 +121,7 @@ struct GeluErf {
   }
 };
 
-/// With S = e^(-a^2/2) (H(a) - a p(0)): S for x < 0, else 1 - S.
+/// Derivative, with S = e^(-a^2/2) (H(a) - a p(0)): S for x < 0, otherwise 1 - S.
 [[gnu::always_inline]] inline double derivative(double x) {
   const double a = limited_magnitude(x);
   const ExpParts e = bell(a);

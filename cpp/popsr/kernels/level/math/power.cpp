@@ -8,8 +8,8 @@
 namespace popsr::kernels {
 namespace {
 
-/// By repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 but for a = 1 and a = -1 (and a
-/// = 0, as x / 0 = 0).
+/// Power by repeated squaring. A negative exponent gives the truncated 1 / a^|b|: 0 except for a = 1 and a
+/// = -1 (and a = 0, as x / 0 = 0).
 template <class T>
 inline T wrap_power(T a, T b) {
   if (b < 0) {
@@ -26,7 +26,8 @@ inline T wrap_power(T a, T b) {
   return static_cast<T>(result);
 }
 
-/// Replaces the raw power of |x| by what IEEE 754 wants for zero, infinite, negative and unit operands.
+/// Replaces the raw power of |x| by the results that IEEE 754 requires for zero, infinite, negative and
+/// unit operands.
 [[gnu::always_inline]] inline double pow_special_cases(double raw, double x, double y) {
   // Conditions combine with & and |: && would be control flow, which keeps the loop from vectorising.
   const double a = magnitude(x);
@@ -47,8 +48,8 @@ inline T wrap_power(T a, T b) {
   return (x == 1.0) | (y == 0.0) ? 1.0 : result;
 }
 
-/// Finite stand-ins where the special cases decide, so that the main path meets nothing odd. |y| >= 2^66
-/// overflows or underflows for every |x| != 1.
+/// Finite stand-in where the special cases decide, so that the main path gets ordinary operands. |y| >=
+/// 2^66 overflows or underflows for every |x| != 1.
 [[gnu::always_inline]] inline double usual_base(double x) {
   const double a = magnitude(x);
   return (a > 0.0) & (a < kInfF64) ? a : 1.0;

@@ -13,19 +13,19 @@ namespace {
 
 inline constexpr double kTrigNear = 0x1p20;
 
-/// r = hi + lo, and n modulo 2^52.
+/// Reduced argument r = hi + lo, and n modulo 2^52.
 struct Reduced {
   double hi;
   double lo;
   std::uint64_t quadrant;
 };
 
-/// |x| < 2^20.
+/// Reduces |x| < 2^20.
 [[gnu::always_inline]] inline Reduced reduce_near(double x) {
   const double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer in the low bits.
   const double shifted = x * 0x1.45f306dc9c883p-1 + magic;
   const double n = shifted - magic;
-  // 33 bits each, then 53: n has 20 bits, so only the last product rounds.
+  // Pieces of 33 bits each, then 53: n has 20 bits, so only the last product rounds.
   const double first = x - n * 0x1.921fb54400000p+0;
   const DoubleDouble second = two_sum(first, -(n * 0x1.0b4611a600000p-34));
   const DoubleDouble third = two_sum(second.hi, -(n * 0x1.3198a2e000000p-69));
@@ -33,7 +33,7 @@ struct Reduced {
   return {r.hi, r.lo, bits_of(shifted) - bits_of(magic)};
 }
 
-/// sin(hi + lo) / cos(hi + lo) of the reduced argument.
+/// Sine (cosine) of the reduced argument hi + lo.
 [[gnu::always_inline]] inline double sin_kernel(double hi, double lo) {
   const double z = hi * hi;
   const double v = z * hi;
@@ -57,7 +57,7 @@ struct Reduced {
   return w + (((1.0 - w) - half) + (z * (z * q) - hi * lo));
 }
 
-/// For results that are rounded to float.
+/// Variants for results that are rounded to float.
 [[gnu::always_inline]] inline double sin_kernel_f32(double r) {
   const double z = r * r;
   double q = 0x1.6dbbee1f24647p-19;
@@ -75,7 +75,7 @@ struct Reduced {
   return (1.0 - 0.5 * z) + z * z * q;
 }
 
-/// The sine at an angle of `quadrant` right angles more; cos(x) is sin(x + pi/2).
+/// Sine at an angle of `quadrant` right angles more; cos(x) is sin(x + pi/2).
 [[gnu::always_inline]] inline double turned(double sine, double cosine, std::uint64_t quadrant) {
   const std::uint64_t odd = 0 - (quadrant & 1U);
   const std::uint64_t chosen = (bits_of(cosine) & odd) | (bits_of(sine) & ~odd);
@@ -87,7 +87,7 @@ template <int kQuarter>
   return turned(sin_kernel(r.hi, r.lo), cos_kernel(r.hi, r.lo), r.quadrant + kQuarter);
 }
 
-/// kQuarter: 0 for sin, 1 for cos. sin(-0) = -0, which the reduction loses.
+/// Sine (kQuarter 0) or cosine (kQuarter 1). sin(-0) = -0, which the reduction loses.
 template <int kQuarter>
 [[gnu::always_inline]] inline double trig_near(double x) {
   const double result = trig_of<kQuarter>(reduce_near(x));
@@ -101,12 +101,12 @@ template <int kQuarter>
   return static_cast<float>(kQuarter == 0 && x == 0.0 ? x : result);
 }
 
-/// Below, trig_near_bf16 rounded to bfloat16 is the exact sine or cosine rounded to float and then to
-/// bfloat16; tests_cpp/kernels/test_bf16.cpp compares all of them.
+/// Limit below which trig_near_bf16 rounded to bfloat16 is the exact sine or cosine rounded to float and
+/// then to bfloat16; tests_cpp/kernels/test_bf16.cpp compares all of them.
 inline constexpr float kTrigNearBf16 = 512.0F;
 
-/// Of a bfloat16, in float: pi/2 in pieces of 15, 15 and 24 bits; the first two have exact products with n.
-/// The polynomials are from Cephes (sinf.c).
+/// Sine or cosine of a bfloat16, in float: pi/2 in pieces of 15, 15 and 24 bits; the first two have exact
+/// products with n. The polynomials are from Cephes (sinf.c).
 template <int kQuarter>
 [[gnu::always_inline]] inline float trig_near_bf16(float x) {
   const float magic = 12582912.0F;

@@ -130,7 +130,7 @@ struct Tangent {
   }
 };
 
-/// As above; the rest through float.
+/// Loop like the one above; the rest goes through float.
 template <int kQuarter>
 void trig_loop_bf16(void* hi, const void* const* in, std::int64_t n) {
   constexpr std::int64_t kPiece = 256;

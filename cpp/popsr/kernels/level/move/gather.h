@@ -1,4 +1,4 @@
-// Strided view to contiguous buffer; see KernelTable::gather_strided.
+// Copies of strided views to contiguous buffers; see KernelTable::gather_strided.
 #pragma once
 
 #include <cstdint>

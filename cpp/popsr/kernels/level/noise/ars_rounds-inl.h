@@ -34,7 +34,7 @@ struct Block {
 
 #else
 
-/// Four columns; byte r of a column (from the low end) is row r of the AES state.
+/// State of four columns; byte r of a column (from the low end) is row r of the AES state.
 struct Block {
   std::uint32_t column[4];
 };
@@ -47,7 +47,7 @@ inline Block exclusive_or(Block a, Block b) {
   return a;
 }
 
-/// S-box, and the column (2s, s, s, 3s) that SubBytes and MixColumns make of a byte of row 0.
+/// S-box, and for each byte of row 0 the column (2s, s, s, 3s) that SubBytes and MixColumns make of it.
 struct AesTables {
   std::uint8_t sbox[256] = {};
   std::uint32_t mixed[256] = {};

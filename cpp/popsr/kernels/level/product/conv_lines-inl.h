@@ -1,5 +1,5 @@
-// Convolutions of one output channel line by line: lines end where they end in the result, and several of
-// them are computed together, as their chains are short and wait for nothing but themselves.
+// Convolutions of one output channel line by line: lines have the same ends as in the result, and several
+// are computed together, since their chains are short and independent of each other.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_product-inl.h"
@@ -7,7 +7,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// Most lines that are computed together.
+/// Largest number of lines that are computed together.
 template <class X>
 constexpr int kLinesTogether = sizeof(typename X::V) == 64 ? 8 : 4;
 
@@ -43,7 +43,7 @@ constexpr LinesMicroFn<X> kLinesMicros[4] = {
     lines_micro<X, 1, Vecs, Partial>, lines_micro<X, 2, Vecs, Partial>, lines_micro<X, 4, Vecs, Partial>,
     kLinesTogether<X> == 8 ? lines_micro<X, kLinesTogether<X>, Vecs, Partial> : nullptr};
 
-/// x in a register: else compilers load it again for each use.
+/// Keeps x in a register; otherwise compilers load it again for each use.
 template <class V>
 POPSR_INLINE V kept(V x) {
 #if defined(__x86_64__)
@@ -52,8 +52,8 @@ POPSR_INLINE V kept(V x) {
   return x;
 }
 
-/// Steps of three lines of three, a line of the image apart: each vector of the image meets three lines of
-/// the result, and each chain still takes its steps in their order.
+/// True for steps of three lines of three, a line of the image apart: each vector of the image contributes
+/// to three lines of the result, and each chain still takes its steps in their order.
 inline bool is_three_by_three(const ConvLinesArgs& args) {
   if (args.k != 9) return false;
   for (int i = 3; i < 9; ++i)
@@ -68,7 +68,7 @@ POPSR_INLINE void load_weights(typename X::V (&weights)[9], const void* from) {
 }
 
 /// Adds a vector of line `from` of the image, at step `i` of its three, to the lines of the result that it
-/// meets.
+/// contributes to.
 template <class X, int Lines>
 POPSR_INLINE void add_to_lines(typename X::V (&acc)[Lines][1], const typename X::V (&weights)[9],
                                typename X::V value, int from, int i) {
@@ -121,8 +121,8 @@ void conv_lines(const ConvLinesArgs& args) {
   }
 }
 
-/// Three by three steps over a plane with zeros around it, which are not in memory; `Edge`: the columns are
-/// beside them.
+/// Computes three by three steps over a plane with zeros around it, which are not in memory; `Edge`: the
+/// columns are beside them.
 template <class X, int Lines, bool Edge>
 void plane_micro(const ConvPlaneArgs& args, std::int64_t line, std::int64_t column, int cols) {
   using T = typename X::T;
@@ -185,7 +185,7 @@ POPSR_INLINE typename X::V even_of(typename X::V a, typename X::V b) {
   }
 }
 
-/// to[i] = from[i * Step] for i < n; reads nothing behind the last one.
+/// Copies to[i] = from[i * Step] for i < n; reads nothing behind the last one.
 template <class X, int Step>
 POPSR_INLINE void copy_line(typename X::T* to, const typename X::T* from, std::int64_t n) {
   constexpr std::int64_t kLanes = X::kLanes;

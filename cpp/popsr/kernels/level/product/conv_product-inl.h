@@ -1,4 +1,5 @@
-// Products over images, tile by tile: as matmul_product.h, but each step finds its vectors by an offset.
+// Products over images, tile by tile: like matmul_product-inl.h, but each step finds its vectors by an
+// offset.
 #pragma once
 
 #include "popsr/kernels/level/product/conv.h"
@@ -9,14 +10,14 @@ namespace {
 
 template <class T>
 struct ConvTile {
-  const T* row;  ///< row(r, k) = row[r*row_x + k*row_k]
+  const T* row;  ///< Row operand: row(r, k) = row[r*row_x + k*row_k].
   std::int64_t row_x, row_k;
   const T* x;
   const std::int64_t* offset;
   std::int64_t k;
   T* c;
   std::int64_t c_row;
-  int cols;  ///< Read by the kernels of partial vectors only.
+  int cols;  ///< Number of columns; read by the kernels of partial vectors only.
   bool add;
 };
 
@@ -59,7 +60,7 @@ struct ConvKernels {
 template <class X>
 constexpr auto kConv = make_micro_table<X, ConvKernels<X>>();
 
-/// The chains of one tile, one block of steps after the other.
+/// Chains of one tile, one block of steps after the other.
 template <class X>
 void conv_tile(ConvTile<typename X::T> tile, ConvMicroFn<X> kernel, std::int64_t steps) {
   const std::int64_t block = steps > kLongChain ? kBlockK : steps;

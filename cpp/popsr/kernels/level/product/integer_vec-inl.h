@@ -1,9 +1,9 @@
-// The vectors of products of bytes, one set per instruction-set level.
+// Vectors of products of bytes, one set per instruction-set level.
 //
 // A step multiplies groups of kGroup neighbours of a row of the left operand with those of kLanes columns of
 // the right one, and adds each group's products to a lane of 32 bits. Elements are packed as Left and Right:
-// bytes, unsigned and signed, where the level multiplies such (AVX-512 VNNI), else words of 16 bits, whose
-// products are exact. Sums wrap, so no order of them changes a bit.
+// bytes, unsigned and signed, if the level multiplies such (AVX-512 VNNI), otherwise words of 16 bits, whose
+// products are exact. Sums wrap, so their order does not change a bit.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// kRows x kVecs vectors of sums are kept in registers.
+/// Vectors of one level; kRows x kVecs vectors of sums are kept in registers.
 template <int Bytes>
 struct IntegerVec {
   static constexpr int kLanes = Bytes / 4;

@@ -1,4 +1,4 @@
-// The product by the path that its shape and epilogue ask for.
+// Selection of the path of a product by its shape and epilogue.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_reduced-inl.h"
@@ -14,7 +14,7 @@ std::size_t scratch_bytes(const MatmulArgs& args) {
   return static_cast<std::size_t>(in_memory ? steps_scratch<X>(args) : plan.bytes());
 }
 
-/// A sum of no products: +0, divided like any other.
+/// Sum of no products: +0, divided like any other.
 template <class T>
 void empty_reduction(const MatmulArgs& args, int part, int parts) {
   const Range rows = piece(args.m, 1, part, parts);

@@ -23,7 +23,7 @@ void finish_element(T* c, T x, const Finish<T>& finish) {
   *c = x;
 }
 
-/// c[x*c_row + r] from tile[r*width + x], 4 x 4 elements at a time.
+/// Stores c[x*c_row + r] from tile[r*width + x], 4 x 4 elements at a time.
 template <class T>
 void finish_transposed(const T* tile, int width, int rows, int cols, T* c, std::int64_t c_row,
                        const Finish<T>& finish) {
@@ -48,7 +48,7 @@ void finish_transposed(const T* tile, int width, int rows, int cols, T* c, std::
       finish_element(c + x * c_row + r, tile[r * width + x], finish);
 }
 
-/// c[r*c_row + x] from tile[r*width + x].
+/// Stores c[r*c_row + x] from tile[r*width + x].
 template <class T>
 void finish_straight(const T* tile, int width, int rows, int cols, T* c, std::int64_t c_row,
                      const Finish<T>& finish) {

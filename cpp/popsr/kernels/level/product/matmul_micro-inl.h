@@ -14,23 +14,22 @@ namespace {
 template <class T>
 struct Finish {
   enum Mode { kSet, kAdd, kScaledAdd };
-  Mode mode = kSet;     ///< c = x; c = c + x; c = alpha*c + beta*x
-  bool divide = false;  ///< ... and then c = c / divisor
+  Mode mode = kSet;     ///< Epilogue: c = x; c = c + x; or c = alpha*c + beta*x.
+  bool divide = false;  ///< True to divide afterwards: c = c / divisor.
   T alpha = 1, beta = 1, divisor = 1;
 };
 
 /// One tile: c[r*c_row + x] for `rows` rows (the kernel's own number) and `cols` columns.
 template <class T>
 struct Tile {
-  const T* row;  ///< row(r, k) = row[r*row_x + k*row_k]
-  const T* vec;  ///< vec(k, x) = vec[k*vec_k + x]
+  const T* row;  ///< Row operand: row(r, k) = row[r*row_x + k*row_k].
+  const T* vec;  ///< Vec operand: vec(k, x) = vec[k*vec_k + x].
   std::int64_t row_x, row_k, vec_k, k;
   T* c;
   std::int64_t c_row;
-  bool resume = false;  ///< The chains go on from what c holds, instead of from +0.
-  int cols;             ///< Read by the kernels of partial vectors only.
-  /// Rows of the vec operand of the next block, their distance and number: fetched meanwhile, as they lie
-  /// far apart.
+  bool resume = false;  ///< True if the chains continue from the contents of c, instead of +0.
+  int cols;             ///< Number of columns; read by the kernels of partial vectors only.
+  /// Rows of the vec operand of the next block, their distance and number: prefetched, as they lie far apart.
   const T* next = nullptr;
   std::int64_t next_k = 0, next_rows = 0;
 };

@@ -1,4 +1,4 @@
-// Moving operands and tiles of the matrix product: panels with contiguous vectors, transposed tiles.
+// Copies of operands and tiles of the matrix product: panels with contiguous vectors, transposed tiles.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_vec-inl.h"
@@ -29,8 +29,8 @@ POPSR_INLINE void load_transposed4(const T* src, std::int64_t src_row, typename 
   x[3] = __builtin_shufflevector(t1, t3, 2, 3, 6, 7);
 }
 
-/// A panel of k x `cols` elements of an operand with strides src_k and src_x, as dst[k*width + x]. The lanes
-/// from cols to width are zero; they only feed lanes that are discarded.
+/// Packs a panel of k x `cols` elements of an operand with strides src_k and src_x, as dst[k*width + x].
+/// The lanes from cols to width are zero; they only feed lanes that are discarded.
 template <class X>
 void pack_panel(typename X::T* dst, int width, const typename X::T* src, std::int64_t src_k,
                 std::int64_t src_x, std::int64_t k, int cols) {

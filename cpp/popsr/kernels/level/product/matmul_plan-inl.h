@@ -1,4 +1,4 @@
-// The path of a product: a function of its shape and strides only, and no path changes a bit.
+// Path of a product: a function of its shape and strides only, and no path changes a bit.
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"
@@ -27,11 +27,12 @@ constexpr std::int64_t kPackRows = 24, kPackStride = 1024, kPackRowStride = 4096
 constexpr std::int64_t kBlockBytes = 1048576, kFarBlockBytes = 8388608, kFarBytes = 4194304;
 constexpr std::int64_t kReducedK = 8;  ///< Reductions of chains up to this length are kept in registers.
 constexpr std::int64_t kReducedVecBytes = 131072,
-                       kReducedRowBytes = 524288;  ///< Packed operands of such a reduction.
+                       kReducedRowBytes = 524288;  ///< Bytes of packed operands of such a reduction.
 /// Chains of steps up to this length are kept in registers while their packed vec operand takes so many
 /// bytes.
 constexpr std::int64_t kSteppedK = 32, kSteppedVecBytes = 262144;
-constexpr std::int64_t kSplitRows = 48;  ///< Parts take rows while each gets that many.
+/// Rows that each part gets at least when parts are split by rows.
+constexpr std::int64_t kSplitRows = 48;
 
 struct Range {
   std::int64_t begin, end;
@@ -48,7 +49,8 @@ inline Range piece(std::int64_t extent, std::int64_t unit, std::int64_t index, s
           at_most(extent, units * (index + 1) / pieces * unit)};
 }
 
-/// An operand as a tile sees it: element (k, x) at ptr[term][k*k_stride + x*x_stride], `extent` values of x.
+/// An operand as a tile sees it: element (k, x) is at ptr[term][k*k_stride + x*x_stride], `extent` values
+/// of x.
 struct Side {
   const void* const* ptr;
   std::int64_t k_stride, x_stride, extent;
@@ -57,25 +59,29 @@ struct Side {
 /// The path of one product.
 struct Plan {
   Side row, vec;
-  bool swapped;   ///< Columns of C are the row operand, rows of C fill vectors: tiles are written transposed.
-  bool reduced;   ///< Products of short chains that are summed: ReducedProduct, or ...
-  bool wide;      ///< Few rows meet wide panels, whole chains at a time, which are read as they are.
-  bool stepped;   ///< ... those of several steps a term, a chain each: ShortSteps.
-  bool pack_vec;  ///< Panels of the vec operand are copied to scratch.
-  bool pack_ahead;         ///< ... the next one by parts, between tiles of this one.
-  bool pack_row;           ///< Blocks of the row operand are copied to scratch.
-  std::int64_t terms;      ///< Chains that one pass over C takes.
-  std::int64_t block_k;    ///< Steps of a chain at a time: k, a block of a long one, or a piece.
-  std::int64_t block_row;  ///< Rows of the row operand that meet one panel before the next panel is taken.
-  std::int64_t term_step;  ///< Terms whose operands are packed at a time.
-  std::int64_t vec_bytes, row_bytes, tile_bytes;  ///< Scratch, each a multiple of 64.
+  /// True if columns of C are the row operand and rows of C fill vectors: tiles are written transposed.
+  bool swapped;
+  /// True for products of short chains that are summed: ReducedProduct, or ShortSteps if `stepped`.
+  bool reduced;
+  /// True if few rows are multiplied with wide panels, whole chains at a time, which are read as they are.
+  bool wide;
+  bool stepped;          ///< True for short chains of several steps per term, a chain each: ShortSteps.
+  bool pack_vec;         ///< True if panels of the vec operand are copied to scratch.
+  bool pack_ahead;       ///< True if the next panel is copied in parts, between tiles of this one.
+  bool pack_row;         ///< True if blocks of the row operand are copied to scratch.
+  std::int64_t terms;    ///< Number of chains that one pass over C takes.
+  std::int64_t block_k;  ///< Steps of a chain at a time: k, a block of a long one, or a piece.
+  /// Rows of the row operand that are multiplied with one panel before the next panel is taken.
+  std::int64_t block_row;
+  std::int64_t term_step;                         ///< Number of terms whose operands are packed at a time.
+  std::int64_t vec_bytes, row_bytes, tile_bytes;  ///< Bytes of scratch, each a multiple of 64.
 
   std::int64_t bytes() const { return vec_bytes + row_bytes + tile_bytes; }
 };
 
 constexpr std::int64_t aligned_bytes(std::int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
-/// Chains that are packed, at most `vec_bytes` of them at a time.
+/// Number of chains that are packed at a time, in at most `vec_bytes` bytes.
 template <class X>
 void plan_reduced(Plan& plan, std::int64_t k, std::int64_t vec_bytes) {
   constexpr std::int64_t kSize = sizeof(typename X::T), kWidth = 2 * X::kLanes;
@@ -144,7 +150,7 @@ Plan make_plan(const MatmulArgs& args) {
   return plan;
 }
 
-/// The part's rows and columns of tiles. Whole rows while each part gets enough of them, else panels.
+/// Rows and columns of tiles of a part: whole rows while each part gets enough of them, otherwise panels.
 template <class X>
 void split(const Plan& plan, int part, int parts, Range& rows, Range& cols) {
   rows = {0, plan.row.extent};

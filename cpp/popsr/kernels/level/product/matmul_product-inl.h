@@ -1,4 +1,4 @@
-// Products tile by tile: each chain is finished in registers and leaves them once.
+// Products tile by tile: each chain is finished in registers and stored once.
 #pragma once
 
 #include "popsr/kernels/level/product/matmul_finish-inl.h"
@@ -125,7 +125,7 @@ class Product {
   }
 
  private:
-  /// The steps of a block as they lie in the vec operand.
+  /// Steps of a block as they lie in the vec operand.
   struct Strip {
     const T* begin = nullptr;
     std::int64_t length = 0;
@@ -159,7 +159,7 @@ class Product {
     }
   }
 
-  /// All rows of the block against the columns from x.
+  /// Multiplies all rows of the block with the columns from x.
   void panel(std::int64_t x) {
     for (std::int64_t term = 0; term < plan_.terms; ++term) {
       const Finish<T> finish = finish_of<T>(args_, term == 0, term == plan_.terms - 1);
@@ -198,7 +198,7 @@ class Product {
         tile.row_x = row.x_stride;
         tile.row_k = row.k_stride;
       }
-      // To be copied its rows must still be in the cache: each tile fetches what is copied after it.
+      // Rows must still be in the cache when copied: each tile prefetches the rows that are copied after it.
       const Range part =
           plan_.pack_ahead ? piece(next.length, 1, q, tiles_) : Range{0, q == 0 ? next.length : 0};
       tile.next = part.begin < part.end ? next.begin + part.begin * vec.k_stride : nullptr;
@@ -215,8 +215,8 @@ class Product {
     is_packed_ = plan_.pack_ahead && next.length > 0;
   }
 
-  /// The vec operand of the block after this one, which begins at step `k` of panel x or of the next panel;
-  /// of no length if it lies close by or there is none.
+  /// Vec operand of the block after this one, which begins at step `k` of panel x or of the next panel; of
+  /// length 0 if it is adjacent or there is none.
   Strip next_of(const T* vec, std::int64_t term, std::int64_t x, std::int64_t k) const {
     const Side& side = plan_.vec;
     if (side.x_stride != 1) return {};
@@ -231,7 +231,7 @@ class Product {
 
   static int padded(int cols) { return static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes; }
 
-  /// Some steps of a strip, to their place in a panel.
+  /// Packs some steps of a strip, to their place in a panel.
   void pack(T* panel, const Strip& strip, Range steps) const {
     const int width = padded(strip.cols);
     const Side& vec = plan_.vec;
@@ -239,7 +239,7 @@ class Product {
                   vec.x_stride, steps.end - steps.begin, strip.cols);
   }
 
-  /// Straight into C, or through memory: chains of several blocks, tiles to be transposed.
+  /// Runs a tile, straight into C, or through memory for chains of several blocks and tiles to be transposed.
   void run_tile(Tile<T>& tile, MicroFn<X> kernel, Range r, std::int64_t x, std::int64_t k,
                 const Finish<T>& finish) {
     T* c = static_cast<T*>(args_.c);
@@ -267,11 +267,11 @@ class Product {
 
   const MatmulArgs& args_;
   const Plan& plan_;
-  T* vec_panels_[2];  ///< Of this block and of the next.
+  T* vec_panels_[2];  ///< Panels of this block and of the next.
   T *row_block_, *chains_;
   Range rows_ = {0, 0};
   std::int64_t unit_ = 1, tiles_ = 0, cols_ = 0, end_ = 0;
-  bool is_packed_ = false;  ///< This block's panel was copied during the block before.
+  bool is_packed_ = false;  ///< True if this block's panel was copied during the block before.
 };
 
 }  // namespace

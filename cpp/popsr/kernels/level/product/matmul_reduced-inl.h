@@ -11,10 +11,10 @@ namespace {
 
 template <class T>
 struct ReducedTile {
-  const T* row;  ///< [term][k][Rows]
-  const T* vec;  ///< [term][k][Vecs * lanes], zero beyond the last column
+  const T* row;  ///< Row operand, packed as [term][k][Rows].
+  const T* vec;  ///< Vec operand, packed as [term][k][Vecs * lanes], zero beyond the last column.
   std::int64_t k, terms;
-  bool first;  ///< Starts a sum; otherwise the sum so far is in C.
+  bool first;  ///< True if the tile starts a sum; otherwise the sum so far is in C.
   T* c;
   std::int64_t c_row;
   int cols;
@@ -34,7 +34,7 @@ POPSR_INLINE void load_tile(typename X::V (&sum)[Rows][Vecs], const ReducedTile<
     }
 }
 
-/// OneK: every chain has one step, and the loop over k melts away.
+/// Kernel of one tile. OneK: every chain has one step, so that the loop over k disappears.
 template <class X, bool OneK, int Rows, int Vecs, bool Partial>
 void micro_reduced(const ReducedTile<typename X::T>& tile, const Finish<typename X::T>& finish) {
   using V = typename X::V;
@@ -115,14 +115,14 @@ class PackedChains {
 
   void take(Range chains) { chains_ = chains; }
   const T* panel() const { return vec_panel_; }
-  /// The rows of a tile that starts `row` rows after the first one packed.
+  /// Packed rows of a tile that starts `row` rows after the first one packed.
   const T* rows(std::int64_t row) const { return row_block_ + row * (chains_.end - chains_.begin) * k_; }
   static std::int64_t tiles_of(Range block) { return ceil_div(block.end - block.begin, X::kReducedRows); }
   static Range tile(Range block, std::int64_t q) {
     return piece(block.end - block.begin, 1, q, tiles_of(block));
   }
 
-  /// body(block, x, cols) on each block of rows and the columns x..x+cols-1, which are packed then.
+  /// Calls body(block, x, cols) for each block of rows and the columns x..x+cols-1, which are packed then.
   template <class Body>
   void for_each_panel(Range rows, Range cols, const Body& body) {
     for (std::int64_t r = rows.begin; r < rows.end; r += plan_.block_row) {
@@ -152,7 +152,7 @@ class PackedChains {
     }
   }
 
-  /// Columns x..x+cols-1; lanes beyond the last are zero.
+  /// Packs columns x..x+cols-1; lanes beyond the last are zero.
   void pack_panel_at(std::int64_t x, int cols) {
     const Side& vec = plan_.vec;
     const int width = static_cast<int>(ceil_div(cols, X::kLanes)) * X::kLanes;

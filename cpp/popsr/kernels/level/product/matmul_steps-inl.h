@@ -2,7 +2,7 @@
 // micro batches on many replicas.
 //
 // A block of C takes all chains before the next block is begun, so that C is read and written once, whatever
-// the number of chains: a tile in registers while chains are short, a block in a first-level cache when they
+// the number of chains: a tile in registers while chains are short, a block in a first-level cache if they
 // are long.
 #pragma once
 
@@ -14,19 +14,19 @@ namespace {
 
 template <class T>
 struct SteppedTile {
-  const T* row;                        ///< [chain][k][Rows]
-  const T* vec;                        ///< [chain][k][Vecs * lanes], zero beyond the last column
+  const T* row;  ///< Row operand, packed as [chain][k][Rows].
+  const T* vec;  ///< Vec operand, packed as [chain][k][Vecs * lanes], zero beyond the last column.
   const void* const* start;            ///< Start of each term; null: no term reads it.
   const AccumulationFactors* factors;  ///< Factors of each chain.
   std::int64_t k, terms, steps;
-  std::int64_t at;  ///< Place of the tile in C and in each start.
+  std::int64_t at;  ///< Offset of the tile in C and in each start.
   T* c;
   std::int64_t c_row;
-  T* sum;  ///< Scratch of a tile: the terms so far.
+  T* sum;  ///< Scratch of a tile: the sum of the terms so far.
   int cols;
 };
 
-/// The chain `acc` into the term `total`, which the first step may overwrite.
+/// Adds the chain `acc` to the term `total`, which the first step may overwrite.
 template <class X, int Rows, int Vecs>
 POPSR_INLINE void take_step(typename X::V (&total)[Rows][Vecs], const typename X::V (&acc)[Rows][Vecs],
                             const AccumulationFactors& factors) {
@@ -119,7 +119,7 @@ template <class X>
 constexpr SteppedTable<X> kStepped = make_stepped_table<X>();
 
 /// Short chains: all of them are packed at once, so that a tile of C is finished before the next is begun.
-/// (A start may be C, which is not to be written before all terms have read it.)
+/// (A start may be C, which must not be written before all terms have read it.)
 template <class X>
 class ShortSteps {
   using T = typename X::T;
@@ -169,7 +169,7 @@ class ShortSteps {
   Finish<T> finish_ = {};
 };
 
-/// Rows of a block: with 2 vectors a row it takes 12 KiB.
+/// Number of rows of a block: with 2 vectors a row it takes 12 KiB.
 template <class X>
 constexpr std::int64_t kStepRows = 96 / X::kRows* X::kRows * 4 / static_cast<int>(sizeof(typename X::T));
 
@@ -236,7 +236,7 @@ class SteppedProduct {
   std::int64_t row_count() const { return rows_.end - rows_.begin; }
   std::int64_t col_count() const { return cols_.end - cols_.begin; }
 
-  /// Lanes beyond the last column are zero: they are summed, and never stored.
+  /// Loads a tile; lanes beyond the last column are zero: they are summed, and never stored.
   void load(const T* start, T* to) const {
     for (std::int64_t r = 0; r < row_count(); ++r) {
       const T* from = start + (rows_.begin + r) * args_.c_row + cols_.begin;

@@ -1,4 +1,4 @@
-// The vectors of the matrix product, one set per instruction-set level.
+// Vectors of the matrix product, one set per instruction-set level.
 //
 // F32 and F64 carry the element type T, the vector V of kLanes elements, and the sizes of the register tiles:
 // kRows x 2 vectors of plain products, kReducedRows x 2 vectors of reduced ones (which hold a sum beside each

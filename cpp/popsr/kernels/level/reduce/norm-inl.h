@@ -1,4 +1,4 @@
-// Rows that are normalised: see NormKernels for what each function gives.
+// Rows that are normalised: see NormKernels for the contract of each function.
 //
 // Sums go through the lanes of lanes-inl.h. One row is one chain of additions, so several rows are summed
 // side by side: their chains fill the time that each waits for its last addition.
@@ -16,7 +16,7 @@ template <class T>
 inline constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(T));
 template <class T>
 inline constexpr int kVectors = kLanes / kPerVector<T>;
-/// Rows that share a loop.
+/// Number of rows that share a loop.
 template <class T>
 inline constexpr int kTogether = kVectors<T> < 4 ? 4 / kVectors<T> : 1;
 
@@ -41,7 +41,7 @@ struct SquaredDistance {
   }
 };
 
-/// out[r] = sum over a row of Term(x, centre[r]); rows follow each other.
+/// Sums out[r] over a row of Term(x, centre[r]); rows follow each other.
 template <class T, int kRows, class Term>
 [[gnu::always_inline]] inline void row_sums(T* out, const T* x, const T* centre, std::int64_t n) {
   VectorOf<T> sums[kRows][kVectors<T>];
@@ -129,7 +129,7 @@ void norm_all(void* out, const void* x, const void* stats, const void* scale, co
 /// Weights of a row: none, one for each element, or one for a run of elements.
 enum class Weights { kNone, kEach, kRuns };
 
-/// g of one element, or of the elements of a vector.
+/// Slope g of one element, or of the elements of a vector.
 template <Weights kWeights, class V, class W>
 [[gnu::always_inline]] inline V weighted_slope(V dy, W weight) {
   if constexpr (kWeights == Weights::kNone)
@@ -140,7 +140,7 @@ template <Weights kWeights, class V, class W>
     return weight * dy;
 }
 
-/// The sums of kRows rows, see NormKernels::sums; `stats`: a pair of each of them.
+/// Sums of kRows rows, see NormKernels::sums; `stats` has a pair for each of them.
 template <class T, int kRows, Weights kWeights>
 [[gnu::always_inline]] inline void slope_sums(T* sums, const T* x, const T* dy, const T* const* weight,
                                               std::int64_t run, const T* const* stats, std::int64_t n) {
@@ -184,7 +184,7 @@ template <class T, int kRows, Weights kWeights>
   }
 }
 
-/// The first weight of row r.
+/// First weight of row r.
 template <class T>
 [[gnu::always_inline]] inline const T* weight_of(const NormSlopes& g, std::int64_t r, std::int64_t n) {
   return static_cast<const T*>(g.weight) + (g.group + r) % g.groups * (n / g.run);
@@ -222,7 +222,7 @@ void norm_sums(void* sums, const void* x, const NormSlopes& g, const void* stats
       share);
 }
 
-/// The slopes of elements first .. last - 1 of a row.
+/// Slopes of elements first .. last - 1 of a row.
 template <class T, Weights kWeights>
 [[gnu::always_inline]] inline void slope_part(T* to, const T* x, const T* dy, const T* weight, T scale,
                                               const T* stats, T plain, T weighted, std::int64_t first,
@@ -256,7 +256,7 @@ void norm_slope(void* out, const void* x, const NormSlopes& g, const void* stats
   }
 }
 
-/// kRows rows: sums wait in registers for the next of them.
+/// Statistics of kRows rows: sums wait in registers for the next of them.
 template <class T, int kRows>
 [[gnu::always_inline]] inline void accumulate_rows(T* scale, T* shift, const T* x, const T* dy,
                                                    const T* stats, std::int64_t n, std::int64_t row_stride,

@@ -14,7 +14,7 @@ template <class Stored>
   return bytes >= kLongRow && rows * bytes >= kCached;
 }
 
-/// Rows of floats; `Stored` is T, or a word that holds a bfloat16.
+/// Reduction of rows of floats; `Stored` is T, or a word that holds a bfloat16.
 template <class T, bool kSquare, class Stored>
 void sum_float_rows(void* hi, void* lo, const void* in, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride) {
@@ -96,7 +96,7 @@ void extreme_rows(void* hi, void*, const void* in, std::int64_t rows, std::int64
   }
 }
 
-/// Rows of bfloat16, whose keys are ordered as those of lanes-inl.h are; the results are floats.
+/// Extremes of rows of bfloat16, whose keys are ordered as those of lanes-inl.h are; the results are floats.
 template <bool kMaximum>
 void extreme_rows_bf16(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
                        std::int64_t row_stride) {
@@ -104,7 +104,7 @@ void extreme_rows_bf16(void* hi, void*, const void* in, std::int64_t rows, std::
   float* out = static_cast<float*>(hi);
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::uint16_t* x = static_cast<const std::uint16_t*>(in) + r * row_stride;
-    // The keys of the infinity that every number beats.
+    // Keys of the infinity that every number beats.
     std::int16_t best = static_cast<std::int16_t>(kMaximum ? ~kInfinity : kInfinity);
     std::int16_t largest = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -119,7 +119,7 @@ void extreme_rows_bf16(void* hi, void*, const void* in, std::int64_t rows, std::
   }
 }
 
-/// Any (maximum, empty: 0) or all (minimum, empty: 1) of bytes that hold 0 or 1.
+/// Logical or (maximum, empty: 0) or and (minimum, empty: 1) of bytes that hold 0 or 1.
 template <bool kMaximum>
 void extreme_rows_bool(void* hi, void*, const void* in, std::int64_t rows, std::int64_t n,
                        std::int64_t row_stride) {

@@ -1,5 +1,5 @@
-// A short array of different words in ascending order: each goes to the place that the number of smaller ones
-// gives it. That takes n * n comparisons and no branch, and vectors make them.
+// Sort of a short array of different words: each word goes to the position given by the number of smaller
+// ones. That takes n * n comparisons and no branch, in vectors.
 #pragma once
 
 #include "popsr/kernels/contract/kernel_table.h"

@@ -31,7 +31,7 @@ inline constexpr FloatFormat kNative = sizeof(T) == sizeof(float) ? FloatFormat:
 [[gnu::always_inline]] inline float square_root(float x) { return __builtin_sqrtf(x); }
 [[gnu::always_inline]] inline double square_root(double x) { return __builtin_sqrt(x); }
 
-/// m and v anew, and what is to be added to w.
+/// Computes the new m and v, and the increment of w.
 template <class T>
 void step_tile(const Scalars<T>& s, T* update, const T* w, const T* g, T* m, T* v, std::int64_t n) {
 #pragma GCC ivdep

@@ -40,8 +40,8 @@ constexpr HardFn kHard[kNumSrOps] = {is_hard<SrCast>, is_hard<SrAdd>,     is_har
                                      is_hard<SrMul>,  is_hard<SrAxpy>,    is_hard<SrFma>,
                                      is_hard<SrLerp>, is_hard<SrAddcmul>, is_hard<SrAddcdiv>};
 
-/// code becomes the final bits. By value and not inlined, so that what is constant is in registers: among the
-/// lookups of its caller the loop does not vectorise.
+/// Turns codes into the final bits. Arguments are passed by value and it is not inlined, so that constants
+/// are in registers: among the lookups of its caller the loop does not vectorise.
 [[gnu::noinline]] void decide(SrTile& tile, const std::uint64_t* u, std::int64_t n, SrRule rule,
                               FloatFormatInfo layout, SrLimits limits) {
   for (std::int64_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Position of an exact value on the grid of a format, and the neighbour that it becomes. One function does
-// the first for every operation, one the second for every mode.
+// Position of an exact value on the grid of a format, and the neighbour that it is rounded to. One function
+// finds the position for every operation, one the neighbour for every mode.
 #pragma once
 
 #include "popsr/kernels/level/convert/formats-inl.h"
@@ -7,16 +7,17 @@
 namespace popsr::kernels {
 namespace {
 
-/// hi + lo + rest exactly: hi is a neighbour of the sum among the doubles (or the sum), lo of what is left,
-/// and rest stands for what is left then. hi == 0 or lo == 0: so is everything after it. |rest| < the last
-/// bit of lo; only its bits down to 2^-64 of a grid step and its being zero matter.
+/// Exact sum hi + lo + rest: hi is a neighbour of the sum among the doubles (or the sum), lo a neighbour of
+/// the remainder, and rest stands for the remainder after both. If hi == 0 or lo == 0, so is everything after
+/// it. |rest| < the last bit of lo; only its bits down to 2^-64 of a grid step and whether it is zero matter.
 struct SrSum {
   double hi;
   double lo;
   double rest;
 };
 
-/// |S| = value(code) + p (grid step), p = (p64 + [0, 1)) / 2^64; sticky = 1 iff the last part is not 0.
+/// Bracket: |S| = value(code) + p (grid step), p = (p64 + [0, 1)) / 2^64; sticky = 1 iff the last part is
+/// not 0.
 struct SrBracket {
   std::uint64_t code;
   std::uint64_t p64;
@@ -28,7 +29,7 @@ struct SrBracket {
   return shift < 0 ? 0 : (shift > 63 ? 63 : shift);
 }
 
-/// |x| = significand * 2^(exponent - 1075)
+/// Parts of a double: |x| = significand * 2^(exponent - 1075).
 struct SrParts {
   std::uint64_t significand;
   std::int64_t exponent;
@@ -40,7 +41,7 @@ struct SrParts {
           static_cast<std::int64_t>(field == 0 ? 1ULL : field)};
 }
 
-/// |x| / 2^(step - 1075) * 2^64 as integer and sticky; below 2^64.
+/// Fraction |x| / 2^(step - 1075) * 2^64 as integer and sticky bit; below 2^64.
 [[gnu::always_inline]] inline SrBracket fraction_of(double x, std::int64_t step) {
   const SrParts parts = parts_of(bits_of(x) & ~(1ULL << 63));
   const std::int64_t down = step - parts.exponent - 64;
@@ -74,7 +75,7 @@ template <FloatFormat kFormat>
   }
 }
 
-/// The bracket of |s|, s finite.
+/// Bracket of |s|, s finite.
 template <FloatFormat kFormat>
 [[gnu::always_inline]] inline SrBracket bracket_of(SrSum s) {
   const std::uint64_t sign = 1ULL << 63;
@@ -91,15 +92,16 @@ template <FloatFormat kFormat>
   return cut<kFormat>(value, inward != 0 ? 0 - outward - sticky : outward, sticky);
 }
 
-/// Every mode as a comparison: away from zero iff threshold < p64, or threshold == p64 and sticky.
+/// Rounding mode as a comparison: away from zero iff threshold < p64, or threshold == p64 and sticky.
 struct SrRule {
-  std::uint64_t keep;   ///< bits of U and p64 that are looked at
-  std::uint64_t use_u;  ///< all ones: the threshold is U
-  std::uint64_t
-      half_u;  ///< all ones: it is 0 where U < 2^63 and all ones elsewhere, so that inexact goes away
-  std::uint64_t fixed[2];   ///< else it is this, by sign
-  std::uint64_t even;       ///< 1: a tie at `fixed` goes to even
-  std::uint64_t sticky[2];  ///< 0: sticky is not looked at, by sign
+  std::uint64_t keep;   ///< Mask of the bits of U and p64 that are compared.
+  std::uint64_t use_u;  ///< All ones if the threshold is U.
+  /// All ones if the threshold is 0 where U < 2^63 and all ones elsewhere, so that inexact results go away
+  /// from zero.
+  std::uint64_t half_u;
+  std::uint64_t fixed[2];   ///< Threshold otherwise, by sign.
+  std::uint64_t even;       ///< Flag: 1 if a tie at `fixed` goes to even.
+  std::uint64_t sticky[2];  ///< Flag by sign: 0 if sticky is ignored.
 };
 
 inline SrRule rule_of(SrMode mode, int bits) {
@@ -140,8 +142,8 @@ inline SrRule rule_of(SrMode mode, int bits) {
 /// Result for codes above the largest.
 struct SrLimits {
   std::uint64_t max_code;
-  std::uint64_t overflow[2];  ///< of finite S, by sign
-  std::uint64_t infinite;     ///< of infinite S
+  std::uint64_t overflow[2];  ///< Result for finite S, by sign.
+  std::uint64_t infinite;     ///< Result for infinite S.
 };
 
 inline SrLimits limits_of(const FloatFormatInfo& layout, SrMode mode, bool saturate) {
@@ -151,7 +153,7 @@ inline SrLimits limits_of(const FloatFormatInfo& layout, SrMode mode, bool satur
   return {layout.max_code, {up ? infinite : layout.max_code, down ? infinite : layout.max_code}, infinite};
 }
 
-/// With the sign: the only zero and the only NaN of some formats have none.
+/// Code with the sign: the only zero and the only NaN of some formats have none.
 [[gnu::always_inline]] inline std::uint64_t signed_code(const FloatFormatInfo& layout, std::uint64_t code,
                                                         std::uint64_t negative) {
   const bool bare = code == layout.nan_code || (code == 0 && !layout.negative_zero);

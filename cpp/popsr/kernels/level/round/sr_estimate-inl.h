@@ -1,10 +1,10 @@
-// Operations of numbers as one double, in the mode "towards zero", and its place on the grid of a narrower
-// format.
+// Operations as one double, in the rounding mode "towards zero", and the position of that double on the
+// grid of a narrower format.
 //
 // Ops: apply<kBits, kBounded>(x, y, z, s), for kBits right bits, see within_range. Operations of one
 // rounding give S cut to 53 bits. The others (kExact = false) give a double that is less than a unit of the
-// 16 bits of p away from S, or NaN where cancellation leaves less, so that what they say of p is right up to
-// one unit. Every operand is a double exactly.
+// 16 bits of p away from S, or NaN where cancellation leaves less, so that the bits of p they give are right
+// up to one unit. Every operand is a double exactly.
 #pragma once
 
 #include "popsr/kernels/contract/round.h"
@@ -20,7 +20,7 @@ constexpr double power_of_two(int exponent) {
   return __builtin_bit_cast(double, static_cast<std::uint64_t>(1023 + exponent) << 52);
 }
 
-/// Units of 16 bits of p by which an estimate may be off.
+/// Largest error of an estimate, in units of 16 bits of p.
 template <class Op>
 constexpr std::uint64_t kMargin = Op::kExact ? 0 : 1;
 
@@ -38,7 +38,7 @@ struct AddOp {
     return x + y;
   }
 };
-/// y is the residual of x, whose sign a zero keeps.
+/// Operation x + y where y is the residual of x, whose sign a zero keeps.
 struct ResidualOp {
   static constexpr bool kExact = true;
   template <int kBits, bool kBounded>
@@ -78,23 +78,23 @@ struct FmaOp {
   }
 };
 
-/// x + term, or NaN after a cancellation that leaves less than kBits right bits: the term's error is at most
-/// 2^-51 of it, and the term at most |sum| + |x|.
+/// Sum x + term, or NaN after a cancellation that leaves less than kBits right bits: the term's error is at
+/// most 2^-51 of it, and the term at most |sum| + |x|.
 template <int kBits>
 [[gnu::always_inline]] inline double unless_cancelled(double sum, double x) {
   return magnitude(x) * power_of_two(kBits - 50) > magnitude(sum) ? kNanF64 : sum;
 }
 
-/// The factor, or NaN where an operation on it may have overflowed, which "towards zero" hides, or lost bits
-/// by underflow; a zero because of `by` = 0 is exact. kBounded: neither can be, see kLargestScalar.
+/// Factor, or NaN if an operation on it may have overflowed, which "towards zero" hides, or lost bits by
+/// underflow; a zero because of `by` = 0 is exact. kBounded: neither can happen, see kLargestScalar.
 template <bool kBounded>
 [[gnu::always_inline]] inline double within_range(double factor, double by) {
   if constexpr (kBounded) return factor;
   const double size = magnitude(factor);
   return (size > 0x1p900) | ((size < 0x1p-900) & (by != 0)) ? kNanF64 : factor;
 }
-/// Operands of float32 and 16-bit formats, and a scalar of a magnitude from 1 / kLargestScalar to this,
-/// bound every intermediate result.
+/// Largest magnitude of a scalar (and inverse of the smallest) for which operands of float32 and 16-bit
+/// formats bound every intermediate result.
 constexpr double kLargestScalar = 0x1p600;
 
 struct LerpOp {
@@ -124,7 +124,7 @@ struct AddcdivOp {
 
 #endif
 
-/// The code that t becomes, and (its 16 bits of p - word + margin) modulo 2^16.
+/// Code that t becomes, and (its 16 bits of p - word + margin) modulo 2^16.
 template <FloatFormat kFormat>
 [[gnu::always_inline]] inline SrGuess<std::uint64_t> round_one(double t, std::uint64_t word,
                                                                std::uint64_t margin) {
@@ -135,7 +135,7 @@ template <FloatFormat kFormat>
                                     << (kLayout.precision + 15);
   constexpr double kScale = power_of_two(16 + kLayout.precision - 1 - (1 - kLayout.bias));
   const std::uint64_t a = bits_of(magnitude(t));
-  // The code and 16 bits of p. Below the least normal the addition cuts off what is less than one.
+  // Code and 16 bits of p. Below the least normal the addition cuts off what is less than one.
   const std::uint64_t normal = (a >> kDrop) - kRebias;
   const std::uint64_t subnormal = bits_of(magnitude(t) * kScale + 0x1p52) - bits_of(0x1p52);
   const std::uint64_t fixed = a < kLeastNormal ? subnormal : normal;
@@ -145,7 +145,7 @@ template <FloatFormat kFormat>
   return {bare ? code : code | sign, (fixed - word + margin) & 0xffffU, a};
 }
 
-/// Of finite values: where the largest begins, of which the next may be infinity.
+/// Beginning of the largest finite values, after which the next may be infinity.
 template <FloatFormat kFormat>
 constexpr std::uint64_t largest() {
   constexpr FloatFormatInfo kLayout = info(kFormat);

@@ -8,7 +8,8 @@ namespace {
 __extension__ typedef unsigned __int128 Wide128;
 
 bool is_finite(double x) { return magnitude(x) < kInfF64; }
-/// Keeps what decides about infinities and signs: zeros, infinities, NaNs and the sign.
+/// Reduces a number to the properties that decide about infinities and signs: zero, infinity, NaN and the
+/// sign.
 double unit(double x) { return is_finite(x) && x != 0 ? with_sign(1.0, x) : x; }
 
 /// A product of up to three doubles: limbs * 2^exponent.
@@ -239,7 +240,7 @@ std::uint64_t round_exactly(SrOp op, const double* in, double scalar, const SrRo
 
 std::uint64_t round_element(const SrCall& call, const double* in, std::uint64_t u) {
   if (!call.residual) return round_exactly(call.op, in, call.scalar, call.rounding, u);
-  // Of the magnitude; then with the sign of x.
+  // Rounds the magnitude; then applies the sign of x.
   const bool negative = bits_of(in[0]) >> 63 != 0;
   const double x = magnitude(in[0]);
   const double y = call.op == SrOp::kAdd && is_finite(x) ? in[1] : 0.0;

@@ -1,8 +1,8 @@
 // Operations on doubles without error: every result is the unevaluated sum of a few doubles.
 //
 // Error-free transformations hold while nothing overflows or underflows. Sums never underflow; factors are
-// kept within 2^-300 .. 2^300 (2^-200 .. 2^200 where there is a quotient) and addends below 2^1000. What is
-// outside is marked, and round_exactly redoes it.
+// kept within 2^-300 .. 2^300 (2^-200 .. 2^200 if there is a quotient) and addends below 2^1000. Elements
+// outside are marked, and round_exactly redoes them.
 #pragma once
 
 #include "popsr/kernels/level/round/sr_bracket-inl.h"
@@ -11,7 +11,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// a * b exactly, for factors in range: the same two numbers with and without fused multiply-add.
+/// Exact product a * b, for factors in range: the same two numbers with and without fused multiply-add.
 [[gnu::always_inline]] inline DoubleDouble exact_product(double a, double b) {
 #if defined(__FMA__)
   const double product = a * b;
@@ -21,7 +21,7 @@ namespace {
 #endif
 }
 
-/// 1 if the factor is neither 0 nor within 2^-range .. 2^range.
+/// Flag: 1 if the factor is neither 0 nor within 2^-range .. 2^range.
 template <int kRange>
 [[gnu::always_inline]] inline std::uint64_t out_of_range(double factor) {
   constexpr std::uint64_t kLow = static_cast<std::uint64_t>(1023 - kRange) << 52;
@@ -58,7 +58,7 @@ template <int kCount>
   return sum;
 }
 
-/// x + error, rounded to odd: the last bit says that more follows.
+/// Sum x + error, rounded to odd: the last bit is set if more follows.
 [[gnu::always_inline]] inline double to_odd(double x, double error) {
   const std::uint64_t bits = bits_of(x);
   const std::uint64_t moves = nonzero_64(bits_of(error) & ~(1ULL << 63)) & ~bits & 1;
@@ -66,7 +66,7 @@ template <int kCount>
   return from_bits(bits + (inward != 0 ? 0 - moves : moves));
 }
 
-/// The sum of an expansion as SrSum; `zero` has the sign of a zero sum.
+/// Sum of an expansion as SrSum; `zero` has the sign of a zero sum.
 template <int kCount>
 [[gnu::always_inline]] inline SrSum collect(double* terms, double zero) {
   const double hi = distil<kCount>(terms);
@@ -149,7 +149,7 @@ struct SrAxpy {
   }
 };
 
-/// x + (a + b) * c, a + b not overlapping.
+/// Sum x + (a + b) * c, a + b not overlapping.
 [[gnu::always_inline]] inline SrSum add_product(double x, DoubleDouble ab, double c) {
   const DoubleDouble high = exact_product(ab.hi, c);
   const DoubleDouble low = exact_product(ab.lo, c);
@@ -180,9 +180,9 @@ struct SrAddcmul {
   }
 };
 
-/// The remainder of each quotient is exact, so the four quotients carry more than 200 bits and end where the
-/// quotient does: an exact result is exact. The decision is the exact real result's unless |S| < 2^-40
-/// |s*y/z| and p is within 2^-90 of a multiple of 2^-64.
+/// Addcdiv. The remainder of each quotient is exact, so the four quotients carry more than 200 bits and end
+/// where the quotient does: an exact result is exact. The decision is the exact real result's unless |S| <
+/// 2^-40 |s*y/z| and p is within 2^-90 of a multiple of 2^-64.
 struct SrAddcdiv {
   static constexpr int kOperands = 3;
   [[gnu::always_inline]] static SrSum apply(double x, double y, double z, double s) {

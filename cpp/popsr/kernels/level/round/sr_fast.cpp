@@ -172,7 +172,7 @@ RunFn residual_kernel(FloatFormat to, bool sum) {
 
 bool is_sum(const SrCall& call) { return call.op == SrOp::kAdd || call.op == SrOp::kSub; }
 
-/// Of a proportional call.
+/// Kernel of a proportional call.
 RunFn kernel_of(const SrCall& call) {
   const FloatFormat to = call.rounding.format;
   if (call.residual) return residual_kernel(to, call.op == SrOp::kAdd);

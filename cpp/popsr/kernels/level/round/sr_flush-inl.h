@@ -1,4 +1,4 @@
-// A finished tile goes to memory: through the caches, or around them where nobody reads it soon.
+// Stores of a finished tile to memory: through the caches, or around them if it is not read soon.
 #pragma once
 
 #include "popsr/kernels/level/common-inl.h"
@@ -12,7 +12,7 @@ namespace {
 
 #if defined(__SSE2__)
 
-/// Elements to write before `out` is at the start of a cache line.
+/// Number of elements to write before `out` is at the start of a cache line.
 inline std::int64_t until_aligned(const void* out, std::int64_t element_size) {
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out) % 64);
   return past == 0 || past % element_size != 0 ? 0 : (64 - past) / element_size;
@@ -41,7 +41,7 @@ inline void flush_tile(void* out, const void* tile, std::int64_t bytes, bool str
 #endif
 }
 
-/// Streamed stores become visible to other threads.
+/// Makes streamed stores visible to other threads.
 inline void finish_stream() { _mm_sfence(); }
 
 #else

@@ -24,7 +24,7 @@ struct RoundedF32 {
   }
 };
 
-/// By the step of truncated sums of a 16-bit format, whose numbers are 2^-kScale of those here.
+/// Uses the step of truncated sums of a 16-bit format, whose numbers are 2^-kScale of those here.
 template <class Step, int kScale>
 struct Rounded16 {
   using Bits = std::uint16_t;

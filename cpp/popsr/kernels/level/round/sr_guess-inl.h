@@ -1,5 +1,6 @@
-// Vector speed for the common calls: the first bits of U against the first bits of p. What those bits cannot
-// tell (they are equal, or an exponent is near the largest) is left to round_exactly.
+// Vectorised rounding of the common calls: the first bits of U are compared with the first bits of p.
+// Elements that those bits cannot decide (they are equal, or an exponent is near the largest) are left to
+// round_exactly.
 #pragma once
 
 #include "popsr/kernels/level/convert/formats-inl.h"
@@ -12,8 +13,8 @@
 namespace popsr::kernels {
 namespace {
 
-/// The bits of a result. difference == 0: the word of U equals what is known of p. size: the
-/// magnitude of S, beyond the limit of its format also for infinities and NaNs.
+/// Bits of a result. difference == 0: the word of U equals the known bits of p. size: the magnitude of S,
+/// beyond the limit of its format also for infinities and NaNs.
 template <class Word>
 struct SrGuess {
   Word bits;
@@ -21,11 +22,11 @@ struct SrGuess {
   Word size;
 };
 
-// Truncated sums: for results of at most 16 bits all that is needed of S is its float towards zero
+// Truncated sums: results of at most 16 bits need only the float of S rounded towards zero.
 
 #if defined(__SSE__)
 
-/// While it lives, this thread rounds sums towards zero.
+/// Scope in which this thread rounds sums towards zero.
 class TowardZero {
  public:
   TowardZero() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x6000U); }
@@ -38,7 +39,7 @@ class TowardZero {
 };
 [[gnu::always_inline]] inline float truncated_sum(float x, float y) { return x + y; }
 
-/// 1 if the truncated sum t is not x + y. Then |t| < |x + y|, and t - x, truncated, is not y.
+/// Flag: 1 if the truncated sum t is not x + y. Then |t| < |x + y|, and t - x, truncated, is not y.
 [[gnu::always_inline]] inline std::uint32_t has_rest(float t, float x, float y) {
   return t - x != y ? 1U : 0U;
 }
@@ -64,14 +65,14 @@ class TowardZero {
 
 // Magnitudes with a residual, in whole numbers
 
-/// First guess of one element, as magnitude bits of the format, and whether only the slow path can tell.
+/// First guess of one element, as magnitude bits of the format, and whether only the slow path can decide it.
 struct Guess {
   std::uint32_t bits;
   std::uint32_t tie;
 };
 
-/// A magnitude on the grid of a 16-bit format: the neighbour towards zero, the first 16 bits of p, the bits
-/// of them that were looked at, and whether something is left below.
+/// Magnitude on the grid of a 16-bit format: the neighbour towards zero, the first 16 bits of p, the bits
+/// of them that were compared, and whether something is left below.
 struct Split {
   std::uint32_t toward;
   std::uint32_t p;
@@ -121,9 +122,9 @@ struct GuessF16 {
 
 // The steps of truncated sums
 
-/// kKnownBits: bits of p that a float towards zero has, of the 16 that are compared.
-/// guess: the proportional rule. even_chance: away if not exact and the coin is 1. Both for t and what was
-/// cut off.
+/// Rounding to bfloat16. kKnownBits: bits of p that a float towards zero has, of the 16 that are compared.
+/// guess: the proportional rule. even_chance: away if not exact and the coin is 1. Both for t and the part
+/// that was cut off.
 struct ToBf16 {
   using Bits = std::uint16_t;
   static constexpr int kKnownBits = 16;
@@ -132,7 +133,7 @@ struct ToBf16 {
                                                              std::uint32_t word) {
     const std::uint32_t a = bits_of(magnitude(t));
     const std::uint32_t above = a - word;
-    // word < low half of a, as the carry of an addition
+    // Comparison word < low half of a, as the carry of an addition.
     return {((above + 0xffffU) | (bits_of(t) & 0x80000000U)) >> 16, (above & 0xffffU) | (rest ^ 1U), a};
   }
   [[gnu::always_inline]] static SrGuess<std::uint32_t> even_chance(float t, std::uint32_t rest,
@@ -156,8 +157,8 @@ struct ToF16 {
   }
 };
 
-/// float16 for sums of float16, all times 2^-112 (see scaled_half): below the least normal number those sums
-/// are exact.
+/// Rounding to float16 for sums of float16, all times 2^-112 (see scaled_half): below the least normal
+/// number those sums are exact.
 struct ToScaledF16 {
   using Bits = std::uint16_t;
   static constexpr int kKnownBits = 13;
@@ -176,9 +177,9 @@ struct ToScaledF16 {
   }
 };
 
-// Sums with their error
+// Sums with their error.
 
-/// x + y = hi + lo: Knuth's 2Sum, exact below the limit.
+/// Exact sum x + y = hi + lo: Knuth's 2Sum, exact below the limit.
 template <class T>
 struct SrPair {
   T hi;
@@ -197,10 +198,10 @@ template <class T, class Word>
   return from_bits(bits_of(s.lo) ^ (bits_of(s.hi) & sign));
 }
 
-/// If part is negative, or -0, S lies inward: p = 1 - |part| / ulp, and 2^16 p is above the threshold, at
-/// most 1 above. An exact -0 comes out right: away from the neighbour below, but for the one word that is
-/// told apart by `difference`. 1 / ulp = 2^(150 - e) comes in two factors, normal for every e of a sum and
-/// finite where 0 - 1 wraps.
+/// Rounding to float32. If part is negative, or -0, S lies inward: p = 1 - |part| / ulp, and 2^16 p is
+/// above the threshold, at most 1 above. An exact -0 comes out right: away from the neighbour below, except
+/// for the one word that `difference` marks. 1 / ulp = 2^(150 - e) comes in two factors, normal for every e
+/// of a sum and finite where 0 - 1 wraps.
 struct ToF32 {
   using Bits = std::uint32_t;
   static constexpr std::uint32_t kLimit = (238U << 23) - 1;
@@ -224,7 +225,7 @@ struct ToF32 {
   }
 };
 
-/// Truncates; |x| < 2^17.
+/// Truncates to an integer; |x| < 2^17.
 [[gnu::always_inline]] inline std::int64_t to_integer(double x) {
 #if defined(__AVX512DQ__)
   return static_cast<std::int64_t>(x);

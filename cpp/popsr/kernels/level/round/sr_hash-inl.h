@@ -26,7 +26,7 @@ namespace {
   return h ^ (h >> 31);
 }
 
-/// The first 16 bits of U, of operands of at most 16 bits: twice as many fit a vector as of the rest.
+/// First 16 bits of U, for operands of at most 16 bits: twice as many fit a vector as of the rest.
 [[gnu::always_inline]] inline std::uint16_t hash_first(std::uint16_t x, std::uint16_t y, std::uint64_t key) {
   const auto multiply = [](std::uint16_t a, unsigned b) { return static_cast<std::uint16_t>(a * b); };
   const auto xor_shift = [](std::uint16_t a, int shift) {
@@ -42,7 +42,7 @@ namespace {
   return xor_shift(h, 8);
 }
 
-/// 32 more bits of it.
+/// Further 32 bits of U.
 [[gnu::always_inline]] inline std::uint32_t hash_rest(std::uint32_t x, std::uint32_t y, std::uint64_t key) {
   const std::uint32_t least = x < y ? x : y;
   const std::uint32_t most = x < y ? y : x;
@@ -50,7 +50,7 @@ namespace {
                      static_cast<std::uint32_t>(key >> 32));
 }
 
-/// The upper or, by the other half of the key, the lower 32 bits of U, of 32-bit operands.
+/// Upper or, by the other half of the key, lower 32 bits of U, for 32-bit operands.
 [[gnu::always_inline]] inline std::uint32_t hash_32(std::uint32_t x, std::uint32_t y, std::uint64_t key) {
   const std::uint32_t least = x < y ? x : y;
   const std::uint32_t most = x < y ? y : x;
@@ -60,7 +60,7 @@ namespace {
   return finalise_32(h);
 }
 
-/// All of U, of 64-bit operands.
+/// All bits of U, for 64-bit operands.
 [[gnu::always_inline]] inline std::uint64_t hash_64(std::uint64_t x, std::uint64_t y, NoiseKey key) {
   const std::uint64_t least = x < y ? x : y;
   const std::uint64_t most = x < y ? y : x;

@@ -1,8 +1,8 @@
-// The loop of every fast kernel, over one tile: results to a buffer, and whether any of them is hard.
+// Loop of every fast kernel, over one tile: results to a buffer, and whether any of them is hard.
 //
-// A Step says for one element: guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is
-// kEven, a coin that is 1 where U < 2^63. It is in the rounding mode that its kernel needs, which is why the
-// loops are functions of their own: nothing may move across the change of mode.
+// A Step has, for one element, guess(x, y, noise), where noise is the first 16 bits of U, or, if the step is
+// kEven, a coin that is 1 where U < 2^63. It runs in the rounding mode that its kernel needs, which is why
+// the loops are functions of their own: nothing may move across the change of mode.
 #pragma once
 
 #include "popsr/kernels/level/round/sr_expand-inl.h"
@@ -12,7 +12,7 @@
 namespace popsr::kernels {
 namespace {
 
-/// x + y, or x alone, towards zero; results of 16 bits.
+/// Step x + y, or x alone, towards zero; results of 16 bits.
 template <class Out, class FromX, class FromY, bool kSum, bool kEvenChance>
 struct TruncatedStep {
   static constexpr bool kEven = kEvenChance;
@@ -21,8 +21,7 @@ struct TruncatedStep {
   using Y = FromY;
   using Word = std::uint32_t;
   using Mode = TowardZero;
-  /// True if the cut-off part matters beyond the bits of t: it does for a coin, and where t knows few bits of
-  /// p.
+  /// True if the cut-off part matters beyond the bits of t: it does for a coin, and if t knows few bits of p.
   static constexpr bool kNeedsRest = kEven || Out::kKnownBits < 16;
 
   [[gnu::always_inline]] static SrGuess<Word> rounded(float t, Word rest, Word noise) {
@@ -50,8 +49,8 @@ struct TruncatedStep {
 /// The default rounding mode.
 struct ToNearest {};
 
-/// x + y, or x alone, where y is the residual of x; see SrCall::residual. Infinities, NaNs and what is too
-/// large come out right, so that only ties are hard.
+/// Step x + y, or x alone, where y is the residual of x; see SrCall::residual. Infinities, NaNs and
+/// numbers that are too large come out right, so that only ties are hard.
 template <class Out, class Format, bool kSum>
 struct ResidualStep {
   static constexpr bool kEven = false;
@@ -68,7 +67,7 @@ struct ResidualStep {
   }
 };
 
-/// x + y with the error of the sum.
+/// Step x + y with the error of the sum.
 template <class Out, class From, bool kEvenChance>
 struct PairedStep {
   static constexpr bool kEven = kEvenChance;
@@ -88,8 +87,8 @@ struct PairedStep {
   }
 };
 
-/// s*x + y in float64, `flip` being the bits of s: the error of the sum is rounded to odd, so that its first
-/// bits are right. Exponents for which an error term could be lost are hard.
+/// Step s*x + y in float64, `flip` being the bits of s: the error of the sum is rounded to odd, so that its
+/// first bits are right. Exponents for which an error term could be lost are hard.
 struct AxpyStep {
   static constexpr bool kEven = false;
   using To = ToF64;
@@ -114,7 +113,7 @@ struct AxpyStep {
   }
 };
 
-/// `noise(i)`: the bits of U that the step looks at, or its coin.
+/// Runs a step over a tile; `noise(i)` gives the bits of U that the step compares, or its coin.
 template <class Step, class Noise>
 [[gnu::always_inline]] inline bool step_tile(typename Step::To::Bits* out, const typename Step::X::Bits* x,
                                              const typename Step::Y::Bits* y, typename Step::Word flip,
@@ -132,7 +131,7 @@ template <class Step, class Noise>
   return least == 0 || most > Step::To::kLimit;
 }
 
-/// The elements of a tile that the fast path cannot decide.
+/// Redoes the elements of a tile that the fast path cannot decide.
 template <class Step, class Noise>
 [[gnu::always_inline]] inline void mark_tile(std::uint8_t* hard, const typename Step::X::Bits* x,
                                              const typename Step::Y::Bits* y, typename Step::Word flip,
@@ -145,7 +144,7 @@ template <class Step, class Noise>
   }
 }
 
-/// The buffers of one kernel call.
+/// Buffers of one kernel call.
 template <class Step>
 struct FastTile {
   using Bits = typename Step::To::Bits;

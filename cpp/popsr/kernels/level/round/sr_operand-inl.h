@@ -1,4 +1,5 @@
-// Operands of the fast kernels: how their bits become numbers of the compute type; and the noise of a tile.
+// Operands of the fast kernels, converted from their bits to numbers of the compute type; and the noise of
+// a tile.
 #pragma once
 
 #include "popsr/kernels/level/convert/narrow-inl.h"
@@ -7,18 +8,18 @@
 namespace popsr::kernels {
 namespace {
 
-/// Elements of a tile, at most 2 KiB of results: long enough to hide what a tile costs, short enough that
-/// memory is never idle for long.
+/// Elements of a tile, at most 2 KiB of results: long enough to amortise the cost of a tile, short enough
+/// that memory is never idle for long.
 inline constexpr std::int64_t kFastTile = 512;
 template <class Bits>
 constexpr std::int64_t fast_tile() {
   return sizeof(Bits) == 8 ? kFastTile / 2 : kFastTile;
 }
-/// The first 16 bits of U of a tile.
+/// First 16 bits of U of the elements of a tile.
 struct NoiseTile {
   alignas(64) std::uint16_t words[kFastTile + 8];
 
-  /// Returns the first of n elements' words.
+  /// Draws the words of n elements from `element` on and returns the first.
   const std::uint16_t* draw(std::uint64_t element, std::int64_t n, NoiseKey key) {
     const std::int64_t skip = static_cast<std::int64_t>(element % 8);
     noise_words(words, (skip + n + 7) / 8, element / 8, 0, key);
@@ -26,8 +27,8 @@ struct NoiseTile {
   }
 };
 
-/// Operands. `value`: the number that the loop computes with, `flip` applied to its bits. `number`: the
-/// operand itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every
+/// Operand types. `value`: the number that the loop computes with, `flip` applied to its bits. `number`:
+/// the operand itself. kHidesSpecials: infinities and NaNs have finite values, whose `size` is beyond every
 /// limit.
 struct FromF64 {
   using Bits = std::uint64_t;
@@ -50,8 +51,8 @@ struct FromBf16 {
   static double number(Bits bits) { return static_cast<double>(value(bits, 0)); }
 };
 
-/// A float16 times 2^-112 as bits of a float: the fields of both formats then agree, also for subnormal
-/// numbers.
+/// Product of a float16 and 2^-112 as bits of a float: the fields of both formats then agree, also for
+/// subnormal numbers.
 [[gnu::always_inline]] inline std::uint32_t scaled_half(std::uint16_t bits) {
   const auto extended =
       static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int16_t>(bits)));

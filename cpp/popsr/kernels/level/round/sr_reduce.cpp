@@ -15,7 +15,7 @@ struct Steps {
   std::uint64_t u[kSrTile][kLanes];
 };
 
-/// Conversion of codes to results; the same for every step.
+/// Conversion of codes to results, equal for every step.
 struct Finish {
   SrRule rule;
   FloatFormatInfo layout;

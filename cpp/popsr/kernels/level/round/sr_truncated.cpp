@@ -16,7 +16,7 @@ struct Tile {
   alignas(64) std::uint8_t hard[kSrTile];
 };
 
-/// Of the widest format here: float32, and 16 bits of p.
+/// Bits of the widest format here: float32, and 16 bits of p.
 constexpr int kMostBits = 40;
 
 using TruncateFn = void (*)(Tile& tile, double scalar, std::int64_t n);
@@ -90,7 +90,7 @@ template <FloatFormat kFormat>
   return true;
 }
 
-/// By format; doubles have no bits to spare.
+/// Rounding function by format; doubles have no bits to spare.
 constexpr auto kRound = per_format<RoundFn>([]<FloatFormat kFormat>() -> RoundFn {
   if constexpr (kFormat == FloatFormat::kF64) return nullptr;
   if constexpr (kFormat != FloatFormat::kF64) return round_tile<kFormat>;

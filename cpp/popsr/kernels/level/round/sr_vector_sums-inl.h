@@ -1,5 +1,5 @@
 // Sums of float16 and of float32 at level v4, where the processor converts float16 and orders by magnitude;
-// in the mode "towards zero".
+// in the rounding mode "towards zero".
 #pragma once
 
 #include "popsr/kernels/level/round/sr_loop-inl.h"
@@ -16,10 +16,11 @@ namespace {
 // The masked forms below, because GCC warns about the undefined operand inside the plain ones.
 inline constexpr __mmask16 kAllFloats = 0xffff;
 
-/// The extremes of the sums so far.
+/// Extremes of the sums so far.
 struct SumExtremes {
   __m512i size = _mm512_setzero_si512();  ///< Largest magnitude, as bits.
-  __m512i least = _mm512_set1_epi32(-1);  ///< Least distance of a word from what is known of p; 0: undecided.
+  /// Least distance of a word from the known bits of p; 0: undecided.
+  __m512i least = _mm512_set1_epi32(-1);
 
   void see(__m512i bits, __m512i distance, __mmask16 seen) {
     const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -113,7 +114,7 @@ struct FloatSums {
     const __m512 rest = _mm512_sub_ps(small, _mm512_sub_ps(sum, great));
     const __m512i bits = _mm512_castps_si512(sum);
     const __m512i exponent = _mm512_and_si512(bits, _mm512_set1_epi32(0x7f800000));
-    // 2^16 / (the last bit of the sum) comes in two factors, see ToF32.
+    // Factor 2^16 / (the last bit of the sum), in two factors, see ToF32.
     const __m512i factor = _mm512_sub_epi32(_mm512_set1_epi32(253 << 23), exponent);
     const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(magnitude_of(rest), _mm512_set1_ps(0x1p40F)),
                                         _mm512_castsi512_ps(factor));
@@ -130,8 +131,8 @@ struct FloatSums {
   }
 };
 
-/// x + y, or x - y with the sign bit of a float as `flip`; true if some sums are hard. `stream`: around the
-/// caches, for aligned `out` and whole vectors.
+/// Computes x + y, or x - y with the sign bit of a float as `flip`; true if some sums are hard. `stream`:
+/// around the caches, for aligned `out` and whole vectors.
 template <class Sums>
 [[gnu::always_inline]] inline bool add_vectors(typename Sums::Bits* out, const typename Sums::Bits* x,
                                                const typename Sums::Bits* y, std::uint32_t flip,
@@ -176,7 +177,7 @@ template <class Step>
 struct VectorSumsOf {
   using Sums = void;
 };
-/// Never called.
+/// Fallback for steps without a vector form; never called.
 template <class Sums>
 bool add_vectors(void*, const void*, const void*, std::uint32_t, const std::uint16_t*, std::int64_t, bool) {
   return false;

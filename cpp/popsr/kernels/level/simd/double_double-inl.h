@@ -12,20 +12,20 @@ struct DoubleDouble {
   double lo;
 };
 
-/// a + b exactly, |a| >= |b|.
+/// Exact sum a + b, |a| >= |b|.
 [[gnu::always_inline]] inline DoubleDouble fast_two_sum(double a, double b) {
   const double sum = a + b;
   return {sum, b - (sum - a)};
 }
 
-/// a + b exactly.
+/// Exact sum a + b.
 [[gnu::always_inline]] inline DoubleDouble two_sum(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
   return {sum, (a - (sum - b_part)) + (b - b_part)};
 }
 
-/// a * b exactly; |a|, |b| < 2^996 and no underflow.
+/// Exact product a * b; |a|, |b| < 2^996 and no underflow.
 [[gnu::always_inline]] inline DoubleDouble two_product(double a, double b) {
   const double splitter = 134217729.0;  // 2^27 + 1
   const double ca = splitter * a;
@@ -38,13 +38,13 @@ struct DoubleDouble {
   return {product, ((a_hi * b_hi - product) + a_hi * b_lo + a_lo * b_hi) + a_lo * b_lo};
 }
 
-/// x * y up to a few units of 2^-104.
+/// Product x * y up to a few units of 2^-104.
 [[gnu::always_inline]] inline DoubleDouble multiply(DoubleDouble x, DoubleDouble y) {
   const DoubleDouble p = two_product(x.hi, y.hi);
   return fast_two_sum(p.hi, p.lo + (x.hi * y.lo + x.lo * y.hi));
 }
 
-/// x + y where |x| >= |y|.
+/// Sum x + y where |x| >= |y|.
 [[gnu::always_inline]] inline DoubleDouble add_smaller(DoubleDouble x, DoubleDouble y) {
   const DoubleDouble s = fast_two_sum(x.hi, y.hi);
   return fast_two_sum(s.hi, s.lo + (x.lo + y.lo));

@@ -39,7 +39,7 @@ struct NativeVector<double> {
   typedef double type __attribute__((vector_size(kVectorBytes)));
 };
 
-/// Four numbers: the lanes reduce by fours.
+/// Reduces four numbers: the lanes reduce by fours.
 template <class T>
 struct QuadVector;
 template <>
@@ -51,7 +51,7 @@ struct QuadVector<double> {
   typedef double type __attribute__((vector_size(4 * sizeof(double))));
 };
 
-/// Elements that fill a vector, and one; the words are bfloat16.
+/// Elements that fill a vector, and one element; the words are bfloat16.
 template <class T>
 [[gnu::always_inline]] inline void load_row_vector(typename NativeVector<T>::type& to, const T* x) {
   __builtin_memcpy(&to, x, sizeof(to));
@@ -65,8 +65,8 @@ template <class T>
 }
 [[gnu::always_inline]] inline float load_one(const std::uint16_t* x) { return bf16_to_float(*x); }
 
-/// lanes[r*16 ..] = the 16 lanes of row r of x, or of x * x with every product rounded. The rows' additions
-/// do not wait for each other.
+/// Computes lanes[r*16 ..], the 16 lanes of row r of x, or of x * x with every product rounded. The rows'
+/// additions are independent of each other.
 template <int kRows, class T, bool kSquare, class Stored>
 [[gnu::always_inline]] inline void sum_lanes(T* lanes, const Stored* x, std::int64_t n,
                                              std::int64_t row_stride) {
@@ -112,7 +112,7 @@ template <class T>
     __builtin_memcpy(q, lanes + r * kLanes, sizeof(q));
     row[r] = (q[0] + q[2]) + (q[1] + q[3]);
   }
-  // Of two rows: lanes 0 and 2, 1 and 3 meet; then their sums of all four rows.
+  // Lanes 0 and 2, 1 and 3 of two rows are added; then the sums of all four rows.
   const Quad early = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5) +
                      __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
   const Quad late = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5) +
@@ -124,7 +124,7 @@ template <class T>
   for (int r = 0; lo != nullptr && r < 4; ++r) lo[r] = sum_residual(sums[r], first[r], second[r]);
 }
 
-/// The same as lane_sum for four rows; lo may be null.
+/// Sum like lane_sum, for four rows; lo may be null.
 template <class T, bool kSquare, class Stored = T>
 void four_lane_sums(T* hi, T* lo, const Stored* x, std::int64_t n, std::int64_t row_stride) {
   alignas(64) T lanes[4 * kLanes];
@@ -148,9 +148,9 @@ T lane_product(const T* x, std::int64_t n) {
   return lanes[0];
 }
 
-// A float whose bits are read as a sign-magnitude integer is ordered like a two's complement integer after
-// flipping the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float ones with
-// NaN do not.
+// Key of a float: its bits, read as a sign-magnitude integer, are ordered like a two's complement integer
+// after flipping the magnitude bits of negatives; -0 < +0 then, and integer maxima vectorise where float
+// ones with NaN do not.
 [[gnu::always_inline]] inline std::int32_t order_key(float x) {
   const std::uint32_t u = bits_of(x);
   return static_cast<std::int32_t>((u >> 31) != 0 ? u ^ 0x7fffffffU : u);
@@ -168,7 +168,7 @@ inline double from_order_key(std::int64_t key) {
   return from_bits(key < 0 ? u ^ 0x7fffffffffffffffULL : u);
 }
 
-/// By keys.
+/// Extreme of a row by keys.
 template <class T, bool kMaximum>
 [[gnu::always_inline]] inline T extreme_by_keys(const T* x, std::int64_t n) {
   const T identity = static_cast<T>(kMaximum ? -kInfF64 : kInfF64);
@@ -192,7 +192,7 @@ template <bool kLargest>
 [[gnu::always_inline]] inline DoubleVector extreme(DoubleVector a, DoubleVector b) {
   return (DoubleVector)_mm512_maskz_range_pd(0xff, (__m512d)a, (__m512d)b, kLargest ? 5 : 4);
 }
-/// Bits of the elements of which a or b is NaN, added to those of `mask`.
+/// Mask bits of the elements of which a or b is NaN, added to the bits of `mask`.
 [[gnu::always_inline]] inline __mmask16 or_nan(__mmask16 mask, FloatVector a, FloatVector b) {
   return _kor_mask16(mask, _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q));
 }
@@ -200,7 +200,7 @@ template <bool kLargest>
   return _kor_mask16(mask, _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q));
 }
 
-/// Of the elements of a vector.
+/// Extreme of the elements of a vector.
 template <bool kLargest>
 [[gnu::always_inline]] inline float extreme_element(FloatVector x) {
   x = extreme<kLargest>(x,
@@ -221,7 +221,7 @@ template <bool kLargest>
   return x[0];
 }
 
-/// Of a row that is long enough for four vectors. The last ones may meet elements a second time.
+/// Extreme of a row of at least four vectors. The last ones may contain elements a second time.
 template <class T, bool kMaximum>
 [[gnu::always_inline]] inline T extreme_by_vectors(const T* x, std::int64_t n) {
   using Vector = typename NativeVector<T>::type;
@@ -240,7 +240,7 @@ template <class T, bool kMaximum>
       extreme<kMaximum>(extreme<kMaximum>(best[0], best[1]), extreme<kMaximum>(best[2], best[3])));
 }
 
-/// Of four rows of at least two vectors. False, and nothing is written, where there is a NaN.
+/// Extremes of four rows of at least two vectors. False, and nothing is written, if there is a NaN.
 template <bool kMaximum>
 [[gnu::always_inline]] inline bool four_extremes(float* out, const float* x, std::int64_t n,
                                                  std::int64_t row_stride) {
@@ -261,7 +261,8 @@ template <bool kMaximum>
     }
   }
   if (nan != 0) return false;
-  // Halves of two rows meet, then of four, so that each quarter of the vector holds one element of each row.
+  // Halves of two rows are combined, then of four, so that each quarter of the vector holds one element of
+  // each row.
   FloatVector row[4], pair[2];
   for (int r = 0; r < 4; ++r) row[r] = extreme<kMaximum>(best[r][0], best[r][1]);
   for (int p = 0; p < 2; ++p) {

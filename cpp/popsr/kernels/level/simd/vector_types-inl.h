@@ -28,7 +28,7 @@ typedef double DoubleVector __attribute__((vector_size(kVectorBytes)));
 typedef std::uint64_t LongVector __attribute__((vector_size(kVectorBytes)));
 typedef std::uint16_t HalfVector __attribute__((vector_size(kVectorBytes / 2)));
 
-/// Element by element.
+/// Conversion of a pack, element by element.
 template <class Element, class Vector>
 struct Pack {
   Vector v[kPack];
@@ -70,7 +70,7 @@ using Floats = Pack<float, FloatVector>;
 using Words = Pack<std::uint32_t, WordVector>;
 using Doubles = Pack<double, DoubleVector>;
 using Longs = Pack<std::uint64_t, LongVector>;
-inline constexpr int kFloats = kPack * kVectorBytes / 4;  ///< In a pack.
+inline constexpr int kFloats = kPack * kVectorBytes / 4;  ///< Floats in a pack.
 
 /// Unsigned integer of the bits of F.
 template <class F>
@@ -100,7 +100,7 @@ template <class To, class From>
 [[gnu::always_inline]] inline Longs bits_of(const Doubles& x) { return reinterpreted<Longs>(x); }
 [[gnu::always_inline]] inline Doubles from_bits(const Longs& x) { return reinterpreted<Doubles>(x); }
 
-// The greater and the smaller; of the limit and NaN, NaN. GCC finds no instruction for them in vectors.
+// Greater and smaller of x and the limit; for NaN, NaN. GCC finds no vector instruction for them.
 #if defined(__AVX512F__)
 [[gnu::always_inline]] inline FloatVector greater(FloatVector a, FloatVector b) {
   return _mm512_maskz_max_ps(0xffff, a, b);
@@ -125,7 +125,7 @@ template <class Vector>
 }
 #endif
 
-/// a * b + c, rounded once where the level has an instruction for it: only for results that are the same
+/// Sum a * b + c, rounded once if the level has an instruction for it: only for results that are the same
 /// either way.
 [[gnu::always_inline]] inline Doubles multiply_add(Doubles a, const Doubles& b, const Doubles& c) {
 #if defined(__AVX512F__)
@@ -154,7 +154,7 @@ template <class E, class V>
   return x;
 }
 
-/// x > limit ? above : otherwise
+/// Selects x > limit ? above : otherwise.
 [[gnu::always_inline]] inline float where_above(float x, float limit, float above, float otherwise) {
   return x > limit ? above : otherwise;
 }
@@ -164,26 +164,26 @@ template <class E, class V>
   return otherwise;
 }
 
-/// -|x|
+/// Negative magnitude -|x|.
 [[gnu::always_inline]] inline Doubles negative_magnitude(Doubles x) {
   for (DoubleVector& each : x.v)
     each = __builtin_bit_cast(DoubleVector, __builtin_bit_cast(LongVector, each) | (1ULL << 63));
   return x;
 }
-/// x >= limit ? above : otherwise, which is also NaN's
+/// Selects x >= limit ? above : otherwise; NaN gives `otherwise`.
 [[gnu::always_inline]] inline Doubles where_at_least(const Doubles& x, double limit, const Doubles& above,
                                                      Doubles otherwise) {
   for (int k = 0; k < kPack; ++k) otherwise.v[k] = x.v[k] >= limit ? above.v[k] : otherwise.v[k];
   return otherwise;
 }
-/// x < limit ? below : otherwise
+/// Selects x < limit ? below : otherwise.
 [[gnu::always_inline]] inline Doubles where_below(const Doubles& x, double limit, const Doubles& below,
                                                   Doubles otherwise) {
   for (int k = 0; k < kPack; ++k) otherwise.v[k] = x.v[k] < limit ? below.v[k] : otherwise.v[k];
   return otherwise;
 }
 
-// Float to double and back: half a pack of floats is a pack of doubles
+// Conversions of float to double and back: half a pack of floats is a pack of doubles.
 
 [[gnu::always_inline]] inline Doubles widened(const Floats& x, int part) {
   typedef float HalfFloats __attribute__((vector_size(kVectorBytes / 2)));
@@ -204,7 +204,7 @@ template <class E, class V>
   }
 }
 
-// bfloat16 is the upper half of a float
+// Conversions of bfloat16, which is the upper half of a float.
 
 [[gnu::always_inline]] inline float bf16_to_float(std::uint16_t x) {
   return from_bits(static_cast<std::uint32_t>(x) << 16);
@@ -219,7 +219,7 @@ template <class E, class V>
 #endif
   return __builtin_bit_cast(FloatVector, wide << 16);
 }
-/// Nearest even; NaN keeps its sign only.
+/// Rounds to nearest even; NaN keeps its sign only.
 [[gnu::always_inline]] inline HalfVector floats_to_bf16(FloatVector x) {
   const WordVector u = __builtin_bit_cast(WordVector, x);
   const WordVector rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;

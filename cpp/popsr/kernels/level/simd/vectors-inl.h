@@ -1,4 +1,4 @@
-// The elementwise loop in packs of vectors, for long chains of operations, on floats and on bfloat16. An
+// Elementwise loop in packs of vectors, for long chains of operations, on floats and on bfloat16. An
 // operation is a struct with a static apply() on Floats.
 #pragma once
 
@@ -28,7 +28,7 @@ template <class Stored>
   return pack;
 }
 
-/// One pack, from element i on.
+/// Computes one pack, from element i on.
 template <class Op, class Stored, std::size_t kOperands>
 [[gnu::always_inline]] inline void apply_pack(Stored* to, const Stored* const (&x)[kOperands],
                                               std::int64_t i) {
@@ -40,7 +40,7 @@ template <class Op, class Stored, std::size_t kOperands>
   for (int k = 0; k < kPack; ++k) store_vector(to + i + k * (kFloats / kPack), pack.v[k]);
 }
 
-/// `Stored` is float, or a word that holds a bfloat16. The rest runs in a padded pack.
+/// Loop over an array; `Stored` is float, or a word that holds a bfloat16. The rest runs in a padded pack.
 template <class Stored, class Op, std::size_t kOperands>
 void packs(void* hi, void*, const void* const* in, std::int64_t n, const double*) {
   const Stored* x[kOperands];

@@ -4,8 +4,8 @@
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"
 #include "popsr/ops/math/pow2scale.h"
-#include "popsr/ops/nn/conv/kernel.h"
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 #include "popsr/ops/registry.h"
 
 namespace popsr {
@@ -92,7 +92,7 @@ GradAspect conv_transpose_grad() {
                     }});
 }
 
-/// A multiplication and an addition for each weight that meets a position, padding included.
+/// Operations: a multiplication and an addition for each pair of weight and position, padding included.
 std::vector<FlopTerm> conv_flops(const Shape& positions, const Shape& weight) {
   return {{num_elements(positions), 2 * num_elements(Shape(weight.begin() + 1, weight.end()))}};
 }

@@ -9,18 +9,18 @@
 
 namespace popsr {
 
-/// Positions begin .. end-1 of a line lie inside an axis.
+/// Range begin .. end-1 of the positions of a line that are inside an axis.
 struct InsideRange {
   std::int64_t begin, end;
 };
-/// The positions of first, first + step, ... (`n` of them) that lie in [0, extent).
+/// Range of the positions first, first + step, ... (`n` of them) that are in [0, extent).
 inline InsideRange inside(std::int64_t first, std::int64_t step, std::int64_t extent, std::int64_t n) {
   const auto at_least = [&](std::int64_t x) { return x <= first ? 0 : (x - first + step - 1) / step; };
   const std::int64_t begin = std::min(at_least(0), n);
   return {begin, std::clamp(at_least(extent), begin, n)};
 }
 
-/// to[i] = from[i * step]
+/// Copies to[i] = from[i * step].
 template <class T>
 void copy_strided(T* to, const T* from, std::int64_t step, std::int64_t n) {
   if (step == 1) {
@@ -32,7 +32,7 @@ void copy_strided(T* to, const T* from, std::int64_t step, std::int64_t n) {
   }
 }
 
-/// to[i * step] = from[i]
+/// Copies to[i * step] = from[i].
 template <class T>
 void scatter_strided(T* to, std::int64_t step, const T* from, std::int64_t n) {
   if (step == 1) {
@@ -88,7 +88,7 @@ T* fill_channel(const kernels::KernelTable& table, const ConvSweep& sweep, const
   return to;
 }
 
-/// Positions of the tiled axis that the tile at `origin` reads; all when they are not one piece of memory.
+/// Positions of the tiled axis that the tile at `origin` reads; all if they are not one piece of memory.
 inline InsideRange tile_input(const ConvSweep& sweep, std::int64_t origin) {
   const std::size_t d = sweep.tile.axis;
   for (std::size_t outer = 0; outer < d; ++outer)

@@ -1,4 +1,4 @@
-// The rules that pad convolutions and pools.
+// Rules that pad convolutions and pools.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace popsr {
 
-/// The others than kNotSet take the place of a padding that is given.
+/// Padding rule; rules other than kNotSet replace a padding that is given.
 enum class PadRule : std::uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
 
 inline constexpr Choice<PadRule> kPadRules[] = {{"not_set", PadRule::kNotSet},

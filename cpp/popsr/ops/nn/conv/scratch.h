@@ -10,9 +10,9 @@
 
 namespace popsr {
 
-/// True if a buffer of that dtype is one of T.
+/// True if elements of that dtype are numbers of T.
 template <class T>
-bool holds(DType dtype) {
+bool has_type(DType dtype) {
   return dtype == (sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64);
 }
 
@@ -31,7 +31,7 @@ void convolve_plane(const kernels::KernelTable& table, const kernels::ConvPlaneA
   (sizeof(T) == 4 ? table.conv_plane_f32 : table.conv_plane_f64)(args);
 }
 
-/// to[k*width + x] = from[k*from_k + x*from_x]
+/// Packs to[k*width + x] = from[k*from_k + x*from_x].
 template <class T>
 void pack(const kernels::KernelTable& table, T* to, std::int64_t width, const T* from, std::int64_t from_k,
           std::int64_t from_x, std::int64_t k) {
@@ -43,7 +43,7 @@ void widen(const kernels::KernelTable& table, DType dtype, T* to, const std::byt
   load_tile(table, dtype, kComputeOf<T>, to, from, n);
 }
 
-/// Rounded up to whole cache lines.
+/// Number of elements rounded up to whole cache lines.
 template <class T>
 std::int64_t padded(std::int64_t elements) {
   constexpr auto kLine = static_cast<std::int64_t>(64 / sizeof(T));
@@ -66,8 +66,8 @@ struct RowTiles {
   std::int64_t size(std::int64_t tile) const { return first(tile + 1) - first(tile); }
 };
 
-/// body(begin, end, own) on fixed parts of [0, units). `work`: multiply-adds, or as many copied elements.
-/// `own` is `elements` of scratch of the thread; on the calling thread it is `mine`.
+/// Calls body(begin, end, own) on fixed parts of [0, units). `work`: multiply-adds, or as many copied
+/// elements. `own` is scratch of `elements` elements of the thread; on the calling thread it is `mine`.
 template <class T, class Body>
 void split_work(ThreadPool& pool, std::int64_t units, std::int64_t work, T* mine, std::int64_t elements,
                 const Body& body) {

@@ -14,7 +14,8 @@ constexpr std::int64_t kMostPositions = 2048;
 
 /// One element of the kernel along one axis.
 struct Tap {
-  std::int64_t index, residue, shift;  ///< Which, the plane's index, and the position in the plane.
+  /// Index of the tap, residue of its plane, and its position in the plane.
+  std::int64_t index, residue, shift;
 };
 /// One phase along one axis.
 struct AxisPhase {

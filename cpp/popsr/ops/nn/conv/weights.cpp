@@ -10,8 +10,8 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 #include "popsr/ops/nn/conv/image.h"
-#include "popsr/ops/nn/conv/kernel.h"
 #include "popsr/ops/nn/conv/scratch.h"
 
 namespace popsr {
@@ -88,7 +88,7 @@ class WeightGradient {
   std::int64_t blocks() const { return (outputs_ + kWeightBlock - 1) / kWeightBlock; }
   /// Scratch of a thread: a line of the input, or a tile of cotangents.
   std::int64_t own_elements() const {
-    if (holds<T>(in_dtype_)) return 0;
+    if (has_type<T>(in_dtype_)) return 0;
     return std::max(s_.in_channels * s_.in[2], table_.conv_rows * kWeightBlock);
   }
 
@@ -166,7 +166,7 @@ class WeightGradient {
   /// to[i * rows + r] = element at + r * pitch + i of `from`, for i < n.
   void transpose(DType dtype, const std::byte* from, std::int64_t at, std::int64_t pitch, std::int64_t rows,
                  std::int64_t n, T* to, T* own) const {
-    if (holds<T>(dtype)) return pack(table_, to, rows, reinterpret_cast<const T*>(from) + at, 1, pitch, n);
+    if (has_type<T>(dtype)) return pack(table_, to, rows, reinterpret_cast<const T*>(from) + at, 1, pitch, n);
     const auto size = static_cast<std::int64_t>(size_of(dtype));
     for (std::int64_t r = 0; r < rows; ++r)
       widen(table_, dtype, own + r * n, from + (at + r * pitch) * size, n);
@@ -254,7 +254,7 @@ class WeightGradient {
   DType in_dtype_, cotangent_dtype_, out_dtype_;
   bool stochastic_;
   std::int64_t inputs_, outputs_, kernel_;
-  Spatial extent_{}, pitch_{};  ///< Of an image: positions with padding, elements between them.
+  Spatial extent_{}, pitch_{};  ///< Positions of an image with padding, and elements between them.
   std::array<std::vector<bool>, kSpatialAxes> used_;
   std::int64_t image_ = 0, together_ = 1;
   std::vector<std::int64_t> taps_, positions_;  ///< Offsets in the image.

@@ -1,4 +1,4 @@
-// Some axes of a tensor resampled, one after another, the outermost first.
+// Resampling of some axes of a tensor, one after another, the outermost first.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace popsr {
 
-/// The results along an axis; `fill` is what a result without elements is.
+/// Results along an axis; `fill` is the value of a result without elements.
 struct ResampledAxis {
   std::size_t axis = 0;
   std::vector<Blend> blends = {};
   double fill = 0;
 };
 
-/// One axis of a plane: `outer` times `in` runs of `inner` elements become `outer` times `out` runs.
+/// Pass along one axis of a plane: `outer` times `in` runs of `inner` elements become `outer` times `out`
+/// runs.
 template <class T>
 struct AxisPass {
   std::int64_t outer, in, inner;
@@ -52,12 +53,12 @@ struct AxisPass {
   }
 };
 
-/// The passes of a plane, which is everything from the first resampled axis on; the axes before it number the
-/// planes.
+/// Passes of a plane, which consists of all axes from the first resampled one on; the axes before it number
+/// the planes.
 template <class T>
 class AxisPasses {
  public:
-  /// `axes`: ascending. `t`: the shape before.
+  /// Makes the passes; `axes` are ascending, `t` is the shape before them.
   AxisPasses(const std::vector<ResampledAxis>& axes, const Shape& t) {
     const std::size_t first = axes.empty() ? t.size() : axes[0].axis;
     for (std::size_t d = 0; d < first; ++d) planes_ *= t[d];
@@ -76,7 +77,7 @@ class AxisPasses {
 
   bool empty() const { return passes_.empty(); }
   std::int64_t planes() const { return planes_; }
-  /// Two buffers for what lies between passes.
+  /// Elements of scratch: two buffers for data between passes.
   std::int64_t scratch() const { return 2 * between(); }
 
   void forward(const PlaneArgs& args) const {
@@ -110,7 +111,8 @@ class AxisPasses {
   std::vector<AxisPass<T>> passes_ = {};
 };
 
-/// Resamples `axes` of input 0 to output 0; `backward`: the transpose, from the results to the elements.
+/// Kernel that resamples `axes` of input 0 to output 0; `backward`: the transpose, from the results to the
+/// elements.
 template <class T, bool backward>
 BlockKernel passes_kernel(const EvalSpec& spec, const std::vector<ResampledAxis>& axes) {
   const Shape& t = backward ? spec.outputs[0].shape : spec.inputs[0]->shape;

@@ -28,7 +28,8 @@ constexpr ChoiceAttr<GridMode> kGridMode{"mode", kGridModes};
 constexpr ChoiceAttr<GridPadding> kGridPadding{"padding_mode", kGridPaddings};
 constexpr Attr<bool> kAlignCorners{"align_corners"};
 
-constexpr std::int64_t kGridPart = 256;  ///< Of a part, whose neighbours are made at once.
+/// Number of samples of a part, whose neighbours are computed at once.
+constexpr std::int64_t kGridPart = 256;
 
 // Places
 

@@ -15,14 +15,14 @@ enum class GridPadding : std::uint8_t { kZeros, kBorder, kReflection };
 
 inline constexpr std::size_t kGridAxes = 3;
 
-/// An element of an axis, its weight, and the derivative of the weight by the coordinate.
+/// An element of an axis, its weight, and the derivative of the weight with respect to the coordinate.
 template <class T>
 struct GridTap {
   std::int64_t index;
   T weight, slope;
 };
 
-/// At most four elements.
+/// Up to four elements along an axis.
 template <class T>
 struct GridTaps {
   std::array<GridTap<T>, 4> taps;
@@ -44,7 +44,8 @@ class GridAxis {
         low_(corners ? T{0} : static_cast<T>(-0.5)),
         width_(static_cast<T>(corners ? extent - 1 : extent)) {}
 
-  /// Of a coordinate, whose range is -1 to 1. None where nothing inside has a weight, and at NaN.
+  /// Elements for a coordinate, which is in the range -1 to 1. None if no element inside has a weight, or
+  /// for NaN.
   GridTaps<T> at(T coordinate) const {
     Place place{(coordinate + 1) * scale_ + low_, scale_};
     if (mode_ != GridMode::kCubic) place = padded(place);
@@ -61,7 +62,7 @@ class GridAxis {
 
  private:
   struct Place {
-    T at, slope;  ///< The slope is the derivative by the coordinate.
+    T at, slope;  ///< Place on the axis, and its derivative with respect to the coordinate.
   };
 
   Place clipped(Place place) const {
@@ -97,7 +98,7 @@ class GridAxis {
     add(taps, low + 1, rest, place.slope);
     return taps;
   }
-  /// Keys' kernel with a = -0.75; each neighbour is moved inside by itself.
+  /// Elements for Keys' kernel with a = -0.75; each neighbour outside is moved inside by itself.
   GridTaps<T> cubic(Place place) const {
     constexpr T kA = static_cast<T>(-0.75);
     GridTaps<T> taps;

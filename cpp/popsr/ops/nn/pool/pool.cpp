@@ -26,11 +26,11 @@ namespace {
 
 using kernels::ElementwiseOp;
 
-/// Common parts of both ops: the windows, and the lines of a plane that a line of them meets.
+/// Common parts of both ops: the windows, and the lines of a plane that belong to a line of windows.
 struct Pool {
   PoolWindows windows;
   std::vector<std::int64_t> counts[PoolWindows::kDims];
-  std::vector<TapRun> runs;  ///< Of the taps along the last axis.
+  std::vector<TapRun> runs;  ///< Runs of the taps along the last axis.
 
   explicit Pool(PoolWindows given) : windows(std::move(given)) {
     for (std::size_t axis = 0; axis < PoolWindows::kDims; ++axis) counts[axis] = windows.counts(axis);
@@ -57,10 +57,10 @@ struct Pool {
       }
     }
   }
-  /// Calls visit(offset of the first element) for the lines of elements that line (d, h) of windows meets,
-  /// ascending.
+  /// Calls visit(offset of the first element) for the lines of elements that belong to line (d, h) of
+  /// windows, ascending.
   template <class Visit>
-  void met_lines(std::int64_t d, std::int64_t h, const Visit& visit) const {
+  void for_each_window_line(std::int64_t d, std::int64_t h, const Visit& visit) const {
     const auto& [depth, height, width] = windows.axes;
     for (std::int64_t i = 0; i < depth.kernel; ++i) {
       const std::int64_t z = depth.element(d, i);
@@ -70,8 +70,8 @@ struct Pool {
       }
     }
   }
-  /// Lines that line (d, h) of windows meets.
-  std::int64_t num_met(std::int64_t d, std::int64_t h) const {
+  /// Number of lines of elements that belong to line (d, h) of windows.
+  std::int64_t num_window_elements(std::int64_t d, std::int64_t h) const {
     return counts[0][static_cast<std::size_t>(d)] * counts[1][static_cast<std::size_t>(h)];
   }
 };
@@ -97,7 +97,7 @@ void add_strided(T* to, std::int64_t to_step, const T* from, std::int64_t from_s
   add(to_step, from_step);
 }
 
-/// to[o] = from[o] / number of elements that the window meets, of which there are none where the sum is 0.
+/// Divides: to[o] = from[o] / number of elements in the window; a window without elements has sum 0.
 template <class T>
 void divide(const Pool& pool, std::int64_t lines, const T* from, T* to) {
   const auto& counts = pool.counts[2];
@@ -113,13 +113,13 @@ void average(const Pool& pool, const PlaneArgs& args) {
   pool.lines([&](std::int64_t d, std::int64_t h, std::int64_t at) {
     T* const sums = out + at;
     std::fill_n(sums, pool.line().windows, T{0});
-    pool.met_lines(d, h, [&](std::int64_t line) {
+    pool.for_each_window_line(d, h, [&](std::int64_t line) {
       for (const TapRun& run : pool.runs) {
         add_strided(sums + run.first, run.step, input<T>(args, 0) + line + run.from, run.from_step,
                     run.count);
       }
     });
-    divide(pool, pool.num_met(d, h), sums, sums);
+    divide(pool, pool.num_window_elements(d, h), sums, sums);
   });
 }
 
@@ -129,8 +129,8 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
   auto* const parts = reinterpret_cast<T*>(args.scratch);
   std::fill_n(dx, pool.elements(), T{0});
   pool.lines([&](std::int64_t d, std::int64_t h, std::int64_t at) {
-    divide(pool, pool.num_met(d, h), input<T>(args, 0) + at, parts);
-    pool.met_lines(d, h, [&](std::int64_t line) {
+    divide(pool, pool.num_window_elements(d, h), input<T>(args, 0) + at, parts);
+    pool.for_each_window_line(d, h, [&](std::int64_t line) {
       // Later taps of a line meet an element in earlier windows.
       for (auto run = pool.runs.rbegin(); run != pool.runs.rend(); ++run) {
         add_strided(dx + line + run->from, run->from_step, parts + run->first, run->step, run->count);
@@ -141,7 +141,8 @@ void average_grad(const Pool& pool, const PlaneArgs& args) {
 
 // max_pool
 
-/// Of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats -0.
+/// Maximum of floats of the compute type T, through ElementwiseOp::kMaximum alone: NaN wins, and +0 beats
+/// -0.
 template <class T>
 class Maxima {
  public:
@@ -158,7 +159,7 @@ class Maxima {
     std::fill_n(to, pool_.line().windows, -std::numeric_limits<T>::infinity());
     const std::int64_t width = pool_.line().in;
     const T* met = nullptr;
-    pool_.met_lines(d, h, [&](std::int64_t at) {
+    pool_.for_each_window_line(d, h, [&](std::int64_t at) {
       if (met != nullptr) meet(line_, met, plane + at, width);
       met = met == nullptr ? plane + at : line_;
     });
@@ -204,12 +205,12 @@ void maximum(const kernels::KernelTable& kernels, const Pool& pool, const PlaneA
   });
 }
 
-/// The first maximum in C order that window `o` of line (d, h) meets: the first NaN where there is one; -1
-/// when the window meets nothing.
+/// Index of the maximum of window `o` of line (d, h): the first in C order, or the first NaN if there is
+/// one; -1 for a window without elements.
 template <class T>
 std::int64_t first_maximum(const Pool& pool, const T* x, std::int64_t d, std::int64_t h, std::int64_t o) {
   std::int64_t found = -1;
-  pool.met_lines(d, h, [&](std::int64_t line) {
+  pool.for_each_window_line(d, h, [&](std::int64_t line) {
     for (std::int64_t k = 0; k < pool.line().kernel; ++k) {
       const std::int64_t at = pool.line().element(o, k);
       if (at < 0) continue;
@@ -234,7 +235,7 @@ void maximum_grad(const Pool& pool, const PlaneArgs& args) {
 
 // Definitions
 
-/// Of the indices that ONNX's max_pool returns beside the values: checked only.
+/// Order of the indices that ONNX's max_pool returns beside the values: checked only.
 enum class StorageOrder : std::uint8_t { kRow, kColumn };
 constexpr Choice<StorageOrder> kStorageOrders[] = {{"row", StorageOrder::kRow},
                                                    {"column", StorageOrder::kColumn}};
@@ -307,7 +308,7 @@ struct WindowAxis {
     const std::int64_t span = (window - 1) * dilation + 1;
     return padded < span ? 0 : (padded - span) / stride + 1;
   }
-  /// Elements that window o meets, ascending.
+  /// Elements in window o, ascending.
   std::vector<std::int64_t> met(std::int64_t o) const {
     std::vector<std::int64_t> elements;
     for (std::int64_t k = 0; k < window; ++k) {
@@ -356,7 +357,7 @@ std::vector<OutputDef> infer_reduce_window(const InferContext& context) {
   return {{{context.type(0).dtype, std::move(shape)}, {}}};
 }
 
-/// The elements that each window meets, in offsets on each axis.
+/// Elements in each window, as offsets on each axis.
 class WindowTaps {
  public:
   WindowTaps(const Op& op, const Shape& shape) {
@@ -401,7 +402,7 @@ class WindowTaps {
   std::vector<std::vector<std::vector<std::int64_t>>> met_ = {};  ///< [axis][window][element]
 };
 
-/// Of floats NaN wins; of equal extremes the first one stays.
+/// Comparison of extremes: NaN of floats wins; of equal extremes the first one stays.
 template <class T>
 T window_step(WindowStep step, T total, T x) {
   using Word = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;
@@ -417,7 +418,7 @@ T window_step(WindowStep step, T total, T x) {
   }
 }
 
-/// The result of a window that meets nothing.
+/// Result of a window without elements.
 template <class T>
 T neutral(WindowStep step) {
   using Limits = std::numeric_limits<T>;

@@ -57,7 +57,7 @@ struct Neighbours {
   std::vector<double> weights = {};
 };
 
-/// Of linear and cubic kernels.
+/// Neighbours for linear and cubic kernels.
 Neighbours neighbours_of(const Resampling& rule, const AxisExtents& axis, double x) {
   const bool linear = rule.mode == ResampleMode::kLinear;
   if (rule.antialias && axis.scale < 1) {
@@ -110,11 +110,11 @@ Blend blend_at(const Resampling& rule, const AxisExtents& axis, double x) {
 
 }  // namespace
 
-std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool leaves_outside) {
+std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool skips_outside) {
   std::vector<Blend> blends;
   for (std::int64_t i = 0; i < axis.out; ++i) {
     const double x = position(rule.coordinates, i, axis);
-    const bool outside = leaves_outside && (x < 0 || x > static_cast<double>(axis.in - 1));
+    const bool outside = skips_outside && (x < 0 || x > static_cast<double>(axis.in - 1));
     blends.push_back(outside ? Blend{} : blend_at(rule, axis, x));
   }
   return blends;

@@ -1,5 +1,5 @@
-// The rules of ONNX's Resize along one axis: where a result lies in the operand, and which elements it is
-// made of. Positions and weights are float64.
+// Rules of ONNX's Resize along one axis: the place of a result in the operand, and the elements that it is
+// a sum of. Positions and weights are float64.
 #pragma once
 
 #include <cstdint>
@@ -39,20 +39,22 @@ struct Resampling {
   ResampleMode mode = ResampleMode::kNearest;
   NearestMode nearest = NearestMode::kRoundPreferFloor;
   Coordinates coordinates = Coordinates::kHalfPixel;
-  double cubic = kCubicCoefficient;  ///< The coefficient a of Keys' kernel.
-  bool antialias = false;            ///< Kernels are widened where the axis shrinks.
-  bool exclude_outside = false;      ///< Elements outside have weight 0; else the edge has their weights.
+  double cubic = kCubicCoefficient;  ///< Coefficient a of Keys' kernel.
+  bool antialias = false;            ///< True if kernels are widened where the axis shrinks.
+  /// True if elements outside have weight 0; otherwise the edge has their weights.
+  bool exclude_outside = false;
 };
 
-/// An axis of `in` elements with `out` results; `span` is their number before it is rounded down. `begin`
-/// and `end`: the region of kTfCropAndResize, as parts of the axis.
+/// Axis of `in` elements with `out` results; `span` is their number before rounding down. `begin` and
+/// `end`: the region of kTfCropAndResize, as parts of the axis.
 struct AxisExtents {
   std::int64_t in = 0, out = 0;
   double scale = 1, span = 0;
   double begin = 0, end = 1;
 };
 
-/// The results along an axis. `leaves_outside`: a result that lies outside the operand has no elements.
-std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool leaves_outside = false);
+/// Blends of the results along an axis. `skips_outside`: a result that lies outside the operand has no
+/// elements.
+std::vector<Blend> blends_of(const Resampling& rule, const AxisExtents& axis, bool skips_outside = false);
 
 }  // namespace popsr

@@ -154,7 +154,7 @@ std::vector<OutputDef> infer_resize(const InferContext& context) {
 
 // Nearest elements
 
-/// Each result is a copy of an element, or the value of what lies outside.
+/// Copies for nearest modes: each result is a copy of an element, or the value for positions outside.
 class NearestCopy {
  public:
   NearestCopy(const EvalSpec& spec, const std::vector<ResampledAxis>& axes)
@@ -239,7 +239,7 @@ class NearestCopy {
 
   std::int64_t size_, elements_, run_ = 1;
   std::vector<std::byte> fill_;
-  std::vector<Ints> offsets_ = {};  ///< Of each axis up to the last one that changes; -1: outside.
+  std::vector<Ints> offsets_ = {};  ///< Offsets of each axis up to the last one that changes; -1: outside.
 };
 
 // Kernels

@@ -66,7 +66,7 @@ void add_sample(Blend& blend, double at, std::int64_t extent) {
   blend.add(index + 1, at - low);
 }
 
-/// One axis of a region: what its bins are made of, and the samples of each.
+/// One axis of a region: its bins, and the samples of each bin.
 struct RoiAxis {
   std::vector<Blend> bins = {};
   double samples = 1;
@@ -77,7 +77,7 @@ RoiAxis roi_axis(double begin, double end, std::int64_t bins, std::int64_t ratio
   RoiAxis axis{.bins = std::vector<Blend>(static_cast<std::size_t>(bins)),
                .samples = ratio > 0 ? static_cast<double>(ratio) : std::ceil(bin)};
   const double step = bin / axis.samples;
-  // Of a region that is far bigger than the operand only samples near it are looked at.
+  // For regions larger than the input, samples outside it are skipped.
   const double most =
       ratio > 0 ? axis.samples : std::min(axis.samples, 2.0 * static_cast<double>(extent) + 8);
   for (std::int64_t b = 0; b < bins; ++b) {
@@ -96,7 +96,7 @@ template <class T>
 struct Region {
   std::int64_t sample = 0;
   bool finite = true;
-  T samples = 1;  ///< Of a bin.
+  T samples = 1;  ///< Number of samples of a bin.
   AxisTaps<T> lines, columns;
 };
 

@@ -10,8 +10,8 @@
 
 namespace popsr {
 
-/// One result: elements and their weights, ascending by index. Elements of weight 0 are not there, so that an
-/// infinite neighbour does not matter where nothing of it is taken.
+/// One result: elements and their weights, ascending by index. Elements of weight 0 are left out, so that
+/// an infinite neighbour with weight 0 does not make the result NaN.
 class Blend {
  public:
   struct Tap {
@@ -19,7 +19,7 @@ class Blend {
     double weight;
   };
 
-  /// `index` is not below the index of the last element but one.
+  /// Adds an element; `index` is not below the index of the last element but one.
   void add(std::int64_t index, double weight) {
     if (weight == 0) return;
     const auto recent = taps_.end() - std::min<std::ptrdiff_t>(std::ssize(taps_), 2);
@@ -36,7 +36,7 @@ class Blend {
   std::vector<Tap> taps_ = {};
 };
 
-/// The results along an axis, with weights of the type T that they are computed in.
+/// Results along an axis, with weights of the type T that they are computed in.
 template <class T>
 class AxisTaps {
  public:
@@ -48,8 +48,8 @@ class AxisTaps {
   }
   std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()) - 1; }
 
-  /// to[i] = sum of weight * from[index * n + i], ascending: result `result` of runs of n elements. A
-  /// result without elements is `none`.
+  /// Computes result `result` of runs of n elements: to[i] = sum of weight * from[index * n + i],
+  /// ascending. A result without elements is `none`.
   void blend(std::int64_t result, const T* from, T* to, std::int64_t n, T none = 0) const {
     const std::span<const Tap> taps = of(result);
     if (taps.empty()) return static_cast<void>(std::fill_n(to, n, none));
@@ -60,7 +60,7 @@ class AxisTaps {
       for (std::int64_t i = 0; i < n; ++i) to[i] += tap.weight * run[i];
     }
   }
-  /// All results, of runs of one element.
+  /// Computes all results, for runs of one element.
   void blend_line(const T* from, T* to, T none) const {
     const Tap* tap = taps_.data();
     for (std::size_t r = 0; r + 1 < ends_.size(); ++r) {
@@ -74,7 +74,7 @@ class AxisTaps {
       to[r] = sum;
     }
   }
-  /// The transpose: to[index * n + i] += weight * from[i].
+  /// Transpose of blend(): to[index * n + i] += weight * from[i].
   void scatter(std::int64_t result, const T* from, T* to, std::int64_t n) const {
     for (const Tap& tap : of(result)) {
       T* const run = to + tap.index * n;

@@ -93,7 +93,7 @@ TapRun PoolAxis::run(std::int64_t k) const {
   std::int64_t first = std::max<std::int64_t>(ceil_div(-offset, stride), 0);
   const std::int64_t common = std::gcd(stride, in_dilation);
   const std::int64_t step = in_dilation / common;
-  // Of `step` windows one meets an element, or none does.
+  // At most one of `step` consecutive windows contains an element.
   const std::int64_t last = std::min(end, first + step);
   while (first < last && (first * stride + offset) % in_dilation != 0) ++first;
   if (first >= last) return {};

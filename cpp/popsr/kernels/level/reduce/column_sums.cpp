@@ -1,5 +1,5 @@
 // Columns are reduced row by row, some rows at a time, so that results stay in registers in between.
-#include "popsr/kernels/level/reduce/columns.h"
+#include "popsr/kernels/level/reduce/column_sums.h"
 
 #include "popsr/kernels/level/math/extremes-inl.h"
 #include "popsr/kernels/level/simd/lanes-inl.h"

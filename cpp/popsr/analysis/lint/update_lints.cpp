@@ -20,7 +20,8 @@ struct Update {
   Value value;
   const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
   PartitionId groups = {};     ///< Join of their groups.
-  PartitionId whole = {};      ///< Of those whose members all receive the same: the others give each a part.
+  /// Replicas of groups whose members all receive the same value; the other collectives give each a part.
+  PartitionId whole = {};
 };
 
 class UpdateLint {
@@ -72,8 +73,8 @@ class UpdateLint {
     return result;
   }
 
-  /// False for an operand of which what is written does not depend, as the count of steps does not on
-  /// moments: a written value is equal on no more replicas than what it is made of, unless replicas exchange
+  /// False for an operand that does not influence the written value, as the count of steps does not depend
+  /// on moments: a written value is equal on no more replicas than its operands, unless replicas exchange
   /// it.
   bool reaches(const Value& written, const Value& operand, const Op& op) {
     return op.def->replicas.collective != Collective::kNone ||
@@ -91,7 +92,7 @@ class UpdateLint {
         if (update.reduce == nullptr) update.reduce = op;
         const PartitionId group = group_of(ir_, *op).partition(table_);
         update.groups = table_.join(update.groups, group);
-        if (!gives_parts(*op)) update.whole = table_.join(update.whole, group);
+        if (!scatters_parts(*op)) update.whole = table_.join(update.whole, group);
       }
       at = origin(*at);
     }
@@ -99,7 +100,7 @@ class UpdateLint {
   }
 
   /// True for a reduction of which each member receives a part, as a reduce-scatter's.
-  bool gives_parts(const Op& op) const {
+  bool scatters_parts(const Op& op) const {
     return num_elements(ir_.tensor(op.outputs[0]).type.shape) <
            num_elements(ir_.tensor(op.inputs[0]).type.shape);
   }

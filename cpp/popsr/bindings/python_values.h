@@ -12,25 +12,25 @@
 
 namespace popsr::bindings {
 
-/// An int of Python or NumPy, but no bool. As a parameter it fits nothing else.
+/// An int of Python or NumPy, but no bool. As a parameter it accepts nothing else.
 struct Integer {
   std::int64_t value = 0;
 };
 
 /// Throws the class of popsr.errors with that name.
 [[noreturn]] void raise_as(const char* error, const std::string& text);
-/// A value for messages, of one short line; see popsr/_support/text/shown.py.
+/// Short text of a value for messages, in one line; see popsr/_support/text/shown.py.
 std::string shown(py::handle value);
 std::string type_name(py::handle value);
-/// As popsr/_support/host/arguments.py reads them: ArgumentTypeError, or AttributeValueError beyond 64 bits
-/// or for endless lists.
+/// Reads an argument as popsr/_support/host/arguments.py does: ArgumentTypeError for other types,
+/// AttributeValueError beyond 64 bits or for endless lists.
 std::int64_t read_int(const char* where, const char* name, py::handle value);
 std::vector<std::int64_t> read_ints(const char* where, const char* name, py::handle values);
 std::string read_text(const char* where, const char* name, py::handle value);
-/// "(int, str, mode=int)", without the first `skipped` ones.
+/// Text of argument types such as "(int, str, mode=int)", without the first `skipped` ones.
 std::string types_of(const py::args& args, const py::kwargs& kwargs, std::size_t skipped = 0);
 
-/// A last constructor, for arguments that fit no other: ArgumentTypeError.
+/// Adds a last constructor, for arguments that fit no other: throws ArgumentTypeError.
 template <class Class>
 auto no_other_arguments(const char* where, const char* expected) {
   return py::init([=](const py::args& args, const py::kwargs& kwargs) -> std::unique_ptr<Class> {
@@ -39,11 +39,11 @@ auto no_other_arguments(const char* where, const char* expected) {
   });
 }
 
-/// A last overload of methods, for arguments that fit no other: ArgumentTypeError instead of pybind11's
-/// TypeError of many lines. Docstrings stay as they are.
+/// Adds a last overload of methods, for arguments that fit no other: ArgumentTypeError instead of
+/// pybind11's TypeError of many lines. Docstrings are unchanged.
 struct Expected {
   const char* method;
-  const char* arguments;  ///< "a Partition"
+  const char* arguments;  ///< Description of the expected arguments, such as "a Partition".
   bool is_static = false;
 };
 void refuse_other_arguments(py::handle cls, const char* where, std::initializer_list<Expected> methods);

@@ -63,7 +63,7 @@ class ReadLint {
     return memo_[id.value] = std::move(reads);
   }
 
-  /// Of a view, all that the memory may hold that it shows.
+  /// Contents of a tensor; for a view, everything that the memory it shows may hold.
   Contents find(const Memory& contents, TensorId tensor) const {
     Contents result;
     for_each_root(ir_, tensor, [&](TensorId root) {
@@ -152,7 +152,7 @@ class ReadLint {
     for (auto& [storage, merged] : after) contents[storage] = std::move(merged);
   }
 
-  /// Reports what a body or branch reads, and returns what it leaves where it writes.
+  /// Reports the undefined reads of a body or branch, and returns the contents of memory after its writes.
   Memory visit_branch(const Op& op, const CalledGraph& called, const Memory& contents, GraphReads& reads) {
     const GraphReads& body = of(called.graph);
     const auto given = [&](std::uint32_t input) { return find(contents, op.inputs[called.first + input]); };

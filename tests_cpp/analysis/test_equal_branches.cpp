@@ -80,7 +80,7 @@ TensorId scaled(Branches& p, double factor) {
 struct Row {
   std::string_view what;
   Branches::Body then_branch, else_branch;
-  bool alike;
+  bool equal;
 };
 
 const Row kRows[] = {
@@ -217,7 +217,7 @@ TEST_CASE("branches: what both compute of the same operands does not depend on t
     const OpId op = p.conditional(operands, then_branch, else_branch);
     verify(p.ir);
     const PartitionAnalysis facts(p.ir);
-    CHECK(p.ir.partitions().to_string(facts.partition(p.ir.op(op).outputs[0])) == (row.alike ? kAll : kEach));
+    CHECK(p.ir.partitions().to_string(facts.partition(p.ir.op(op).outputs[0])) == (row.equal ? kAll : kEach));
   }
 }
 

@@ -1,5 +1,5 @@
 // Convolution and transposed convolution: packed weights against images (conv_sweep.h).
-#include "popsr/ops/nn/conv/kernel.h"
+#include "popsr/ops/nn/conv/conv_kernel.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include "popsr/base/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
-#include "popsr/ops/nn/conv/columns.h"
+#include "popsr/ops/nn/conv/conv_columns.h"
 #include "popsr/ops/nn/conv/image.h"
 #include "popsr/ops/nn/conv/scratch.h"
 #include "popsr/ops/nn/conv/sweep.h"
@@ -19,7 +19,7 @@ using kernels::ConvArgs;
 
 /// Bytes of packed weights, and of results, that one product handles at a time. Decide speed only.
 constexpr std::int64_t kRowBytes = std::int64_t{1} << 18, kResultBytes = std::int64_t{1} << 17;
-/// Weights are packed if they meet so many columns. Decides speed only.
+/// Number of columns from which on weights are packed. Decides speed only.
 constexpr std::int64_t kPackColumns = 256;
 /// Chains of more steps are cut into blocks, which kernels::ConvLinesArgs does not do.
 constexpr std::int64_t kMostLineSteps = 4096;
@@ -30,7 +30,7 @@ struct Buffers {
   T* image;
   T* columns;
   T* wide;    ///< Input of a channel, where it needs a conversion.
-  T* result;  ///< Of a product.
+  T* result;  ///< Result of a product.
   T* box;     ///< Results of all phases, where they need a conversion.
 };
 
@@ -38,10 +38,10 @@ struct Buffers {
 template <class T>
 struct Unit {
   std::int64_t samples;
-  const std::byte* in;      ///< Of the group.
-  const T* weights;         ///< Of the group.
-  std::int64_t weight_row;  ///< As ConvArgs::a_row.
-  std::byte* out;           ///< Of the group.
+  const std::byte* in;      ///< Input of the group.
+  const T* weights;         ///< Weights of the group.
+  std::int64_t weight_row;  ///< Row stride, as ConvArgs::a_row.
+  std::byte* out;           ///< Output of the group.
   std::int64_t origin;      ///< First position along the tiled axis,
   std::int64_t begin, end;  ///< its first output, and the one after its last.
   std::int64_t element;     ///< Number of the group's first output in its block.
@@ -62,7 +62,7 @@ class Conv {
         weight_dtype_(spec.inputs[1]->dtype),
         out_dtype_(spec.outputs[0].dtype),
         stochastic_(spec.stochastic && is_narrow_float(out_dtype_)),
-        direct_(holds<T>(out_dtype_) && !options_.factor),
+        direct_(has_type<T>(out_dtype_) && !options_.factor),
         inputs_(product(sweep_.in)),
         outputs_(product(sweep_.out)) {
     plan_rows();
@@ -106,7 +106,7 @@ class Conv {
     boxes_ = direct_ ? 0 : padded<T>(most * box_) * std::max<std::int64_t>(columns_.samples, 1);
     image_ = padded<T>(sweep_.image_elements());
     dense_ = padded<T>(columns_.elements);
-    wide_ = holds<T>(in_dtype_) ? 0 : padded<T>(inputs_);
+    wide_ = has_type<T>(in_dtype_) ? 0 : padded<T>(inputs_);
   }
 
   std::int64_t own_elements() const { return image_ + dense_ + wide_ + result_ + boxes_; }
@@ -122,7 +122,7 @@ class Conv {
   /// True if each row of the weight lies in the order of the steps, so that a product can read it as it is.
   bool in_order() const {
     const auto taps = std::ssize(sweep_.chains.phases.front().taps);
-    return holds<T>(weight_dtype_) && sweep_.chains.phases.size() == 1 && taps == sweep_.weight.kernel &&
+    return has_type<T>(weight_dtype_) && sweep_.chains.phases.size() == 1 && taps == sweep_.weight.kernel &&
            sweep_.weight.channel == taps;
   }
 
@@ -148,7 +148,7 @@ class Conv {
   void pack_weights(ThreadPool& pool, const std::byte* weight, T* packed, T* wide) const {
     const std::int64_t elements = sweep_.weight_elements();
     const T* from = reinterpret_cast<const T*>(weight);
-    if (!holds<T>(weight_dtype_)) {
+    if (!has_type<T>(weight_dtype_)) {
       const auto size = static_cast<std::int64_t>(size_of(weight_dtype_));
       parallel_for(pool, elements, kTile, elements, [&](std::int64_t begin, std::int64_t end) {
         widen(table_, weight_dtype_, wide + begin, weight + begin * size, end - begin);
@@ -175,7 +175,7 @@ class Conv {
     const std::int64_t columns = blocks * sweep_.samples * product(sweep_.chains.phases[0].count);
     const bool packs = (columns >= kPackColumns && sweep_.rows > 1) || !in_order();
     const std::int64_t packed = packs ? padded<T>(sweep_.groups * group_weights()) : 0;
-    const std::int64_t wide = holds<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
+    const std::int64_t wide = has_type<T>(weight_dtype_) ? 0 : padded<T>(sweep_.weight_elements());
     T* const weights = scratch<T>(packed + wide + own_elements());
     const std::byte* const given = Block(run, block).in(1);
     if (packs) pack_weights(run.pool, given, weights, weights + packed);
@@ -251,7 +251,7 @@ class Conv {
     T* to = at.image;
     for (std::int64_t c = 0; c < sweep_.channels; ++c) {
       const std::byte* from = unit.in + c * inputs_ * size;
-      if (holds<T>(in_dtype_)) {
+      if (has_type<T>(in_dtype_)) {
         to = fill_channel(table_, sweep_, reinterpret_cast<const T*>(from), 0, unit.origin, to);
         continue;
       }
@@ -297,7 +297,7 @@ class Conv {
   /// One input channel too, and three by three steps with zeros around it, as kernels::ConvPlaneArgs has it.
   bool is_plane() const {
     const ConvImage& image = sweep_.image;
-    if (!is_by_lines() || !holds<T>(in_dtype_) || sweep_.chains.steps != 9 || sweep_.channels != 1)
+    if (!is_by_lines() || !has_type<T>(in_dtype_) || sweep_.chains.steps != 9 || sweep_.channels != 1)
       return false;
     if (sweep_.in != sweep_.out || sweep_.in[0] != 1 || sweep_.tile.axis != 1) return false;
     const std::vector<std::int64_t>& offset = sweep_.chains.phases.front().offset;
@@ -458,7 +458,7 @@ class Conv {
 
 template <class T>
 BlockKernel make_conv(const EvalSpec& spec, const ConvShape& shape, bool transposed, ConvOptions options) {
-  const bool wide = holds<T>(spec.inputs[0]->dtype);
+  const bool wide = has_type<T>(spec.inputs[0]->dtype);
   const auto make = transposed ? conv_transpose_sweep : conv_sweep;
   return Conv<T>(spec, make(shape, wide, sizeof(T)), std::move(options));
 }

@@ -1,9 +1,9 @@
-// Few positions: the steps of a convolution as rows of dense columns, one for each output position of
-// several samples.
+// Convolutions with few output positions: the steps as rows of dense columns, one column for each output
+// position of several samples.
 //
-// Images need no copy per step, but where lines are short, vectors meet as many positions between lines as
-// in them, and a sample fills no panel of the product. There each step's positions are copied, which costs
-// as much as a product with a few more rows. The chains are the same.
+// Images need no copy per step; but if lines are short, vectors contain as many positions between lines as
+// in them, and a sample fills no panel of the product. Then each step's positions are copied, which costs as
+// much as a product with a few more rows. The chains are the same.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +14,18 @@
 
 namespace popsr {
 
-/// Matrices [step][sample][position], one for each phase.
+/// Layout of matrices [step][sample][position], one for each phase.
 struct ConvColumns {
-  std::int64_t samples = 0;                       ///< At a time; 0: images are swept as they are.
-  std::vector<std::int64_t> begin, pitch;         ///< Of the matrix of each phase,
-  std::vector<std::vector<std::int64_t>> offset;  ///< and of its steps in the matrix.
-  std::int64_t elements = 0;                      ///< Of all phases.
+  std::int64_t samples = 0;  ///< Number of samples at a time; 0: images are swept without columns.
+  std::vector<std::int64_t> begin, pitch;         ///< Begin and row pitch of the matrix of each phase.
+  std::vector<std::vector<std::int64_t>> offset;  ///< Offsets of each phase's steps in its matrix.
+  std::int64_t elements = 0;                      ///< Elements of all phases.
 };
 
-/// Columns, where they pay.
+/// Column layout, with samples = 0 if columns do not pay.
 ConvColumns conv_columns(const ConvSweep& sweep, std::int64_t element_size);
 
-/// to[i] = from[i] for i < n, in registers where n is small.
+/// Copies to[i] = from[i] for i < n, in registers if n is small.
 template <class T>
 void copy_run(T* to, const T* from, std::int64_t n) {
   switch (n) {
@@ -52,7 +52,7 @@ void copy_run(T* to, const T* from, std::int64_t n) {
   }
 }
 
-/// Copies the columns of one sample: to[step * pitch + position], from its image.
+/// Copies the columns of one sample from its image: to[step * pitch + position].
 template <class T>
 void fill_columns(const ConvPhase& phase, const Spatial& count, const Spatial& image_pitch, const T* image,
                   std::int64_t pitch, T* to) {

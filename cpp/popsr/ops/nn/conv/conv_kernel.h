@@ -15,7 +15,7 @@
 
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 
 namespace popsr {
 
@@ -24,16 +24,18 @@ class Block;
 inline constexpr std::int64_t kWeightBlock = 512;
 
 struct ConvOptions {
-  /// Multiplies the results of a block before they are rounded; called before anything is written, may raise.
-  /// Null: 1.
+  /// Function that gives the factor of a block's results before they are rounded; called before anything is
+  /// written, may throw. Null: 1.
   std::function<double(const Block&)> factor = {};
 };
 
-/// out = conv(input 0, input 1).
+/// Kernel: out = conv(input 0, input 1).
 BlockKernel conv_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options = {});
-/// out = conv_transpose(input 0, input 1): also the gradient of conv for its operand t, from the cotangent.
+/// Kernel: out = conv_transpose(input 0, input 1); also the gradient of conv with respect to t, from the
+/// cotangent.
 BlockKernel conv_transpose_kernel(const EvalSpec& spec, const ConvShape& shape, ConvOptions options = {});
-/// out = the gradient of conv for its weight, from t (input 0) and the cotangent (input 1).
+/// Kernel: out = the gradient of conv with respect to its weight, from t (input 0) and the cotangent (input
+/// 1).
 BlockKernel conv_weight_grad_kernel(const EvalSpec& spec, const ConvShape& shape);
 
 }  // namespace popsr

@@ -59,7 +59,8 @@ struct ShiftRightLogical {
   }
 };
 
-/// Of unsigned integers too: the highest bit is copied. Shifting by the width less one leaves nothing else.
+/// Arithmetic shift, for unsigned integers too: the highest bit is copied. A shift by the width minus one
+/// leaves nothing else.
 struct ShiftRightArithmetic {
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T amount) {

@@ -1,4 +1,4 @@
-#include "popsr/ops/replicas/kernels.h"
+#include "popsr/ops/replicas/collective_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -21,13 +21,12 @@ using kernels::ElementwiseFn;
 using kernels::ElementwiseOp;
 using kernels::KernelTable;
 
-/// The input blocks that the members of each output block's group hold. Groups that read the same blocks
-/// share a list.
+/// Input blocks of the members of each output block's group. Groups that read the same blocks share a list.
 struct Sources {
   std::vector<std::vector<std::uint32_t>> lists;
-  std::vector<std::uint32_t> list;  ///< Per output block.
-  std::vector<std::int64_t> index;  ///< Per output block: index of its replica in the group.
-  std::vector<Replica> replicas;    ///< Per output block.
+  std::vector<std::uint32_t> list;  ///< List of each output block.
+  std::vector<std::int64_t> index;  ///< Index of each output block's replica in the group.
+  std::vector<Replica> replicas;    ///< Replica of each output block.
 };
 
 Sources sources_of(const CollectiveSpec& spec) {
@@ -122,7 +121,7 @@ void integer_means(const IntegerMean& mean, const Source& source, std::size_t me
 }
 
 /// True if the rounding of a result needs the residual of its last addition.
-bool keeps_residual(const Reduction& reduction) {
+bool needs_residual(const Reduction& reduction) {
   const bool adds = reduction.op == CollectiveOp::kAdd || reduction.op == CollectiveOp::kSquareAdd;
   return adds && is_narrow_float(reduction.dtype);
 }
@@ -138,7 +137,7 @@ bool reduce_tile(const Reduction& reduction, const Source& source, std::size_t m
   const std::size_t bytes = at(n) * size_of(reduction.compute);
   const void* head = member_tile(reduction, source(0), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
-  const bool residual = keeps_residual(reduction) && members > 1;
+  const bool residual = needs_residual(reduction) && members > 1;
   for (std::size_t m = 1; m < members; ++m) {
     if (reduction.is_bitwise()) {
       reduce_bits(tile.acc.data(), source(m), bytes, reduction.op == CollectiveOp::kAnd);
@@ -274,12 +273,13 @@ void add_tile(const Reduction& reduction, const ChainStep& step, std::int64_t be
               TileBuffers& tile) {
   const std::size_t bytes = at(n) * size_of(reduction.compute), size = size_of(reduction.compute);
   std::byte* const state = step.state + at(begin) * size;
-  const bool has_residual = keeps_residual(reduction);
+  const bool has_residual = needs_residual(reduction);
   const auto member = [&](std::size_t m) {
     return step.members[m] + step.offset + at(begin) * size_of(reduction.dtype);
   };
   std::size_t next = 0;
-  const void* const head = step.goes_on ? state : member_tile(reduction, member(next++), tile.acc.data(), n);
+  const void* const head =
+      step.continues ? state : member_tile(reduction, member(next++), tile.acc.data(), n);
   if (head != tile.acc.data()) std::memcpy(tile.acc.data(), head, bytes);
   for (; next < step.members.size(); ++next) {
     if (reduction.is_bitwise()) {
@@ -303,7 +303,7 @@ void finish_tile(const Reduction& reduction, const ChainEnd& end, std::int64_t b
   if (reduction.op == CollectiveOp::kMean) {
     divide_tile(reduction.table, reduction.compute, tile.acc.data(), n, reduction.group_size);
   }
-  const bool has_lo = keeps_residual(reduction);
+  const bool has_lo = needs_residual(reduction);
   const std::byte* const residuals = end.state + at(end.elements) * size;
   if (has_lo) {
     std::memcpy(tile.lo.data(), residuals + at(begin) * sizeof(float), at(n) * sizeof(float));
@@ -331,7 +331,7 @@ std::optional<ReductionChain> all_reduce_chain(const EvalSpec& spec) {
   if (reduction.op == CollectiveOp::kMean && !is_float(reduction.dtype)) return std::nullopt;
   const std::size_t size = size_of(reduction.compute);
   return ReductionChain{.message_size = size,
-                        .state_size = size + (keeps_residual(reduction) ? sizeof(float) : 0),
+                        .state_size = size + (needs_residual(reduction) ? sizeof(float) : 0),
                         .add =
                             [reduction](const ChainStep& step) {
                               const auto members = static_cast<std::int64_t>(step.members.size());
@@ -400,7 +400,7 @@ CollectiveKernel own_part_kernel(const CollectiveSpec& spec, GatherLayout layout
   struct Part {
     Replica replica;
     std::uint32_t block;
-    std::int64_t index;  ///< In the group.
+    std::int64_t index;  ///< Index in the group.
   };
   std::vector<Part> parts;
   for (const Replica replica : spec.out_replicas) {

@@ -1,4 +1,4 @@
-#include "popsr/bindings/convert.h"
+#include "popsr/bindings/python_values.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "popsr/kernels/level/noise/dropout.h"
+#include "popsr/kernels/level/noise/dropout_mask.h"
 
 #include "popsr/kernels/level/common-inl.h"
 #include "popsr/kernels/level/noise/ars.h"

@@ -1,4 +1,4 @@
-// Masks of dropout and their use; see KernelTable.
+// Masks of dropout and their application; see KernelTable.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "popsr/ops/indexing/kernels.h"
+#include "popsr/ops/indexing/indexing_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -202,9 +202,9 @@ class Scatter {
               const std::int64_t at = indices[line.index + i * lines_.index_step];
               if (at < 0) continue;
               const std::int64_t to = line.indexed + at * lines_.indexed_step + offset;
-              const bool takes = met != nullptr && std::exchange(met[to], 1) == 0;
+              const bool is_first = met != nullptr && std::exchange(met[to], 1) == 0;
               meet(acc + to * acc_size_, values + (line.loop + i * lines_.loop_step + offset) * size_, n,
-                   takes);
+                   is_first);
             }
           }
         });
@@ -232,9 +232,9 @@ class Scatter {
     }
   }
 
-  void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool takes) const {
+  void meet(std::byte* acc, const std::byte* value, std::int64_t n, bool is_first) const {
     if (options_.reduction == IndexReduction::kLast) return copy_run(acc, value, n * size_);
-    if (takes) return load_tile(kernels_, dtype_, compute_, acc, value, n);
+    if (is_first) return load_tile(kernels_, dtype_, compute_, acc, value, n);
     alignas(64) float tile[kChunk];
     if (widens_) load_tile(kernels_, dtype_, compute_, tile, value, n);
     const void* const in[] = {acc, widens_ ? static_cast<const void*>(tile) : value};

@@ -1,4 +1,4 @@
-#include "popsr/runtime/session/fed_rows.h"
+#include "popsr/runtime/session/compared_rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -21,12 +21,12 @@ void place_rows(const std::byte* some, std::size_t begin, std::size_t end, std::
 
 }  // namespace
 
-void FedRows::set(std::span<const StreamBuffer> buffers) {
+void ComparedRows::set(std::span<const StreamBuffer> buffers) {
   rows_.assign(buffers.begin(), buffers.end());
   if (link_ != nullptr) local_ = rows_;
 }
 
-void FedRows::gather(std::span<const StreamId> streams) {
+void ComparedRows::gather(std::span<const StreamId> streams) {
   if (link_ == nullptr) return;
   const RankMap ranks = link_->map(ir_.replication());
   const auto replicas = static_cast<std::size_t>(ranks.replicas);
@@ -65,7 +65,7 @@ void FedRows::gather(std::span<const StreamId> streams) {
   });
 }
 
-bool FedRows::are_equal(StreamId stream) const {
+bool ComparedRows::are_equal(StreamId stream) const {
   const std::size_t bytes = bytes_of(ir_.stream(stream).type);
   const StreamBuffer& own = link_ == nullptr ? rows_[stream.index()] : local_[stream.index()];
   const RankMap ranks = link_ == nullptr ? RankMap{ir_.replication()} : link_->map(ir_.replication());

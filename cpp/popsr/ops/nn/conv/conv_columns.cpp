@@ -1,4 +1,4 @@
-#include "popsr/ops/nn/conv/columns.h"
+#include "popsr/ops/nn/conv/conv_columns.h"
 
 namespace popsr {
 namespace {

@@ -1,4 +1,4 @@
-#include "popsr/runtime/check/stray_labels.h"
+#include "popsr/runtime/check/label_errors.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
-#include "popsr/exec/stray_labels.h"
+#include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -26,18 +26,18 @@ std::string row_text(const Ir& ir, const Op& op, std::int64_t place) {
 
 }  // namespace
 
-std::string stray_text(const Ir& ir, const Op& op, const StrayLabel& stray) {
-  return fmt::format("label {} in row {} on replica {} is outside the {} classes", stray.label,
-                     row_text(ir, op, stray.place), stray.replica, stray.classes);
+std::string invalid_label_text(const Ir& ir, const Op& op, const InvalidLabel& invalid) {
+  return fmt::format("label {} in row {} on replica {} is outside the {} classes", invalid.label,
+                     row_text(ir, op, invalid.place), invalid.replica, invalid.classes);
 }
 
-void raise_stray(const Ir& ir, const Op& op, const StrayLabel& stray) {
+void raise_invalid_label(const Ir& ir, const Op& op, const InvalidLabel& invalid) {
   const bool may_ignore =
       std::ranges::find(op.def->attrs, "ignore_index", &AttrDef::name) != op.def->attrs.end();
   raise<OutOfRangeError>(
       "{}: label is outside its classes, got {} in row {} on replica {} at {}, expected 0 to {}{}",
-      op.def->name, stray.label, row_text(ir, op, stray.place), stray.replica,
-      place_text(ir, op.origin.location), stray.classes - 1, may_ignore ? " or ignore_index" : "");
+      op.def->name, invalid.label, row_text(ir, op, invalid.place), invalid.replica,
+      place_text(ir, op.origin.location), invalid.classes - 1, may_ignore ? " or ignore_index" : "");
 }
 
 }  // namespace popsr

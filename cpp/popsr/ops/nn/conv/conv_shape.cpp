@@ -1,4 +1,4 @@
-#include "popsr/ops/nn/conv/shape.h"
+#include "popsr/ops/nn/conv/conv_shape.h"
 #include "popsr/ops/nn/conv/pad_rule.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ std::int64_t groups_of(const Op& op) {
   raise<AttributeValueError>("{}: groups is not positive, got {}, expected 1 or more", op.def->name, groups);
 }
 
-/// Three axes: `first` in front of what there are.
+/// Extends to three axes, with `first` in front of the given values.
 Spatial pad_front(const Ints& values, std::int64_t first) {
   Spatial result;
   result.fill(first);

@@ -1,6 +1,6 @@
 // Softmax of rows: the maximum, the exponentials with their sum, the quotients. Narrow floats are widened and
 // rounded inside these passes.
-#include "popsr/kernels/level/reduce/softmax.h"
+#include "popsr/kernels/level/reduce/softmax_rows.h"
 
 #include "popsr/kernels/level/convert/codecs-inl.h"
 #include "popsr/kernels/level/convert/half_tile-inl.h"
@@ -116,8 +116,8 @@ template <class Format>
     out[i] = Format::narrow_sum(hi, rest);
   }
 }
-/// The same without residuals; true if one of them may decide how a result is rounded: bfloat16 are the upper
-/// halves of floats, so a float's residual matters where its lower half is a tie.
+/// Variant without residuals; true if one of them may decide how a result is rounded: bfloat16 are the
+/// upper halves of floats, so a float's residual matters where its lower half is a tie.
 template <class Format>
 [[gnu::always_inline]] inline bool subtract_unless_ties(typename Format::Stored* out,
                                                         const typename Format::Stored* x, std::int64_t n,

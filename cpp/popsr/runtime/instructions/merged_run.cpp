@@ -1,4 +1,4 @@
-#include "popsr/runtime/instructions/merged.h"
+#include "popsr/runtime/instructions/merged_run.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 //   sum (a - a0)(b - b0) = sum a'b'  -  a0' sum b'  -  b0' (sum a' - k a0').
 // The second term is the same for all rows of a column and the third needs the sum of a row alone: both are
 // where the chain of a tile starts.
-#include "popsr/kernels/level/product/matmul_integer.h"
+#include "popsr/kernels/level/product/integer_matmul.h"
 
 #include "popsr/kernels/level/product/integer_vec-inl.h"
 #include "popsr/kernels/level/product/matmul_plan-inl.h"
@@ -40,7 +40,7 @@ struct IntegerTile {
   const std::uint32_t* factors;  ///< Factor of each row.
   std::uint32_t* c;
   std::int64_t c_row;
-  bool resume;  ///< Adds to what c holds.
+  bool resume;  ///< True to add to the contents of c.
 };
 
 template <int Rows>
@@ -199,7 +199,7 @@ struct RightBlock {
   std::int64_t steps, cols;
 };
 
-/// A panel as [group of steps][column][step]; what is beyond the steps and columns is 0.
+/// Packs a panel as [group of steps][column][step]; elements beyond the steps and columns are 0.
 template <bool Turn>
 void pack_right(Right* to, const RightBlock& block) {
   const std::int64_t groups = ceil_div(block.steps, X::kGroup);
@@ -248,8 +248,8 @@ constexpr int kDirectRows = 3;
 constexpr int kDirectRows = 0;
 #endif
 
-/// A tile over whole groups of steps of the right operand as it lies in memory. `left_zero` is that of the
-/// packed rows.
+/// Computes a tile over whole groups of steps of the right operand as it lies in memory. `left_zero` is the
+/// zero point of the packed rows.
 template <int Rows, bool Turn>
 void direct_micro(const IntegerTile& tile, const RightBlock& block, std::uint32_t left_zero) {
 #if defined(__AVX512VNNI__)

@@ -1,4 +1,5 @@
-// Ops that run at once, as one of the program: their collectives share a pass of the threads.
+// Instruction for ops that run at once, as one op of the program: their collectives share a pass of the
+// threads.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,10 @@ class PlanBuilder;
 struct Instruction;
 
 struct Merged {
-  std::vector<Instruction> parts;          ///< None reads what another writes, so they need no order.
-  std::vector<std::size_t> together = {};  ///< Collectives among them that share one pass of the threads.
+  /// Instructions of the parts. None reads what another writes, so they need no order.
+  std::vector<Instruction> parts;
+  /// Indices of the collectives in `parts` that share one pass of the threads.
+  std::vector<std::size_t> together = {};
 };
 
 void build_merged(PlanBuilder& builder, const lowered::Merged& merged, Instruction& instruction);
