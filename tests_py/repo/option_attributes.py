@@ -11,7 +11,7 @@ import popsr
 from popsr._program.options import enums, settings
 from popsr._program.options.table import ALIASES, OPTIONS
 
-FILE = Path(popsr.__file__).parent / "_options/attributes.pyi"
+FILE = Path(popsr.__file__).parent / "_program/options/attributes.pyi"
 
 _WORDS = {"partials": "str", "int from 0": "int", "int from 1": "int"}
 _LOCATIONS = ("ReplicatedTensorSharding", "TensorStorage", "TileSet")

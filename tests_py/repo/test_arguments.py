@@ -57,7 +57,7 @@ def test_integers_are_read_in_one_place() -> None:
         and isinstance(node.value, ast.Name)
         and (node.value.id == "operator" or node.attr == "__index__")
     }
-    assert asking == {"_host/arguments.py"}
+    assert asking == {"_support/host/arguments.py"}
 
 
 def test_readers_have_one_definition() -> None:
@@ -66,7 +66,7 @@ def test_readers_have_one_definition() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name in (*arguments.__all__, *operands.__all__):
                 homes.setdefault(node.name, set()).add(file)
-    allowed = ({"_host/arguments.py"}, {"_program/operands.py"})
+    allowed = ({"_support/host/arguments.py"}, {"_program/building/operands.py"})
     assert {name: files for name, files in homes.items() if files not in allowed} == {}
 
 

@@ -15,10 +15,11 @@ import pytest
 import popsr
 from popsr import _core, ops, sr
 from popsr.testing import evaluate
+from tests_py.support.helpers import python_op
 
 # The names that examples use without an import, as the documentation says.
 NAMES = {"np": np, "popsr": popsr, "ops": ops, "sr": sr, "evaluate": evaluate}
-OPS = {schema["name"]: schema["family"] for schema in _core.op_schemas() if not schema["internal"]}
+OPS = [schema["name"] for schema in _core.op_schemas() if not schema["internal"]]
 # They replace modules.
 SKIPPED = ("popsr.compat", "popsr.demo", "popsr.popsr_kernels")
 
@@ -74,7 +75,7 @@ def has_example(function: Any) -> bool:
 
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_has_an_example(name: str) -> None:
-    assert has_example(getattr(importlib.import_module(f"popsr.ops.{OPS[name]}"), name))
+    assert has_example(python_op(name))
 
 
 @pytest.mark.parametrize("name", [name for name in sr.__all__ if inspect.isfunction(getattr(sr, name))])

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import popsr
+from popsr._program.popxl_modules import POPXL_MODULES
 from tests_py.support.hostile.one_of_each import World
 from tests_py.support.hostile.values import hostile
 
@@ -74,8 +75,9 @@ class Target:
 
 
 def modules() -> list[str]:
-    """The public modules, without those that need a package which is not installed."""
-    found = ["popsr"]
+    """The public modules, and those of PopXL's names, without those that need a package which is not installed."""
+    found = ["popsr", "popsr._program.options.options", "popsr._support.settings", "popsr.sr._adder"]
+    found += POPXL_MODULES.values()
     for each in pkgutil.walk_packages(popsr.__path__, "popsr."):
         hidden = any(part.startswith("_") for part in each.name.split("."))
         if not hidden and not each.name.startswith(SKIPPED_MODULES):
@@ -89,7 +91,7 @@ def targets(world: World) -> Iterator[Target]:
     """Public functions, constructors, and methods, expressions and settable properties of each class."""
     seen: set[int] = set()
     for module in modules():
-        for name in sys.modules[module].__all__:
+        for name in getattr(importlib.import_module(module), "__all__", ()):
             value = getattr(sys.modules[module], name)
             internal = name.startswith("read_")  # takes the name of its caller
             if id(value) in seen or name in SKIPPED or internal or not callable(value):
