@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
 from popsr._late_members import add_late_members
-from popsr._program.building.calls import explain_calls
 from popsr._program.context import (
     gcg,
     get_current_graph,
@@ -46,7 +45,7 @@ from popsr._program.variables.remote_variables import (
 from popsr._program.variables.variables import variable
 from popsr._support.lazy import lazy_attributes, names_only
 from popsr._support.settings import build_info, num_threads, set_num_threads
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import entry_point
 from popsr._support.text.logs import follow_environment
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.dtypes import (
@@ -214,7 +213,4 @@ if not TYPE_CHECKING:
     )
     __dir__ = names_only(__all__)
 
-    explain_calls(globals(), __all__)
-    for _module in (__name__, *POPXL_MODULES.values(), "popsr._program.options.options"):
-        add_entry_points(_module)
     follow_environment()

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from popsr._support.host.arguments import read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -14,6 +15,7 @@ __all__ = ["NewAliasAnnotation", "T"]
 T = TypeVar("T")
 
 
+@public
 def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
     """Another name of a type that can be told apart from it in annotations.
 

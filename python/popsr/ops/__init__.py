@@ -7,7 +7,6 @@ A family's ``__all__`` lists its functions; this package exports them all. Examp
 import typing
 from types import ModuleType as _ModuleType
 
-from popsr._program.building import calls as _calls
 from popsr._support import lazy as _lazy
 from popsr._support.text import suggestions as _suggestions
 from popsr.ops import collectives, var_updates
@@ -65,4 +64,3 @@ __all__ += sorted(
 if not typing.TYPE_CHECKING:
     __getattr__ = _suggestions.unknown_attribute(__name__, __all__)
     __dir__ = _lazy.names_only(__all__)
-    _calls.explain_calls(globals(), __all__)

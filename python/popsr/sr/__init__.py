@@ -9,7 +9,7 @@ operations for compiled graphs, ``popsr.sr.jax`` operations for ``jit``, and ``p
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import lazy_attributes, names_only
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import entry_point
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
@@ -57,4 +57,3 @@ else:
     )
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -11,7 +11,7 @@ from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
 from popsr._support.settings import num_threads
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import StateError
 from popsr.sr._call import Key, broadcast_view, lay_out, read_options, run
@@ -23,6 +23,7 @@ __all__ = ["StochasticAdder"]
 Rng = Literal["value", "counter"]
 
 
+@public
 class StochasticAdder:
     """Adds arrays of one format with stochastic rounding.
 
@@ -151,4 +152,3 @@ class StochasticAdder:
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)
