@@ -45,7 +45,7 @@ from popsr._program.variables.remote_variables import (
 from popsr._program.variables.variables import variable
 from popsr._support.lazy import lazy_attributes, names_only
 from popsr._support.settings import build_info, num_threads, set_num_threads
-from popsr._support.text.entry_points import entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.logs import follow_environment
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.dtypes import (
@@ -195,7 +195,7 @@ add_late_members()
 _LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
 if not TYPE_CHECKING:
     # Names that most programs do not need, or need last, are imported at their first use.
-    __getattr__ = entry_point(
+    __getattr__ = public(
         lazy_attributes(
             __name__,
             {**{name: f"popsr.{name}" for name in _LAZY_MODULES}, **POPXL_MODULES},

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from popsr._support.host.arguments import read_int, require_memory
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr.errors import AttributeValueError
 
@@ -93,6 +92,3 @@ def two_uint32_to_uint64(a: int, b: int) -> int:
         read_int(f"two_uint32_to_uint64: {name}", word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
     )
     return high << 32 | low
-
-
-__dir__ = names_only(__all__)

@@ -13,7 +13,6 @@ from popsr._program.handles import Handle, Program
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._support.host.float8 import FLOAT8
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
@@ -226,6 +225,3 @@ def _read_mode(where: str, value: Any, modes: tuple[str, ...]) -> Any:
     if isinstance(value, ReplicaGrouping):
         return value
     return read_choice(where, "replicated_stream_mode", value, modes, ", or a ReplicaGrouping")
-
-
-__dir__ = names_only(__all__)

@@ -21,7 +21,7 @@ from popsr._program.tensor_spec import TensorSpec
 from popsr._program.typing_ import NewAliasAnnotation
 from popsr._program.variables.constants import add_constant, as_operand
 from popsr._support.host.arguments import read_ints, read_ipu, read_shape
-from popsr._support.text.entry_points import entry_point, leave, mark, public, public_call
+from popsr._support.text.entry_points import leave, mark, public, public_call
 from popsr._support.text.shown import shown, shown_items
 from popsr.errors import ArgumentTypeError, ShapeError
 from popsr.replicas import ReplicaGrouping
@@ -75,7 +75,7 @@ class Tensor(TensorHandle):
     _by_type: ClassVar[dict[str, type[Tensor]]] = {}
     """Classes of tensors that have one of their own."""
 
-    @entry_point
+    @public
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Tensors come from functions.
 
@@ -97,7 +97,7 @@ class Tensor(TensorHandle):
             **kwargs: of other bases.
         """
         super().__init_subclass__(**kwargs)
-        _core.set_iter(cls, entry_point(_refuse_iteration))
+        _core.set_iter(cls, _refuse_iteration)
         if tensor_type is not None:
             cls._by_type[tensor_type] = cls
 
@@ -441,7 +441,7 @@ def _refuse_iteration(t: Tensor) -> NoReturn:
     raise _no_value("iter", t, "parts such as t[0], or ops.split(t, n)")
 
 
-_core.set_iter(Tensor, entry_point(_refuse_iteration))
+_core.set_iter(Tensor, _refuse_iteration)
 
 
 @public

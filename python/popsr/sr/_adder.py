@@ -9,7 +9,6 @@ import numpy as np
 
 from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.settings import num_threads
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
@@ -149,6 +148,3 @@ class StochasticAdder:
     def __repr__(self) -> str:
         state = f", calls={self._calls}" if self._rng == "counter" else ""
         return f"StochasticAdder({self._name!r}, seed={self._seed}, rng={self._rng!r}{state})"
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.context import _context
 from popsr._program.handles import Handle, Program
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_int, read_shape
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
@@ -153,6 +152,3 @@ def _read_entries(value: int) -> int:
             f"remote_buffer: Entries must be a non-zero, positive integer, got {shown(value)}, expected 1 to "
             f"{_MAX_ENTRIES}"
         ) from None
-
-
-__dir__ = names_only(__all__)
