@@ -44,8 +44,8 @@ _NEVER = {
 def public(target: _F) -> _F:
     """Decorate what users call, as the outermost decorator: typed errors leave it without frames of popsr.
 
-    They have a line that leads to their page of help, and a keyword that is no parameter is answered with the nearest
-    parameter. A function becomes an ``entry_point``. A class stays the same object: its own public methods, special
+    Their last line leads to their page of help; a keyword that is not a parameter is answered with the nearest one. A
+    function becomes an ``entry_point``. A class stays the same object: its own public methods, special
     methods, class methods, static methods and properties become entry points, those of its bases do not.
     """
     if not isinstance(target, type):
