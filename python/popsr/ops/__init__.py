@@ -29,4 +29,4 @@ else:
         return _unknown_attribute(__name__, globals().get("__all__", ()))(name)
 
     def __dir__() -> list[str]:
-        return list(_importlib.import_module("popsr.ops._all").__all__)
+        return list(__getattr__("__all__"))

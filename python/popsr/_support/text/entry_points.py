@@ -45,8 +45,8 @@ def public(target: _F) -> _F:
     """Decorate what users call, as the outermost decorator: typed errors leave it without frames of popsr.
 
     Their last line leads to their page of help; a keyword that is not a parameter is answered with the nearest one. A
-    function becomes an ``entry_point``. A class stays the same object: its own public methods, special
-    methods, class methods, static methods and properties become entry points, those of its bases do not.
+    function becomes an ``entry_point``. A class stays the same object: its own public methods, special methods, class
+    methods, static methods and properties become entry points, those of its bases do not.
     """
     if not isinstance(target, type):
         return entry_point(target)
