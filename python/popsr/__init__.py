@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
 from popsr._late_members import add_late_members
-from popsr._program.building.calls import explain_calls
 from popsr._program.context import (
     gcg,
     get_current_graph,
@@ -32,21 +31,14 @@ from popsr._program.ir import Ir
 from popsr._program.module import Module
 from popsr._program.op import StochasticRoundingMethod
 from popsr._program.popxl_modules import POPXL_MODULES
-from popsr._program.random_seed import create_seeds
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_stream, h2d_stream
 from popsr._program.tensor import Constant, Tensor, TensorByRef, Variable, constant
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.variables.remote_buffer import RemoteBuffer, remote_buffer
-from popsr._program.variables.remote_variables import (
-    remote_replica_sharded_variable,
-    remote_variable,
-    replica_sharded_buffer,
-    replica_sharded_variable,
-)
 from popsr._program.variables.variables import variable
 from popsr._support.lazy import lazy_attributes, names_only
 from popsr._support.settings import build_info, num_threads, set_num_threads
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.logs import follow_environment
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.dtypes import (
@@ -88,6 +80,13 @@ from popsr.tensorlocation import (
 
 if TYPE_CHECKING:
     from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
+    from popsr._program.random_seed import create_seeds
+    from popsr._program.variables.remote_variables import (
+        remote_replica_sharded_variable,
+        remote_variable,
+        replica_sharded_buffer,
+        replica_sharded_variable,
+    )
     from popsr._session.session import Session
     from popsr._support.host.dlpack import from_dlpack, to_dlpack
     from popsr._tools.record.compare import diff
@@ -194,9 +193,15 @@ __all__ = [
 add_late_members()
 
 _LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
+_REMOTE = (
+    "remote_replica_sharded_variable",
+    "remote_variable",
+    "replica_sharded_buffer",
+    "replica_sharded_variable",
+)
 if not TYPE_CHECKING:
     # Names that most programs do not need, or need last, are imported at their first use.
-    __getattr__ = entry_point(
+    __getattr__ = public(
         lazy_attributes(
             __name__,
             {
@@ -207,6 +212,8 @@ if not TYPE_CHECKING:
             {
                 "Session": "popsr._session.session",
                 "StochasticAdder": "popsr.sr._adder",
+                "create_seeds": "popsr._program.random_seed",
+                **dict.fromkeys(_REMOTE, "popsr._program.variables.remote_variables"),
                 "from_dlpack": "popsr._support.host.dlpack",
                 "to_dlpack": "popsr._support.host.dlpack",
                 "diff": "popsr._tools.record.compare",
@@ -218,7 +225,4 @@ if not TYPE_CHECKING:
     )
     __dir__ = names_only(__all__)
 
-    explain_calls(globals(), __all__)
-    for _module in (__name__, *POPXL_MODULES.values(), "popsr._program.options.options"):
-        add_entry_points(_module)
     follow_environment()

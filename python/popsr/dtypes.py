@@ -14,6 +14,7 @@ import numpy as np
 from popsr import _core
 from popsr._support.host.frameworks import not_installed
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError
@@ -67,6 +68,7 @@ class FloatFormat(NamedTuple):
 _ROWS = _core.dtypes()
 
 
+@public
 class dtype:  # noqa: N801 - PopXL's spelling
     """An element type. Not constructible: use the instances of this module."""
 

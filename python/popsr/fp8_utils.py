@@ -31,7 +31,7 @@ from popsr._support.host.arguments import (
 from popsr._support.host.float8 import FLOAT8, FLOAT8_NAMES, decode, encode, float8_of, has_values
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import DTypeError, ShapeError, StateError
 from popsr.utils import as_array
@@ -86,6 +86,7 @@ _WIDE_NAMES = "float16, bfloat16, float32 or float64"
 # Conversions
 
 
+@public
 def host_pow2scale_cast_to_fp8(
     src: Array, dtype: dtypes.dtype | None = None, log2_scale: int = 0, nan_on_overflow: bool = True
 ) -> Array:
@@ -113,6 +114,7 @@ def host_pow2scale_cast_to_fp8(
     )
 
 
+@public
 def host_pow2scale_cast_from_fp8(src: Array, dtype: dtypes.dtype | None = None, log2_scale: int = 0) -> Array:
     """``src * 2**log2_scale`` as a wider float, rounded once.
 
@@ -163,6 +165,7 @@ def _numbers(what: str, data: Any, rank: int | None = None) -> Array:
     return array.astype(np.float64)
 
 
+@public
 def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
     """The exponents of the least and the largest binade of a format, subnormals included where it has them."""
     where = "find_exponential_range"
@@ -175,6 +178,7 @@ def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
     return least, most
 
 
+@public
 @in_default_environment
 def log_histogram(src: Array, ftype: FpDef) -> tuple[Array, Array]:
     """Number of values in each binade.
@@ -193,6 +197,7 @@ def log_histogram(src: Array, ftype: FpDef) -> tuple[Array, Array]:
     return counts, np.arange(least, most + 1)
 
 
+@public
 class CandidateConfig:
     """A float8 format that data may be converted to.
 
@@ -220,6 +225,7 @@ class CandidateConfig:
         return np.asarray(first - self.scales)
 
 
+@public
 @in_default_environment
 def calculate_metric_mse(
     histogram: Array, limits: Array, src_bias_starting_indices: Array, candidate: CandidateConfig
@@ -260,6 +266,7 @@ def calculate_metric_mse(
     return np.asarray((error * np.exp2(-2.0 * scales) * histogram).sum(axis=1))
 
 
+@public
 def calculate_candidate_metric(
     hist_norm: Array, limits: Array, candidate: CandidateConfig, metric_type: str | None = None
 ) -> tuple[Array, Array]:
@@ -281,6 +288,7 @@ def calculate_candidate_metric(
     return metric, candidate.scales
 
 
+@public
 @in_default_environment
 def host_fp8_mse_scale(src: Array, dtype: dtypes.dtype | None = None) -> tuple[float, int]:
     """The ``log2_scale`` with which :func:`host_pow2scale_cast_to_fp8` loses least.
@@ -322,10 +330,10 @@ def _fits(array: Array, to: dtypes.dtype, scales: Array) -> Array:
     return np.asarray(np.array(codes) <= FLOAT8[to].max_code)
 
 
+@public
 def host_fp8_mse_scale_pb(src: Array, dtype: dtypes.dtype | None = None) -> int:
     """The scale of :func:`host_fp8_mse_scale` alone."""
     return host_fp8_mse_scale(src, dtype)[1]
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from popsr._support.host.arguments import is_a
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -46,6 +47,7 @@ class ExecutionContext(Choices):
     Subgraph = 5
 
 
+@public
 class TensorLocation:
     """Location of a tensor. Locations are equal if all their members are."""
 

@@ -17,6 +17,7 @@ from popsr._support.host.float_environment import in_default_environment
 from popsr._support.host.interface import interface_bits, is_plain_dlpack
 from popsr._support.host.tables import table_to_string
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, type_name
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.errors import (
@@ -62,6 +63,7 @@ def __getattr__(name: str) -> object:
     return unknown_attribute(__name__, __all__)(name)
 
 
+@public
 def to_numpy(
     x: HostScalarTensor,
     dtype: dtypes.dtype | None = None,

@@ -254,7 +254,8 @@ def test_importing_popsr_loads_little() -> None:
         "loaded = set(sys.modules) - before\n"
         "heavy = {'asyncio', 'doctest', 'jax', 'onnx', 'pydoc', 'safetensors', 'torch', 'tqdm', 'unittest'}\n"
         "assert not heavy & loaded, heavy & loaded\n"
-        "ours = {name for name in loaded if name.startswith('popsr.')}\n"
-        "assert len(ours) <= 220, len(ours)\n"
-        "assert len(loaded - ours) <= 40, loaded - ours\n"
+        "ours = {name for name in loaded if name.startswith('popsr.') and 'popsr._core.' not in name}\n"
+        "assert len(ours) <= 70, len(ours)\n"
+        "assert not any(name.startswith('popsr.ops.') for name in ours)\n"
+        "assert len(loaded - ours) <= 42, loaded - ours\n"
     )

@@ -16,6 +16,7 @@ from popsr._program.handles import GraphHandle
 from popsr._program.popart_names import with_popart_names
 from popsr._support.host.arguments import read_choice, read_int, read_ipu, read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import describe_calls_by, public, public_call
 from popsr._support.text.frames import frame_text, user_frame
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
@@ -55,6 +56,7 @@ _MAX_FRAMES = 2**31 - 1
 _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERED}
 
 
+@public
 @with_popart_names
 class Context:
     """State of the functions of this module. All members are values: a copy of its dict restores it."""
@@ -201,23 +203,28 @@ class Context:
 
 
 _context = Context()
+describe_calls_by(_context._location_text)
 
 
+@public
 def get_current_context() -> Context:
     """The context object."""
     return _context
 
 
+@public_call
 def get_current_graph() -> Graph:
     """The graph that is entered; RuntimeError when none is. Short: ``gcg``."""
     return _context.graph_of("get_current_graph")
 
 
+@public_call
 def get_main_graph() -> Graph:
     """Main graph of the Ir whose graph is entered. Short: ``gmg``."""
     return _context.graph_of("get_main_graph").main_graph
 
 
+@public_call
 def get_ir() -> Ir:
     """The Ir whose graph is entered. Short: ``gir``."""
     return _context.graph_of("get_ir").ir
@@ -228,6 +235,7 @@ gmg = get_main_graph
 gir = get_ir
 
 
+@public
 class Setting(contextlib.ContextDecorator):
     """A context manager, also a decorator, that changes the context and takes that back.
 
@@ -247,6 +255,7 @@ class Setting(contextlib.ContextDecorator):
         self._entered.pop()()
 
 
+@public_call
 def in_sequence(mode: bool | Literal["pass"] = True) -> Setting:
     """Fix the order of the ops made inside.
 
@@ -272,6 +281,7 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Setting:
     return Setting(change)
 
 
+@public_call
 def name_scope(name: str) -> Setting:
     """Prefix the names of tensors made inside with ``name/``."""
 
@@ -281,6 +291,7 @@ def name_scope(name: str) -> Setting:
     return Setting(change)
 
 
+@public_call
 def stochastic_rounding(enabled: bool) -> Setting:
     """Let ops made inside take part in stochastic rounding, or not, when it is on for the Ir."""
 
@@ -292,6 +303,7 @@ def stochastic_rounding(enabled: bool) -> Setting:
     return Setting(change)
 
 
+@public_call
 def ipu(ipu: int | None) -> Setting:
     """Place the ops made inside, and their results, on a device of the replica.
 
@@ -307,6 +319,7 @@ def ipu(ipu: int | None) -> Setting:
     return Setting(lambda: _context._set("_ipu_id", None if ipu is None else read_ipu("ipu", "ipu", ipu)))
 
 
+@public_call
 def io_tiles() -> Setting:
     """Place the ops made inside, and their results, on io tiles; ``ops.io_tile_copy`` moves a tensor.
 
@@ -315,6 +328,7 @@ def io_tiles() -> Setting:
     return Setting(lambda: _context._set("_io_tile_set", True))
 
 
+@public_call
 def location(file: str, line: int) -> Setting:
     """Let ops made inside have that location instead of the line that makes them. An addition of popsr.
 
@@ -338,6 +352,7 @@ def location(file: str, line: int) -> Setting:
     return Setting(change)
 
 
+@public
 def debug_context_frame_offset(i: int) -> Setting:
     """Let ops made inside say that callers further out made them.
 
@@ -358,6 +373,7 @@ def debug_context_frame_offset(i: int) -> Setting:
     return Setting(change)
 
 
+@public
 def get_source_location(offset: int) -> str:
     """``file:line`` of the program, as ops that are made here have it.
 
@@ -377,6 +393,7 @@ def get_source_location(offset: int) -> str:
 def op_debug_context(name: str) -> Callable[[Fn], Fn]: ...
 @overload
 def op_debug_context(name: Fn) -> Fn: ...
+@public
 def op_debug_context(name: Any) -> Any:
     """Decorate a function that makes ops: they have the location of its caller, and errors name it.
 

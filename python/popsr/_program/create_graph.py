@@ -15,6 +15,7 @@ from popsr._program.module import Module
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_dtype, read_flag, read_items, read_name, read_shape
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 
@@ -53,6 +54,7 @@ def create_graph(ir: Program, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return graph
 
 
+@public_call
 @transactional
 def graph_input(
     shape: Iterable[int],
@@ -84,6 +86,7 @@ def graph_input(
     return graph.ir._tensor(id_)
 
 
+@public_call
 def graph_output(t: Tensor) -> None:
     """Make ``t`` the next output of the current graph.
 

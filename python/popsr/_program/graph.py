@@ -15,6 +15,7 @@ from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.variables.variables import variable
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import line
 from popsr.errors import ArgumentTypeError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Graph"]
 
 
+@public
 @with_popart_names
 class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""

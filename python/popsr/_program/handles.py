@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex
 
 from popsr import _core
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 
@@ -43,6 +44,7 @@ class Program(Protocol):
     def _on_undo(self, fn: Callable[..., object], /, *args: Any) -> None: ...
 
 
+@public
 class Handle:
     """Something of an Ir, or the Ir itself.
 

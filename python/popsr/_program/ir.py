@@ -25,6 +25,7 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, GraphError, ReplicaError, StateError
@@ -41,6 +42,7 @@ _CLASSES = {"variable": "Variable", "constant": "Const"}
 _ids = itertools.count()
 
 
+@public
 @with_popart_names
 class Ir(Handle):
     """A program that all replicas run.

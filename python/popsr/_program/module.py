@@ -7,11 +7,13 @@ from typing import Any
 from popsr._program.building.built import Built, P, R_co
 from popsr._program.building.transaction import transactional
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.errors import UnsupportedError
 
 __all__ = ["Module"]
 
 
+@public
 class Module:
     """A function with state that ``Ir.create_graph`` accepts: subclasses define ``build``."""
 

@@ -10,6 +10,7 @@ from popsr._program.handles import Handle, refuse_undone
 from popsr._program.popart_names import with_popart_names
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -29,6 +30,7 @@ class StochasticRoundingMethod(Choices):
     IdenticalSeeds = "identical_seeds"
 
 
+@public
 @with_popart_names
 class Op(Handle):
     """One op of a graph. Views compare by the op that they show."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from popsr._support.host.arguments import read_int, require_memory
-from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr.errors import AttributeValueError
 
 __all__ = ["MAX_UINT64", "create_seeds", "two_uint32_to_uint64", "uint64_to_two_uint32"]
@@ -18,6 +18,7 @@ _MAX_SEED = 2**1024
 _BYTES_A_SEED = 48  # while they are made
 
 
+@public_call
 def create_seeds(
     seed: int,
     offset: int = 0,
@@ -58,6 +59,7 @@ def create_seeds(
     return words.astype(np.uint32).squeeze()
 
 
+@public
 def uint64_to_two_uint32(num: int) -> tuple[int, int]:
     """The high and the low 32 bits.
 
@@ -73,6 +75,7 @@ def uint64_to_two_uint32(num: int) -> tuple[int, int]:
     return number >> 32, number & 0xFFFFFFFF
 
 
+@public
 def two_uint32_to_uint64(a: int, b: int) -> int:
     """``a * 2**32 + b``: what ``uint64_to_two_uint32`` takes apart.
 
@@ -89,6 +92,3 @@ def two_uint32_to_uint64(a: int, b: int) -> int:
         read_int(f"two_uint32_to_uint64: {name}", word, 0, 2**32 - 1) for name, word in (("a", a), ("b", b))
     )
     return high << 32 | low
-
-
-__dir__ = names_only(__all__)

@@ -13,7 +13,7 @@ from popsr._program.handles import Handle, Program
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._support.host.float8 import FLOAT8
-from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, DTypeError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
@@ -26,6 +26,7 @@ StreamMode = Literal["replicate", "broadcast", "equal"]
 _ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 
+@public
 class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
@@ -161,6 +162,7 @@ def _make(
     return stream
 
 
+@public_call
 def h2d_stream(
     shape: Iterable[int],
     dtype: dtypes.dtype,
@@ -194,6 +196,7 @@ def h2d_stream(
     return _make(HostToDeviceStream, where, shape, dtype, name, mode, downcast_inputs)
 
 
+@public_call
 def d2h_stream(
     shape: Iterable[int],
     dtype: dtypes.dtype,
@@ -222,6 +225,3 @@ def _read_mode(where: str, value: Any, modes: tuple[str, ...]) -> Any:
     if isinstance(value, ReplicaGrouping):
         return value
     return read_choice(where, "replicated_stream_mode", value, modes, ", or a ReplicaGrouping")
-
-
-__dir__ = names_only(__all__)

@@ -21,7 +21,7 @@ from popsr._program.tensor_spec import TensorSpec
 from popsr._program.typing_ import NewAliasAnnotation
 from popsr._program.variables.constants import add_constant, as_operand
 from popsr._support.host.arguments import read_ints, read_ipu, read_shape
-from popsr._support.text.entry_points import entry_point, leave, mark
+from popsr._support.text.entry_points import leave, mark, public, public_call
 from popsr._support.text.shown import shown, shown_items
 from popsr.errors import ArgumentTypeError, ShapeError
 from popsr.replicas import ReplicaGrouping
@@ -59,6 +59,7 @@ def _with_literals(
     return call
 
 
+@public
 @with_popart_names
 class Tensor(TensorHandle):
     """A value of a graph, one on each replica. Made by ops and by functions of this module.
@@ -74,7 +75,7 @@ class Tensor(TensorHandle):
     _by_type: ClassVar[dict[str, type[Tensor]]] = {}
     """Classes of tensors that have one of their own."""
 
-    @entry_point
+    @public
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Tensors come from functions.
 
@@ -96,7 +97,7 @@ class Tensor(TensorHandle):
             **kwargs: of other bases.
         """
         super().__init_subclass__(**kwargs)
-        _core.set_iter(cls, entry_point(_refuse_iteration))
+        _core.set_iter(cls, _refuse_iteration)
         if tensor_type is not None:
             cls._by_type[tensor_type] = cls
 
@@ -434,14 +435,16 @@ def _not_constructible(cls: type[Tensor], got: str) -> ArgumentTypeError:
     )
 
 
+@public
 def _refuse_iteration(t: Tensor) -> NoReturn:
     """Called by the core for ``iter(t)``: a method ``__iter__`` would make tensors Iterables."""
     raise _no_value("iter", t, "parts such as t[0], or ops.split(t, n)")
 
 
-_core.set_iter(Tensor, entry_point(_refuse_iteration))
+_core.set_iter(Tensor, _refuse_iteration)
 
 
+@public
 @with_popart_names
 class Variable(Tensor, tensor_type="Variable"):
     """A tensor of the main graph that keeps its value between runs and can be read and written by the host."""
@@ -474,6 +477,7 @@ class Variable(Tensor, tensor_type="Variable"):
         return super().copy_to_ipu(dst, read_ipu("copy_to_ipu", "src", src))
 
 
+@public
 class Constant(Tensor, tensor_type="Const"):
     """A tensor whose value never changes."""
 
@@ -496,6 +500,7 @@ TensorLike = Tensor | HostScalarTensor
 # Functions
 
 
+@public_call
 @transactional
 def constant(
     data: HostScalarTensor,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from popsr._program.handles import Handle
+from popsr._support.text.entry_points import public
 from popsr.dtypes import dtype
 
 __all__ = ["TensorHandle"]
 
 
+@public
 class TensorHandle(Handle):
     """Base of ``popsr.Tensor``: what the modules that ``Tensor`` needs know of it."""
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from popsr import dtypes
 from popsr._support.host.arguments import is_a, read_dtype, read_shape
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import UnknownNameError
 
 __all__ = ["TensorSpec"]
 
 
+@public
 class TensorSpec(Mapping[str, Any]):
     """Shape, dtype and meta shape of a tensor that is still to come; usable as ``**spec``."""
 

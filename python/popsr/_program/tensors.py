@@ -11,7 +11,6 @@ from popsr._program.variables.remote_variables import (
 )
 from popsr._program.variables.variables import variable
 from popsr._support.host.types import HostTensor, ScalarType, host_tensor_types
-from popsr._support.lazy import names_only
 from popsr.utils import HostScalarTensor
 
 __all__ = [
@@ -34,5 +33,3 @@ __all__ = [
     "replica_sharded_variable",
     "variable",
 ]
-
-__dir__ = names_only(__all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar, cast
 
 from popsr._support.host.arguments import read_text
-from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -14,6 +14,7 @@ __all__ = ["NewAliasAnnotation", "T"]
 T = TypeVar("T")
 
 
+@public
 def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
     """Another name of a type that can be told apart from it in annotations.
 
@@ -27,6 +28,3 @@ def NewAliasAnnotation(name: str, tp: T) -> T:  # noqa: N802 - PopXL's name
     if not isinstance(tp, type) and not hasattr(type(tp), "__origin__"):
         raise ArgumentTypeError(f"NewAliasAnnotation: tp is not a type, got {shown(tp)}, expected a type")
     return cast(T, Annotated[cast(Any, tp), name])
-
-
-__dir__ = names_only(__all__)

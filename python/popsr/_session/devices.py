@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr._support.host.arguments import read_a, read_int, read_mapping
 from popsr._support.host.choices import Choices
+from popsr._support.text.entry_points import public
 
 __all__ = [
     "DeviceConnectionType",
@@ -55,6 +56,7 @@ class SyncPattern(Choices):
     ReplicaAndLadder = 2
 
 
+@public
 class DeviceInfo:
     """A device; made by :class:`DeviceManager`. Sessions take it as ``device_desc``; they all run on the simulator."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from popsr._support.text.entry_points import public
 from popsr.analysis._communication import Communication, PlanSettings, communication_of
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan"]
 
 
+@public
 class Plan(str):
     """Instructions with block counts and bytes, a line each; see ``Session.plan``."""
 

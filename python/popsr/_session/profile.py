@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from popsr._program.building.location import short_place
 from popsr._support.text.amounts import count_text, time_text
+from popsr._support.text.entry_points import public
 from popsr._support.text.summary import MAX_ROWS, Summarised, Summary
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ProfileRow:
         return self.flops / self.seconds if self.seconds else 0.0
 
 
+@public
 @dataclass(frozen=True)
 class Profile(Summarised):
     """Cost of all runs of a session made with ``profile=True``; see ``Session.profile``.

@@ -41,7 +41,7 @@ from popsr._session.weights_io import PyWeightsIO
 from popsr._support.host.arguments import is_a, read_choice, read_flag, read_int, read_mapping, read_path
 from popsr._support.lazy import LazyModule, names_only
 from popsr._support.records import SessionMemory, SessionStats
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.replica_sets import groups_text
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Groups, Summarised, Summary, line
@@ -76,6 +76,7 @@ h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N81
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
+@public
 @with_popart_names
 class Session(Summarised, HostState, AttachedByHand):
     """A compiled program with its host copy of the variables.
@@ -778,4 +779,3 @@ def _is_device(value: object) -> bool:
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -14,6 +14,7 @@ from popsr._program.tensor import Variable
 from popsr._session.rows import Array, Rows, as_rows, first_difference, keeps_all_replicas
 from popsr._support.host.arguments import is_a
 from popsr._support.host.overlap import first_overlap, overlaps_itself
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
@@ -29,6 +30,7 @@ from popsr.utils import TORCH_BITS
 __all__ = ["PyWeightsIO"]
 
 
+@public
 class PyWeightsIO:
     """Buffers for ``session.read_weights`` and ``session.write_weights``.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from popsr import fp8_utils
 from popsr._support.lazy import lazy_attributes, names_only
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.addons import (
     array_munging,
@@ -222,9 +222,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = entry_point(
+    __getattr__ = public(
         lazy_attributes(__name__, ("layers", "optimizers"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -13,6 +13,7 @@ import numpy as np
 
 from popsr._support.host.arguments import read_call, read_choice, read_int, read_items, read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.utils import as_array
@@ -38,6 +39,7 @@ Array = np.ndarray[Any, Any]
 _MAX_ROWS = 2**22
 
 
+@public
 def shard(x: Array, n: int, axis: int) -> Array:
     """Cut an array into equal parts, stacked on a new first axis.
 
@@ -55,6 +57,7 @@ def shard(x: Array, n: int, axis: int) -> Array:
     return np.stack(_split("shard", _array("shard", x), n, axis))
 
 
+@public
 def unshard_arrays(xs: list[Array], axis: int) -> Array:
     """Join arrays along an axis.
 
@@ -81,6 +84,7 @@ def unshard_arrays(xs: list[Array], axis: int) -> Array:
     return np.concatenate(arrays, at)
 
 
+@public
 def unshard(x: Array, axis: int) -> Array:
     """Join the rows of an array along an axis: the inverse of ``shard``.
 
@@ -98,6 +102,7 @@ def unshard(x: Array, axis: int) -> Array:
     return np.concatenate(_rows("unshard", x), _axis("unshard", x.shape[1:], axis))
 
 
+@public
 def repeat(x: Array, n: int, axis: int = 0) -> Array:
     """Copies of an array on a new axis.
 
@@ -116,6 +121,7 @@ def repeat(x: Array, n: int, axis: int = 0) -> Array:
     return np.repeat(np.expand_dims(x, at), count, at)
 
 
+@public
 def repeat_axis(x: Array, n: int, axis: int = 0) -> Array:
     """Copies of an array, one after another along an axis that it has.
 
@@ -135,6 +141,7 @@ def repeat_axis(x: Array, n: int, axis: int = 0) -> Array:
     return np.concatenate([x] * count, at)
 
 
+@public
 def split2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[Array]]:  # noqa: N802 - PopXL's name
     """Cut an array along two axes.
 
@@ -154,6 +161,7 @@ def split2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list
     return _split2D("split2D", x, n_1, n_2, axis_1, axis_2)
 
 
+@public
 def shard2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> Array:  # noqa: N802 - PopXL's name
     """Cut an array along two axes, with the parts stacked on a new first axis.
 
@@ -173,6 +181,7 @@ def shard2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> Array:  #
     return np.stack([part for row in _split2D("shard2D", x, n_1, n_2, axis_1, axis_2) for part in row])
 
 
+@public
 def unshard2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> Array:  # noqa: N802 - PopXL's name
     """Join shards along two axes: the inverse of ``shard2D``.
 
@@ -200,6 +209,7 @@ def unshard2D(x: Array, n_1: int, n_2: int, axis_1: int, axis_2: int) -> Array: 
     return np.concatenate(joined, at_1)
 
 
+@public
 def repeat_shard(
     x: Array,
     n_repeats: int,
@@ -230,6 +240,7 @@ def repeat_shard(
     return np.concatenate([shards] * repeats) if order == "contiguous" else np.repeat(shards, repeats, 0)
 
 
+@public
 def tensor_parallel_input(
     input_data: Array, tp: int, rf: int, repeat_fn: Callable[[Array, int], Array] | None = None
 ) -> Array:
@@ -269,6 +280,7 @@ def tensor_parallel_input(
     return squeeze_safe(data, (0, 1))
 
 
+@public
 def tensor_parallel_output(
     output_data: Array,
     num_host_transfers: int,
@@ -311,6 +323,7 @@ def tensor_parallel_output(
     return result[:, 0].copy() if tp_identical else result.copy()
 
 
+@public
 def pad_axis(x: Array, n: int, axis: int, value: int | float = 0) -> Array:
     """Fill up an axis at its end.
 
@@ -334,6 +347,7 @@ def pad_axis(x: Array, n: int, axis: int, value: int | float = 0) -> Array:
     return np.pad(x, [(0, missing if i == at else 0) for i in range(x.ndim)], constant_values=value)
 
 
+@public
 def squeeze_safe(x: Array, axis: int | Sequence[int] | None = None) -> Array:
     """Remove axes of extent 1.
 
@@ -353,6 +367,7 @@ def squeeze_safe(x: Array, axis: int | Sequence[int] | None = None) -> Array:
     return x.squeeze(tuple(at for at in looked_at if shape[at] == 1))
 
 
+@public
 def handle_negative_axis(x: Array, axis: int) -> int:
     """The number of an axis, counted from the first.
 

@@ -16,6 +16,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -34,6 +35,7 @@ def _is_printed(where: str, level: str) -> bool:
     return _LEVELS.index(read_choice(where, "level", level, _LEVELS)) >= _LEVELS.index(_THRESHOLD)
 
 
+@public
 def print_tensor(t: Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: Any) -> Tensor:
     """``ops.print_tensor`` if ``MODEL_LOG_LEVEL`` is ``level`` or lower.
 
@@ -53,6 +55,7 @@ def print_tensor(t: Tensor, *args: Any, level: LEVELS_TYPE = "DEBUG", **kwargs: 
     return ops.print_tensor(t, *args, **kwargs) if _is_printed("print_tensor", level) else t
 
 
+@public
 @transactional
 def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG") -> None:
     """Print a text, and a tensor after it, each time that this point runs, as ``ops.print_tensor`` does.

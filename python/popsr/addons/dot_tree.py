@@ -17,6 +17,7 @@ from popsr._support.host.arguments import (
     read_text,
 )
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import line_of_items
 from popsr.addons.utils import OrderedDict, duplicate_items
@@ -30,6 +31,7 @@ Tree = TypeVar("Tree", bound="DotTree[Any]")
 _MAX_DEPTH = 64  # levels of a tree
 
 
+@public
 def sanitise(name: str) -> str:
     """The name as one element of a key: other characters than letters, digits and ``_`` become ``_``.
 
@@ -41,6 +43,7 @@ def sanitise(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
+@public
 def to_mapping(key: DotTree[L], value: DotTree[V]) -> dict[L, V]:
     """Leaves of one tree to leaves of another, for the keys that both have.
 
@@ -54,6 +57,7 @@ def to_mapping(key: DotTree[L], value: DotTree[V]) -> dict[L, V]:
     return {leaf: others[name] for name, leaf in leaves.items() if name in others}
 
 
+@public
 def read_key(where: str, key: Any) -> str:
     """A dotted key.
 
@@ -78,6 +82,7 @@ def read_key(where: str, key: Any) -> str:
     return ".".join(path)
 
 
+@public
 class DotTree(Generic[L]):
     """Ordered tree of leaves and of trees of the same class; named trees of PopXL are branches of one another.
 

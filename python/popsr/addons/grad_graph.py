@@ -16,6 +16,7 @@ from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
 from popsr._support.lazy import names_only
 from popsr._support.records import Connection, GradGraph
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.utils import duplicate_items, suffix_graph_name
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Aux", "VarGrad", "create", "create_grad_graph_info"]
 
 
+@public
 class Aux:
     """Tensors that ``build`` leaves for ``build_grad``, by key."""
 
@@ -76,6 +78,7 @@ class Aux:
         return f"Aux({self._values!r})"
 
 
+@public
 class VarGrad:
     """Gradients of variables by dotted name, checked as they are set."""
 
@@ -105,6 +108,7 @@ class VarGrad:
         return self._gradients[key]
 
 
+@public
 def create_grad_graph_info(
     ir: Ir,
     fwd_graph: Graph,
@@ -158,6 +162,7 @@ def _grad_graph_info(
     )
 
 
+@public
 def create(
     module: Module,
     fwd_graph: GraphWithNamedArgs,

@@ -11,6 +11,7 @@ from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, shown_items
 from popsr.addons.graph_text import schedule_text
 from popsr.addons.named_tensors import NamedTensors, TensorMap, keep_key
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@public
 class BoundGraph:
     """A graph with tensors of its callers for some of its inputs.
 
@@ -138,6 +140,7 @@ class BoundGraph:
         return f"BoundGraph[{self.graph!r} with {len(self.args)} of {len(self.graph.inputs)} inputs]"
 
 
+@public
 class GraphWithNamedArgs:
     """A graph, names for inputs that stand for state, and what a gradient graph is a gradient of.
 
@@ -296,6 +299,7 @@ CalledGraphsGradInfoLike = (
 )
 
 
+@public
 def read_grad_infos(where: str, infos: Any) -> dict[Graph, GradGraphInfo]:
     """Gradient infos by graph, from a mapping whose keys and values may be graphs with names."""
     return dict(_grad_infos(where, read_mapping(where, "called_graphs_grad_info", infos)))
@@ -313,6 +317,7 @@ def _grad_infos(where: str, infos: Mapping[Any, Any]) -> Iterator[tuple[Graph, G
         yield graph, info
 
 
+@public
 @transactional
 def differentiate(
     graph: GraphLike,

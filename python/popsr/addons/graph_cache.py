@@ -20,6 +20,7 @@ from popsr._program.tensor import Tensor
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
 from popsr.errors import ArgumentTypeError
@@ -40,6 +41,7 @@ __all__ = [
 V = TypeVar("V")
 
 
+@public
 class IrTable(Generic[V]):
     """Values by key, of each Ir as long as that lives: it owns them, so keys and values may hold what is its."""
 
@@ -55,6 +57,7 @@ class IrTable(Generic[V]):
         return found
 
 
+@public
 def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspect.BoundArguments:
     """Arguments by parameter, with defaults.
 
@@ -81,6 +84,7 @@ def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> inspec
     return bound
 
 
+@public
 def argument_key(arg: Any) -> Hashable:
     """Key by which two arguments of a graph are the same.
 
@@ -125,6 +129,7 @@ def _key_of(arg: Any) -> Hashable:
     return (type(arg), arg)
 
 
+@public
 def tensor_hash(t: Tensor) -> int:
     """Hash of a tensor's shape, dtype and meta shape.
 
@@ -134,6 +139,7 @@ def tensor_hash(t: Tensor) -> int:
     return hash(argument_key(t))
 
 
+@public
 def argument_hash(arg: Any) -> int:
     """Hash of an argument of a graph; see ``argument_key``.
 
@@ -145,6 +151,7 @@ def argument_hash(arg: Any) -> int:
     return hash(argument_key(arg))
 
 
+@public
 def get_function_hash(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Hash of a function, the current place, and arguments.
 
@@ -164,6 +171,7 @@ def _key(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return (fn, call_key((), dict(bound.arguments)))
 
 
+@public
 def call_key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
     """Key by which two calls of one function are the same: the current place, and arguments; see ``argument_key``.
 
@@ -177,6 +185,7 @@ def call_key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
     return (context.ipu_id or 0, context.io_tile_set, argument_key(args), argument_key(kwargs))
 
 
+@public
 class GraphCache:
     """Graphs by function and arguments, of each Ir as long as that lives."""
 
@@ -206,6 +215,7 @@ class GraphCache:
         return graphs[key]
 
 
+@public
 def function(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
     """Decorate a function so that each call of it is a call of a graph, made once for equal arguments.
 
@@ -225,6 +235,7 @@ def function(fn: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
     return call
 
 
+@public
 def tensor_arguments(bound: inspect.BoundArguments) -> Iterator[Tensor]:
     """Tensors among arguments, in the order in which ``Ir.create_graph`` makes inputs of them.
 

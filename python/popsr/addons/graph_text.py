@@ -9,6 +9,7 @@ from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.named_tensors import NamedTensors
 from popsr.compat._objects.op_classes import op_type
 
@@ -35,6 +36,7 @@ class _Numbers:
         return ", ".join(f"{self.number(t)} [{t.shape} {t.dtype.name}]" for t in tensors if t is not None)
 
 
+@public
 def schedule_text(graph: Graph, args: NamedTensors) -> str:
     """Header, a line an op, and a closing brace.
 

@@ -16,6 +16,7 @@ from popsr._program.module import Module as BaseModule
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons import grad_graph
 from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
@@ -91,6 +92,7 @@ def _watch_state() -> Iterator[list[Module]]:
         _stateful.pop()
 
 
+@public
 class Module(BaseModule, metaclass=NameScopeMeta):
     """A graph with state: subclasses write ``build`` and declare in it what variables the graph needs.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from popsr._program.graph import Graph
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.grad_graph import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories
@@ -15,6 +16,7 @@ from popsr.transforms import GradGraphInfo
 __all__ = ["State"]
 
 
+@public
 @dataclass
 class State:
     """Of one graph."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from popsr._program.context import gir
 from popsr._support.host.arguments import read_a, read_items
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree, read_key
 from popsr.errors import AttributeValueError, ReplicaError
@@ -30,6 +31,7 @@ Tree = TypeVar("Tree", bound="NamedReplicaGrouping")
 _LARGEST_DOMAIN = 64
 
 
+@public
 class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
     """A tree of groupings."""
 
@@ -48,11 +50,13 @@ class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
         return cls.from_dict(dict.fromkeys((read_key("build_groups", key) for key in keys), value))
 
 
+@public
 def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> ReplicaGrouping:
     """``rg``, or ``none_value`` in the place of None."""
     return none_value if rg is None else rg
 
 
+@public
 def group_of(groups: NamedReplicaGrouping | None, key: str) -> ReplicaGrouping | None:
     """The grouping of a key, or None where there is none.
 
@@ -67,6 +71,7 @@ def group_of(groups: NamedReplicaGrouping | None, key: str) -> ReplicaGrouping |
     return found
 
 
+@public
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The grouping inside one instance of the program: of the same stride, with smaller groups where they do not fit.
 
@@ -87,11 +92,13 @@ def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = Non
     return _inside(replica_grouping, replicas // count, "instance")
 
 
+@public
 def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
     """True if groups reach over several instances."""
     return get_instance_replica_grouping(replica_grouping) != replica_grouping
 
 
+@public
 def get_ild_size_from_popdist() -> int:
     """Replicas in one domain of IPU links.
 
@@ -116,6 +123,7 @@ def get_ild_size_from_popdist() -> int:
     return size
 
 
+@public
 def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The grouping inside one domain of IPU links: of the same stride, with smaller groups where they do not fit.
 
@@ -127,6 +135,7 @@ def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) ->
     return _inside(replica_grouping, get_ild_size_from_popdist(), "domain of IPU links")
 
 
+@public
 def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:
     """True if groups reach over several domains of IPU links."""
     return get_ild_replica_grouping(replica_grouping) != replica_grouping

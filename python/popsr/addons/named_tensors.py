@@ -12,6 +12,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.host.arguments import is_a, read_a, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary
 from popsr.addons.dot_tree import DotTree
@@ -47,6 +48,7 @@ class NamedTensorData(DotTree[np.ndarray[Any, Any]]):
     """A tree of arrays."""
 
 
+@public
 class NamedTensors(Summarised, DotTree[Tensor]):
     """A tree of tensors."""
 
@@ -123,6 +125,7 @@ else:
     NamedVariables = NamedTensors
 
 
+@public
 @transactional
 def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     """Print each tensor when the program runs, with its key as title; see ``ops.print_tensor``.

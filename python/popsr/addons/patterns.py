@@ -7,13 +7,14 @@ from typing import Literal
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a, read_choice
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["apply_pre_alias_patterns"]
 
 
+@public
 def apply_pre_alias_patterns(
     ir: Ir, level: Literal["no_patterns", "minimal", "default", "all"] = "default"
 ) -> None:
@@ -32,4 +33,3 @@ def apply_pre_alias_patterns(
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -32,6 +32,7 @@ from popsr._program.op import Op
 from popsr._support.host.arguments import is_a, read_choice, read_number
 from popsr._support.lazy import names_only
 from popsr._support.records import OpSchema
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.compat._objects.op_classes import OpView
 from popsr.errors import ArgumentTypeError
@@ -52,6 +53,7 @@ Format = Literal["K", "M", "G", "T", "nearest3"]
 _EXPONENTS = {"K": 3, "M": 6, "G": 9, "T": 12}
 
 
+@public
 def matmul_flops(op: Op | OpView) -> int:
     """Operations of a matrix product: 2 for each element of the result and of the contracted axis.
 
@@ -63,6 +65,7 @@ def matmul_flops(op: Op | OpView) -> int:
     return _flops_of("matmul_flops", op, lambda schema: bool(schema["family"] == "matmul"))
 
 
+@public
 def elementwise_binary_flops(op: Op | OpView) -> int:
     """Operations of elementwise arithmetic: the number of elements of the result.
 
@@ -74,6 +77,7 @@ def elementwise_binary_flops(op: Op | OpView) -> int:
     return _flops_of("elementwise_binary_flops", op, _is_binary)
 
 
+@public
 def group_norm_flops(op: Op | OpView) -> int:
     """Operations of a normalisation.
 
@@ -110,6 +114,7 @@ def _flops_of(where: str, op: Op | OpView, accepts: Callable[[OpSchema], bool]) 
 # Programs
 
 
+@public
 def total_FLOPs(ir: Ir) -> int:  # noqa: N802 - PopXL's name
     """Floating point operations of one run of a program, on all replicas.
 
@@ -121,6 +126,7 @@ def total_FLOPs(ir: Ir) -> int:  # noqa: N802 - PopXL's name
     return int(evaluate_ir_FLOPs(ir)["TOT"])
 
 
+@public
 def evaluate_ir_FLOPs(ir: Ir) -> dict[str, Any]:  # noqa: N802 - PopXL's name
     """Floating point operations of one run of a program, on all replicas, by op.
 
@@ -136,6 +142,7 @@ def evaluate_ir_FLOPs(ir: Ir) -> dict[str, Any]:  # noqa: N802 - PopXL's name
     return _Counter().evaluate(ir.main_graph, ir.replication_factor)
 
 
+@public
 def evaluate_FLOPs(graph: Graph) -> dict[str, Any]:  # noqa: N802 - PopXL's name
     """Floating point operations of running a graph once, on one replica, by op. The module's table says what counts.
 
@@ -181,6 +188,7 @@ class _Counter:
         return max((self.evaluate(graph, times) for graph in graphs), key=lambda each: int(each["TOT"]))
 
 
+@public
 def print_FLOPs(  # noqa: N802 - PopXL's name
     flops_breakdown: dict[str, Any],
     mode: Literal["type", "flat"] = "type",
@@ -245,6 +253,7 @@ def _leaves(breakdown: dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]
                 yield from _leaves(count, f"{path}/") if isinstance(count, dict) else [(path, count)]
 
 
+@public
 def format_flops_scientific(val: int | float, format: Format = "nearest3") -> str:
     """A number of floating point operations as text: "1.500 MFLOPs".
 

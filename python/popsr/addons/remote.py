@@ -15,6 +15,7 @@ from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._program.variables.remote_variables import replica_sharded_buffer
 from popsr._support.host.arguments import read_a, read_flag, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.dot_tree import DotTree
@@ -41,6 +42,7 @@ class NamedRemoteBuffers(DotTree[RemoteBuffer]):
     """A tree of remote buffers."""
 
 
+@public
 @transactional
 def create_remote_buffer(
     spec: TensorSpec | Tensor,
@@ -87,6 +89,7 @@ def create_remote_buffer(
     return replica_sharded_buffer((*rows, *spec.shape), spec.dtype, group, shards, entries)
 
 
+@public
 @transactional
 def named_variable_buffers(
     factories: NamedVariableFactories,
@@ -133,6 +136,7 @@ def _shards(key: str, size: int, given: Mapping[str, int] | int | bool) -> int |
     return shards
 
 
+@public
 @transactional
 def named_buffers(tensors: NamedTensors | NamedVariableFactories, entries: int = 1) -> NamedRemoteBuffers:
     """A buffer for each tensor, as it is: shards as shards, others whole.
@@ -147,6 +151,7 @@ def named_buffers(tensors: NamedTensors | NamedVariableFactories, entries: int =
     )
 
 
+@public
 @transactional
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
@@ -171,6 +176,7 @@ def load_remote_graph(
     return GraphWithNamedArgs(graph), names
 
 
+@public
 @transactional
 def load_remote(
     buffers: NamedRemoteBuffers, entry: int | Tensor = 0, use_io_tiles: bool = False
@@ -194,6 +200,7 @@ def load_remote(
     return NamedTensors.pack(names, loaded)
 
 
+@public
 @transactional
 def store_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
@@ -218,6 +225,7 @@ def store_remote_graph(
     return GraphWithNamedArgs(graph, args)
 
 
+@public
 @transactional
 def store_remote(
     buffers: NamedRemoteBuffers, tensors: NamedTensors, entry: int | Tensor = 0, use_io_tiles: bool = False

@@ -12,6 +12,7 @@ from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_items, read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ops._sites import require_modifiable
@@ -28,6 +29,7 @@ __all__ = [
 Modified = bool | Iterable[object]
 
 
+@public
 def is_subgraph(parent: Graph, subgraph: Graph) -> bool:
     """True if a graph runs another one, itself or through the graphs that it calls.
 
@@ -40,6 +42,7 @@ def is_subgraph(parent: Graph, subgraph: Graph) -> bool:
     return parent is not subgraph and subgraph in _below(parent)
 
 
+@public
 def called_graph_paths(parent_graph: Graph, subgraph: Graph) -> set[tuple[str, ...]]:
     """All ways to get from a graph to another one by calls.
 
@@ -64,6 +67,7 @@ def called_graph_paths(parent_graph: Graph, subgraph: Graph) -> set[tuple[str, .
     return paths
 
 
+@public
 @transactional
 def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified) -> None:
     """Pass one more tensor to the graph that a call runs.
@@ -84,6 +88,7 @@ def connect_call_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
     _connect_op("connect_call_op", "call", op, tensor, input_tensors, modified)
 
 
+@public
 @transactional
 def connect_loop_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified) -> None:
     """Pass one more tensor to the graph that a loop runs: the same in each iteration, unless by reference.
@@ -100,6 +105,7 @@ def connect_loop_op(op: Op, tensor: Tensor, input_tensors: dict[str, Tensor], mo
     _connect_op("connect_loop_op", "repeat", op, tensor, input_tensors, modified)
 
 
+@public
 @transactional
 def connect_tensor_to_ops_on_path(
     path: tuple[str, ...], from_tensor: Tensor, input_tensors: dict[str, Tensor], modified: Modified
@@ -140,6 +146,7 @@ def connect_tensor_to_ops_on_path(
             _add_input(graphs[id_], sites, from_tensor, input_tensors, by_ref)
 
 
+@public
 @transactional
 def route_tensor_into_graph(tensor: Tensor, graph: Graph | None = None, modified: Modified = False) -> Tensor:
     """The tensor of ``graph`` that stands for a tensor of a graph that calls it.

@@ -17,6 +17,7 @@ from popsr._program.tensor import Tensor
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_a, read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping, fill_none_group, group_of
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@public
 def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) -> TensorSpec:
     """The type of a member's part of a tensor.
 
@@ -51,6 +53,7 @@ def replica_sharded_spec(t: Tensor | TensorSpec, shard_over: ReplicaGrouping) ->
     return TensorSpec((math.prod(t.shape) // shards.group_size,), t.dtype, t.shape)
 
 
+@public
 @transactional
 def gather_replica_sharded_tensor(
     t: Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
@@ -77,6 +80,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(gathered) if use_io_tiles else gathered
 
 
+@public
 @transactional
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
@@ -102,6 +106,7 @@ def all_gather_replica_sharded_graph(
     return GraphWithNamedArgs(graph, args), list(names)
 
 
+@public
 @transactional
 def reduce_replica_sharded_tensor(
     t: Tensor,
@@ -136,6 +141,7 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replica_sharded_slice(t, shards)
 
 
+@public
 @transactional
 def reduce_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,

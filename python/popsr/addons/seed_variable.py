@@ -10,11 +10,13 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.variables import variable
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["seed_variable"]
 
 
+@public
 @transactional
 def seed_variable(seed: int, replica_grouping: ReplicaGrouping | None = None) -> tuple[Variable, Tensor]:
     """A seed for the random ops of each group of replicas, which stays on the device between runs.

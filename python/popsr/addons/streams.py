@@ -9,6 +9,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
 from popsr._support.host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.utils import OrderedDict
 from popsr.errors import (
@@ -27,6 +28,7 @@ __all__ = ["InputStreams", "OutputStreams"]
 S = TypeVar("S", bound=Stream)
 
 
+@public
 class _StreamsBase(Generic[S]):
     """By name or position: ``streams.x``, ``streams["x"]``, ``streams[0]``, ``streams[1:]``; iterable."""
 

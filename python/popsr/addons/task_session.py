@@ -20,6 +20,7 @@ from popsr._session.session import Session, h2dStreamBufferMaps
 from popsr._support.host.arguments import is_a, read_choice, read_int, read_mapping
 from popsr._support.host.files import file_errors
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons import _checkpoint_folder as files
 from popsr.addons.named_tensors import NamedTensorData, NamedTensors
@@ -46,6 +47,7 @@ ReportMissingMethods = Literal["none", "warn", "error"]
 _STEP = "popsr_step"  # in session_info.json: the random numbers'
 
 
+@public
 def write_variables_pb(session: Session, weights: Mapping[Tensor, np.ndarray[Any, Any]]) -> None:
     """``session.write_variables_data``, under the name that the reference has for a detour around it.
 
@@ -60,6 +62,7 @@ def write_variables_pb(session: Session, weights: Mapping[Tensor, np.ndarray[Any
     session.write_variables_data(weights)  # type: ignore[arg-type] # it checks its keys
 
 
+@public
 def initialise_memmap_dir_from_checkpoint(
     checkpoint_dir: str | os.PathLike[str], memmap_dir: str | os.PathLike[str]
 ) -> None:
@@ -81,6 +84,7 @@ def initialise_memmap_dir_from_checkpoint(
             shutil.copyfile(file, target / file.name)
 
 
+@public
 class TaskSession(Session):
     """A session with named streams, named state and checkpoints.
 

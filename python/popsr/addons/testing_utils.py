@@ -18,7 +18,7 @@ from popsr._program.variables.variables import variable
 from popsr._session.session import Session
 from popsr._support.host.arguments import is_a, read_items, read_text
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
 from popsr.addons.module import Module
@@ -36,6 +36,7 @@ Array = np.ndarray[Any, Any]
 Weights = Mapping[Variable, Array]
 
 
+@public
 class TensorInput:
     """Data of a tensor argument of a module; see ``run_module``.
 
@@ -57,6 +58,7 @@ class TensorInput:
         return f"TensorInput[{self.dtype.name} {self.data.shape}]"
 
 
+@public
 @transactional
 def run_module(
     module: Module,
@@ -110,6 +112,7 @@ def _with_variables(arg: Any) -> Any:
 OpType = str | type
 
 
+@public
 def ops_of_type(ops: Iterable[Op], op_type: OpType) -> int:
     """Checks the number of ops of a kind.
 
@@ -123,6 +126,7 @@ def ops_of_type(ops: Iterable[Op], op_type: OpType) -> int:
     return len(_of_type("ops_of_type", ops, op_type))
 
 
+@public
 def num_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = None) -> int:
     """Checks the number of ops of a kind in a graph.
 
@@ -136,6 +140,7 @@ def num_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = No
     return len(_of_graph("num_op_of_type", op_type, of, graph))
 
 
+@public
 def contains_op_of_type(op_type: OpType, of: OpType | Graph, graph: Graph | None = None) -> bool:
     """True if an op of a graph is of a kind.
 
@@ -178,4 +183,3 @@ def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

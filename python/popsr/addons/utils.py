@@ -14,6 +14,7 @@ import numpy as np
 from popsr._program.tensor import Variable
 from popsr._support.host.arguments import is_a, read_int, read_items, read_name, read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, shown_items
 from popsr.errors import (
     ArgumentTypeError,
@@ -42,6 +43,7 @@ Array = np.ndarray[Any, Any]
 _SUBGRAPH = re.compile(r"_subgraph\(\d+\)")
 
 
+@public
 class OrderedDict(collections.OrderedDict[K, V]):
     """An ordered dictionary with values by position, printed with a line for each item."""
 
@@ -79,6 +81,7 @@ class OrderedDict(collections.OrderedDict[K, V]):
         return f"{{\n{''.join(lines)}}}"
 
 
+@public
 class WeightsDict(MutableMapping[Variable, Array]):
     """Data of variables, for ``Session.write_variables_data``: what does not fit is refused where it is put in.
 
@@ -149,12 +152,14 @@ class WeightsDict(MutableMapping[Variable, Array]):
         return f"WeightsDict({{{', '.join(f'{key.id!r}: {value!r}' for key, value in self._data.items())}}})"
 
 
+@public
 @contextlib.contextmanager
 def null_context() -> Iterator[None]:
     """A context that changes nothing."""
     yield
 
 
+@public
 def suffix_graph_name(name: str, suffix: str) -> str:
     """Name of a graph that is made of another one.
 
@@ -172,6 +177,7 @@ def suffix_graph_name(name: str, suffix: str) -> str:
     return f"{_SUBGRAPH.sub('', name)}_{suffix}"
 
 
+@public
 @contextlib.contextmanager
 def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]:
     """Print how long the body took, also when it raises: ``title: 1.234 s``.
@@ -189,6 +195,7 @@ def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]
         print(f"{title}: {time.perf_counter() - start:.3f} s")
 
 
+@public
 def overrides(cls: type, base_cls: type, method: str) -> bool:
     """True if a class has another method of a name than the class that it is derived from.
 
@@ -219,6 +226,7 @@ def overrides(cls: type, base_cls: type, method: str) -> bool:
     return getattr(cls, method) is not getattr(base_cls, method)
 
 
+@public
 def duplicate_items(iterable: Iterable[E]) -> list[E]:
     """The items that occur more than once, each once, in the order in which they are first met.
 

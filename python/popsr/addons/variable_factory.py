@@ -34,6 +34,7 @@ from popsr._support.host.arguments import (
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.host.types import HostTensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
@@ -65,6 +66,7 @@ __all__ = [
 DataIter = Union[Callable[..., HostTensor], Iterable[HostTensor]]  # noqa: UP007 - evaluated, Callable has no | here
 
 
+@public
 class VariableFactory:
     """Makes inputs of a shape, and variables with data for them.
 
@@ -318,6 +320,7 @@ class VariableFactory:
         return f"VariableFactory[{self.name} {self.dtype} {self.shape} {self.replica_grouping!r}]"
 
 
+@public
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
@@ -440,6 +443,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return NamedVariables.from_dict({key: made[key] for key in self.keys_flat()})
 
 
+@public
 @transactional
 def add_variable_input(
     name: str,
@@ -464,6 +468,7 @@ def add_variable_input(
     return factory.create_input(), factory
 
 
+@public
 @transactional
 def add_replica_sharded_variable_input(
     name: str,

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.analysis._communication import Communication, Exchange, Traffic, communication
 from popsr.analysis._drift import DriftingVariable
@@ -38,4 +37,3 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

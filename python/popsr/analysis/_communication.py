@@ -13,6 +13,7 @@ from popsr._program.op import Op
 from popsr._support.host import message_sizes
 from popsr._support.host.arguments import read_a, read_int, read_number
 from popsr._support.text.amounts import bytes_text, time_text
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary
 from popsr.errors import AttributeValueError
@@ -47,6 +48,7 @@ class PlanSettings(NamedTuple):
     optimise: bool = True
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Exchange:
     """An op for which values move between ranks.
@@ -112,6 +114,7 @@ class Exchange:
         return float(by_latency), float(by_bandwidth)
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Communication(Summarised):
     """Messages between ranks in one run; see ``communication`` and ``Session.plan``.
@@ -218,6 +221,7 @@ class Communication(Summarised):
         )
 
 
+@public
 def communication(ir: Ir, *, ranks: int) -> Communication:
     """Messages between ranks in one run of a program, without making a session: of what is proved for all inputs.
 

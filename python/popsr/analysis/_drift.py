@@ -10,6 +10,7 @@ from popsr._program.building.location import short_place
 from popsr._program.op import Op
 from popsr._program.tensor import Variable
 from popsr._support.host.tables import table_to_string
+from popsr._support.text.entry_points import public
 from popsr._support.text.html import Row, render
 from popsr._support.text.one_line import one_line
 
@@ -31,6 +32,7 @@ _HEAD = ("variable", "declared", "a run leaves", "cause", "last write", "suggest
 _GROUPS = 40  # characters of a partition in a row
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class DriftingVariable:
     """A variable whose declared groups a run does not keep equal: lint L2. ``str`` is a row of the table.

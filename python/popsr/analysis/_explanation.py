@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from popsr import _core
 from popsr._program.op import Op
 from popsr._support.records import StepKind
+from popsr._support.text.entry_points import public
 from popsr._support.text.html import Row
 from popsr.analysis._axes import ReplicaAxes, named_groups
 from popsr.analysis._explanation_html import explanation_html
@@ -35,6 +36,7 @@ RootKind = Literal[
 ]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ExplanationStep:
     """A value in which two replicas differ: because they, or two others, differ in the value of the next step.
@@ -60,6 +62,7 @@ class ExplanationStep:
     text: str
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ExplanationRoot:
     """The cause of a difference between two replicas.
@@ -79,6 +82,7 @@ class ExplanationRoot:
     text: str
 
 
+@public
 class Explanation:
     """The reason why two replicas are not proved equal, or are; made by ``PartitionAnalysis.explain``.
 
@@ -183,6 +187,7 @@ class Explanation:
         return explanation_html(title, root, self.suggestion, rows, whole=whole)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Lint:
     """Something suspicious; programs run all the same, see ``PartitionAnalysis.warnings``.

@@ -14,6 +14,7 @@ from popsr._program.op import Op
 from popsr._program.streams import HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
+from popsr._support.text.entry_points import public
 from popsr._support.text.replica_sets import agreement_text, groups_text
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Groups, Summarised, Summary
@@ -31,6 +32,7 @@ from popsr.replicas import Partition, ReplicaGrouping
 __all__ = ["CallContext", "PartitionAnalysis", "analyze"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """A graph as some of its calls run it: all that pass inputs on which the same replicas agree.
@@ -50,6 +52,7 @@ class CallContext:
     _id: int = field(repr=False)
 
 
+@public
 class PartitionAnalysis(Summarised, ProgramAnalysis):
     """Facts of a program; made by ``analyze``.
 
@@ -366,6 +369,7 @@ def analyze(
 def analyze(ir: Ir, mode: Literal["popart"]) -> PopartAnalysis: ...
 
 
+@public
 @transactional
 def analyze(
     ir: Ir, mode: Literal["partition", "popart"] = "partition", *, equal: EqualStreams | None = None

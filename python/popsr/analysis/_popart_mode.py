@@ -7,6 +7,7 @@ from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_int
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.analysis._program_analysis import ProgramAnalysis
 from popsr.errors import GraphError, OutOfRangeError, ReplicaError
@@ -15,6 +16,7 @@ from popsr.replicas import Partition, ReplicaGrouping
 __all__ = ["PopartAnalysis"]
 
 
+@public
 class PopartAnalysis(ProgramAnalysis):
     """PopART's answer for a program, its errors included; made by ``analyze(ir, mode="popart")``.
 

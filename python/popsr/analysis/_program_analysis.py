@@ -9,6 +9,7 @@ from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import line
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
@@ -16,6 +17,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 __all__ = ["ProgramAnalysis"]
 
 
+@public
 class ProgramAnalysis:
     """Of one Ir: tensors and ops of others are refused."""
 

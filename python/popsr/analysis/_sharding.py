@@ -9,6 +9,7 @@ from html import escape
 from popsr._program.building.placement import shards_of
 from popsr._program.tensor import Variable
 from popsr._support.host.arguments import read_a, read_int, read_items
+from popsr._support.text.entry_points import public
 from popsr._support.text.replica_sets import partition_of, set_text, strip_text
 from popsr._support.text.strip import block_fill, strip_svg
 from popsr.errors import ArgumentTypeError, ReplicaError
@@ -21,6 +22,7 @@ _CELL = 18  # characters of a set of replicas
 _WIDTH, _HEIGHT = 132, 34
 
 
+@public
 class ShardingPicture:
     """Boxes, one for each group, with the replicas that hold its value; made by ``visualize_sharding``.
 
@@ -116,6 +118,7 @@ class ShardingPicture:
         ]
 
 
+@public
 def visualize_sharding(
     value: Variable | ReplicaGrouping | Partition, *, grid: tuple[int, int] | None = None
 ) -> ShardingPicture:

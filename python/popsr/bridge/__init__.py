@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from popsr._program.building.gaps import Gap
 from popsr._support.lazy import lazy_attributes, names_only
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.bridge._proof.proof import Cause, Proof, ProvedValue, SourceLine
 from popsr.bridge._proof.prove import prove
@@ -44,9 +44,8 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = entry_point(
+    __getattr__ = public(
         lazy_attributes(__name__, ("audit", "jax", "onnx", "torch"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -13,6 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from popsr import ops
 from popsr._program.popxl_modules import POPXL_MODULES
 from popsr._support.text.shown import shown
 from popsr.compat import _dataclass_defaults, _device_libraries
@@ -86,16 +87,17 @@ class _Finder(MetaPathFinder, Loader):
         known_as = popsr_name(alias)
         assert known_as is not None
         sys.modules[alias] = importlib.import_module(known_as)
-        register(alias)
         for name, home in _MODULES.items():
             if name.startswith(f"{alias}.") and home in sys.modules:
                 sys.modules.setdefault(name, sys.modules[home])
         for name, loaded in list(sys.modules.items()):
             if name.startswith(f"{known_as}."):
                 sys.modules.setdefault(alias + name.removeprefix(known_as), loaded)
+        register(alias)
 
     def start(self) -> None:
         """Answer imports from now on."""
+        dir(ops)  # functions have their names in the package before modules of paths could take them
         self._displaced = _loaded_aliases()
         for name in self._displaced:
             del sys.modules[name]

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from popsr._session.weights_io import PyWeightsIO
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._load.diff import LoadDiff, LoadEntry
@@ -34,4 +33,3 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -10,6 +10,7 @@ from typing import Any
 from popsr._session.rows import Array
 from popsr._support.host.arguments import is_a, read_a
 from popsr._support.host.files import shown_name, shown_path
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary, line
 from popsr.errors import UnknownNameError
@@ -24,6 +25,7 @@ _COMPARED_NAMES = 500  # comparing texts takes time with the square of their len
 _COMPARED_LENGTH = 100
 
 
+@public
 class Checkpoint(Summarised, Mapping[str, Array]):
     """The tensors of a file by name, and what the file says about them.
 

@@ -12,6 +12,7 @@ from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr._support.host.arguments import read_flag, read_path
 from popsr._support.host.files import bytes_of, shown_name
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.io._digest import Digest
@@ -26,6 +27,7 @@ __all__ = ["reset_host_weights"]
 _WHERE = "reset_host_weights"
 
 
+@public
 def reset_host_weights(
     session: HostState,
     path: str | os.PathLike[str],

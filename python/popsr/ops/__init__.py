@@ -1,68 +1,32 @@
 """The ops: one function each, in files by family. Most append one op to the current graph and return its output.
 
-A family's ``__all__`` lists its functions; this package exports them all. Examples need ``import numpy as np``,
-``import popsr``, ``from popsr import ops`` and ``from popsr.testing import evaluate``, which runs an op on arrays.
+A family's ``__all__`` lists its functions; this package exports them all, and imports them at the first use of one.
+Examples need ``import numpy as np``, ``import popsr``, ``from popsr import ops`` and ``from popsr.testing import
+evaluate``, which runs an op on arrays.
 """
 
-import typing
-from types import ModuleType as _ModuleType
+from __future__ import annotations
 
-from popsr._program.building import calls as _calls
-from popsr._support import lazy as _lazy
-from popsr._support.text import suggestions as _suggestions
-from popsr.ops import collectives, var_updates
-from popsr.ops import utils as utils
-from popsr.ops.indexing.dynamic_slices import *
-from popsr.ops.indexing.element_indexing import *
-from popsr.ops.indexing.general_indexing import *
-from popsr.ops.indexing.indexing import *
-from popsr.ops.indexing.onehot import *
-from popsr.ops.linalg.fft import *
-from popsr.ops.linalg.matmul import *
-from popsr.ops.math.activations import *
-from popsr.ops.math.bitwise import *
-from popsr.ops.math.cast import *
-from popsr.ops.math.comparisons import *
-from popsr.ops.math.elementwise import *
-from popsr.ops.math.functions import *
-from popsr.ops.math.quantize import *
-from popsr.ops.math.transcendental import *
-from popsr.ops.nn.attention import *
-from popsr.ops.nn.conv import *
-from popsr.ops.nn.dropout import *
-from popsr.ops.nn.grid_sample import *
-from popsr.ops.nn.interpolate import *
-from popsr.ops.nn.losses import *
-from popsr.ops.nn.norms import *
-from popsr.ops.nn.pool import *
-from popsr.ops.nn.resize import *
-from popsr.ops.nn.roi_align import *
-from popsr.ops.program.code_copy import *
-from popsr.ops.program.conditional import *
-from popsr.ops.program.control import *
-from popsr.ops.program.host_io import *
-from popsr.ops.program.place_copies import *
-from popsr.ops.program.remote import *
-from popsr.ops.program.while_loop import *
-from popsr.ops.random.random import *
-from popsr.ops.random.random_seeds import *
-from popsr.ops.reduce.order import *
-from popsr.ops.reduce.reductions import *
-from popsr.ops.reduce.scans import *
-from popsr.ops.reduce.softmax import *
-from popsr.ops.reduce.sort import *
-from popsr.ops.replicas.replica_index import *
-from popsr.ops.shape.concat import *
-from popsr.ops.shape.pad import *
-from popsr.ops.shape.shape import *
-from popsr.ops.update.lamb import *
+import importlib as _importlib
+from typing import TYPE_CHECKING
 
-__all__ = ["collectives", "var_updates"]
-__all__ += sorted(
-    name for name, value in globals().items() if not (name.startswith("_") or isinstance(value, _ModuleType))
-)
+from popsr._support.text.entry_points import public as _public
+from popsr._support.text.suggestions import unknown_attribute as _unknown_attribute
 
-if not typing.TYPE_CHECKING:
-    __getattr__ = _suggestions.unknown_attribute(__name__, __all__)
-    __dir__ = _lazy.names_only(__all__)
-    _calls.explain_calls(globals(), __all__)
+if TYPE_CHECKING:
+    from popsr.ops._all import *
+else:
+
+    @_public
+    def __getattr__(name: str) -> object:
+        """Import all ops, which are attributes of this package from then on."""
+        if name == "__all__" or not name.startswith("_"):
+            ops = vars(_importlib.import_module("popsr.ops._all"))
+            names = ops.get("__all__", ())  # none while they are imported
+            globals().update({each: ops[each] for each in ("__all__", *names) if names})
+            if name in globals():
+                return globals()[name]
+        return _unknown_attribute(__name__, globals().get("__all__", ()))(name)
+
+    def __dir__() -> list[str]:
+        return list(__getattr__("__all__"))

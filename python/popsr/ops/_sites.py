@@ -7,10 +7,12 @@ from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._program.tensor import Constant, Tensor
 from popsr._support.host.arguments import read_index
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import GraphError
 
 
+@public
 class Site(Handle):
     """An op that runs graphs: what is passed and what comes out. Outputs are live: autodiff may add some."""
 

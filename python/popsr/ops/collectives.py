@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from popsr._program.building.calls import explain_calls
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.ops.replicas import collective_moves, collective_pairs
 from popsr.ops.replicas.collective_moves import *
@@ -49,6 +49,7 @@ class CollectiveOperator(Choices):
     SquareAdd = "square_add"
 
 
+@public_call
 def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
     """The operator of that name.
 
@@ -60,6 +61,7 @@ def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
     )
 
 
+@public_call
 def replicated_all_reduce(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -87,6 +89,7 @@ def replicated_all_reduce(
     return emit("replicated_all_reduce", {"t": t}, op=op, group=group)
 
 
+@public_call
 def replicated_all_reduce_(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -117,6 +120,7 @@ def replicated_all_reduce_(
     return emit("replicated_all_reduce_", {"t": t}, op=op, group=group)
 
 
+@public_call
 def replicated_all_gather(
     t: Tensor,
     axis: int = 0,
@@ -150,6 +154,7 @@ def replicated_all_gather(
     return emit("replicated_all_gather", {"t": t}, axis=axis, group=group, output_shape=output_shape)
 
 
+@public_call
 def replicated_reduce_scatter(
     t: Tensor,
     op: CollectiveOps = "add",
@@ -186,6 +191,7 @@ def replicated_reduce_scatter(
     )
 
 
+@public_call
 def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """Reduce over the replicas of each group up to each member: member k receives the result of members 0 to k.
 
@@ -221,6 +227,5 @@ def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
-    explain_calls(globals(), __all__)
 
 __dir__ = names_only(__all__)

@@ -11,6 +11,7 @@ from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype, read_int, read_int64s, read_number
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
 from popsr.ops.math.cast import cast
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@public
 @transactional
 def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """The tensor in another dtype: itself if it is of that dtype, else a cast.
@@ -39,6 +41,7 @@ def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     return tensor if tensor.dtype is read_dtype("cast_if_needed", data_type) else cast(tensor, data_type)
 
 
+@public
 def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
     """Check that tensors are of a graph.
 
@@ -59,6 +62,7 @@ def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
             )
 
 
+@public
 def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
     """Check that tensors are on one IPU and one tile set, as far as these are known.
 
@@ -78,6 +82,7 @@ def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
             )
 
 
+@public
 def handle_negative_axis(t: Tensor, axis: int) -> int:
     """The axis counted from the front.
 
@@ -96,6 +101,7 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
     return number % tensor.rank
 
 
+@public
 def convert_optional_float(v: float | None) -> float | None:
     """A number as float; None stays.
 
@@ -107,6 +113,7 @@ def convert_optional_float(v: float | None) -> float | None:
     return read_number("convert_optional_float: v", v)
 
 
+@public
 def convert_optional_int(v: int | None) -> int | None:
     """An integer as int; None stays.
 
@@ -118,6 +125,7 @@ def convert_optional_int(v: int | None) -> int | None:
     return read_int("convert_optional_int: v", v)
 
 
+@public
 def convert_optional_dtype(dt: dtypes.dtype | None) -> dtypes.dtype | None:
     """A dtype, or what stands for one; None stays.
 
@@ -127,6 +135,7 @@ def convert_optional_dtype(dt: dtypes.dtype | None) -> dtypes.dtype | None:
     return None if dt is None else read_dtype("convert_optional_dtype", dt)
 
 
+@public
 def convert_optional_int64_list(l: Iterable[int] | None) -> list[int] | None:  # noqa: E741 - PopXL's name
     """Integers as list of int; None stays.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popsr._program.building.calls import explain_calls
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.ops.update import optimisers, sparse_accumulate
 from popsr.ops.update.optimisers import *
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 
+@public_call
 def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor:
     """``t + f * X``; the number 0 leaves ``t`` alone, whatever ``X`` holds.
 
@@ -56,6 +57,7 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
     return emit("accumulate_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
+@public_call
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     """Running mean: ``(1 - b) * t + b * X`` with ``b = 1 / (step + 1)``; ``X`` at step 0, whatever ``t`` holds.
 
@@ -81,6 +83,7 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     return emit("accumulate_mean_", {"t": t, "X": X, "step": tensor(step)}, step=number(step))
 
 
+@public_call
 def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     """``t + f * X**2``; the number 0 leaves ``t`` alone, whatever ``X`` holds.
 
@@ -106,6 +109,7 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     return emit("accumulate_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
+@public_call
 def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``f * t + (1 - f) * X``.
 
@@ -132,6 +136,7 @@ def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tenso
     return emit("accumulate_moving_average_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
+@public_call
 def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``f * t + (1 - f) * X**2``.
 
@@ -158,6 +163,7 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
     return emit("accumulate_moving_average_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
+@public_call
 def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     """``f * t``; the number 0 writes zeros and so clears NaN and infinities.
 
@@ -182,6 +188,7 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     return emit("accumulator_scale_", {"t": t, "f": tensor(f)}, f=number(f))
 
 
+@public_call
 def accumulator_zero_(t: Tensor) -> Tensor:
     """Set to zero.
 
@@ -204,6 +211,7 @@ def accumulator_zero_(t: Tensor) -> Tensor:
     return emit("accumulator_zero_", {"t": t})
 
 
+@public_call
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """Set to ``X``.
 
@@ -230,6 +238,5 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
-    explain_calls(globals(), __all__)
 
 __dir__ = names_only(__all__)

@@ -9,7 +9,7 @@ operations for compiled graphs, ``popsr.sr.jax`` operations for ``jit``, and ``p
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import lazy_attributes, names_only
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from popsr.sr import optax as optax
     from popsr.sr import torch as torch
 else:
-    __getattr__ = entry_point(
+    __getattr__ = public(
         lazy_attributes(__name__, ("jax", "optax", "torch"), {}, unknown_attribute(__name__, __all__))
     )
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

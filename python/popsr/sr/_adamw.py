@@ -8,6 +8,7 @@ from typing import Any, Required, TypedDict, Unpack, overload
 from popsr import _core
 from popsr._support.host.arguments import read_int, read_number
 from popsr._support.host.float_environment import in_default_environment
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, writable
@@ -34,6 +35,7 @@ class AdamWOptions(TypedDict, total=False):
 def adamw_(w: W, g: Operand, m: Memory, v: Memory, **options: Unpack[AdamWOptions]) -> W: ...
 @overload
 def adamw_(w: M, g: Operand, m: Memory, v: Memory, **options: Unpack[AdamWOptions]) -> M: ...
+@public
 @in_default_environment
 def adamw_(
     w: Any,

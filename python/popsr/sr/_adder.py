@@ -9,9 +9,8 @@ import numpy as np
 
 from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.settings import num_threads
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import StateError
 from popsr.sr._call import Key, broadcast_view, lay_out, read_options, run
@@ -23,6 +22,7 @@ __all__ = ["StochasticAdder"]
 Rng = Literal["value", "counter"]
 
 
+@public
 class StochasticAdder:
     """Adds arrays of one format with stochastic rounding.
 
@@ -148,7 +148,3 @@ class StochasticAdder:
     def __repr__(self) -> str:
         state = f", calls={self._calls}" if self._rng == "counter" else ""
         return f"StochasticAdder({self._name!r}, seed={self._seed}, rng={self._rng!r}{state})"
-
-
-__dir__ = names_only(__all__)
-add_entry_points(__name__)

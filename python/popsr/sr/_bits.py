@@ -6,11 +6,13 @@ import numpy as np
 
 from popsr import _core
 from popsr._support.host.arguments import read_int
+from popsr._support.text.entry_points import public
 from popsr.sr._call import REQUIRED, Key, read_key
 
 __all__ = ["uniform_bits"]
 
 
+@public
 def uniform_bits(
     key: Key = REQUIRED, n: int = REQUIRED, offset: int = 0
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

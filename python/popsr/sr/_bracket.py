@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from popsr._support.host.float_environment import in_default_environment
+from popsr._support.text.entry_points import public
 from popsr.sr._call import (
     Key,
     Source,
@@ -39,6 +40,7 @@ def bracket(
 ) -> tuple[np.float64, np.float64, Any]: ...
 @overload
 def bracket(x: OtherArray, y: Operand, *, dtype: FormatLike | None = None) -> tuple[Any, Any, Any]: ...
+@public
 @in_default_environment
 def bracket(x: Any, y: Any, *, dtype: Any = None) -> tuple[Any, Any, Any]:
     """The two values next to ``x + y`` in the format of ``x``, and the chance that ``add`` gives the upper one.

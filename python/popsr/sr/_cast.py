@@ -6,6 +6,7 @@ from typing import Any, Unpack, overload
 
 import numpy as np
 
+from popsr._support.text.entry_points import public
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options, read_source
 from popsr.sr._carriers import cast_carrier, may_be_carrier
 from popsr.sr._formats import read_format
@@ -49,6 +50,7 @@ def cast(
 def cast(x: LibraryArray[R], dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]) -> R: ...
 @overload
 def cast(x: OtherArray, dtype: FormatLike, *, out: None = None, **options: Unpack[Rounding]) -> Any: ...
+@public
 def cast(
     x: Any,
     dtype: Any,

@@ -7,6 +7,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from popsr._support.host.arguments import read_number
+from popsr._support.text.entry_points import public
 from popsr.sr._call import REQUIRED, Key, elementwise, read_options
 from popsr.sr._types import (
     AnyArray,
@@ -38,6 +39,7 @@ def mul(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[R
 def mul(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
 @overload
 def mul(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
+@public
 def mul(
     x: Any,
     y: Any,
@@ -75,6 +77,7 @@ def mul(
 def mul_(w: W, y: Operand, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def mul_(w: M, y: Operand, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def mul_(
     w: Any,
     y: Any,
@@ -127,6 +130,7 @@ def fma(
 def fma(
     x: OtherArray, y: Operand, z: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
 ) -> Any: ...
+@public
 def fma(
     x: Any,
     y: Any,
@@ -166,6 +170,7 @@ def fma(
 def fma_(w: W, y: Operand, z: Operand, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def fma_(w: M, y: Operand, z: Operand, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def fma_(
     w: Any,
     y: Any,
@@ -246,6 +251,7 @@ def addcmul(
     out: None = None,
     **options: Unpack[RoundingOptions],
 ) -> Any: ...
+@public
 def addcmul(
     x: Any,
     t1: Any,
@@ -288,6 +294,7 @@ def addcmul(
 def addcmul_(w: W, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def addcmul_(w: M, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def addcmul_(
     w: Any,
     t1: Any,
@@ -373,6 +380,7 @@ def addcdiv(
     out: None = None,
     **options: Unpack[RoundingOptions],
 ) -> Any: ...
+@public
 def addcdiv(
     x: Any,
     t1: Any,
@@ -415,6 +423,7 @@ def addcdiv(
 def addcdiv_(w: W, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def addcdiv_(w: M, t1: Operand, t2: Operand, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def addcdiv_(
     w: Any,
     t1: Any,

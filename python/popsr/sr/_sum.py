@@ -8,6 +8,7 @@ import numpy as np
 
 from popsr import _core
 from popsr._support.host.arguments import is_a, read_int64s
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError
 from popsr.sr._call import REQUIRED, Key, read_options, read_source
@@ -35,6 +36,7 @@ def sum(
 def sum(
     x: float | OtherArray, dtype: FormatLike | None = None, *, axis: Axis = None, **options: Unpack[Rounding]
 ) -> Any: ...
+@public
 def sum(
     x: Any,
     dtype: Any = None,

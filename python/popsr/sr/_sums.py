@@ -8,6 +8,7 @@ import numpy as np
 
 from popsr import _core
 from popsr._support.host.arguments import read_number
+from popsr._support.text.entry_points import public
 from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_options
 from popsr.sr._types import (
     AnyArray,
@@ -46,6 +47,7 @@ def add(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[R
 def add(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
 @overload
 def add(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
+@public
 def add(
     x: Any,
     y: Any,
@@ -106,6 +108,7 @@ def add(
 def add_(w: W, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def add_(w: M, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def add_(
     w: Any,
     u: Any,
@@ -170,6 +173,7 @@ def sub(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[R
 def sub(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
 @overload
 def sub(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
+@public
 def sub(
     x: Any,
     y: Any,
@@ -207,6 +211,7 @@ def sub(
 def sub_(w: W, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def sub_(w: M, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def sub_(
     w: Any,
     u: Any,
@@ -261,6 +266,7 @@ def axpy(
 def axpy(
     alpha: float, x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
 ) -> Any: ...
+@public
 def axpy(
     alpha: float,
     x: Any,
@@ -301,6 +307,7 @@ def axpy(
 def axpy_(alpha: float, x: Operand, y: W, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def axpy_(alpha: float, x: Operand, y: M, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def axpy_(
     alpha: float,
     x: Any,
@@ -365,6 +372,7 @@ def lerp(
 def lerp(
     x: OtherArray, y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
 ) -> Any: ...
+@public
 def lerp(
     x: Any,
     y: Any,
@@ -405,6 +413,7 @@ def lerp(
 def lerp_(w: W, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> W: ...
 @overload
 def lerp_(w: M, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> M: ...
+@public
 def lerp_(
     w: Any,
     y: Any,

@@ -27,7 +27,7 @@ import numpy as np
 
 from popsr._support.host.arguments import integer_of, read_int, read_number
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
 from popsr.sr import _sum
@@ -44,6 +44,7 @@ _WORD = 2**32 - 1
 _CORE = {"words": 1, "seed": 1, "pair": 1, "traced": 0}
 
 
+@public
 @jax.tree_util.register_pytree_node_class
 class Key:
     """A key whose parts may be traced, or mapped by ``vmap``; a pytree of integers.
@@ -300,6 +301,7 @@ def _apply(
     return result
 
 
+@public
 def add(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> jax.Array:
@@ -318,6 +320,7 @@ def add(
     return _apply("add", (x, y), key, mode, overflow, offset)
 
 
+@public
 def sub(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> jax.Array:
@@ -325,6 +328,7 @@ def sub(
     return _apply("sub", (x, y), key, mode, overflow, offset)
 
 
+@public
 def mul(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> jax.Array:
@@ -332,6 +336,7 @@ def mul(
     return _apply("mul", (x, y), key, mode, overflow, offset)
 
 
+@public
 def fma(
     x: Any,
     y: Any,
@@ -346,6 +351,7 @@ def fma(
     return _apply("fma", (x, y, z), key, mode, overflow, offset)
 
 
+@public
 def axpy(
     alpha: Any,
     x: Any,
@@ -366,6 +372,7 @@ def axpy(
     return _apply("axpy", (x, y), key, mode, overflow, offset, alpha=(scale,))
 
 
+@public
 def lerp(
     x: Any,
     y: Any,
@@ -380,6 +387,7 @@ def lerp(
     return _apply("lerp", (x, y, t), key, mode, overflow, offset)
 
 
+@public
 def addcmul(
     x: Any,
     t1: Any,
@@ -396,6 +404,7 @@ def addcmul(
     return _apply("addcmul", (x, t1, t2), key, mode, overflow, offset, alpha=(scale,))
 
 
+@public
 def addcdiv(
     x: Any,
     t1: Any,
@@ -412,6 +421,7 @@ def addcdiv(
     return _apply("addcdiv", (x, t1, t2), key, mode, overflow, offset, alpha=(scale,))
 
 
+@public
 def cast(
     x: Any,
     dtype: Any,
@@ -425,6 +435,7 @@ def cast(
     return _apply("cast", (x,), key, mode, overflow, offset, dtype=dtype)
 
 
+@public
 def sum(
     x: Any,
     dtype: Any = None,
@@ -440,4 +451,3 @@ def sum(
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

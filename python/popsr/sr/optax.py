@@ -14,7 +14,7 @@ except ImportError as error:
     raise not_installed("popsr.sr.optax", "optax") from error
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import type_name
 from popsr.errors import ArgumentTypeError
 from popsr.sr._call import REQUIRED
@@ -31,6 +31,7 @@ class RoundingState(NamedTuple):
     inner: Any
 
 
+@public
 def apply_updates(params: Any, updates: Any, *, key: Any = REQUIRED) -> Any:
     """``optax.apply_updates``, whose sums are rounded once, stochastically, to the dtype of each parameter.
 
@@ -52,6 +53,7 @@ def apply_updates(params: Any, updates: Any, *, key: Any = REQUIRED) -> Any:
     return jax.tree_util.tree_map_with_path(one, params, updates, is_leaf=lambda x: x is None)
 
 
+@public
 def stochastic_rounding(inner: Any, *, key: Any = REQUIRED) -> Any:
     """An optimiser of optax that sees gradients and parameters in fp32, and whose updates round stochastically.
 
@@ -111,4 +113,3 @@ def _difference(before: Any, after: Any, update: Any) -> Any:
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

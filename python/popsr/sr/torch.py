@@ -18,7 +18,7 @@ except ImportError as error:
 
 from popsr import _core
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
 from popsr.sr._torch.ops import (
@@ -62,6 +62,7 @@ __all__ = [
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+@public
 class AdamW(Optimiser):
     """``torch.optim.AdamW`` for weights of any format on the CPU, without a second copy of them in fp32.
 
@@ -118,4 +119,3 @@ class AdamW(Optimiser):
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

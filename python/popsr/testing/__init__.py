@@ -1,7 +1,6 @@
 """Tools for tests of programs."""
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr.testing._dtypes import get_all_dtypes, get_all_int_dtypes
 from popsr.testing._evaluate import evaluate
 from popsr.testing._gradient_report import GradientCheck, GradientRow
@@ -20,4 +19,3 @@ __all__ = [
 ]
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -14,6 +14,7 @@ from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import variable
 from popsr._session.session import Session
 from popsr._support.host.arguments import read_call, read_int
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, ShapeError
 from popsr.ops.program.host_io import host_store
@@ -23,6 +24,7 @@ __all__ = ["evaluate"]
 Array = NDArray[Any]
 
 
+@public
 def evaluate(function: Callable[..., Any], *operands: Any, replicas: int = 1, **options: Any) -> Any:
     """Call a function of tensors with arrays, and return its results as arrays.
 

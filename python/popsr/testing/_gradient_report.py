@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Judged, Summary, line
 from popsr.errors import GradientError
@@ -18,6 +19,7 @@ _WHERE = "check_gradients"
 _SLACK = 0.05  # of a ratio: neighbouring sizes of groups are further apart
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class GradientRow:
     """The gradient of a variable in one group of replicas: the direction of the largest error. True where it is ``ok``.
@@ -49,6 +51,7 @@ class GradientRow:
         return _block(self.members)
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class GradientCheck(Judged):
     """The result of ``check_gradients``; ``print`` shows a table with wrong gradients first.

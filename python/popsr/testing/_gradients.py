@@ -15,6 +15,7 @@ from popsr._program.ir import Ir
 from popsr._program.streams import DeviceToHostStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.host.arguments import is_a, read_a, read_int, read_items, read_mapping, read_number
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
 from popsr.replicas import Partition
@@ -51,6 +52,7 @@ class _Settings:
     seed: int
 
 
+@public
 def check_gradients(
     ir: Ir,
     loss: Value | Sequence[Value],

@@ -7,6 +7,7 @@ from typing import Any, Unpack, overload
 
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import read_choice, read_items
+from popsr._support.text.entry_points import public
 from popsr.bridge import BridgedStep, Proof
 from popsr.bridge._proof.prove import read_step
 from popsr.bridge._proof.suspicion import SUSPICIOUS
@@ -51,6 +52,7 @@ def assert_in_step(
 def assert_in_step(
     step: Callable[..., Any], *args: Any, allow: Iterable[str] = ..., **options: Unpack[JaxOptions]
 ) -> Proof: ...
+@public
 def assert_in_step(
     step: Any,
     *args: Any,
@@ -113,6 +115,7 @@ def assert_same_training(
     allow: Iterable[str] = ...,
     **options: Unpack[JaxReading],
 ) -> Proof: ...
+@public
 def assert_same_training(
     step: Any,
     *args: Any,

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from popsr._program.building.calls import explain_calls
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.transforms.autodiff import (
     ExpectedConnection,
@@ -31,5 +29,3 @@ __all__ = [
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
     __dir__ = names_only(__all__)
-    explain_calls(globals(), __all__)
-    add_entry_points(__name__)

@@ -14,6 +14,7 @@ from popsr._support import records as _records
 from popsr._support.host.arguments import is_a, read_choice, read_flag, read_items, read_mapping
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ops.program.control import CallSiteInfo
@@ -32,6 +33,7 @@ class ExpectedConnectionType(Choices):
     """The gradient of a forward tensor."""
 
 
+@public
 class ExpectedConnection:
     """An input or output of a gradient graph, in terms of the forward graph."""
 
@@ -73,6 +75,7 @@ class ExpectedConnection:
         return f"ExpectedConnection({self._type.name}, {self._fwd_tensor!r})"
 
 
+@public
 class GradGraphInfo:
     """A gradient graph and how to call it."""
 
@@ -229,6 +232,7 @@ def autodiff(
 ) -> dict[Graph, GradGraphInfo]: ...
 
 
+@public_call
 @transactional
 def autodiff(
     graph: Graph,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from popsr._program.graph import Graph
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["decompose_sum"]
 
 
+@public_call
 def decompose_sum(graph: Graph) -> Graph:
     """Split each op that adds more than two tensors into additions of two.
 

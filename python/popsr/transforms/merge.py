@@ -12,12 +12,14 @@ from popsr._program.context import _context, in_sequence, io_tiles
 from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
 
 __all__ = ["io_tile_exchange", "merge_collectives", "merge_exchange"]
 
 
+@public_call
 @transactional
 def merge_collectives(ir: Ir) -> int:
     """Merge collectives that do not depend on each other, in all graphs: one op and one pass for several tensors.
@@ -43,6 +45,7 @@ def merge_collectives(ir: Ir) -> int:
 def merge_exchange(*, ir: Ir) -> int: ...
 @overload
 def merge_exchange(*, ir: None = None) -> contextlib.AbstractContextManager[None]: ...
+@public_call
 @transactional
 def merge_exchange(*, ir: Ir | None = None) -> int | contextlib.AbstractContextManager[None]:
     """Merge loads and stores of streams and remote buffers that do not depend on each other.
@@ -65,6 +68,7 @@ def merge_exchange(*, ir: Ir | None = None) -> int | contextlib.AbstractContextM
     return _core.merge_exchange(ir._core)
 
 
+@public
 @contextlib.contextmanager
 def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
     """``merge_exchange()`` inside ``io_tiles()`` and ``in_sequence(False)``.

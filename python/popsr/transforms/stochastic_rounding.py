@@ -9,12 +9,14 @@ from popsr._program.building.transaction import keep_attribute, transactional
 from popsr._program.ir import Ir
 from popsr._program.options.options import read_mode
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 
 __all__ = ["stochastic_rounding"]
 
 
+@public_call
 @transactional
 def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"] | None = None) -> None:
     """Give every op that rounds its rule of picking random numbers.

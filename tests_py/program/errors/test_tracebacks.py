@@ -362,3 +362,28 @@ def test_a_first_use_late_in_a_program() -> None:
         "    except (popsr.Error, TypeError) as error:\n"
         "        assert len(traceback.extract_tb(error.__traceback__)) == 2, traceback.format_exc()\n"
     )
+
+
+def test_public_functions_are_decorated() -> None:
+    """A function that a public module lists is decorated where it is defined."""
+    assert all((popsr.analysis, popsr.io, popsr.sr, popsr.bridge, popsr.fp8_utils, popsr.Session, ops.add))
+    for name, module in list(sys.modules.items()):
+        parts = name.split(".")
+        if parts[0] == "popsr" and "compat" not in parts and not any(each[0] == "_" for each in parts):
+            for each in getattr(module, "__all__", ()):
+                value = vars(module).get(each)
+                if inspect.isfunction(value) and value.__module__.startswith("popsr."):
+                    assert entry_points.entry_point(value) is value, f"{name}.{each}"
+
+
+def test_the_call_of_the_users_line_is_named() -> None:
+    @entry_points.public_call
+    def inner() -> None:
+        raise errors.ShapeError("wrong")
+
+    @entry_points.public_call
+    def outer() -> None:
+        inner()
+
+    with popsr.location("model.py", 7):
+        assert raised(lambda w: outer()).__notes__[0] == "in outer() at model.py:7"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from popsr._program.options.record import Record, Table
 from popsr._support.host.arguments import read_bool, read_choice, read_int
-from popsr._support.lazy import LazyModule, names_only
+from popsr._support.lazy import LazyModule
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_name
 from popsr.errors import ReplicaError, UnsupportedError
 
@@ -48,6 +49,7 @@ def _options_table() -> Table:
     return settings.options_table(_OF_REPLICATION)
 
 
+@public
 class Options(OptionAttributes):
     """Options that sessions and analyses read when they are made. PopART's camelCase names work too.
 
@@ -211,5 +213,3 @@ _OWN_READERS: dict[str, Callable[[Any], Any]] = {
     "seed": partial(read_int, "options: seed", least=0, most=2**64 - 1),
 }
 _ACCUMULATION = {"enableGradientAccumulation": False, "accumulationFactor": 1}
-
-__dir__ = names_only(__all__)

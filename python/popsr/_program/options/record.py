@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from popsr._support.lazy import LazyModule
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_name
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Table(NamedTuple):
     constants: Mapping[str, Any]
 
 
+@public
 class Record:
     """Attributes by a table: checked when set, recorded, and read back; the table's default when not set."""
 

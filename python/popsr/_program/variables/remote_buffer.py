@@ -11,7 +11,7 @@ from popsr._program.context import _context
 from popsr._program.handles import Handle, Program
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_int, read_shape
-from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, Error, ShapeError
 
@@ -20,6 +20,7 @@ __all__ = ["RemoteBuffer", "remote_buffer"]
 _MAX_ENTRIES = 2**31 - 1
 
 
+@public
 class RemoteBuffer(Handle):
     """A remote buffer of the current Ir: ``entries`` values, other ones on each replica.
 
@@ -129,6 +130,7 @@ class RemoteBuffer(Handle):
         return f"RemoteBuffer[id={self.remote_buffer_id} {self._dtype.name} {self._shape} entries={self.entries}]"
 
 
+@public_call
 def remote_buffer(tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int = 1) -> RemoteBuffer:
     """A remote buffer in the current Ir.
 
@@ -150,6 +152,3 @@ def _read_entries(value: int) -> int:
             f"remote_buffer: Entries must be a non-zero, positive integer, got {shown(value)}, expected 1 to "
             f"{_MAX_ENTRIES}"
         ) from None
-
-
-__dir__ = names_only(__all__)

@@ -13,6 +13,7 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._program.variables.variables import RetrievalMode, VariablePlan, plan_variable, read_groups
 from popsr._support.host.arguments import read_dtype, read_int, read_shape
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError, OutOfRangeError, ReplicaError, ShapeError
 from popsr.replicas import ReplicaGrouping
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@public_call
 @transactional
 def remote_variable(
     data: HostScalarTensor,
@@ -72,6 +74,7 @@ def remote_variable(
     return _place(plan.make(), remote_buffer, offset, 1)
 
 
+@public_call
 @transactional
 def remote_replica_sharded_variable(
     data: HostScalarTensor,
@@ -125,6 +128,7 @@ def remote_replica_sharded_variable(
     return _place(plan.make(), remote_buffer, offset, shards)
 
 
+@public_call
 @transactional
 def replica_sharded_buffer(
     shape: Iterable[int],
@@ -165,6 +169,7 @@ def replica_sharded_buffer(
     return buffer
 
 
+@public_call
 @transactional
 def replica_sharded_variable(
     data: HostScalarTensor,

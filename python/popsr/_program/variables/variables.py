@@ -16,6 +16,7 @@ from popsr._program.context import _context
 from popsr._program.tensor import Variable
 from popsr._support.host.arguments import read_choice, read_name
 from popsr._support.host.group_data import group_data, is_mapped
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
@@ -144,6 +145,7 @@ def _read_settings(where: str, settings: VariableSettings, others: Iterable[obje
     return Groups(grouping, mode is replicas.VariableRetrievalMode.AllReplicas)
 
 
+@public_call
 @transactional
 def variable(
     data: HostScalarTensor,

@@ -26,6 +26,7 @@ from popsr._session.rows import Array
 from popsr._support.host import message_sizes
 from popsr._support.host.arguments import read_number
 from popsr._support.host.frameworks import framework
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import (
     ArgumentTypeError,
@@ -51,6 +52,7 @@ Messages = Views
 _PATIENCE = 2.0
 
 
+@public
 class Ranks:
     """A session's link to the other ranks of its communicator.
 

@@ -10,7 +10,7 @@ import numpy as np
 from popsr import _core, dtypes
 from popsr._support.host.arguments import read_int
 from popsr._support.host.carriers import FLOAT4, pack, packed_bytes, unpack
-from popsr._support.text.entry_points import entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError, UnsupportedError
 
@@ -62,7 +62,7 @@ class _Facts(NamedTuple):
 # In
 
 
-@entry_point
+@public
 def from_dlpack(x: Any) -> Array:
     """An array of NumPy on the memory of an object with ``__dlpack__``, of every dtype of popsr.
 
@@ -232,7 +232,7 @@ def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 # Out
 
 
-@entry_point
+@public
 def to_dlpack(array: Array, *, lanes: int = 1) -> DLPackArray:
     """An object with ``__dlpack__`` on the memory of an array of NumPy, of every dtype of popsr.
 

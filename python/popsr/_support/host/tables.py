@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from popsr._support.host.arguments import read_flag, read_items, read_text
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 
 __all__ = ["markdown_table", "table_to_string"]
 
 
+@public
 def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", header: bool = True) -> str:
     """Rows as lines whose columns are aligned.
 

@@ -1,5 +1,8 @@
 """Entry points: what users call, where errors lose the frames of popsr, so that tracebacks end at the user's line.
 
+``@public`` stands above each function and class that users call, outermost; ``@public_call`` above the functions that
+build a program, whose errors also say which call failed. Nothing else makes entry points: what you read is what runs.
+
 An exception that CPython raises again by a bare ``raise`` gets no entry for that frame. So a function around each entry
 point takes the frames of popsr out of the traceback of a typed error and lets it go on, and the next entry is the
 caller's line. Frames of the user's own functions that popsr called stay. All frames are there with
@@ -13,16 +16,15 @@ import contextlib
 import functools
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType, TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
-from popsr._support.text.frames import is_inside
+from popsr._support.text.frames import frame_text, is_inside, user_frame
 from popsr._support.text.nearest import nearest
 from popsr.errors import ArgumentTypeError, Error, InternalError
 
-__all__ = ["add_entry_points", "entry_point", "has_place", "in_its_home", "leave", "mark"]
+__all__ = ["describe_calls_by", "entry_point", "leave", "mark", "public", "public_call"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Note = Callable[[Callable[..., Any], Error], None]
@@ -30,47 +32,46 @@ _Note = Callable[[Callable[..., Any], Error], None]
 _HELP = "help: "
 _wrapped: dict[Callable[..., Any], Callable[..., Any]] = {}  # entry points by what they call
 _entry_points: set[Callable[..., Any]] = set()
-_classes: set[type] = set()  # that were seen: members of popsr's are entry points
 
 # Methods that raise nothing, are called too often, or are not called by name.
 _NEVER = {
     *("__new__", "__init_subclass__", "__class_getitem__", "__set_name__", "__del__", "__bool__", "__hash__"),
-    *(
-        "__repr__",
-        "__str__",
-        "__getattribute__",
-        "__getstate__",
-        "__setstate__",
-        "__reduce__",
-        "__reduce_ex__",
-    ),
+    *("__repr__", "__str__", "__getattribute__", "__getnewargs__", "__getstate__", "__setstate__"),
+    *("__reduce__", "__reduce_ex__"),
 }
 
 
-def add_entry_points(package: str) -> None:
-    """Make entry points of the public functions and classes of a package: of its modules that are imported by now.
+def public(target: _F) -> _F:
+    """Decorate what users call, as the outermost decorator: typed errors leave it without frames of popsr.
 
-    They are replaced where they are defined and wherever they are public, so that they stay the same objects.
+    Their last line leads to their page of help; a keyword that is not a parameter is answered with the nearest one. A
+    function becomes an ``entry_point``. A class stays the same object: its own public methods, special methods, class
+    methods, static methods and properties become entry points, those of its bases do not.
     """
-    modules = [
-        vars(module) for name, module in list(sys.modules.items()) if _is_public(name, package, module)
-    ]
-    for module in modules:
-        exported = frozenset(module["__all__"])
-        for name, value in list(module.items()):
-            if type(value) is FunctionType:
-                if name in exported and value not in _entry_points and value.__module__.startswith("popsr."):
-                    module[name] = in_its_home(value, entry_point(value))
-            elif isinstance(value, type) and value not in _classes and not name.startswith("_"):
-                _add_members(value)  # also of what functions return, which need not be exported
+    if not isinstance(target, type):
+        return entry_point(target)
+    for name, member in list(vars(target).items()):
+        is_special = name.startswith("__") and name not in _NEVER
+        if is_special or not name.startswith("_"):
+            found = _member(member)
+            if found is not member:
+                setattr(target, name, found)
+    return target
 
 
-def in_its_home(fn: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    """The replacement, which has all names now that the function had in its module."""
-    home = vars(sys.modules[fn.__module__])
-    if home.get(fn.__name__) is not replacement:
-        home.update({alias: replacement for alias in list(home) if home[alias] is fn})
-    return replacement
+def public_call(fn: _F) -> _F:
+    """Decorate a public function that builds a program: its errors also say which call failed, and at which line.
+
+    ``in softmax() at model.py:7``: the function that the user's line calls, where others call each other below it. An
+    error that has a note about its place already keeps that one.
+    """
+    return entry_point(fn, _add_place)
+
+
+def describe_calls_by(place: Callable[[], str]) -> None:
+    """Let a function name the line of the user's program in the errors of ``public_call``."""
+    global _place
+    _place = place
 
 
 def entry_point(fn: _F, note: _Note | None = None) -> _F:
@@ -96,9 +97,21 @@ def mark(fn: _F) -> _F:
     return fn
 
 
-def has_place(error: BaseException) -> bool:
-    """True if a note of the error says which call failed."""
-    return any(not note.startswith(_HELP) for note in getattr(error, "__notes__", ()))
+def _user_line() -> str:
+    return frame_text(user_frame(0))
+
+
+_place = _user_line
+
+
+def _add_place(fn: Callable[..., Any], error: Error) -> None:
+    at = f"() at {_place()}"
+    places = [note for note in getattr(error, "__notes__", ()) if not note.startswith(_HELP)]
+    inner = next((note for note in places if note.startswith("in ") and note.endswith(at)), None)
+    if inner is not None:
+        error.__notes__.remove(inner)  # the function below, which this one called for the same line
+    if inner is not None or not places:
+        error.add_note(f"in {fn.__name__}{at}")
 
 
 def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., Any]:
@@ -167,30 +180,6 @@ def _managed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Classes
-
-
-def _is_public(name: str, package: str, module: ModuleType) -> bool:
-    of_package = name == package or (name.startswith(f"{package}.") and "._" not in name)
-    return of_package and isinstance(vars(module).get("__all__"), list)
-
-
-def _add_members(cls: type) -> None:
-    """Of the class and of its bases in this package."""
-    for base in cls.__mro__:
-        if base not in _classes:
-            _classes.add(base)
-            ours = base.__module__.startswith("popsr.") and base.__module__ != "popsr._core"
-            if ours and not issubclass(base, BaseException):
-                _replace_members(base)
-
-
-def _replace_members(cls: type) -> None:
-    for name, member in list(vars(cls).items()):
-        is_special = name.startswith("__") and name not in _NEVER
-        if is_special or not name.startswith("_"):
-            found = _member(member)
-            if found is not member:
-                setattr(cls, name, found)
 
 
 def _member(member: Any) -> Any:

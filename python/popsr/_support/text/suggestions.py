@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from popsr._support.text.entry_points import entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.nearest import nearest
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeAccessError
@@ -37,9 +37,10 @@ def unknown_attribute(module: str, names: Iterable[str]) -> Callable[[str], obje
         names: what it has.
     """
 
+    @public
     def fail(name: str) -> object:
         close = "" if name.startswith("_") else nearest(name, names)
         hint = f", expected {close}" if close else ""
         raise AttributeAccessError(f"module '{module}' has no attribute {shown(name)}{hint}")
 
-    return entry_point(fail)
+    return fail

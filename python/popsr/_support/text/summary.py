@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.replica_sets import strip_text
 from popsr._support.text.strip import strip_svg
@@ -67,6 +68,7 @@ def line_of_items(start: str, items: Iterable[str], total: int, end: str) -> str
     return line(f"{text}{', ' if shown else ''}… {total - shown} more{end}")
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Groups:
     """A cell of replicas that agree: a strip before the text where there is HTML."""
@@ -78,6 +80,7 @@ class Groups:
         return self.text
 
 
+@public
 @dataclass(frozen=True)
 class Summary:
     """A title, sentences, and a row for each part of the object.
@@ -167,6 +170,7 @@ def _cell_html(cell: object) -> str:
     return f"{strip_svg(cell.partition, width=96)} {text}"
 
 
+@public
 class Summarised:
     """A class whose objects have a summary: tables for ``print`` and notebooks, treescope's protocol."""
 
@@ -185,6 +189,7 @@ class Summarised:
         return self._summary().treescope(self, path, subtree_renderer)
 
 
+@public
 class Judged(Summarised):
     """A summary with a verdict: ``bool`` of it is ``ok``."""
 

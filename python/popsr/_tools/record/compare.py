@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from popsr._program.building.location import short_place
-from popsr._support.text.entry_points import entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.replica_sets import set_text
 from popsr._support.text.summary import Summarised, Summary
 from popsr._tools.record.align import Alignment, Program, align
@@ -76,7 +76,7 @@ class Difference(Summarised):
         return f"Difference[{self._title()}]"
 
 
-@entry_point
+@public
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     """The first difference between the runs that two files of ``popsr.record`` hold.
 

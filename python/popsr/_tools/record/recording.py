@@ -15,7 +15,7 @@ from popsr._session.ranks.ranks import Ranks, together
 from popsr._session.ranks.rows import one_writer
 from popsr._session.state import HostState
 from popsr._support.host.arguments import is_a, read_path
-from popsr._support.text.entry_points import entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._tools.record.file_format import MAGIC, TRAILER, VERSION
 from popsr._tools.record.merging import merged
@@ -89,7 +89,7 @@ class Recording(Observation):
         return 0 if mode == "broadcast" else replica
 
 
-@entry_point
+@public
 def record(session: Any, path: str | os.PathLike[str]) -> Recording:
     """Record a hash of every value that the runs of a session compute, for ``popsr.diff``.
 

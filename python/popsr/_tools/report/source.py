@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from popsr._support.text.entry_points import public
+
 if TYPE_CHECKING:
     from popsr import _core
     from popsr._program.ir import Ir
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 
+@public
 @dataclass(frozen=True)
 class Source:
     """A program with the facts and counts of its session.

@@ -7,7 +7,6 @@ torch for its variables.
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.addons.layers.column_parallel_linear import ColumnParallelLinear
 from popsr.addons.layers.conv import Conv2D
@@ -43,4 +42,3 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -17,7 +17,7 @@ from popsr._program.building.operands import check_floats, read_group, read_tens
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag, read_int
 from popsr._support.host.types import HostTensor
-from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
@@ -209,6 +209,7 @@ def leave_region(where: str, y: Tensor, group: ReplicaGrouping, sequence_axis: i
     return y if sequence_axis is None else collectives.replicated_slice(y, sequence_axis, group)
 
 
+@public
 class ColumnPart(Module):
     """``x @ weight + bias`` for the columns of this replica, without collectives.
 
@@ -251,6 +252,3 @@ class ColumnPart(Module):
             return y
         whole = zeros_or(self._bias_data, features)
         return y + add_parts(self, where, "bias", whole, (features,), x.dtype, group, 0)
-
-
-__dir__ = names_only(__all__)

@@ -6,6 +6,7 @@ from popsr._program.building.operands import read_group
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     ColumnPart,
     Initial,
@@ -21,6 +22,7 @@ __all__ = ["ColumnParallelLinear"]
 _WHERE = "ColumnParallelLinear"
 
 
+@public
 class ColumnParallelLinear(ColumnPart):
     """``x @ weight + bias`` with a part of the columns on each replica of a group.
 

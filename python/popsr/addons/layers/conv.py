@@ -11,6 +11,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
@@ -25,6 +26,7 @@ __all__ = ["Conv2D"]
 _RULES = ("same_upper", "same_lower", "valid")
 
 
+@public
 class Conv2D(Module):
     """Convolution of ``[samples, channels, height, width]``.
 

@@ -12,6 +12,7 @@ from popsr._program.context import gir
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_dtype, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
 from popsr.errors import ShapeError
@@ -22,6 +23,7 @@ __all__ = ["Embedding"]
 _ROWS = 16  # rows of a part are a multiple of it
 
 
+@public
 class Embedding(Module):
     """Rows of a table by number; numbers outside the table give zeros.
 

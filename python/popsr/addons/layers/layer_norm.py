@@ -13,6 +13,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, read_a, read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._common import fitted, map_bias, torch_data, variable_of
 from popsr.addons.module import Module
@@ -23,6 +24,7 @@ from popsr.errors import ShapeError
 __all__ = ["LayerNorm"]
 
 
+@public
 class LayerNorm(Module):
     """Each row without its mean, by its standard deviation, times ``weight``, plus ``bias``.
 

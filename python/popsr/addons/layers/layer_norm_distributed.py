@@ -9,6 +9,7 @@ import numpy as np
 from popsr._program.context import gir
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import read_operand
 from popsr.addons.module import Module
 from popsr.addons.ops.layer_norm_distributed import layer_norm_distributed
@@ -17,6 +18,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["LayerNormDistributed"]
 
 
+@public
 class LayerNormDistributed(Module):
     """Layer norm over a last axis that is shared out over the replicas of each group.
 

@@ -11,6 +11,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -20,6 +21,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["Linear"]
 
 
+@public
 class Linear(Module):
     """``x @ weight + bias``.
 

@@ -10,6 +10,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
 from popsr.addons.module import Module
@@ -29,6 +30,7 @@ _CHOOSERS = {
 }  # None: the given one
 
 
+@public
 class LinearFP8(Module):
     """``x @ weight + bias``, where operands become float8 before each product.
 

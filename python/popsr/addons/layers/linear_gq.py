@@ -13,6 +13,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
 from popsr.addons.named_tensors import NamedTensors
@@ -29,6 +30,7 @@ Array = np.ndarray[Any, Any]
 Triple = tuple[Array, Array, Array]
 
 
+@public
 class LinearGQ(Module):
     """``x @ weight + bias``, with a weight that is kept as numbers of four bits: see ``group_quantize_decompress``.
 

@@ -11,6 +11,7 @@ from popsr._program.building.operands import read_group
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_a, read_flag, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._parallel import (
     ColumnPart,
@@ -34,6 +35,7 @@ class _Output(RowParallelLinear):
     _where = f"{_WHERE}: out"
 
 
+@public
 class ParallelAttention(Module):
     """Multi-head self-attention with a part of the heads on each replica of a group.
 

@@ -7,6 +7,7 @@ from popsr._program.building.operands import read_group, read_shape_of
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import own_numbers, read_features, read_integers
 from popsr.addons.module import Module
 from popsr.addons.ops.cross_entropy_sharded_loss import cross_entropy_sharded_loss
@@ -18,6 +19,7 @@ __all__ = ["ParallelCrossEntropy"]
 _WHERE = "ParallelCrossEntropy"
 
 
+@public
 class ParallelCrossEntropy(Module):
     """Softmax cross entropy of logits whose classes are shared out over the replicas of a group; it has no variables.
 

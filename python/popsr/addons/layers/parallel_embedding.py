@@ -7,6 +7,7 @@ from popsr._program.building.operands import check_floats, read_group
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     Initial,
     add_parts,
@@ -25,6 +26,7 @@ __all__ = ["ParallelEmbedding"]
 _WHERE = "ParallelEmbedding"
 
 
+@public
 class ParallelEmbedding(Module):
     """Rows of a table by number, with a part of the table's rows on each replica of a group.
 

@@ -7,6 +7,7 @@ from popsr._program.building.operands import read_group
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     Initial,
     add_parts,
@@ -25,6 +26,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["RowParallelLinear"]
 
 
+@public
 class RowParallelLinear(Module):
     """``x @ weight + bias`` with a part of the rows, and these features of ``x``, on each replica of a group.
 

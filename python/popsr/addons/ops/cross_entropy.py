@@ -10,11 +10,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.ops.nn.losses import REDUCTION_TYPE
 
 __all__ = ["cross_entropy", "cross_entropy_with_grad"]
 
 
+@public
 @transactional
 def cross_entropy(
     x: Tensor, labels: Tensor, ignore_index: int | None = None, reduction: REDUCTION_TYPE = "mean"
@@ -37,6 +39,7 @@ def cross_entropy(
     return ops.nll_loss(ops.softmax(x, axis=-1), labels, ignore_index, reduction)
 
 
+@public
 @transactional
 def cross_entropy_with_grad(
     x: Tensor,

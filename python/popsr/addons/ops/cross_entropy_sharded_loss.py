@@ -8,6 +8,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import check_labels, widened
 from popsr.errors import DTypeError, ShapeError
 from popsr.ops import collectives
@@ -20,6 +21,7 @@ __all__ = ["cross_entropy_sharded_loss"]
 _WHERE = "cross_entropy_sharded_loss"
 
 
+@public
 @transactional
 def cross_entropy_sharded_loss(
     logits: Tensor,

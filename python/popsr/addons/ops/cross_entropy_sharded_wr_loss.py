@@ -13,6 +13,7 @@ from popsr._program.context import ipu
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_ipu, read_items
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import check_labels, widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, GraphError, ShapeError
@@ -24,6 +25,7 @@ __all__ = ["cross_entropy_sharded_wr_loss", "handle_ipus"]
 _WHERE = "cross_entropy_sharded_wr_loss"
 
 
+@public
 def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
     """The IPU of each tensor.
 
@@ -52,6 +54,7 @@ def handle_ipus(ts: list[Tensor], ipus: Iterable[int] | None) -> list[int]:
     return places
 
 
+@public
 @transactional
 def cross_entropy_sharded_wr_loss(
     logits: list[Tensor], indices: list[Tensor], ipus: Iterable[int] | None = None

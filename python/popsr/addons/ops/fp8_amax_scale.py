@@ -7,11 +7,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.float8 import FLOAT8
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 
 __all__ = ["fp8_amax_scale"]
 
 
+@public
 @transactional
 def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tensor:
     """The greatest ``log2_scale`` with which no element overflows: none is beyond the greatest float8.

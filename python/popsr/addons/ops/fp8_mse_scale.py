@@ -12,6 +12,7 @@ from popsr._program.tensor import Tensor, constant
 from popsr._support.host.float8 import FLOAT8
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
     _DEFS,
@@ -29,6 +30,7 @@ __all__ = ["CandidateConfig", "fp8_mse_scale"]
 _SCALES = np.array(sorted(range(MIN_SCALE, MAX_SCALE + 1), key=lambda scale: (abs(scale), scale)))
 
 
+@public
 @transactional
 @in_default_environment
 def fp8_mse_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tensor:

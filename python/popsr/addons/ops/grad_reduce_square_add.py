@@ -7,12 +7,14 @@ from popsr._program.building.operands import read_floats, read_scalar
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.ops.utils import cast_if_needed
 
 __all__ = ["grad_reduce_square_add"]
 
 
+@public
 @transactional
 def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Tensor:
     """The sum of the squares of unscaled gradients, ``(t / loss_scaling)**2``.

@@ -13,6 +13,7 @@ from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_int
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
 from popsr.utils import as_array
@@ -29,6 +30,7 @@ _PACKED = 4  # numbers in a uint16, the first in the lowest bits
 _MOST = 15
 
 
+@public
 @transactional
 def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor, dim: int = -1) -> Tensor:
     """Values that ``group_quantize_compress_numpy`` stored: ``number * scale + bias`` of the group.
@@ -69,6 +71,7 @@ def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor
     return cast_if_needed(ops.reshape(grouped * scale + bias, shape), group_scale.dtype)
 
 
+@public
 @in_default_environment
 def group_quantize_decompress_numpy(t: Array, group_scale: Array, group_bias: Array, dim: int) -> Array:
     """``group_quantize_decompress`` of host data: the same bits.
@@ -102,6 +105,7 @@ def group_quantize_decompress_numpy(t: Array, group_scale: Array, group_bias: Ar
     return np.ascontiguousarray(np.moveaxis(rows, -1, axis))
 
 
+@public
 @in_default_environment
 def group_quantize_compress_numpy(t: Array, group_size: int, dim: int) -> tuple[Array, Array, Array]:
     """Store numbers as 16 evenly spaced levels, from the least to the greatest of each group along an axis.

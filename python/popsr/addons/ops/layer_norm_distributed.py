@@ -7,6 +7,7 @@ from popsr._program.building.operands import read_axis, read_floats, read_group,
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.ops.replicated_all_reduce_TP import replicated_all_reduce
 from popsr.ops.utils import cast_if_needed
@@ -15,6 +16,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["layer_norm_distributed"]
 
 
+@public
 @transactional
 def layer_norm_distributed(
     t: Tensor, w: Tensor, b: Tensor, epsilon: float = 1e-05, group: ReplicaGrouping | None = None

@@ -8,10 +8,12 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 
 __all__ = ["linear_layout"]
 
 
+@public
 @transactional
 def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     """A copy of ``t``. Elements are in row-major order anyway; PopXL programs ask for it.

@@ -7,6 +7,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.ops.collectives import (
     CollectiveOps,
     replicated_all_reduce_identical_grad_inputs,
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@public
 @transactional
 def replicated_all_reduce(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None

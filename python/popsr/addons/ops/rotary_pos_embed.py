@@ -13,6 +13,7 @@ from popsr._program.tensor import Constant, Tensor, constant
 from popsr._support.host.arguments import read_choice, read_dtype, read_int, read_number, require_memory
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 
 __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
@@ -21,6 +22,7 @@ Array = np.ndarray[Any, Any]
 Pairs = Literal["neighbours", "halves"]
 
 
+@public
 @in_default_environment
 def trig_tables(
     seq_len: int, rotary_dim: int, base: int = 10000, np_dtype: Any = "float32"
@@ -53,6 +55,7 @@ def trig_tables(
     return np.sin(angles).astype(target), np.cos(angles).astype(target)
 
 
+@public
 @transactional
 def trig_table_constants(
     seq_len: int, rotary_dim: int, base: int = 10000, dtype: dtypes.dtype = dtypes.float32
@@ -80,6 +83,7 @@ def trig_table_constants(
     return constant(sin, kind, "rotary_sin"), constant(cos, kind, "rotary_cos")
 
 
+@public
 @transactional
 def rotary_pos_embed(
     t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None, *, pairs: Pairs = "neighbours"

@@ -13,6 +13,7 @@ from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype
 from popsr._support.host.types import HostTensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.utils import to_numpy
@@ -20,6 +21,7 @@ from popsr.utils import to_numpy
 __all__ = ["host_load", "host_store"]
 
 
+@public
 @transactional
 def host_load(
     t: HostTensor, dtype: dtypes.dtype, name: str
@@ -43,6 +45,7 @@ def host_load(
     return data, stream, ops.host_load(stream, name)
 
 
+@public
 @transactional
 def host_store(t: Tensor) -> DeviceToHostStream:
     """Store a tensor through a new stream called ``<its name>_stream``.

@@ -1,7 +1,6 @@
 """Optimisers: modules that update a variable."""
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr.addons.optimizers.adam import AdamOptimizerStep
 from popsr.addons.optimizers.lamb import LambOptimizerStep
 from popsr.addons.optimizers.lion import LionOptimizerStep
@@ -10,4 +9,3 @@ from popsr.addons.optimizers.sgd import SGDOptimizerStep
 __all__ = ["AdamOptimizerStep", "LambOptimizerStep", "LionOptimizerStep", "SGDOptimizerStep"]
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -11,7 +11,6 @@ from popsr import dtypes, ops
 from popsr._program.building.operands import check_floats, read_scalar, read_tensor
 from popsr._program.context import gir
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.addons.module import Module
 from popsr.addons.ops._operands import widened
@@ -104,6 +103,3 @@ def decayed(var: Tensor, step: Tensor, weight_decay: float | Tensor) -> Tensor:
 def descend(var: Tensor, step: Tensor, lr: float | Tensor) -> None:
     """``var -= lr * step`` in place, rounded once."""
     ops.scaled_add_(var, step, b=ops.negate(lr) if isinstance(lr, Tensor) else -lr)
-
-
-__dir__ = names_only(__all__)

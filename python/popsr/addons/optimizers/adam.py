@@ -13,6 +13,7 @@ from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, descend
 from popsr.ops import var_updates
@@ -23,6 +24,7 @@ __all__ = ["AdamOptimizerStep"]
 _WHERE = "AdamOptimizerStep"
 
 
+@public
 class AdamOptimizerStep(OptimizerStep):
     """One step of Adam for one variable.
 

@@ -12,6 +12,7 @@ from popsr._program.context import gir, in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, scalar
 from popsr.ops import collectives, var_updates
@@ -22,6 +23,7 @@ __all__ = ["LambOptimizerStep"]
 _WHERE = "LambOptimizerStep"
 
 
+@public
 class LambOptimizerStep(OptimizerStep):
     """One step of LAMB for one variable.
 

@@ -8,6 +8,7 @@ from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend, scalar
 from popsr.ops import var_updates
@@ -19,6 +20,7 @@ __all__ = ["LionOptimizerStep"]
 _WHERE = "LionOptimizerStep"
 
 
+@public
 class LionOptimizerStep(OptimizerStep):
     """One step of Lion for one variable.
 

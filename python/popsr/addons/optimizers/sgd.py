@@ -8,6 +8,7 @@ from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype, read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend
 from popsr.errors import AttributeValueError
@@ -18,6 +19,7 @@ __all__ = ["SGDOptimizerStep"]
 _WHERE = "SGDOptimizerStep"
 
 
+@public
 class SGDOptimizerStep(OptimizerStep):
     """One step of gradient descent for one variable, as ``torch.optim.SGD`` without dampening.
 

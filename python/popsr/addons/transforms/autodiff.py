@@ -16,6 +16,7 @@ from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_a, read_items
 from popsr._support.lazy import names_only
 from popsr._support.records import Connection, GradGraph
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import sanitise
 from popsr.addons.graph import (
@@ -33,6 +34,7 @@ from popsr.transforms import GradGraphInfo
 __all__ = ["autodiff", "autodiff_with_accumulation", "remap_grad_info"]
 
 
+@public
 @transactional
 def autodiff(
     graph: GraphLike,
@@ -58,6 +60,7 @@ def autodiff(
     return differentiate(graph, grads_provided, grads_required, called_graphs_grad_info)
 
 
+@public
 @transactional
 def autodiff_with_accumulation(
     graph: GraphWithNamedArgs,
@@ -164,6 +167,7 @@ def _without_outputs(info: GradGraphInfo, accumulated: set[Tensor]) -> GradGraph
     return GradGraphInfo._of(graph.ir, record._replace(outputs=left))
 
 
+@public
 def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_graph: Graph) -> GradGraphInfo:
     """The same connections between two other graphs, whose inputs and outputs are in the same places.
 

@@ -9,12 +9,14 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a, read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
 __all__ = ["set_available_memory_proportion_by_ipu", "set_graph_available_memory_proportion_by_ipu"]
 
 
+@public
 def set_available_memory_proportion_by_ipu(ir: Ir, proportions: Iterable[float]) -> None:
     """Accepted for programs of PopXL; has no effect.
 
@@ -31,6 +33,7 @@ def set_available_memory_proportion_by_ipu(ir: Ir, proportions: Iterable[float])
     _check(where, proportions)
 
 
+@public
 def set_graph_available_memory_proportion_by_ipu(graph: Graph, proportions: Iterable[float]) -> None:
     """Accepted for programs of PopXL; has no effect.
 

@@ -16,6 +16,7 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors, TensorMap
@@ -53,6 +54,7 @@ Stores = Mapping[Tensor, RemoteBufferWithOffset | RemoteHandle | ReplicaGrouping
 IoMode = Literal["compute", "io", "io_overlapped"]
 
 
+@public
 class BatchSerialResult:
     """A serialised graph.
 
@@ -102,6 +104,7 @@ class _Plan:
     seed: Tensor | None = None
 
 
+@public
 @transactional
 def batch_serialise_non_overlapped(
     graph: GraphWithNamedArgs,
@@ -137,6 +140,7 @@ def batch_serialise_non_overlapped(
     return _serialise(graph, plan)
 
 
+@public
 @transactional
 def batch_serialise_overlapped(
     graph: GraphWithNamedArgs,
@@ -166,6 +170,7 @@ def batch_serialise_overlapped(
     )
 
 
+@public
 @transactional
 def batch_serialise(
     graph: GraphWithNamedArgs,
@@ -212,6 +217,7 @@ def batch_serialise(
     )
 
 
+@public
 @transactional
 def batch_serialise_fwd_and_grad(
     forward_graph: GraphWithNamedArgs,

@@ -10,6 +10,7 @@ from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_mapping, read_text
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph
 from popsr.errors import GraphError, UnknownNameError
@@ -17,6 +18,7 @@ from popsr.errors import GraphError, UnknownNameError
 __all__ = ["PipelineBoundGraph"]
 
 
+@public
 class PipelineBoundGraph(BoundGraph):
     """A bound graph whose inputs and outputs are known by the ids of the tensors that they stand for.
 

@@ -12,6 +12,7 @@ from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_int, read_items, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
 from popsr.ops.program.control import CallSiteInfo
@@ -20,6 +21,7 @@ from popsr.transforms import GradGraphInfo
 __all__ = ["StageContext", "get_op_pipeline_stage"]
 
 
+@public
 def get_op_pipeline_stage(op: Op, op_dict: Mapping[int, Sequence[Op]]) -> int:
     """The stage that an op is in.
 
@@ -60,6 +62,7 @@ def _stage_in(op: Op, stages: Mapping[Op, int]) -> int:
     )
 
 
+@public
 class StageContext:
     """Records the stage that each op of a pipeline is made in; ``pipelined_execution`` gives it."""
 

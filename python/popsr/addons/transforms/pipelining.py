@@ -18,6 +18,7 @@ from popsr._program.outline import outline
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from popsr.addons.transforms.pipeline_stages import (
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 
+@public
 @contextlib.contextmanager
 def pipelined_execution(steps: int) -> Iterator[StageContext]:
     """Run the ops made inside several times, as a pipeline of stages.
@@ -67,6 +69,7 @@ def pipelined_execution(steps: int) -> Iterator[StageContext]:
     transform.apply(pipeline.op_dict)
 
 
+@public
 class Pipelining:
     """The transform behind ``pipelined_execution``.
 

@@ -10,6 +10,7 @@ from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a
 from popsr._support.lazy import names_only
 from popsr._support.records import Connection
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
@@ -22,6 +23,7 @@ __all__ = ["add_recompute_inputs", "recompute_graph"]
 _FWD = ExpectedConnectionType.Fwd
 
 
+@public
 @transactional
 def add_recompute_inputs(
     grad_info: GradGraphInfo,
@@ -56,6 +58,7 @@ def add_recompute_inputs(
     return connections, of_forward, of_gradient
 
 
+@public
 @transactional
 def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """A gradient graph that calls the forward graph again, and then the given gradient graph: with the same bits.

@@ -7,12 +7,14 @@ from popsr._program.graph import Graph
 from popsr._program.outline import outline
 from popsr._support.host.arguments import is_a, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["repeat_graph"]
 
 
+@public
 @transactional
 def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     """Move all ops of a graph into a new graph that a loop in their place runs, in the order in which they are.

@@ -13,6 +13,7 @@ from popsr._program.tensor import Tensor
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import integer_of, is_a, read_a, read_int, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
 from popsr.addons.remote import create_remote_buffer
@@ -38,6 +39,7 @@ RowOffset = int | None | Callable[[Tensor], Tensor | int]
 RemoteBufferWithOffset = tuple[RemoteBuffer, RowOffset]
 
 
+@public
 @dataclass(frozen=True)
 class RemoteHandle:
     """Entries of a remote buffer: with ``steps`` steps, step i of row n has number ``(n + row_offset) * steps + i``.
@@ -55,6 +57,7 @@ class RemoteHandle:
     shard_group: ReplicaGrouping | None = None
 
 
+@public
 @dataclass(frozen=True)
 class StepPlace:
     """The current step: numbers of row and step, int32 scalars of its graph; and where it loads and stores."""
@@ -65,6 +68,7 @@ class StepPlace:
     use_io_tiles: bool
 
 
+@public
 @transactional
 def batch_serial_buffer(
     t: Tensor, steps: int = 1, rows: int = 1, shard_group: ReplicaGrouping | None = None
@@ -99,6 +103,7 @@ def _is_sharded(t: Tensor, group: ReplicaGrouping | None) -> bool:
     return group is not None and replica_sharded_spec(t, group).meta_shape != t.meta_shape
 
 
+@public
 def read_remote(where: str, t: Tensor, value: Any) -> RemoteHandle:
     """A handle for the values of a tensor; a buffer, alone or with its row offset, is one too."""
     read_a(f"{where}: a key", t, Tensor)
@@ -143,6 +148,7 @@ def _check_like(
         )
 
 
+@public
 def read_streams(where: str, name: str, kind: type[Any], streams: Any) -> dict[Tensor, Any]:
     """Streams by tensor, each of the tensor's shape and dtype."""
     found = dict(read_mapping(where, name, streams))
@@ -156,6 +162,7 @@ def read_streams(where: str, name: str, kind: type[Any], streams: Any) -> dict[T
     return found
 
 
+@public
 def read_loads(where: str, handles: Any) -> dict[Tensor, HostToDeviceStream | RemoteHandle]:
     """Streams and handles by tensor."""
     given: Mapping[Any, Any] = read_mapping(where, "load_handles", handles)
@@ -172,6 +179,7 @@ def read_loads(where: str, handles: Any) -> dict[Tensor, HostToDeviceStream | Re
     return found
 
 
+@public
 def grow(handle: RemoteHandle, steps: int, rows: int) -> None:
     """Let the buffer have an entry for each step of each row; of rows that a function makes, as many."""
     read_a("grow: handle", handle, RemoteHandle)
@@ -191,6 +199,7 @@ def _entry(handle: RemoteHandle, place: StepPlace) -> Tensor:
     return ops.io_tile_copy(entry) if place.use_io_tiles else entry
 
 
+@public
 def load(t: Tensor, source: HostToDeviceStream | RemoteHandle, place: StepPlace) -> Tensor:
     """The value of a tensor of another graph for a step, in the current graph."""
     read_a("load: t", t, Tensor)
@@ -209,6 +218,7 @@ def load(t: Tensor, source: HostToDeviceStream | RemoteHandle, place: StepPlace)
     return loaded
 
 
+@public
 def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace) -> None:
     """Store the value of a tensor for a step."""
     read_a("store: t", t, Tensor)

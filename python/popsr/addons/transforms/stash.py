@@ -11,11 +11,13 @@ from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_a, read_int
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons.module import Module
 
 __all__ = ["Restore", "Stash"]
 
 
+@public
 class Stash(Module):
     """Puts a value into a buffer of several; the variables are ``stash`` and ``counter``, the next place."""
 
@@ -39,6 +41,7 @@ class Stash(Module):
             ops.increment_mod_(counter, 1, size)
 
 
+@public
 class Restore(Module):
     """Takes values out of the buffer of a ``Stash``, in the order in which they came; it has its own ``counter``."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["disable_fc_pass", "enable_fc_pass"]
 
 
+@public
 def disable_fc_pass(ir: Ir) -> None:
     """Accepted for programs of PopXL; has no effect.
 
@@ -22,6 +24,7 @@ def disable_fc_pass(ir: Ir) -> None:
     _check("disable_fc_pass", ir)
 
 
+@public
 def enable_fc_pass(ir: Ir) -> None:
     """Accepted for programs of PopXL; has no effect.
 

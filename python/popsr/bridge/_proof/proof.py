@@ -13,6 +13,7 @@ from popsr._program.building.gaps import Gap
 from popsr._program.building.location import short_place
 from popsr._program.op import Op
 from popsr._support.host.arguments import read_flag, read_text
+from popsr._support.text.entry_points import public
 from popsr._support.text.frames import source_line
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Judged, Summary, line
@@ -34,6 +35,7 @@ from popsr.replicas import Partition
 __all__ = ["Cause", "Proof", "ProvedValue", "SourceLine", "proof_of"]
 
 
+@public
 @dataclass(frozen=True, repr=False, eq=False)
 class Proof(Judged):
     """The facts about a step that hold for all data and any number of runs; made by ``popsr.prove``.

@@ -11,6 +11,7 @@ from typing import Any, Unpack, overload
 
 from popsr._program.ir import Ir
 from popsr._program.streams import HostToDeviceStream
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge._proof.proof import Proof
 from popsr.bridge._step.arguments import Argument
@@ -44,6 +45,7 @@ def prove(
 ) -> Proof: ...
 @overload
 def prove(step: Callable[..., Any], *args: Any, **options: Unpack[JaxOptions]) -> Proof: ...
+@public
 def prove(
     step: Any,
     *args: Any,

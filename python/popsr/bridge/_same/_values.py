@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from popsr._program.building.location import short_place
+from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.summary import Judged, Summary, line
 from popsr.bridge._step.paths import named_paths
@@ -31,6 +32,7 @@ def first_few(texts: Iterable[str]) -> str:
     return f"{', '.join(found[:3])}{more}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Place:
     """A line of the user's program from which a step computes something else than one device.
@@ -70,6 +72,7 @@ class Repair:
         return self.text
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class SameValue(Judged):
     """A state or result of a step beside the reference's, after a step from equal states.
@@ -109,6 +112,7 @@ class SameValue(Judged):
         return Summary(repr(self))
 
 
+@public
 @dataclass(frozen=True, repr=False, eq=False)
 class Sameness(Judged):
     """Whether a step trains as one device would: each state and result beside that of a reference.

@@ -14,6 +14,7 @@ from popsr._program.building.gaps import Gap
 from popsr._program.ir import Ir
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.errors import ArgumentTypeError
@@ -141,6 +142,7 @@ AT_OWN_SIZES = Smaller()
 """No smaller sizes: a step is compared as it is."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One array that the step takes.
@@ -197,6 +199,7 @@ class Argument:
         )
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Result:
     """One array that the step returns.

@@ -28,6 +28,7 @@ from popsr._support.host.arguments import (
     read_shape,
     read_text,
 )
+from popsr._support.text.entry_points import public
 from popsr._support.text.frames import file_and_line
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
@@ -44,6 +45,7 @@ __all__ = ["StepBuilder", "Unsupported"]
 Unsupported = Literal["error", "conservative"]
 
 
+@public
 class StepBuilder:
     """A step that is being read: a program, its arguments and results, and the ops that it lacks.
 

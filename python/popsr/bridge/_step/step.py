@@ -8,6 +8,7 @@ from typing import Any
 
 from popsr._program.building.gaps import Gap
 from popsr._program.ir import Ir
+from popsr._support.text.entry_points import public
 from popsr._support.text.summary import Summarised, Summary, line
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._advice import Variant
@@ -19,6 +20,7 @@ from popsr.replicas import Partition
 __all__ = ["BridgedStep"]
 
 
+@public
 @dataclass(frozen=True, repr=False, eq=False)
 class BridgedStep(Summarised):
     """A training step as a program of popsr; made by the importers and by ``StepBuilder.finish``.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from popsr._program.building.location import short_place
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
+from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
@@ -26,6 +27,7 @@ from popsr.replicas import Partition
 __all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state", "scope_in_words"]
 
 
+@public
 @dataclass(frozen=True)
 class ProvedValue:
     """A state, or a result with declared groups; ``str`` is a line about it.
@@ -223,6 +225,7 @@ class _Source:
         return None if equal else self.facts.values(self.tensor)[-1][1]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why replicas differ in a value, at the user's lines.
@@ -261,6 +264,7 @@ class Cause:
         return f"{one_line(self.text, 160)}, at {place}; made at {short_place(self.written)}{within}{note}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's program.

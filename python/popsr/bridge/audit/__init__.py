@@ -7,7 +7,6 @@ training loop. ``python -m popsr audit`` is the command line of both.
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.bridge.audit._compare import audit
 from popsr.bridge.audit._findings import AuditReport, Drift
@@ -20,4 +19,3 @@ if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

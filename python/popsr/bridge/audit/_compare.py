@@ -12,6 +12,7 @@ import numpy as np
 
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_name
+from popsr._support.text.entry_points import public
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array, Held
@@ -27,6 +28,7 @@ _CHUNK = 4 << 20
 _BEGIN = 64 << 10
 
 
+@public
 def audit(source: str | os.PathLike[str], groups: Any = "all", *, ranks: int | None = None) -> AuditReport:
     """Compare the checkpoints of all ranks of a job with the groups that should hold equal bits.
 

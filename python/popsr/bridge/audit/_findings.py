@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.summary import Judged, Summary, line
 
 __all__ = ["AuditReport", "Drift"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Drift:
     """One parameter at one step, whose ranks of a declared group do not hold equal bits.
@@ -42,6 +44,7 @@ class Drift:
         )
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class AuditReport(Judged):
     """Findings of an audit; ``print`` shows the first drift, then a table.

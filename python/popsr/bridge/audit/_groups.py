@@ -14,6 +14,7 @@ from popsr._core import MAX_REPLICAS
 from popsr._support.host.arguments import is_a, read_int
 from popsr._support.host.files import shown_path
 from popsr._support.host.regular_files import read_regular
+from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
@@ -29,6 +30,7 @@ _MAX_MERGED = 1 << 10
 _MAX_FILE = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # bytes; PyYAML takes 30 us for each
 
 
+@public
 class DeclaredGroups:
     """Groups by pattern of parameters' names; the first pattern of ``fnmatch`` that a name matches counts.
 

@@ -16,6 +16,7 @@ from popsr._core import MAX_REPLICAS
 from popsr._support.host.arguments import read_int, read_items, read_path
 from popsr._support.host.files import bytes_of, file_errors, shown_name, shown_path
 from popsr._support.host.regular_files import open_regular
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
@@ -31,6 +32,7 @@ _MAX_LINE = 1 << 16
 _STEPS = 1 << 24
 
 
+@public
 def log_hashes(state: Mapping[str, Any], file: str | os.PathLike[str], *, step: int, rank: int) -> None:
     """Append a line of JSON for each tensor to a log: step, rank, name, and SHA-256 of dtype, shape and bytes.
 
@@ -81,6 +83,7 @@ def _hash(array: Array) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
+@public
 def audit_log(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     groups: Any = "all",

@@ -5,7 +5,7 @@ in the file of its kind; a primitive without one is a gap, which is reported wit
 """
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr.bridge.jax import _manual  # noqa: F401 - they register their rules
 from popsr.bridge.jax._ops import bits as _bits  # noqa: F401 - they register their rules
 from popsr.bridge.jax._ops import collectives as _collectives  # noqa: F401 - they register their rules
@@ -26,10 +26,10 @@ import_step = from_jax
 """The name that ``popsr.prove`` calls."""
 
 
+@public
 def primitives() -> dict[str, str]:
     """Names of the primitives that have a rule, with the kind of rule."""
     return {name: RULES[name].module for name in sorted(RULES)}
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._program.context import location
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
@@ -41,6 +42,7 @@ from popsr.errors import AttributeValueError
 __all__ = ["accepts", "from_jax"]
 
 
+@public
 def accepts(step: Any) -> bool:
     """True for functions, jitted or not, also by libraries on top of JAX."""
     if isinstance(step, (types.FunctionType, types.MethodType, functools.partial)):
@@ -48,6 +50,7 @@ def accepts(step: Any) -> bool:
     return is_of_library(step) or type(step).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
+@public
 def from_jax(
     f: Any,
     *args: Any,

@@ -7,7 +7,7 @@ opset, says what each node becomes; ops that ONNX defines by a function body nee
 from typing import TYPE_CHECKING
 
 from popsr._support.lazy import lazy_attributes, names_only
-from popsr._support.text.entry_points import add_entry_points, entry_point
+from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.bridge.onnx._export import export
 from popsr.bridge.onnx._load import load
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 
+@public
 def op_types() -> dict[str, tuple[int, ...]]:
     """Op types that have a rule, with the opsets that rules begin at; of other domains as ``domain.op``."""
     return {
@@ -37,6 +38,7 @@ def op_types() -> dict[str, tuple[int, ...]]:
     }
 
 
+@public
 def rule_files() -> dict[str, str]:
     """Op types that have a rule, with the file of the latest one."""
     return {
@@ -46,9 +48,6 @@ def rule_files() -> dict[str, str]:
 
 
 if not TYPE_CHECKING:
-    __getattr__ = entry_point(
-        lazy_attributes(__name__, ("backend",), {}, unknown_attribute(__name__, __all__))
-    )
+    __getattr__ = public(lazy_attributes(__name__, ("backend",), {}, unknown_attribute(__name__, __all__)))
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

@@ -25,6 +25,7 @@ from popsr._support.host.arguments import (
     read_path,
     require_known,
 )
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx import graphcore, ops  # noqa: F401  they register their rules
 from popsr.bridge.onnx._fields import count_fields
@@ -63,6 +64,7 @@ MAX_TRAINED = 1024
 Weights = Literal["variables", "constants"]
 
 
+@public
 def load(
     model: Any,
     *,

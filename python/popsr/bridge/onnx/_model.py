@@ -13,6 +13,7 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_s
 from popsr._program.tensor import Tensor, Variable
 from popsr._session.session import Session
 from popsr._support.host.arguments import read_mapping
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
@@ -24,6 +25,7 @@ from popsr.ops.program.control import CallSiteInfo
 __all__ = ["OnnxModel"]
 
 
+@public
 class OnnxModel(Summarised):
     """A model that was read from ONNX; made by ``popsr.bridge.onnx.load``.
 

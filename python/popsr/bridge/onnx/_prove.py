@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from popsr._support.text.entry_points import public
 from popsr.bridge._proof.proof import Proof
 from popsr.bridge._proof.prove import step_of
 from popsr.bridge._step.step import BridgedStep
@@ -15,6 +16,7 @@ from popsr.bridge.onnx._training import OnnxTraining
 __all__ = ["accepts", "import_step", "prove"]
 
 
+@public
 def prove(model: Any, *, stochastic_rounding: bool = False, **options: Any) -> Proof:
     """Prove which variables stay bitwise equal on which replicas, with the names of ONNX's nodes as places.
 
@@ -31,6 +33,7 @@ def prove(model: Any, *, stochastic_rounding: bool = False, **options: Any) -> P
     return import_step(model, **options).prove(stochastic_rounding=stochastic_rounding)
 
 
+@public
 def accepts(step: Any) -> bool:
     """True for a model that ``load`` read, a training step of one, and a ``ModelProto``."""
     onnx = sys.modules.get("onnx")
@@ -39,6 +42,7 @@ def accepts(step: Any) -> bool:
     )
 
 
+@public
 def import_step(step: Any, **options: Any) -> BridgedStep:
     """The program of a model as a step: its variables are states, its inputs data."""
     return step_of((step if isinstance(step, (OnnxModel, OnnxTraining)) else load(step, **options)).ir)

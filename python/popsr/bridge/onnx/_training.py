@@ -16,6 +16,7 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_s
 from popsr._program.tensor import Tensor, Variable, constant
 from popsr._session.session import Session
 from popsr._support.host.arguments import read_mapping, require_known
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._types import Array
@@ -41,6 +42,7 @@ class Model(Protocol):
     fixed: dict[str, Array]
 
 
+@public
 class OnnxTraining(Summarised):
     """A training step of a model of ONNX; made by ``OnnxModel.train_step``.
 

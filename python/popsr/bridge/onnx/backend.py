@@ -13,7 +13,7 @@ import numpy as np
 
 from popsr._support.host.arguments import read_items, read_text
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
@@ -36,6 +36,7 @@ onnx = require_onnx(_WHERE)
 _base = __import__("onnx.backend.base", fromlist=["Backend"])
 
 
+@public
 class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
     """A prepared model."""
 
@@ -94,6 +95,7 @@ class PopsrBackendRep(_base.BackendRep):  # type: ignore[misc, name-defined]
                 return made
 
 
+@public
 class PopsrBackend(_base.Backend):  # type: ignore[misc, name-defined]
     """popsr behind the interface of ``onnx.backend``."""
 
@@ -167,25 +169,28 @@ def _numbers(value: Any) -> Array:
         ) from None
 
 
+@public
 def prepare(model: Any, device: str = "CPU", **options: Any) -> PopsrBackendRep:
     """A model that runs on arrays; see ``PopsrBackend``."""
     return PopsrBackend.prepare(model, device, **options)
 
 
+@public
 def run_model(model: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
     """Run a model once; see ``PopsrBackend``."""
     return PopsrBackend.run_model(model, inputs, device, **options)
 
 
+@public
 def run_node(node: Any, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
     """Run one node once; see ``PopsrBackend``."""
     return PopsrBackend.run_node(node, inputs, device, **options)
 
 
+@public
 def supports_device(device: str) -> bool:
     """True for the CPU."""
     return PopsrBackend.supports_device(device)
 
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

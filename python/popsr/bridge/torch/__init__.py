@@ -6,7 +6,6 @@ torch is imported by the functions, not with this package.
 """
 
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import add_entry_points
 from popsr.bridge.torch._graphs import from_export, from_fx
 from popsr.bridge.torch._trace import trace_step
 from popsr.bridge.torch._which import accepts, import_step
@@ -14,4 +13,3 @@ from popsr.bridge.torch._which import accepts, import_step
 __all__ = ["accepts", "from_export", "from_fx", "import_step", "trace_step"]
 
 __dir__ = names_only(__all__)
-add_entry_points(__name__)

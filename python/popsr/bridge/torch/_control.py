@@ -10,13 +10,10 @@ from popsr._program.context import gir
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules import Gap, Site
 
 __all__ = ["CONTROL", "is_dynamic", "no_seed"]
-
-__dir__ = names_only(__all__)
 
 Run = Callable[[Any, Sequence[Any]], Any]
 """Ops of a graph module for values of its placeholders, into the current graph."""

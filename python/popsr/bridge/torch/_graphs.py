@@ -9,6 +9,7 @@ from typing import Any
 from popsr import _core
 from popsr._support.host.arguments import read_int, read_mapping
 from popsr._support.host.frameworks import framework
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge._step.builder import StepBuilder, Unsupported
 from popsr.bridge._step.step import BridgedStep
@@ -29,6 +30,7 @@ __all__ = ["from_export", "from_fx"]
 _WORLD = "0"  # torch's name of the group of all ranks
 
 
+@public
 def from_export(
     program: Any,
     *,
@@ -146,6 +148,7 @@ def _data(builder: StepBuilder, path: str, t: Any, patterns: Groups) -> Any:
     return builder.data(path, tuple(t.shape), dtype_of(t.dtype), grouping, example=rows)
 
 
+@public
 def from_fx(
     module: Any,
     *inputs: Any,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int, read_mapping
 from popsr._support.host.frameworks import framework
+from popsr._support.text.entry_points import public
 from popsr._support.text.phases import phase
 from popsr._support.text.shown import shown
 from popsr.bridge._step.arguments import Loss, Reading, groups_of_holders
@@ -54,6 +55,7 @@ __all__ = ["trace_step"]
 Ranks = Literal["all", "first"]
 
 
+@public
 def trace_step(
     step: Callable[..., Any],
     model: Any,

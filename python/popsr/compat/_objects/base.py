@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from popsr._support.text.entry_points import public
 from popsr._support.text.nearest import nearest
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeAccessError
@@ -46,6 +47,7 @@ class CallableText(str):
         return str(self)
 
 
+@public
 class PopartObject:
     """Base of objects that programs reach by private names of PopXL; their methods have PopART's names too."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_index
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.compat._objects import op_classes
 from popsr.compat._objects.base import CallableText, register_view, view_of
@@ -19,6 +20,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["CustomOp", "PopartOp", "op_created", "popart_op", "type_of_op"]
 
 
+@public
 class PopartOp(op_classes.Op, OpView):
     """An op of a graph by PopART's names. ``type(op)`` is the class of its kind below ``_ir.op``."""
 

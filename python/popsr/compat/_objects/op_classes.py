@@ -13,6 +13,7 @@ from typing import Any
 
 from popsr import _core
 from popsr._program.handles import Handle
+from popsr._support.text.entry_points import public
 from popsr.compat._objects.base import PopartObject
 
 __all__ = ["OpClass", "bases", "class_of", "classes", "names_of", "op_type"]
@@ -93,6 +94,7 @@ class OpView:
     _op: Any
 
 
+@public
 class OpClass(type):
     """Metaclass of classes of ops: objects of ``graph.ops`` and of ``graph._pb_graph.getOps()`` are told by kind."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popsr._support.host.files import shown_path
+from popsr._support.text.entry_points import public
 from popsr._support.text.summary import Judged, Summary, line
 from popsr.errors import Error
 
@@ -15,6 +16,7 @@ __all__ = ["LoadDiff", "LoadEntry"]
 _ORDER = ("refused", "missing", "reshard", "regroup", "cast", "load", "skipped", "unexpected")
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class LoadEntry:
     """One variable of the program, or one tensor of the file that no variable takes.
@@ -37,6 +39,7 @@ class LoadEntry:
     error: Error | None = None
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class LoadDiff(Judged):
     """The result of ``reset_host_weights``, or with ``dry_run=True`` its plan; ``print`` shows a table.

@@ -16,6 +16,7 @@ from typing import Any
 
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_path
+from popsr._support.text.entry_points import public
 from popsr.errors import UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
@@ -48,6 +49,7 @@ _CHANGED = (
 )
 
 
+@public
 def load_onnx(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
     """All initializers of an ONNX model, and what it says of replicas.
 

@@ -17,6 +17,7 @@ from popsr._program.ir import Ir
 from popsr._program.tensor import Variable
 from popsr._session.state import HostState
 from popsr._support.host.files import shown_name
+from popsr._support.text.entry_points import public
 from popsr.errors import CheckpointError, DTypeError
 from popsr.io._data_files import OldData, data_file, remove_data
 from popsr.io._digest import Digest
@@ -44,6 +45,7 @@ _ALIGNMENT = 4096  # of tensors in a data file, so that readers may map them
 _IR_VERSION, _OPSET = 10, 21  # the first with metadata of tensors
 
 
+@public
 def save_onnx(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as initializers of an ONNX model, one row a group.
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_name
+from popsr._support.text.entry_points import public
 from popsr.errors import CheckpointError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
@@ -61,6 +62,7 @@ _CHANGED = (
 )
 
 
+@public
 def load_safetensors(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
     """All tensors of a safetensors file, and what it says of replicas.
 

@@ -13,6 +13,7 @@ from popsr._program.tensor import Variable
 from popsr._session.state import HostState
 from popsr._support.host.carriers import FLOAT4
 from popsr._support.host.files import shown_name
+from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.io._digest import Digest
 from popsr.io._hashes import HASH_BYTES, Hashes, hash_texts, read_hashes
@@ -24,6 +25,7 @@ from popsr.io._settings import VERSION, program_text
 __all__ = ["save_safetensors"]
 
 
+@public
 def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as a safetensors file, one row a group.
 

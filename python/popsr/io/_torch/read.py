@@ -17,6 +17,7 @@ from popsr._session.rows import Array
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import bytes_of, shown_name, shown_path
 from popsr._support.host.frameworks import framework
+from popsr._support.text.entry_points import public
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
@@ -54,6 +55,7 @@ _TEXTS = (str, bytes, bytearray)
 _END: tuple[Any, Any] = (object(), None)
 
 
+@public
 def load_torch(path: str | os.PathLike[str], *, only: Only = None, rename: Rename = None) -> Checkpoint:
     """All tensors of a file of ``torch.save``, and what it says of replicas.
 

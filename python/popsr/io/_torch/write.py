@@ -15,6 +15,7 @@ from popsr._session.rows import Array
 from popsr._session.state import HostState
 from popsr._support.host.files import bytes_of, shown_name
 from popsr._support.host.frameworks import framework
+from popsr._support.text.entry_points import public
 from popsr.errors import DTypeError
 from popsr.io._hashes import Hashes, hash_texts_of, read_hashes
 from popsr.io._new_file import NewFile, remove_leftovers
@@ -25,6 +26,7 @@ from popsr.io._torch.read import METADATA
 __all__ = ["save_torch"]
 
 
+@public
 def save_torch(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as a state dict that ``torch.load(path, weights_only=True)`` reads, one row a group.
 

@@ -14,11 +14,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.ops.shape.shape import reshape
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
 
 
+@public_call
 def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
     """A range of given size along some axes, from offsets in a tensor.
 
@@ -53,6 +55,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
     )
 
 
+@public_call
 @transactional
 def dynamic_update(
     t: Tensor,
@@ -97,6 +100,7 @@ def dynamic_update(
     )
 
 
+@public_call
 @transactional
 def dynamic_update_(
     t: Tensor,
@@ -149,6 +153,7 @@ def _with_leading(update: Any, t: Any) -> Any:
     return reshape(update, ((1,) * (t.rank - update.rank) + update.shape))
 
 
+@public_call
 def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     """Every k-th element of each axis, from the first.
 

@@ -8,12 +8,14 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["gather_elements", "scatter_elements"]
 
 ElementReduction = Literal["none", "sum", "mul", "min", "max"]
 
 
+@public_call
 def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Element ``(.., indices[.., i, ..], ..)`` of ``t`` at each place ``(.., i, ..)``. An addition of popsr.
 
@@ -47,6 +49,7 @@ def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     return emit("gather_elements", {"t": t, "indices": indices}, axis=axis)
 
 
+@public_call
 def scatter_elements(
     t: Tensor,
     indices: Tensor,

@@ -9,6 +9,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["gather_general", "scatter_general"]
 
@@ -31,6 +32,7 @@ def _dims(
     return {name: read_ints(op, name, axes) for name, axes in given.items()}
 
 
+@public_call
 def gather_general(
     t: Tensor,
     indices: Tensor,
@@ -93,6 +95,7 @@ def gather_general(
     return emit("gather_general", inputs, slice_sizes=sizes, mode=mode, fill_value=fill_value, **dims)
 
 
+@public_call
 def scatter_general(
     t: Tensor,
     indices: Tensor,

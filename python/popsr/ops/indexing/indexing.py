@@ -13,6 +13,7 @@ from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_choice, read_flag
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
@@ -28,6 +29,7 @@ __all__ = [
 ScatterReductionType = Literal["sum", "min", "max", "none"]
 
 
+@public_call
 def gather(
     t: Tensor,
     indices: Tensor,
@@ -69,6 +71,7 @@ def gather(
     )
 
 
+@public_call
 def tied_gather(
     t: Tensor,
     indices: Tensor,
@@ -110,6 +113,7 @@ def tied_gather(
     )
 
 
+@public_call
 def groupedgather(
     t: Tensor,
     indices: Tensor,
@@ -154,6 +158,7 @@ def groupedgather(
     )
 
 
+@public_call
 def scatter(
     t: Tensor,
     indices: Tensor,
@@ -195,6 +200,7 @@ def scatter(
     )
 
 
+@public_call
 def scatter_reduce(
     data: Tensor,
     indices: Tensor,
@@ -271,6 +277,7 @@ reduction_dict = {
 }
 
 
+@public_call
 def grouped_scatter_reduce(
     data: Tensor,
     indices: Tensor,

@@ -13,12 +13,14 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_ints, read_items, read_number
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
 __all__ = ["histogram", "onehot"]
 
 
+@public_call
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is not a class.
 
@@ -47,6 +49,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     return emit("onehot", {"t": t, "num_classes": num_classes, "values": values}, axis=axis)
 
 
+@public_call
 @transactional
 def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) -> Tensor:
     """Count the elements below, between and above levels: bin i counts ``levels[i-1] <= x < levels[i]``.

@@ -6,10 +6,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["fft"]
 
 
+@public_call
 def fft(t: Tensor, axis: int = -2, inverse: bool = False, real_part: bool = False) -> Tensor:
     """Discrete Fourier transform along an axis (ONNX: DFT). An addition of popsr.
 

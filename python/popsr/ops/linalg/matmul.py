@@ -7,10 +7,12 @@ from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["matmul", "matmul_integer", "matmul_pow2scaled"]
 
 
+@public_call
 def matmul(
     lhs: Tensor,
     rhs: Tensor,
@@ -53,6 +55,7 @@ def matmul(
     )
 
 
+@public_call
 def matmul_pow2scaled(
     lhs: Tensor, rhs: Tensor, log2_scale: Tensor, available_memory_proportion: float | None = None
 ) -> Tensor:
@@ -95,6 +98,7 @@ def matmul_pow2scaled(
     )
 
 
+@public_call
 def matmul_integer(
     lhs: Tensor, rhs: Tensor, lhs_zero: Tensor | None = None, rhs_zero: Tensor | None = None
 ) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = [
     "gelu",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@public_call
 def geluerf(t: Tensor) -> Tensor:
     """Gaussian error linear unit, in its form with the error function: ``t / 2 * (1 + erf(t / sqrt(2)))``.
 
@@ -47,6 +49,7 @@ def geluerf(t: Tensor) -> Tensor:
     return emit("geluerf", {"t": t})
 
 
+@public_call
 def geluerf_(t: Tensor) -> Tensor:
     """``geluerf`` in place.
 
@@ -72,6 +75,7 @@ def geluerf_(t: Tensor) -> Tensor:
     return emit("geluerf_", {"t": t})
 
 
+@public_call
 def sigmoid(t: Tensor) -> Tensor:
     """Logistic function: ``1 / (1 + exp(-t))``. An addition of popsr.
 
@@ -93,6 +97,7 @@ def sigmoid(t: Tensor) -> Tensor:
     return emit("sigmoid", {"t": t})
 
 
+@public_call
 def swish(t: Tensor) -> Tensor:
     """``t * sigmoid(t)``.
 
@@ -117,6 +122,7 @@ def swish(t: Tensor) -> Tensor:
     return emit("swish", {"t": t})
 
 
+@public_call
 def swish_(t: Tensor) -> Tensor:
     """``swish`` in place.
 
@@ -142,6 +148,7 @@ def swish_(t: Tensor) -> Tensor:
     return emit("swish_", {"t": t})
 
 
+@public_call
 def tanh(t: Tensor) -> Tensor:
     """Hyperbolic tangent.
 
@@ -163,6 +170,7 @@ def tanh(t: Tensor) -> Tensor:
     return emit("tanh", {"t": t})
 
 
+@public_call
 def relu(t: Tensor) -> Tensor:
     """The operand where it is positive, else 0.
 
@@ -185,6 +193,7 @@ def relu(t: Tensor) -> Tensor:
     return emit("relu", {"t": t})
 
 
+@public_call
 def relu_(t: Tensor) -> Tensor:
     """``relu`` in place.
 
@@ -208,6 +217,7 @@ def relu_(t: Tensor) -> Tensor:
     return emit("relu_", {"t": t})
 
 
+@public_call
 def gelu(t: Tensor) -> Tensor:
     """Gaussian error linear unit, in its form with tanh.
 
@@ -232,6 +242,7 @@ def gelu(t: Tensor) -> Tensor:
     return emit("gelu", {"t": t})
 
 
+@public_call
 def gelu_(t: Tensor) -> Tensor:
     """``gelu`` in place.
 

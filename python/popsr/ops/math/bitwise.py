@@ -8,6 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = [
     "bitwise_and",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@public_call
 def bitwise_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that both operands have; of bool, logical and. An addition of popsr.
 
@@ -45,6 +47,7 @@ def bitwise_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_and", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def bitwise_not(t: Tensor) -> Tensor:
     """All bits turned; of bool, logical not. An addition of popsr.
 
@@ -66,6 +69,7 @@ def bitwise_not(t: Tensor) -> Tensor:
     return emit("bitwise_not", {"t": t})
 
 
+@public_call
 def bitwise_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that one of the operands has; of bool, logical or. An addition of popsr.
 
@@ -89,6 +93,7 @@ def bitwise_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_or", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def bitwise_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that one of the operands has alone; of bool, inequality. An addition of popsr.
 
@@ -112,6 +117,7 @@ def bitwise_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_xor", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def count_leading_zeros(t: Tensor) -> Tensor:
     """Number of zeros above the highest bit; the width for 0. An addition of popsr.
 
@@ -133,6 +139,7 @@ def count_leading_zeros(t: Tensor) -> Tensor:
     return emit("count_leading_zeros", {"t": t})
 
 
+@public_call
 def population_count(t: Tensor) -> Tensor:
     """Number of bits that are set, in two's complement. An addition of popsr.
 
@@ -154,6 +161,7 @@ def population_count(t: Tensor) -> Tensor:
     return emit("population_count", {"t": t})
 
 
+@public_call
 def shift_left(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits up; zeros come in. An addition of popsr.
 
@@ -177,6 +185,7 @@ def shift_left(t: Tensor, amount: Tensor) -> Tensor:
     return emit("shift_left", {"t": t, "amount": amount})
 
 
+@public_call
 def shift_right_arithmetic(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits down; copies of the highest bit come in. An addition of popsr.
 
@@ -201,6 +210,7 @@ def shift_right_arithmetic(t: Tensor, amount: Tensor) -> Tensor:
     return emit("shift_right_arithmetic", {"t": t, "amount": amount})
 
 
+@public_call
 def shift_right_logical(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits down; zeros come in. An addition of popsr.
 

@@ -7,10 +7,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
 
 
+@public_call
 def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert to another element type.
 
@@ -36,6 +38,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)
 
 
+@public_call
 def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert ``t * 2**log2_scale`` to float8, rounded once.
 
@@ -69,6 +72,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
 
 
+@public_call
 def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert float8 to a wider float: ``t * 2**log2_scale``, rounded once.
 

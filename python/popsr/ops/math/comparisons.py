@@ -8,6 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = [
     "equal",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@public_call
 def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where the elements are equal. NaN equals nothing; -0 equals +0.
 
@@ -50,6 +52,7 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("equal", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def greater(input: Tensor, other: Tensor) -> Tensor:
     """True where ``input`` is greater than ``other``; False where either is NaN.
 
@@ -73,6 +76,7 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
     return emit("greater", {"input": input, "other": other})
 
 
+@public_call
 def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is not less than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -96,6 +100,7 @@ def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("greater_equal", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def isfinite(t: Tensor) -> Tensor:
     """True where the element is neither infinite nor NaN.
 
@@ -117,6 +122,7 @@ def isfinite(t: Tensor) -> Tensor:
     return emit("isfinite", {"t": t})
 
 
+@public_call
 def isinf(t: Tensor) -> Tensor:
     """True where the element is infinite.
 
@@ -138,6 +144,7 @@ def isinf(t: Tensor) -> Tensor:
     return emit("isinf", {"t": t})
 
 
+@public_call
 def isnan(t: Tensor) -> Tensor:
     """True where the element is NaN.
 
@@ -159,6 +166,7 @@ def isnan(t: Tensor) -> Tensor:
     return emit("isnan", {"t": t})
 
 
+@public_call
 def less(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is less than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -182,6 +190,7 @@ def less(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("less", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is not greater than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -205,6 +214,7 @@ def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("less_equal", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where both elements are true, that is not zero. NaN is true.
 
@@ -227,6 +237,7 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_and", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def logical_not(t: Tensor) -> Tensor:
     """True where the element is false, that is zero.
 
@@ -246,6 +257,7 @@ def logical_not(t: Tensor) -> Tensor:
     return emit("logical_not", {"t": t})
 
 
+@public_call
 def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where one of the elements is true, that is not zero. NaN is true.
 
@@ -268,6 +280,7 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_or", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where one element alone is true, that is not zero. NaN is true. An addition of popsr.
 
@@ -290,6 +303,7 @@ def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_xor", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where the elements differ. NaN differs from everything; -0 equals +0. An addition of popsr.
 
@@ -313,6 +327,7 @@ def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("not_equal", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     """Elements of ``lhs`` where the condition is true, that is not zero, else of ``rhs``; they keep their bits.
 

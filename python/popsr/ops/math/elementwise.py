@@ -14,6 +14,7 @@ from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.errors import DTypeError
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 
+@public_call
 def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Add element by element.
 
@@ -60,6 +62,7 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("add", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Add ``rhs`` to ``lhs`` in place.
 
@@ -85,6 +88,7 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("add_", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Subtract ``rhs`` from ``lhs`` element by element.
 
@@ -108,6 +112,7 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("sub", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Multiply element by element.
 
@@ -131,6 +136,7 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("mul", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Divide ``lhs`` by ``rhs`` element by element.
 
@@ -154,6 +160,7 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 @transactional
 def pow(t: Tensor, e: TensorLike) -> Tensor:
     """Raise to a power.
@@ -181,6 +188,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     return emit("pow", {"t": t, "e": e})
 
 
+@public_call
 def maximum(*ts: Tensor) -> Tensor:
     """The greatest of several tensors, element by element.
 
@@ -204,6 +212,7 @@ def maximum(*ts: Tensor) -> Tensor:
     return emit("maximum", {"ts": ts})
 
 
+@public_call
 def minimum(*ts: Tensor) -> Tensor:
     """The least of several tensors, element by element. An addition of popsr.
 
@@ -227,6 +236,7 @@ def minimum(*ts: Tensor) -> Tensor:
     return emit("minimum", {"ts": ts})
 
 
+@public_call
 def negate(t: Tensor) -> Tensor:
     """``-t``.
 
@@ -248,6 +258,7 @@ def negate(t: Tensor) -> Tensor:
     return emit("negate", {"t": t})
 
 
+@public_call
 def abs(t: Tensor) -> Tensor:
     """Absolute value.
 
@@ -269,6 +280,7 @@ def abs(t: Tensor) -> Tensor:
     return emit("abs", {"t": t})
 
 
+@public_call
 def exp(t: Tensor) -> Tensor:
     """Exponential function.
 
@@ -291,6 +303,7 @@ def exp(t: Tensor) -> Tensor:
     return emit("exp", {"t": t})
 
 
+@public_call
 def exp_(t: Tensor) -> Tensor:
     """Exponential function in place.
 
@@ -314,6 +327,7 @@ def exp_(t: Tensor) -> Tensor:
     return emit("exp_", {"t": t})
 
 
+@public_call
 def log(t: Tensor) -> Tensor:
     """Natural logarithm.
 
@@ -335,6 +349,7 @@ def log(t: Tensor) -> Tensor:
     return emit("log", {"t": t})
 
 
+@public_call
 def sqrt(t: Tensor) -> Tensor:
     """Square root.
 
@@ -356,6 +371,7 @@ def sqrt(t: Tensor) -> Tensor:
     return emit("sqrt", {"t": t})
 
 
+@public_call
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``a * X + b * Y``, rounded once.
 
@@ -381,6 +397,7 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
     return emit("scaled_add", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
 
 
+@public_call
 def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``scaled_add`` into X.
 

@@ -12,6 +12,7 @@ from popsr._program.building.emit import emit, emit_op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_name
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = [
     "ceil",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 
+@public_call
 def ceil(t: Tensor) -> Tensor:
     """Least integer that is not less; integers keep their value. The gradient is zero.
 
@@ -59,6 +61,7 @@ def ceil(t: Tensor) -> Tensor:
     return emit("ceil", {"t": t})
 
 
+@public_call
 def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Tensor:
     """The nearest value between two bounds; NaN stays NaN. Also called ``clamp``.
 
@@ -88,6 +91,7 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
 clamp = clip
 
 
+@public_call
 def copysign(t: Tensor, sign: Tensor) -> Tensor:
     """``t`` with the signs of another tensor. An addition of popsr.
 
@@ -113,6 +117,7 @@ def copysign(t: Tensor, sign: Tensor) -> Tensor:
     return emit("copysign", {"t": t, "sign": sign})
 
 
+@public_call
 def cos(t: Tensor) -> Tensor:
     """Cosine, of any magnitude of the operand.
 
@@ -134,6 +139,7 @@ def cos(t: Tensor) -> Tensor:
     return emit("cos", {"t": t})
 
 
+@public_call
 def erf(t: Tensor) -> Tensor:
     """Error function: the integral of 2 / sqrt(pi) * e^(-x^2) from 0 to ``t``.
 
@@ -155,6 +161,7 @@ def erf(t: Tensor) -> Tensor:
     return emit("erf", {"t": t})
 
 
+@public_call
 def floor(t: Tensor) -> Tensor:
     """Greatest integer that is not greater; integers keep their value. The gradient is zero.
 
@@ -176,6 +183,7 @@ def floor(t: Tensor) -> Tensor:
     return emit("floor", {"t": t})
 
 
+@public_call
 def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder of the division that truncates, as in C: exact, with the sign of ``lhs``.
 
@@ -202,6 +210,7 @@ def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("fmod", {"lhs": lhs, "rhs": rhs})
 
 
+@public_call
 def identity(t: Tensor, output_name: str | None = None) -> Tensor:
     """A copy. Also called ``rename``.
 
@@ -226,6 +235,7 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
 rename = identity
 
 
+@public_call
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     """``fmod(t + increment, modulus)``. It has no gradient.
 
@@ -251,6 +261,7 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     return emit("increment_mod", {"t": t}, increment=increment, modulus=modulus)
 
 
+@public_call
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """``increment_mod`` in place.
 
@@ -277,6 +288,7 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     return emit("increment_mod_", {"t": t}, increment=increment, modulus=modulus)
 
 
+@public_call
 def integer_pow(t: Tensor, exponent: int) -> Tensor:
     """Raise to an integer power by repeated squaring. An addition of popsr.
 
@@ -300,6 +312,7 @@ def integer_pow(t: Tensor, exponent: int) -> Tensor:
     return emit("integer_pow", {"t": t}, exponent=read_int("integer_pow: exponent", exponent))
 
 
+@public_call
 def log2(t: Tensor) -> Tensor:
     """Logarithm to base 2; exact for powers of two.
 
@@ -321,6 +334,7 @@ def log2(t: Tensor) -> Tensor:
     return emit("log2", {"t": t})
 
 
+@public_call
 def reciprocal(t: Tensor) -> Tensor:
     """``1 / t``. An addition of popsr.
 
@@ -342,6 +356,7 @@ def reciprocal(t: Tensor) -> Tensor:
     return emit("reciprocal", {"t": t})
 
 
+@public_call
 def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
     """Nearest integer; integers keep their value. The gradient is zero. An addition of popsr.
 
@@ -365,6 +380,7 @@ def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
     return emit("round", {"t": t}, half=half)
 
 
+@public_call
 def rsqrt(t: Tensor) -> Tensor:
     """``1 / sqrt(t)``. An addition of popsr.
 
@@ -386,6 +402,7 @@ def rsqrt(t: Tensor) -> Tensor:
     return emit("rsqrt", {"t": t})
 
 
+@public_call
 def sign(t: Tensor) -> Tensor:
     """1, -1, or 0 for zeros and NaN. The gradient is zero.
 
@@ -407,6 +424,7 @@ def sign(t: Tensor) -> Tensor:
     return emit("sign", {"t": t})
 
 
+@public_call
 def sin(t: Tensor) -> Tensor:
     """Sine, of any magnitude of the operand.
 
@@ -428,6 +446,7 @@ def sin(t: Tensor) -> Tensor:
     return emit("sin", {"t": t})
 
 
+@public_call
 def square(t: Tensor) -> Tensor:
     """``t * t``, rounded once. An addition of popsr.
 
@@ -449,6 +468,7 @@ def square(t: Tensor) -> Tensor:
     return emit("square", {"t": t})
 
 
+@public_call
 def trunc(t: Tensor) -> Tensor:
     """Integer part, towards 0; integers keep their value. The gradient is zero. An addition of popsr.
 

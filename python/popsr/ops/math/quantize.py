@@ -7,10 +7,12 @@ from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["dequantize_linear", "quantize_linear"]
 
 
+@public_call
 def quantize_linear(
     t: Tensor,
     scale: Tensor,
@@ -55,6 +57,7 @@ def quantize_linear(
     return emit(where, inputs, data_type=kind, axis=axis, block_size=block_size)
 
 
+@public_call
 def dequantize_linear(
     t: Tensor, scale: Tensor, zero_point: Tensor | None = None, axis: int = 1, block_size: int = 0
 ) -> Tensor:

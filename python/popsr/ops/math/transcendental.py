@@ -8,6 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = [
     "acos",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@public_call
 def acos(t: Tensor) -> Tensor:
     """Arc cosine, from 0 to pi. An addition of popsr.
 
@@ -50,6 +52,7 @@ def acos(t: Tensor) -> Tensor:
     return emit("acos", {"t": t})
 
 
+@public_call
 def acosh(t: Tensor) -> Tensor:
     """Inverse hyperbolic cosine, from 0 on. An addition of popsr.
 
@@ -71,6 +74,7 @@ def acosh(t: Tensor) -> Tensor:
     return emit("acosh", {"t": t})
 
 
+@public_call
 def asin(t: Tensor) -> Tensor:
     """Arc sine, from -pi / 2 to pi / 2. An addition of popsr.
 
@@ -92,6 +96,7 @@ def asin(t: Tensor) -> Tensor:
     return emit("asin", {"t": t})
 
 
+@public_call
 def asinh(t: Tensor) -> Tensor:
     """Inverse hyperbolic sine. An addition of popsr.
 
@@ -113,6 +118,7 @@ def asinh(t: Tensor) -> Tensor:
     return emit("asinh", {"t": t})
 
 
+@public_call
 def atan(t: Tensor) -> Tensor:
     """Arc tangent, from -pi / 2 to pi / 2. An addition of popsr.
 
@@ -134,6 +140,7 @@ def atan(t: Tensor) -> Tensor:
     return emit("atan", {"t": t})
 
 
+@public_call
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     """Angle of the point ``(x, y)``, from -pi to pi. An addition of popsr.
 
@@ -157,6 +164,7 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     return emit("atan2", {"y": y, "x": x})
 
 
+@public_call
 def atanh(t: Tensor) -> Tensor:
     """Inverse hyperbolic tangent. An addition of popsr.
 
@@ -178,6 +186,7 @@ def atanh(t: Tensor) -> Tensor:
     return emit("atanh", {"t": t})
 
 
+@public_call
 def cbrt(t: Tensor) -> Tensor:
     """Cube root, of negative numbers too. An addition of popsr.
 
@@ -199,6 +208,7 @@ def cbrt(t: Tensor) -> Tensor:
     return emit("cbrt", {"t": t})
 
 
+@public_call
 def cosh(t: Tensor) -> Tensor:
     """Hyperbolic cosine. An addition of popsr.
 
@@ -220,6 +230,7 @@ def cosh(t: Tensor) -> Tensor:
     return emit("cosh", {"t": t})
 
 
+@public_call
 def erf_inv(t: Tensor) -> Tensor:
     """Inverse of the error function. An addition of popsr.
 
@@ -241,6 +252,7 @@ def erf_inv(t: Tensor) -> Tensor:
     return emit("erf_inv", {"t": t})
 
 
+@public_call
 def erfc(t: Tensor) -> Tensor:
     """Complement of the error function, ``1 - erf(t)`` without cancellation. An addition of popsr.
 
@@ -262,6 +274,7 @@ def erfc(t: Tensor) -> Tensor:
     return emit("erfc", {"t": t})
 
 
+@public_call
 def exp2(t: Tensor) -> Tensor:
     """Powers of two; exact for integers. An addition of popsr.
 
@@ -283,6 +296,7 @@ def exp2(t: Tensor) -> Tensor:
     return emit("exp2", {"t": t})
 
 
+@public_call
 def expm1(t: Tensor) -> Tensor:
     """``exp(t) - 1`` without cancellation near 0. An addition of popsr.
 
@@ -304,6 +318,7 @@ def expm1(t: Tensor) -> Tensor:
     return emit("expm1", {"t": t})
 
 
+@public_call
 def log1p(t: Tensor) -> Tensor:
     """``log(1 + t)`` without cancellation near 0. An addition of popsr.
 
@@ -325,6 +340,7 @@ def log1p(t: Tensor) -> Tensor:
     return emit("log1p", {"t": t})
 
 
+@public_call
 def sinh(t: Tensor) -> Tensor:
     """Hyperbolic sine. An addition of popsr.
 
@@ -346,6 +362,7 @@ def sinh(t: Tensor) -> Tensor:
     return emit("sinh", {"t": t})
 
 
+@public_call
 def tan(t: Tensor) -> Tensor:
     """Tangent, of any magnitude of the operand. An addition of popsr.
 

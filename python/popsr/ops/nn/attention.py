@@ -8,12 +8,14 @@ from popsr._program.building.emit import emit, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_flag, read_number
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["attention"]
 
 
+@public_call
 def attention(
     q: Tensor,
     k: Tensor,

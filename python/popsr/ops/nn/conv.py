@@ -18,6 +18,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 
@@ -36,6 +37,7 @@ _ONE = (1, 1)
 _ZERO = (0, 0, 0, 0)
 
 
+@public
 @dataclass(frozen=True)
 class MultiConvOptions:
     """Hints for convolutions, one entry each or one for all; none has an effect here."""
@@ -45,6 +47,7 @@ class MultiConvOptions:
     enable_conv_dithering: tuple[int, ...] = ()
 
 
+@public_call
 def conv(
     t: Tensor,
     weight: Tensor,
@@ -96,6 +99,7 @@ def conv(
     )
 
 
+@public_call
 def conv_transpose(
     t: Tensor,
     weight: Tensor,
@@ -159,6 +163,7 @@ def conv_transpose(
     )
 
 
+@public_call
 def conv_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -215,6 +220,7 @@ def conv_pow2scaled(
     )
 
 
+@public_call
 def conv_transpose_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -279,6 +285,7 @@ def conv_transpose_pow2scaled(
     )
 
 
+@public_call
 def multi_conv_options(
     sess_opts: Any,
     attr_param: Mapping[str, Any] | None,

@@ -8,10 +8,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["dropout", "shaped_dropout"]
 
 
+@public_call
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     """Zeros with chance ``p``, other elements times ``1 / (1 - p)``.
 
@@ -41,6 +43,7 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     return emit("dropout", {"t": t, "seed_tensor": seed_tensor}, p=p)
 
 
+@public_call
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """``dropout`` with a mask of another shape, which is broadcast to the shape of ``t``.
 

@@ -8,6 +8,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["grid_sample"]
 
@@ -15,6 +16,7 @@ GridMode = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
 
 
+@public_call
 def grid_sample(
     t: Tensor,
     grid: Tensor,

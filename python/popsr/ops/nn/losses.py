@@ -10,12 +10,14 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.constants import as_operand
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
 
 
+@public_call
 def nll_loss(
     probs: Tensor,
     labels: Tensor,
@@ -56,6 +58,7 @@ def nll_loss(
     )
 
 
+@public_call
 @transactional
 def nll_loss_with_softmax_grad(
     probs: Tensor,

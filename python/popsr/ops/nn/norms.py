@@ -9,10 +9,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["batch_norm_inference", "group_norm", "layer_norm"]
 
 
+@public_call
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-05) -> Tensor:
     """Normalise each group of channels of each sample over its channels and all later dimensions.
 
@@ -42,6 +44,7 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
     return emit("group_norm", {"t": t, "weight": weight, "bias": bias}, num_groups=num_groups, eps=eps)
 
 
+@public_call
 def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> Tensor:
     """``group_norm`` with one group: each sample over all its elements, with a factor for each of dimension 1.
 
@@ -72,6 +75,7 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> T
     return emit("layer_norm", {"t": t, "weight": weight, "bias": bias}, eps=eps)
 
 
+@public_call
 def batch_norm_inference(
     t: Tensor,
     scale: Tensor,

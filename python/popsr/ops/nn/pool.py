@@ -10,6 +10,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr.ops.nn.conv import PadType
 
 __all__ = ["average_pool", "max_pool", "reduce_window"]
@@ -17,6 +18,7 @@ __all__ = ["average_pool", "max_pool", "reduce_window"]
 _PAD_TYPES = ("not_set", "same_upper", "same_lower", "valid")
 
 
+@public
 @dataclass(frozen=True)
 class ReceptiveAttributes:
     """Layout of windows; None stands for the default of a number per dimension."""
@@ -95,6 +97,7 @@ def _attributes(
     )
 
 
+@public_call
 def average_pool(
     t: Tensor,
     kernel_size: Iterable[int],
@@ -147,6 +150,7 @@ def average_pool(
     return emit("average_pool", {"t": t}, kernel_size=kernel, **given._as_attrs())
 
 
+@public_call
 def max_pool(
     t: Tensor,
     kernel_size: Iterable[int],
@@ -198,6 +202,7 @@ def max_pool(
     return emit("max_pool", {"t": t}, kernel_size=kernel, storage_order=storage_order, **given._as_attrs())
 
 
+@public_call
 def reduce_window(
     t: Tensor,
     window: Iterable[int],

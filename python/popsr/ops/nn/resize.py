@@ -9,6 +9,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["resize"]
 
@@ -24,6 +25,7 @@ CoordinateMode = Literal[
 ]
 
 
+@public_call
 def resize(
     t: Tensor,
     sizes: Iterable[int] | None = None,

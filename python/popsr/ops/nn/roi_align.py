@@ -8,10 +8,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["roi_align"]
 
 
+@public_call
 def roi_align(
     t: Tensor,
     rois: Tensor,

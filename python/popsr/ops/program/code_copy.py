@@ -8,6 +8,7 @@ from popsr._program.context import _context
 from popsr._program.graph import Graph
 from popsr._support.host.arguments import is_a, read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
 
@@ -16,6 +17,7 @@ __all__ = ["remote_code_load"]
 CODE_LOCATION = Literal["executable", "compute_buffer", "io_buffer"]
 
 
+@public_call
 def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
     """Load the code of a graph before it is called; there is nothing to load, so nothing is added to the program.
 

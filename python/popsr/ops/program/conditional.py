@@ -12,6 +12,7 @@ from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import is_a, read_a, read_flag, read_index, read_items, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ops._sites import Site, require_modifiable
@@ -22,6 +23,7 @@ __all__ = ["conditional", "conditional_with_info"]
 BranchInputs = Iterable[TensorLike | Iterable[TensorLike]]
 
 
+@public
 class ConditionalSiteInfo(Site):
     """A ``conditional`` op, seen from both sides.
 
@@ -143,6 +145,7 @@ class ConditionalSiteInfo(Site):
         )
 
 
+@public_call
 @transactional
 def conditional(
     cond: Tensor,
@@ -187,6 +190,7 @@ def conditional(
     ).outputs
 
 
+@public_call
 @transactional
 def conditional_with_info(
     cond: Tensor,

@@ -14,6 +14,7 @@ from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a, read_flag, read_index, read_int, read_items, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
 from popsr.ops._sites import Site, require_modifiable
@@ -21,6 +22,7 @@ from popsr.ops._sites import Site, require_modifiable
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
 
 
+@public
 class CallSiteInfo(Site):
     """A ``call`` or ``repeat`` op, seen from both sides. Outputs are live: autodiff may add some.
 
@@ -114,6 +116,7 @@ class CallSiteInfo(Site):
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
 
 
+@public_call
 @transactional
 def call(
     graph: Graph,
@@ -145,6 +148,7 @@ def call(
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@public_call
 @transactional
 def call_with_info(
     graph: Graph,
@@ -169,6 +173,7 @@ def call_with_info(
     return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
 
 
+@public_call
 @transactional
 def repeat(
     graph: Graph,
@@ -200,6 +205,7 @@ def repeat(
     return repeat_with_info(graph, repeat_count, *inputs, inputs_dict=inputs_dict).outputs
 
 
+@public_call
 @transactional
 def repeat_with_info(
     graph: Graph,

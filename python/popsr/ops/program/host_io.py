@@ -12,6 +12,7 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Strea
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype, read_name, read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
 
@@ -35,6 +36,7 @@ def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     return stream._id
 
 
+@public_call
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """Load the next element of a stream.
 
@@ -65,6 +67,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     return emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0]
 
 
+@public_call
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """Store the next element of a stream.
 
@@ -95,6 +98,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     emit_op("host_store", {"t": t}, {"d2h_stream": id_})
 
 
+@public_call
 def print_tensor(
     t: Tensor,
     title: str | None = None,
@@ -170,6 +174,7 @@ def print_tensor(
     )
 
 
+@public_call
 def init(
     shape: Iterable[int],
     dtype: dtypes.dtype,

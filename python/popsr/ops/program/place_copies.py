@@ -8,10 +8,12 @@ from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["io_tile_copy", "ipu_copy"]
 
 
+@public_call
 def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> Tensor:
     """A copy of a tensor on another device of the replica. Gradients do not cross it.
 
@@ -37,6 +39,7 @@ def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> T
     return emit("ipu_copy", {"t": t}, **ipu_copy_attributes(t, destination, source))
 
 
+@public_call
 def io_tile_copy(t: Tensor) -> Tensor:
     """A copy of a tensor on the other tile set of its device. Gradients do not cross it.
 

@@ -12,6 +12,7 @@ from popsr._program.tensor import Tensor
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import read_int, read_int64s, read_name
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 
@@ -44,6 +45,7 @@ def _read_entry(where: str, remote_buffer: RemoteBuffer, offset: int) -> int:
         ) from None
 
 
+@public_call
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
     """Load an entry of a remote buffer.
 
@@ -75,6 +77,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     return emit_op("remote_load", {"offset": tensor(offset)}, attrs, name=name)[1][0]
 
 
+@public_call
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """Load an entry of a remote buffer into an existing tensor.
 
@@ -106,6 +109,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     return emit_op("remote_load_", inputs, attrs)[1][0]
 
 
+@public_call
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
     """Store a tensor into an entry of a remote buffer.
 

@@ -11,6 +11,7 @@ from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_int, read_mapping
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.dtypes import bool as bool_dtype
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
@@ -22,6 +23,7 @@ __all__ = ["while_loop"]
 _WHERE = "while_loop"
 
 
+@public_call
 @transactional
 def while_loop(
     cond: Graph,

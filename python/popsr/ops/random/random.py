@@ -12,10 +12,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_shape
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["random_normal", "random_uniform"]
 
 
+@public_call
 def random_uniform(
     seed_tensor: Tensor,
     shape: tuple[int, ...],
@@ -58,6 +60,7 @@ def random_uniform(
     )
 
 
+@public_call
 def random_normal(
     seed_tensor: Tensor,
     shape: tuple[int, ...],

@@ -8,6 +8,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, is_a
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.errors import DTypeError
 
 __all__ = ["create_random_seed", "split_random_seed"]
@@ -26,6 +27,7 @@ def _check_seed(op: str, seed: Tensor) -> None:
         )
 
 
+@public_call
 def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     """Another seed: the first word stays, the second is drawn with the modifier added to it.
 
@@ -52,6 +54,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     return emit("create_random_seed", {"seed": seed, "modifier": modifier})
 
 
+@public_call
 @transactional
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds made of one: number i is ``create_random_seed(seed, i)``.

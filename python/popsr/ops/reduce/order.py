@@ -13,11 +13,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.ops.reduce.reductions import _axes
 
 __all__ = ["argmax", "argmin", "median", "topk"]
 
 
+@public_call
 def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
     """Index of the greatest element along an axis: the first one; the first NaN where there is one.
 
@@ -43,6 +45,7 @@ def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
     return emit("argmax", {"t": t}, dim=dim, keepdim=keepdim)
 
 
+@public_call
 def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
     """Index of the least element along an axis: the first one; the first NaN where there is one.
 
@@ -68,6 +71,7 @@ def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
     return emit("argmin", {"t": t}, dim=dim, keepdim=keepdim)
 
 
+@public_call
 def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Median over axes: the lower one of an even count; NaN if any element is NaN.
 
@@ -95,6 +99,7 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("median", {"t": t}, axis=_axes("median", axis), keepdims=keepdims)
 
 
+@public_call
 @transactional
 def topk(
     t: Tensor,

@@ -11,6 +11,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]
 
@@ -21,6 +22,7 @@ def _axes(op: str, axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
     return read_ints(op, "axis", axis) if isinstance(axis, Iterable) else (axis,)
 
 
+@public_call
 def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum over axes.
 
@@ -45,6 +47,7 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("sum", {"t": t}, axis=_axes("sum", axis), keepdims=keepdims)
 
 
+@public_call
 def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Mean over axes.
 
@@ -70,6 +73,7 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     return emit("mean", {"t": t}, axis=_axes("mean", axis), keepdims=keepdims)
 
 
+@public_call
 def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Greatest element over axes.
 
@@ -95,6 +99,7 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("max", {"t": t}, axis=_axes("max", axis), keepdims=keepdims)
 
 
+@public_call
 def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Least element over axes; NaN if any is NaN.
 
@@ -120,6 +125,7 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("min", {"t": t}, axis=_axes("min", axis), keepdims=keepdims)
 
 
+@public_call
 def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Product over axes; 1 of no elements.
 
@@ -146,6 +152,7 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     return emit("prod", {"t": t}, axis=_axes("prod", axis), keepdims=keepdims)
 
 
+@public_call
 def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum of squares over axes.
 
@@ -170,6 +177,7 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     return emit("sumsquare", {"t": t}, axis=_axes("sumsquare", axis), keepdims=keepdims)
 
 
+@public_call
 def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum of magnitudes over axes.
 
@@ -194,6 +202,7 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     return emit("l1", {"t": t}, axis=_axes("l1", axis), keepdims=keepdims)
 
 
+@public_call
 def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Square root of the sum of squares over axes.
 
@@ -220,6 +229,7 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     return emit("l2", {"t": t}, axis=_axes("l2", axis), keepdims=keepdims)
 
 
+@public_call
 def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum over axes.
 
@@ -244,6 +254,7 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("logsum", {"t": t}, axis=_axes("logsum", axis), keepdims=keepdims)
 
 
+@public_call
 def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials over axes, without overflow on the way.
 
@@ -268,6 +279,7 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
 
 
+@public_call
 def var(
     t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False, correction: float = 0.0
 ) -> Tensor:

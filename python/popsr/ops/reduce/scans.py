@@ -5,10 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum"]
 
 
+@public_call
 def cummax(t: Tensor, dim: int | None = 0) -> Tensor:
     """Greatest of every element and those before it along an axis. An addition of popsr.
 
@@ -34,6 +36,7 @@ def cummax(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cummax", {"t": t}, dim=dim)
 
 
+@public_call
 def cummin(t: Tensor, dim: int | None = 0) -> Tensor:
     """Least of every element and those before it along an axis. An addition of popsr.
 
@@ -59,6 +62,7 @@ def cummin(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cummin", {"t": t}, dim=dim)
 
 
+@public_call
 def cumprod(t: Tensor, dim: int | None = 0) -> Tensor:
     """Products of every element and those before it along an axis, in one chain. An addition of popsr.
 
@@ -84,6 +88,7 @@ def cumprod(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cumprod", {"t": t}, dim=dim)
 
 
+@public_call
 def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
     """Sums of every element and those before it along an axis, in one chain of additions.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["log_softmax", "softmax"]
 
 
+@public_call
 def softmax(t: Tensor, axis: int) -> Tensor:
     """Exponentials along an axis, scaled to sum 1.
 
@@ -32,6 +34,7 @@ def softmax(t: Tensor, axis: int) -> Tensor:
     return emit("softmax", {"t": t}, axis=axis)
 
 
+@public_call
 def log_softmax(t: Tensor, axis: int) -> Tensor:
     """Logarithm of ``softmax``, precise where probabilities are small. An addition of popsr to PopXL.
 

@@ -15,11 +15,13 @@ from popsr._program.tensor import Tensor
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import read_a, read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.ops.shape.shape import expand
 
 __all__ = ["argsort", "sort"]
 
 
+@public_call
 def sort(*ts: Tensor, axis: int = -1, num_keys: int = 1, descending: bool = False) -> tuple[Tensor, ...]:
     """Sort tensors together along an axis, by the first of them. An addition of popsr.
 
@@ -48,6 +50,7 @@ def sort(*ts: Tensor, axis: int = -1, num_keys: int = 1, descending: bool = Fals
     return tuple(emit_op("sort", {"ts": ts}, attrs, outputs=len(ts))[1])
 
 
+@public_call
 @transactional
 def argsort(t: Tensor, axis: int = -1, *, descending: bool = False) -> Tensor:
     """Indices that sort a tensor along an axis, stably. An addition of popsr.

@@ -10,6 +10,7 @@ from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_items
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
 from popsr.replicas import ReplicaGrouping
@@ -26,6 +27,7 @@ Destinations = Iterable[int | None] | Iterable[tuple[int, int]] | Mapping[int, i
 """The destination of each replica (None: nowhere), or (source, destination) pairs, or a mapping of them."""
 
 
+@public_call
 def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """Give all members of each group the value of one of them.
 
@@ -55,6 +57,7 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
     return emit("replicated_broadcast", {"t": t}, root=root, group=group)
 
 
+@public_call
 def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """Cut ``t`` into a part for each member of a group and exchange: member k receives part k of all members.
 
@@ -86,6 +89,7 @@ def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | Non
     return emit("replicated_all_to_all", {"t": t}, axis=axis, group=group)
 
 
+@public_call
 def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
     """Send the values of replicas to other replicas; those that receive nothing get zeros.
 
@@ -115,6 +119,7 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
     return emit("replicated_permute", {"t": t}, mapping=_read_destinations(mapping))
 
 
+@public_call
 def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's part of its own tensor: member k keeps the k-th of as many parts as its group has members.
 
@@ -144,6 +149,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
     return emit("replicated_slice", {"t": t}, axis=axis, group=group)
 
 
+@public_call
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's shard of its own tensor: member k keeps the k-th chunk of the flattened tensor.
 

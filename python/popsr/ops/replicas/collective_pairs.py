@@ -16,6 +16,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_items
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.replicas import ReplicaGrouping
@@ -31,6 +32,7 @@ __all__ = [
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
+@public_call
 def replicated_all_reduce_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -60,6 +62,7 @@ def replicated_all_reduce_identical_inputs(
     return emit("replicated_all_reduce_identical_inputs", {"t": t}, op=op, group=group)
 
 
+@public_call
 def replicated_all_reduce_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -89,6 +92,7 @@ def replicated_all_reduce_identical_grad_inputs(
     return emit("replicated_all_reduce_identical_grad_inputs", {"t": t}, op=op, group=group)
 
 
+@public_call
 def all_reduce(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
@@ -117,6 +121,7 @@ def all_reduce(
     return _of_tensors("all_reduce", ts, ipus, op)
 
 
+@public_call
 def all_reduce_identical_inputs(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
@@ -146,6 +151,7 @@ def all_reduce_identical_inputs(
     return _of_tensors("all_reduce_identical_inputs", ts, ipus, op)
 
 
+@public_call
 def all_reduce_identical_grad_inputs(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:

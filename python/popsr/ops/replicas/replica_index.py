@@ -9,11 +9,13 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["replica_index"]
 
 
+@public_call
 def replica_index(
     group: ReplicaGrouping | None = None,
     *,

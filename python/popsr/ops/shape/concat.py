@@ -9,10 +9,12 @@ from popsr._program.building.operands import read_tensor_list
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["concat", "concat_"]
 
 
+@public_call
 @transactional
 def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """Several tensors side by side.
@@ -40,6 +42,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     return emit("concat", {"ts": read_tensor_list("concat", "ts", ts)}, axis=axis)
 
 
+@public_call
 @transactional
 def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """A view of several tensors side by side. One that holds an element twice can be read, not written.

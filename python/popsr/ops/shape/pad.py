@@ -10,10 +10,12 @@ from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a, read_ints
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["pad"]
 
 
+@public_call
 @transactional
 def pad(
     t: Tensor,

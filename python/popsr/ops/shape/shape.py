@@ -21,6 +21,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_int, read_int64s, read_ints, read_items
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, ShapeError
 
@@ -48,6 +49,7 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 _FIRST, _LAST = -(2**63), 2**63 - 1  # as the ops have them: also beyond the longest axis
 
 
+@public_call
 def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     """Permute the axes.
 
@@ -73,6 +75,7 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     return emit("transpose", {"t": t}, permutation=axes)
 
 
+@public_call
 def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The same elements in another shape.
 
@@ -122,6 +125,7 @@ def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int
     return extents
 
 
+@public_call
 def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat elements to a shape, as NumPy broadcasts. An addition of popsr.
 
@@ -148,6 +152,7 @@ def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emit("expand", {"t": t}, shape=read_ints("expand", "shape", shape))
 
 
+@public_call
 def flatten(t: Tensor) -> Tensor:
     """The same elements in one dimension.
 
@@ -168,6 +173,7 @@ def flatten(t: Tensor) -> Tensor:
     return emit("flatten", {"t": t})
 
 
+@public_call
 def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     """Remove axes of extent 1.
 
@@ -190,6 +196,7 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     return emit("squeeze", {"t": t}, axes=None if axes is None else read_ints("squeeze", "axes", axes))
 
 
+@public_call
 def reverse(t: Tensor, axes: Iterable[int]) -> Tensor:
     """The elements of axes in reverse order. An addition of popsr; a ``slice`` of step -1.
 
@@ -209,6 +216,7 @@ def reverse(t: Tensor, axes: Iterable[int]) -> Tensor:
     return emit("slice", {"t": t}, step=[-1] * len(turned), axis=turned)
 
 
+@public_call
 def slice(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -242,6 +250,7 @@ def slice(
     return t if attributes is None else emit("slice", {"t": t}, **attributes)
 
 
+@public_call
 def detach(t: Tensor) -> Tensor:
     """A copy through which no gradient flows.
 
@@ -353,6 +362,7 @@ def _bounds(given: list[int | None] | None, default: list[int]) -> list[int]:
     return [d if each is None else each for each, d in zip(given, default, strict=True)]
 
 
+@public_call
 def slice_(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -385,6 +395,7 @@ def slice_(
     return t if attributes is None else emit("slice_", {"t": t}, **attributes)
 
 
+@public_call
 def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same elements in another shape.
 
@@ -407,6 +418,7 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emit("reshape_", {"t": t}, shape=read_ints("reshape_", "shape", shape))
 
 
+@public_call
 def flatten_(t: Tensor) -> Tensor:
     """A view of the same elements in one dimension.
 
@@ -426,6 +438,7 @@ def flatten_(t: Tensor) -> Tensor:
     return emit("flatten_", {"t": t})
 
 
+@public_call
 def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     """A view with permuted axes.
 
@@ -450,6 +463,7 @@ def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     return emit("transpose_", {"t": t}, permutation=axes)
 
 
+@public_call
 def detach_(t: Tensor) -> Tensor:
     """A view of all of a tensor through which no gradient flows.
 
@@ -469,6 +483,7 @@ def detach_(t: Tensor) -> Tensor:
     return emit("detach_", {"t": t})
 
 
+@public_call
 @transactional
 def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """The parts of a tensor along an axis, as slices.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 
 __all__ = ["lamb_square"]
 
 
+@public_call
 def lamb_square(t: Tensor) -> Tensor:
     """Sum of all squares, computed in float64 and rounded once. It has no gradient.
 

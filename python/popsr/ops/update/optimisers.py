@@ -14,6 +14,7 @@ from popsr._program.building.emit import Inputs, emit, emit_op, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_int, read_number
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
@@ -32,6 +33,7 @@ Scalar = float | Tensor
 AdamMode = Literal["adam", "lamb", "adamax"]
 
 
+@public
 @dataclasses.dataclass(frozen=True)
 class OptimizerValue:
     """A scalar of an optimiser as an op takes it.
@@ -45,6 +47,7 @@ class OptimizerValue:
     is_const: bool
 
 
+@public_call
 def handle_optimizer_value(f: Any, ins: MutableMapping[int, str], index: int) -> OptimizerValue:
     """Read a scalar that may be a number or a tensor; a tensor joins the op's inputs.
 
@@ -66,6 +69,7 @@ def handle_optimizer_value(f: Any, ins: MutableMapping[int, str], index: int) ->
     return OptimizerValue(0.0, False)
 
 
+@public_call
 def weight_decay_is_required(weight_decay: Scalar | None) -> bool:
     """True if an updater needs the weight: not for None and 0, but for a tensor.
 
@@ -77,6 +81,7 @@ def weight_decay_is_required(weight_decay: Scalar | None) -> bool:
     return read_number("weight_decay", weight_decay) != 0
 
 
+@public_call
 def create_adamupdater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -134,6 +139,7 @@ def create_adamupdater(
     return _first_of(op, inputs, {name: number(value) for name, value in scalars.items()}, 1 + counts)
 
 
+@public_call
 def adam_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -186,6 +192,7 @@ def adam_updater(
     )
 
 
+@public_call
 def lamb_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -235,6 +242,7 @@ def lamb_updater(
     )
 
 
+@public_call
 def adamax_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -291,6 +299,7 @@ def adamax_updater(
     )
 
 
+@public_call
 def adam_var_update(
     t: Tensor,
     x: Tensor,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 
 __all__ = ["sparse_accumulate_"]
 
 
+@public_call
 def sparse_accumulate_(
     t: Tensor,
     X: Tensor,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from popsr._support.host.arguments import is_a, read_number
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import type_name
 from popsr.errors import ArgumentTypeError, UnsupportedError
 from popsr.sr import _sum
@@ -27,6 +28,7 @@ _WORD = 2**64 - 1
 # Keys
 
 
+@public
 def key_tensor(key: Key) -> torch.Tensor:
     """A key as a tensor, which compiled functions take as an argument.
 
@@ -70,6 +72,7 @@ for _op in (_derive_op, _derive_tensor_op, _derive_text_op):
     _op.register_fake(lambda key, *_: torch.empty_like(key))
 
 
+@public
 def at(key: torch.Tensor, step: int | torch.Tensor) -> torch.Tensor:
     """``Key.at`` of a key that is a tensor.
 
@@ -81,6 +84,7 @@ def at(key: torch.Tensor, step: int | torch.Tensor) -> torch.Tensor:
     return _derived(key, step, True)
 
 
+@public
 def fold_in(key: torch.Tensor, data: int | str | torch.Tensor) -> torch.Tensor:
     """``Key.fold_in`` of a key that is a tensor.
 
@@ -240,6 +244,7 @@ def _apply(
     return result
 
 
+@public
 def add(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> torch.Tensor:
@@ -261,6 +266,7 @@ def add(
     return _apply("add", (x, y), key, mode, overflow, offset)
 
 
+@public
 def sub(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> torch.Tensor:
@@ -268,6 +274,7 @@ def sub(
     return _apply("sub", (x, y), key, mode, overflow, offset)
 
 
+@public
 def mul(
     x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
 ) -> torch.Tensor:
@@ -275,6 +282,7 @@ def mul(
     return _apply("mul", (x, y), key, mode, overflow, offset)
 
 
+@public
 def fma(
     x: Any,
     y: Any,
@@ -289,6 +297,7 @@ def fma(
     return _apply("fma", (x, y, z), key, mode, overflow, offset)
 
 
+@public
 def axpy(
     alpha: float,
     x: Any,
@@ -303,6 +312,7 @@ def axpy(
     return _apply("axpy", (x, y), key, mode, overflow, offset, alpha=read_number("axpy: alpha", alpha))
 
 
+@public
 def lerp(
     x: Any,
     y: Any,
@@ -317,6 +327,7 @@ def lerp(
     return _apply("lerp", (x, y, t), key, mode, overflow, offset)
 
 
+@public
 def addcmul(
     x: Any,
     t1: Any,
@@ -333,6 +344,7 @@ def addcmul(
     return _apply("addcmul", (x, t1, t2), key, mode, overflow, offset, alpha=scale)
 
 
+@public
 def addcdiv(
     x: Any,
     t1: Any,
@@ -349,6 +361,7 @@ def addcdiv(
     return _apply("addcdiv", (x, t1, t2), key, mode, overflow, offset, alpha=scale)
 
 
+@public
 def cast(
     x: Any,
     dtype: Any,
@@ -362,6 +375,7 @@ def cast(
     return _apply("cast", (x,), key, mode, overflow, offset, dtype=_read_dtype("cast", dtype))
 
 
+@public
 def sum(
     x: Any,
     dtype: Any = None,

@@ -11,6 +11,7 @@ import torch
 
 from popsr import _core
 from popsr._support.host.arguments import is_a, read_bool, read_number
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
@@ -21,6 +22,7 @@ from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
 __all__ = ["SGD", "Adafactor", "Lion", "Optimiser", "check_range", "read_betas"]
 
 
+@public
 class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any where torch is missing
     """Groups, keys and state of an optimiser; a subclass computes updates.
 
@@ -226,6 +228,7 @@ def read_betas(op: str, betas: Any) -> None:
         check_range(op, f"betas[{k}]", beta, 1)
 
 
+@public
 class SGD(Optimiser):
     """``torch.optim.SGD`` for weights of any format on the CPU.
 
@@ -306,6 +309,7 @@ class SGD(Optimiser):
         )
 
 
+@public
 class Lion(Optimiser):
     """Lion for weights of any format on the CPU: a step of one size, in the direction of a sign.
 
@@ -372,6 +376,7 @@ class Lion(Optimiser):
         )
 
 
+@public
 class Adafactor(Optimiser):
     """``torch.optim.Adafactor`` for weights of any format on the CPU: second moments of rows and columns, in fp32.
 

@@ -7,12 +7,14 @@ from popsr._program.building.operands import read_group, read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["replicated_all_gather_strided"]
 
 
+@public
 @transactional
 def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """Put the values of the members of each group together, in ascending replica order; every member receives them.

@@ -10,6 +10,7 @@ from popsr._program.create_graph import graph_output
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_choice, read_flag
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.named_tensors import NamedTensors
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@public
 @transactional
 def replicated_all_reduce_strided(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
@@ -51,6 +53,7 @@ def replicated_all_reduce_strided(
     return collectives.replicated_all_reduce_identical_inputs(reduced, group=group)
 
 
+@public
 @transactional
 def replicated_all_reduce_strided_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
@@ -76,6 +79,7 @@ def replicated_all_reduce_strided_identical_inputs(
     return t.detach() - (part.detach() - part)
 
 
+@public
 @transactional
 def replicated_all_reduce_strided_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
@@ -96,6 +100,7 @@ def replicated_all_reduce_strided_identical_grad_inputs(
     return _reduce(t, op, group)
 
 
+@public
 @transactional
 def replicated_all_reduce_strided_graph(
     tensors: NamedTensors | NamedVariableFactories,

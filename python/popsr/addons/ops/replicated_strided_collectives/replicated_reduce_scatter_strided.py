@@ -6,6 +6,7 @@ from popsr._program.building.operands import read_group, read_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
 from popsr.replicas import ReplicaGrouping
@@ -13,6 +14,7 @@ from popsr.replicas import ReplicaGrouping
 __all__ = ["replicated_reduce_scatter_strided"]
 
 
+@public
 def replicated_reduce_scatter_strided(
     t: Tensor,
     op: CollectiveOps = "add",

@@ -19,6 +19,7 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_int, read_number
 from popsr._support.lazy import names_only
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import widened
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ShapeError
@@ -33,6 +34,7 @@ __all__ = ["dense_const_sparse_matmul", "random_sparse"]
 _DENSE_BELOW = 128  # elements of the matrix for each one that is not zero
 
 
+@public
 def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matrix:
     """A sparse matrix that keeps some elements of a dense one, drawn by NumPy's global generator.
 
@@ -61,6 +63,7 @@ def random_sparse(dense: np.ndarray[Any, Any], density: float = 0.5) -> csr_matr
     return sparse.csr_matrix((matrix[rows, columns], (rows, columns)), shape=matrix.shape)
 
 
+@public
 @transactional
 def dense_const_sparse_matmul(lhs: Tensor, rhs: csr_matrix, output_cols: int) -> Tensor:
     """``lhs @ rhs`` with a sparse matrix that becomes a part of the program.

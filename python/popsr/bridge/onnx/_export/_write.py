@@ -12,6 +12,7 @@ from popsr._program.graph import Graph
 from popsr._program.op import Op
 from popsr._program.tensor import Constant, Tensor
 from popsr._support.host.arguments import read_mapping
+from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx._export._rules import DOMAIN, EXPORTS, FUNCTIONS, OPSET
 from popsr.bridge.onnx._model import OnnxModel
@@ -26,6 +27,7 @@ __all__ = ["export"]
 _IR_VERSION = 9
 
 
+@public
 def export(graph: Graph | OnnxModel, *, weights: Mapping[str, Any] | None = None) -> Any:
     """A graph as a model of ONNX.
 

@@ -9,13 +9,10 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.indexing import flat_places, put
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 _SUM, _MEAN, _MAX = 0, 1, 2
 

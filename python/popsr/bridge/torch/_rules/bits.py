@@ -8,12 +8,9 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.table import Gap, Site, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 _FORMATS = {dtypes.float16: (10, 15), dtypes.bfloat16: (7, 127), dtypes.float32: (23, 127)}
 """Bits of the mantissa, and the bias of the exponent."""

@@ -7,14 +7,11 @@ from typing import Any
 
 from popsr import ops
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.bridge.torch._rules.table import Gap, Site, collective
 from popsr.ops import collectives
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 _REDUCTIONS = {"sum": "add", "avg": "mean", "product": "mul", "min": "min", "max": "max"}
 

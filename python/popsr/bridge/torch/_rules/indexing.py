@@ -10,13 +10,10 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.bridge.torch._rules.table import Gap, Site, rule
 
 __all__ = ["flat", "flat_places", "put"]
-
-__dir__ = names_only(__all__)
 
 
 def flat(t: Tensor) -> Tensor:

@@ -6,13 +6,10 @@ from typing import Any
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar, is_float
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 
 @rule("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default")

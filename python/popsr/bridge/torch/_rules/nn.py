@@ -7,12 +7,9 @@ from typing import Any
 
 from popsr import ops
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.table import Site, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 
 @rule("convolution.default")

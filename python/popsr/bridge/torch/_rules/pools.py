@@ -11,14 +11,11 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import is_float
 from popsr.bridge.torch._rules.indexing import flat
 from popsr.bridge.torch._rules.table import Gap, Site, rule
 
 __all__ = ["planes_of", "scattered_sums"]
-
-__dir__ = names_only(__all__)
 
 Array = np.ndarray[Any, Any]
 

@@ -10,13 +10,10 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge._step.reading import floats_are_wide, noise_is_off
 from popsr.bridge.torch._rules.table import Gap, Site, cast, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 
 def _is_off(site: Site) -> bool:

@@ -9,12 +9,9 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.table import Gap, Site, axes_of, cast, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 
 @rule("sum.default", "sum.dim_IntList")

@@ -9,13 +9,10 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._rules.pools import planes_of, scattered_sums
 from popsr.bridge.torch._rules.table import Site, rule
 
 __all__: list[str] = []
-
-__dir__ = names_only(__all__)
 
 Array = np.ndarray[Any, Any]
 

@@ -10,14 +10,11 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
-from popsr._support.lazy import names_only
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._rules.table import Gap, Site, rule
 from popsr.bridge.torch._tracing.uninitialised import EMPTY
 
 __all__ = ["at_places"]
-
-__dir__ = names_only(__all__)
 
 
 @rule(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import FunctionBodyError, rule
 from popsr.bridge.onnx._tensors import expanded, moved, reshaped, shape_of
 
 __all__ = ["by_head", "repeated"]
-
-__dir__ = names_only(__all__)
 
 # Numbers of TensorProto.DataType: softmax in the dtype of the operands.
 _PRECISION = {dtypes.float32: 1, dtypes.float64: 11}
