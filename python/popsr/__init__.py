@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
-from popsr._late_members import add_late_members
 from popsr._program.building.calls import explain_calls
 from popsr._program.context import (
     gcg,
@@ -190,8 +189,6 @@ __all__ = [
     "uint64",
     "variable",
 ]
-
-add_late_members()
 
 _LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
 if not TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import popsr
+from popsr._support import extensions
 from tests_py.support.helpers import run_python
 
 PACKAGE = Path(popsr.__file__).parent
@@ -40,7 +41,7 @@ MAY_IMPORT = {
 # Modules that are not in the folder of their room: those that users import by their names, and two that stand above it.
 ROOM_OF_MODULE = {
     "_support": "dtypes errors fp8_utils replicas tensorlocation utils",
-    "package": "__main__ _late_members",
+    "package": "__main__",
     "session": "_session.session",
     "_objects": "compat._objects",
 }
@@ -159,6 +160,16 @@ def test_annotations_go_round_in_one_room_only() -> None:
     assert [
         group for group in cycles({"head", "annotations"}) if {room(m) for m in group} not in MUTUAL
     ] == []
+
+
+def test_members_of_the_core_have_rows_in_the_rooms_above() -> None:
+    text = "".join(file.read_text() for file in FILES.values())
+    asked = set(re.findall(r'\b(?:call|member)\(\s*"(\w+)", "([\w.]+)"', text))
+    rooms = [name for name in FILES if name.endswith("._members")]
+    rows = {(name.split(".")[1], row) for name in rooms for row in importlib.import_module(name).MEMBERS}
+    assert asked == rows
+    for place in rows:
+        assert callable(extensions.find(*place))
 
 
 # Packages that are installed or not, and parts of Python that cost time to import.

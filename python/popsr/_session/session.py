@@ -18,7 +18,6 @@ from popsr._program.graph import Graph
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.ir import Ir
 from popsr._program.op import Op
-from popsr._program.popart_names import with_popart_names
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Constant, Variable
 from popsr._session.devices import DeviceInfo
@@ -76,7 +75,6 @@ h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]  # noqa: N81
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
-@with_popart_names
 class Session(Summarised, HostState, AttachedByHand):
     """A compiled program with its host copy of the variables.
 
@@ -466,6 +464,9 @@ class Session(Summarised, HostState, AttachedByHand):
             ReplicaError: rows of replicas of one group are not bitwise the same.
         """
         self._mirror.write_weights(io)
+
+    getCycleCount = AttachedByHand.get_cycle_count  # noqa: N815 - PopART's names
+    readWeights, resetHostWeights, writeWeights = read_weights, reset_host_weights, write_weights  # noqa: N815
 
     def storage(self, tensor: Variable) -> Partition:
         """Replicas that share one stored copy of a variable."""
