@@ -281,7 +281,11 @@ def enter(manager: Value) -> Value:
     """The value that ``with manager as name`` binds."""
     if isinstance(manager, Own):
         return manager.enter()
-    return call(attribute(manager, "__enter__")) if isinstance(manager, Instance) else None
+    if not isinstance(manager, Instance):
+        return None
+    function = attribute(manager, "__enter__")
+    gives_itself = isinstance(function, Known) and _return_annotation(function.object) == "Self"
+    return manager if gives_itself else call(function)
 
 
 def instance(cls: Value) -> Value:

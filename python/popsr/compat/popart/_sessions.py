@@ -81,9 +81,7 @@ class _Session:
         """Begin with a program, and the model that it was read from."""
         self._session = session = Session(program)
         self._source, self._is_filled = source, source is None
-        self._by_name = {
-            plan.name: plan.stream for plan in (*session._runner.inputs, *session._runner.outputs)
-        }
+        self._by_name = {plan.name: plan.stream for plan in session._access.streams}
 
     @property
     def replicationFactor(self) -> int:
