@@ -1,4 +1,4 @@
-"""What a session tells of its program and of its runs: facts, plan, counts, times, and reports of all that."""
+"""Views of a session: facts, plan, counts and times of its program and runs, and reports of all that."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The registry of members of the core whose code is in rooms above it: ``Graph.html``, ``Session.report``.
+"""The registry of functions in rooms above the caller's: of members as ``Graph.html`` and ``Session.report``.
 
-The class of the core has the member, as a method that uses ``call`` or an attribute that ``member`` makes. The room
-that does the work has a row for it in the table ``MEMBERS`` of its module ``_members``: the name of the member, and the
-module of the room with the function. A room is imported when one of its members is used first.
+A class of the core has the member: a method that uses ``call``, or an attribute that ``member`` makes. The room that
+does the work has a row for it in the table ``MEMBERS`` of its module ``_members``: the name of the member, and the
+module of the room with the function. A room is imported when one of its members is used first. ``__getattr__`` on the
+classes would need no lines there, and make each property of a tensor take two or three times as long.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class _Session:
                 f"{where}: ir is not an Ir, got {shown(ir)}, expected an Ir or its _pb_ir"
             )
         read_a(f"{where}: deviceInfo", deviceInfo, DeviceInfo)
-        session = object.__new__(cls)
-        session._open(program, None)
-        return session
+        made = object.__new__(cls)
+        made._open(program, None)
+        return made
 
     _session: Session
     _source: ModelSource | None
