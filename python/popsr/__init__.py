@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from popsr import dtypes, errors, ops, replicas
 from popsr._core import __version__
-from popsr._late_members import add_late_members
 from popsr._program.context import (
     gcg,
     get_current_graph,
@@ -189,8 +188,6 @@ __all__ = [
     "uint64",
     "variable",
 ]
-
-add_late_members()
 
 _LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
 _REMOTE = (

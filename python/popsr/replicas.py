@@ -16,6 +16,7 @@ from popsr._core import (
     VariableRetrievalMode,
     VariableSettings,
 )
+from popsr._support.extensions import member
 from popsr._support.lazy import names_only
 from popsr._support.text.suggestions import unknown_attribute
 
@@ -31,6 +32,9 @@ __all__ = [
 # The core makes the classes; programs, pickles and documentation find them here.
 for _class in (CommGroup, CommGroupType, Partition, ReplicaGrouping, VariableRetrievalMode, VariableSettings):
     _class.__module__ = __name__
+for _class in (Partition, ReplicaGrouping, VariableSettings):
+    _class._repr_html_ = member("_tools", "_repr_html_")  # type: ignore[union-attr]
+    _class.__treescope_repr__ = member("_tools", "__treescope_repr__")  # type: ignore[union-attr]
 del _class
 
 

@@ -67,7 +67,7 @@ def small_program(replication: int = 4, *, embed: bool = False, scale: float = 1
 
 def weights(session: popsr.Session) -> dict[str, Array]:
     """Values of all variables."""
-    return {variable.id: session.get_tensor_data(variable) for variable in session._variables}
+    return {variable.id: session.get_tensor_data(variable) for variable in session._access.variables}
 
 
 def saved(folder: Path, format: Format, source: Any, name: str = "w") -> Path:

@@ -110,7 +110,7 @@ def test_groups_and_modes_come_back(tmp_path: Path, format: Format, assignment: 
     assert found.unknown == ""
     expect = session.get_tensor_data(variable)
     fresh = program.session()
-    fresh._set_rows({variable: np.zeros_like(data)})
+    fresh._access.set_rows({variable: np.zeros_like(data)})
     fresh.reset_host_weights(path)
     assert_same_bits(fresh.get_tensor_data(variable), expect)
 

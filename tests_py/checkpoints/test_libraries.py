@@ -264,7 +264,7 @@ def test_large_models_have_their_data_beside_them(tmp_path: Path) -> None:
         if tensor.name != "big":
             assert np.array_equal(onnx.numpy_helper.to_array(tensor), expect[tensor.name].astype("f8"))
     session = program.session()
-    session._set_rows({v: np.zeros_like(expect[v.id]) for v in session._variables})
+    session._access.set_rows({v: np.zeros_like(expect[v.id]) for v in session._access.variables})
     session.reset_host_weights(path)
     assert_same_arrays(weights(session), expect)
 

@@ -35,7 +35,7 @@ def program(replicas: int, labels: Any, rows: Array, name: str = "w") -> Program
 
 
 def per_replica(session: popsr.Session, name: str = "w") -> Array:
-    variable = next(v for v in session._variables if v.id == name)
+    variable = next(v for v in session._access.variables if v.id == name)
     rows = session.get_tensor_data(variable)
     grouping = variable.replica_grouping
     return rows[grouping.assignment] if grouping.num_groups > 1 else np.stack([rows] * grouping.num_replicas)

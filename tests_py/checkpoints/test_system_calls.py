@@ -242,7 +242,9 @@ def test_a_load_that_fails_changes_nothing(
                         pass
                     elif refused is None:
                         assert session.get_tensor_data(program.variables["w"])[0, 1] == 2
-                        session._set_rows({variable: before[variable.id] for variable in session._variables})
+                        session._access.set_rows(
+                            {variable: before[variable.id] for variable in session._access.variables}
+                        )
                     else:
                         assert session.step == 0
                         for key, array in weights(session).items():

@@ -94,7 +94,7 @@ def test_buffers_of_a_2_3_4_tensor_on_four_replicas(
     assert_same_bits(buffer, rows.reshape(shape))
     buffer += 1
     session.write_weights(io)
-    assert_same_bits(session._current_rows(v), (expected + 1).reshape(v.shape_on_host))
+    assert_same_bits(session._access.rows(v), (expected + 1).reshape(v.shape_on_host))
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 3), (4, 2, 3)], ids=str)
@@ -104,10 +104,10 @@ def test_weights_are_written_from_rows_of_groups_or_replicas(name: str, shape: t
     v = getattr(program, name)
     rows = -program.data
     program.session.write_weights(PyWeightsIO({v: rows if shape[0] == 2 else rows[[0, 0, 1, 1]]}))
-    assert_same_bits(program.session._current_rows(v), rows)
+    assert_same_bits(program.session._access.rows(v), rows)
     with program.session:
         program.session.run()
-        assert_same_bits(program.session._current_rows(v), rows + 1)
+        assert_same_bits(program.session._access.rows(v), rows + 1)
 
 
 def test_one_replica() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from popsr import errors, io
+from popsr._session.protocol import SessionAccess
 from tests_py.checkpoints.cases import FORMATS, ONNX, Format, Program, saved, small_program
 
 both_formats = pytest.mark.parametrize("format", FORMATS, ids=str)
@@ -118,7 +119,7 @@ def test_no_other_thread_can_run_the_session_meanwhile(
     tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = small_program().session()
-    real, was_free = session._current_parts, []
+    real, was_free = session._access.parts, []
 
     def try_lock() -> None:
         was_free.append(session._state.lock.acquire(blocking=False))
@@ -131,7 +132,7 @@ def test_no_other_thread_can_run_the_session_meanwhile(
         thread.join()
         return real(variable)
 
-    monkeypatch.setattr(session, "_current_parts", parts)
+    monkeypatch.setattr(session._access, "parts", parts)
     saved(tmp_path, format, session)
     assert was_free == [False] * 4
 
@@ -202,7 +203,7 @@ def test_an_exception_between_two_writes_leaves_the_old_file(
     session = small_program(scale=2).session()
     path = saved(tmp_path, format, small_program().session())
     before = contents(tmp_path)
-    monkeypatch.setattr(type(session), "_current_parts", lambda *_: 1 / 0)
+    monkeypatch.setattr(SessionAccess, "parts", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         format.save(session, path)
     assert contents(tmp_path) == before

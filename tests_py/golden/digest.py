@@ -143,7 +143,7 @@ def stream_data(session: popsr.Session, rng: np.random.Generator) -> Data:
 def start_data(session: popsr.Session, rng: np.random.Generator) -> Data:
     """Of variables that do not start with one value everywhere; some programs draw those anew each time."""
     data: Data = {}
-    found: dict[Any, Any] = dict(session.get_tensors_data(list(session._variables)))
+    found: dict[Any, Any] = dict(session.get_tensors_data(list(session._access.variables)))
     for variable, array in found.items():
         array = plain(array)
         if array.size and not keeps_all_replicas(variable) and bool(np.any(array != array.flat[0])):
@@ -185,7 +185,7 @@ def record_session(
                 return record
             outputs = results.values()
             record.outputs |= {f"run {run} output {k}": np.asarray(array) for k, array in enumerate(outputs)}
-            data = session.get_tensors_data(list(session._variables))
+            data = session.get_tensors_data(list(session._access.variables))
             record.variables |= {f"run {run} {variable.name}": array for variable, array in data.items()}
     return record
 

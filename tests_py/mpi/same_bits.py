@@ -74,7 +74,7 @@ def by_number(data: dict[Any, Any], key: str = "_id") -> dict[int, Array]:
 
 def read_all(session: popsr.Session, replicas: Which) -> dict[int, Array]:
     """All variables, by number."""
-    return by_number(session.get_tensors_data(list(session._variables), replicas=replicas))
+    return by_number(session.get_tensors_data(list(session._access.variables), replicas=replicas))
 
 
 def expected_of(ir: popsr.Ir, inputs: Draw, writes: Draw, replicas: Which) -> Expected:
@@ -112,7 +112,7 @@ def differences(
     """Values of this rank that are not those of one process."""
     where = f"{name} {options} on {COMM.size} ranks, rank {COMM.rank}"
     with popsr.Session(ir, seed=SEED, comm=COMM, **options) as session:
-        variables = {v._id: v for v in session._variables}
+        variables = {v._id: v for v in session._access.variables}
         for run, data in enumerate(expected.inputs):
             session.write_variables_data({variables[k]: each for k, each in expected.writes[run].items()})
             plans = {plan.stream._id: plan for plan in (*session._runner.inputs, *session._runner.outputs)}

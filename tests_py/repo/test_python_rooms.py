@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import popsr
+from popsr._support import extensions
 from tests_py.support.helpers import run_python
 
 PACKAGE = Path(popsr.__file__).parent
@@ -26,23 +27,19 @@ MAY_IMPORT = {
     "ops": "_support _program",
     "transforms": "_support _program ops",
     "analysis": "_support _program",
-    "_objects": "_support _program ops",
     "_session": "_support sr _program analysis",
     "io": "_support _program _session",
     "_tools": "_support _program ops analysis _session io",
-    "session": "_support _program analysis _objects _session io _tools",
-    "bridge": "_support _program ops transforms analysis session io",
-    "addons": "_support _program ops transforms _objects session",
-    "testing": "_support _program ops analysis session bridge",
+    "bridge": "_support _program ops transforms analysis _session io",
+    "testing": "_support _program ops analysis _session bridge",
     "demo": "_support ops package",
-    "compat": "_support sr _program ops transforms analysis _objects _session io session bridge addons package",
+    "compat": "_support sr _program ops transforms analysis _session io bridge package",
+    "addons": "_support _program ops transforms _session compat",
 }
-# Modules that are not in the folder of their room: those that users import by their names, and two that stand above it.
+# Modules that are not in the folder of their room: those that users import by their names, and one that stands above.
 ROOM_OF_MODULE = {
     "_support": "dtypes errors fp8_utils replicas tensorlocation utils",
-    "package": "__main__ _late_members",
-    "session": "_session.session",
-    "_objects": "compat._objects",
+    "package": "__main__",
 }
 HOMES = {name: room for room, names in ROOM_OF_MODULE.items() for name in names.split()}
 
@@ -99,7 +96,7 @@ def room(module: str) -> str:
     parts = module.split(".")[1:]
     if not parts:
         return "package"
-    return HOMES.get(".".join(parts[:2])) or HOMES.get(parts[0], parts[0])
+    return HOMES.get(parts[0], parts[0])
 
 
 def own(each: Import) -> bool:
@@ -159,6 +156,28 @@ def test_annotations_go_round_in_one_room_only() -> None:
     assert [
         group for group in cycles({"head", "annotations"}) if {room(m) for m in group} not in MUTUAL
     ] == []
+
+
+def test_members_of_the_core_have_rows_in_the_rooms_above() -> None:
+    text = "".join(file.read_text() for file in FILES.values())
+    asked = set(re.findall(r'\b(?:call|member)\(\s*"(\w+)",\s+"([\w.]+)"', text))
+    rooms = [name for name in FILES if name.endswith("._members")]
+    rows = {(name.split(".")[1], row) for name in rooms for row in importlib.import_module(name).MEMBERS}
+    assert asked == rows
+    for place in rows:
+        assert callable(extensions.find(*place))
+
+
+def test_rooms_above_use_of_a_session_what_its_protocol_has() -> None:
+    for module, file in FILES.items():
+        if room(module) == "_session":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Attribute) or not re.match("_(?!_|access$)", node.attr):
+                continue
+            owner = ast.unparse(node.value)
+            assert not re.search(r"(^|\W)_?session$", owner), f"{file}:{node.lineno}: {owner}.{node.attr}"
+            assert node.attr not in ("_mirror", "_runner"), f"{file}:{node.lineno}: {owner}.{node.attr}"
 
 
 # Packages that are installed or not, and parts of Python that cost time to import.

@@ -129,10 +129,11 @@ def test_every_op_is_in_the_data() -> None:
         (y,) = ops.repeat(outer, 3, x)
         ops.host_store(popsr.d2h_stream(y.shape, y.dtype, "out"), y)
     from popsr._tools.report.graph import graph_section
+    from popsr._tools.report.source import Source
     from popsr._tools.report.strips import Strips
 
     session = popsr.Session(ir)
-    data = graph_section(session._report_source(), Strips()).data
+    data = graph_section(Source.of_session(session), Strips()).data
     graphs = (ir.main_graph, inner, outer)
     assert sorted(data["ops"]["id"]) == sorted(op.id for graph in graphs for op in graph.ops)
     reached = [item for _, _, items in data["scopes"] for item in items if item >= 0]

@@ -48,7 +48,7 @@ def test_copies_are_made_only_where_two_values_are_needed() -> None:
         assert allocated(lambda: session.read_weights(io)) < nothing
         assert allocated(session.weights_to_host) < nothing
         assert allocated(session.weights_from_host) < nothing
-        assert allocated(lambda: session._current_rows(fixed)) < nothing
+        assert allocated(lambda: session._access.rows(fixed)) < nothing
         assert allocated(lambda: session.write_weights(io)) < nothing
         assert allocated(lambda: session.get_tensor_data(v)) < 8 * MIB + nothing
         assert (
@@ -196,7 +196,7 @@ class Pair:
         elif action == "rows":
             model.refresh()
             expected = m.host[m.first] if m.keeps_all else m.host
-            assert_same_bits(session._current_rows(v), expected.reshape(v.shape_on_host))
+            assert_same_bits(session._access.rows(v), expected.reshape(v.shape_on_host))
         elif model.attached:
             self.do_attached(action)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from popsr._program.building.op_hooks import OpHooks
 from popsr._program.handles import GraphHandle
-from popsr._program.popart_names import with_popart_names
+from popsr._support.extensions import member
 from popsr._support.host.arguments import read_choice, read_int, read_ipu, read_text
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import describe_calls_by, public, public_call
@@ -57,9 +57,11 @@ _MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERE
 
 
 @public
-@with_popart_names
 class Context:
     """State of the functions of this module. All members are values: a copy of its dict restores it."""
+
+    _get_op_settings = member("compat", "Context._get_op_settings")
+    _op_created = member("compat", "Context._op_created")
 
     def __init__(self) -> None:
         self._graphs: tuple[Graph, ...] = ()

@@ -10,9 +10,9 @@ from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
 from popsr._program.handles import GraphHandle
 from popsr._program.op import Op
-from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.variables.variables import variable
+from popsr._support.extensions import call, member
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
@@ -29,25 +29,21 @@ __all__ = ["Graph"]
 
 
 @public
-@with_popart_names
 class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
-
-    if TYPE_CHECKING:  # a late member
-
-        def html(self) -> str:
-            """A page with all ops by name scope, coloured by which replicas agree, and a picture; stands alone."""
-
-        def _repr_html_(self) -> str:
-            """See :func:`popsr._tools.show.graph_html.graph_html`."""
 
     _id: int
     _op_hooks: OpHooks
     _is_recursively_differentiable: bool = (
         True  # False: graphs that call it need to be told its gradient graph
     )
+
+    _create_tensor_id = member("compat", "Graph._create_tensor_id")
+    _pb_graph = property(member("compat", "Graph._pb_graph"))
+    _repr_html_ = member("_tools", "Graph._repr_html_")
+    __treescope_repr__ = member("_tools", "__treescope_repr__")
 
     def __init__(self) -> None:
         raise ArgumentTypeError("Graph: cannot be constructed, use Ir.create_graph or Ir.create_empty_graph")
@@ -142,6 +138,18 @@ class Graph(GraphHandle):
         """
         with self:
             return variable(data, name=name, variable_settings=settings)
+
+    addVarInit = add_var_init  # noqa: N815 - PopART's name
+
+    def html(self) -> str:
+        """A page with all ops by name scope, coloured by which replicas agree, and a picture; stands alone.
+
+        A row an op, with what the replicas agree on after it; name scopes and called graphs open on a click. Of long
+        scopes the first ops are shown, of a graph that is called several times its first call. The picture needs
+        fast-sugiyama.
+        """
+        page: str = call("_tools", "Graph.html", self)
+        return page
 
     def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
         """Call ``fn`` with each op that a program appends to this graph from now on; returns a handle.

@@ -19,10 +19,10 @@ from popsr._program.graph import Graph
 from popsr._program.handles import Handle, Undone, refuse_copy, retire
 from popsr._program.module import Module
 from popsr._program.options.options import Options
-from popsr._program.popart_names import with_popart_names
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
+from popsr._support.extensions import call, member
 from popsr._support.host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
@@ -43,7 +43,6 @@ _ids = itertools.count()
 
 
 @public
-@with_popart_names
 class Ir(Handle):
     """A program that all replicas run.
 
@@ -51,6 +50,10 @@ class Ir(Handle):
         replication: number of replicas. "popdist": as many as there are in all processes that a launcher of MPI
             started, see :func:`popsr.compat.popdist.getNumTotalReplicas`; sessions then run on these processes.
     """
+
+    _pb_ir = property(member("compat", "Ir._pb_ir"))
+    _repr_html_ = member("_tools", "_repr_html_")
+    __treescope_repr__ = member("_tools", "__treescope_repr__")
 
     def __init__(self, replication: int | Literal["popdist"] = 1) -> None:
         """An empty program."""
@@ -210,6 +213,24 @@ class Ir(Handle):
         keep_attribute(self, self, "_embeds_replication")
         self._embeds_replication = True
 
+    addInitializedInput = add_initialized_input  # noqa: N815 - PopART's name
+    embedReplicationFactor = embed_replication_factor  # noqa: N815 - PopART's name
+
+    def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+        """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
+
+        The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
+        a program is what was written: ``check`` says what to call the point of your program that this is.
+
+        Args:
+            check: name of the file, without ``.dot``.
+            save_dir: its folder. Default: the current one.
+        Raises:
+            ValueError: ``check`` cannot be the name of a file.
+            OSError: the file cannot be written.
+        """
+        call("_tools", "Ir.dot_checkpoint", self, check, save_dir)
+
     def replica_grouping(self, stride: int = 1, group_size: int | None = None) -> ReplicaGrouping:
         """Groups of replicas at a constant distance.
 
@@ -238,12 +259,6 @@ class Ir(Handle):
                 f"{self.replication_factor} groups"
             )
         return ReplicaGrouping.from_assignment(list(groups))
-
-    if TYPE_CHECKING:  # late members
-        _pb_ir: Any
-
-        def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
-            """See :func:`popsr._tools.show.dot.dot_checkpoint`."""
 
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""

@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 from popsr._program.handles import Handle, refuse_undone
-from popsr._program.popart_names import with_popart_names
+from popsr._support.extensions import member
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
@@ -31,11 +31,12 @@ class StochasticRoundingMethod(Choices):
 
 
 @public
-@with_popart_names
 class Op(Handle):
     """One op of a graph. Views compare by the op that they show."""
 
     __slots__ = ("_calls", "_id", "_program")
+
+    opType = property(member("compat", "Op.opType"))  # noqa: N815 - PopART's name
 
     def __init__(self, ir: Ir, id_: int) -> None:
         """A view; see ``Graph.ops``."""

@@ -15,11 +15,11 @@ from popsr._program.building.placement import ipu_copy_attributes, location_of, 
 from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
 from popsr._program.indexing import index
-from popsr._program.popart_names import with_popart_names
 from popsr._program.tensor_handle import TensorHandle
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.typing_ import NewAliasAnnotation
 from popsr._program.variables.constants import add_constant, as_operand
+from popsr._support.extensions import member
 from popsr._support.host.arguments import read_ints, read_ipu, read_shape
 from popsr._support.text.entry_points import leave, mark, public, public_call
 from popsr._support.text.shown import shown, shown_items
@@ -60,7 +60,6 @@ def _with_literals(
 
 
 @public
-@with_popart_names
 class Tensor(TensorHandle):
     """A value of a graph, one on each replica. Made by ops and by functions of this module.
 
@@ -74,6 +73,11 @@ class Tensor(TensorHandle):
 
     _by_type: ClassVar[dict[str, type[Tensor]]] = {}
     """Classes of tensors that have one of their own."""
+
+    _from_pb_tensor = staticmethod(member("compat", "Tensor._from_pb_tensor"))
+    _pb_tensor = property(member("compat", "Tensor._pb_tensor"))
+    _repr_html_ = member("_tools", "_repr_html_")
+    __treescope_repr__ = member("_tools", "__treescope_repr__")
 
     @public
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -445,11 +449,12 @@ _core.set_iter(Tensor, _refuse_iteration)
 
 
 @public
-@with_popart_names
 class Variable(Tensor, tensor_type="Variable"):
     """A tensor of the main graph that keeps its value between runs and can be read and written by the host."""
 
     __slots__ = ()
+
+    _memmap_arr = property(member("compat", "Variable._memmap_arr"))
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:

@@ -13,13 +13,13 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Strea
 from popsr._session.host_data import StreamPlan, check_keys, check_outputs, input_array, unshared
 from popsr._session.lints import GroupLint, check_lints, report_break
 from popsr._session.printing import print_values
-from popsr._session.progress import progress_bar
 from popsr._session.rows import host_array
 from popsr._session.state import SessionState
 from popsr._session.synthetic_data import SyntheticData
 from popsr._session.variables import VariableMirror
 from popsr._support.host.arguments import read_mapping
 from popsr._support.host.overlap import own_memory
+from popsr._support.host.progress import progress_bar
 from popsr._support.text.shown import shown
 from popsr.errors import Error, StoppedError
 

@@ -1,73 +1,39 @@
-"""Running programs."""
+"""Running programs: a session owns the compiled program, its runner and the host's copy of its variables."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
 from popsr import _core
-from popsr._program.building.gaps import unsupported_ops
 from popsr._program.building.location import add_place, noted
 from popsr._program.building.transaction import keep_attribute, transactional
-from popsr._program.graph import Graph
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.ir import Ir
-from popsr._program.op import Op
-from popsr._program.popart_names import with_popart_names
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
-from popsr._program.tensor import Constant, Variable
 from popsr._session.devices import DeviceInfo
-from popsr._session.host_data import (
-    check_keys,
-    output_array,
-    require_variable,
-)
-from popsr._session.lints import GroupLint, check_lints, read_check, read_strict, stream_lints
-from popsr._session.option_effects import options_of_session
-from popsr._session.plan import Plan
-from popsr._session.profile import Profile
+from popsr._session.host_data import check_keys, output_array
+from popsr._session.lints import GroupLint, check_lints
+from popsr._session.options import SessionOptions, apply_program_options, check_device, check_program
+from popsr._session.protocol import SessionAccess, SessionProtocol
 from popsr._session.ranks.ranks import Ranks, collective, open_ranks, read_timeout, together
-from popsr._session.ranks.rows import one_writer
 from popsr._session.runner import Runner
-from popsr._session.state import HostState, SessionState
-from popsr._session.synthetic_data import SyntheticData
+from popsr._session.state import SessionState
+from popsr._session.variable_methods import SessionVariables
 from popsr._session.variables import VariableMirror
-from popsr._session.weights_io import PyWeightsIO
-from popsr._support.host.arguments import is_a, read_choice, read_flag, read_int, read_mapping, read_path
-from popsr._support.lazy import LazyModule, names_only
-from popsr._support.records import SessionMemory, SessionStats
+from popsr._session.views import SessionViews
+from popsr._support.extensions import call, member
+from popsr._support.host.arguments import is_a, read_int, read_mapping
+from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
-from popsr._support.text.replica_sets import groups_text
-from popsr._support.text.shown import shown
-from popsr._support.text.summary import Groups, Summarised, Summary, line
-from popsr._tools.report.source import Source
-from popsr._tools.show.dot import write_dot_checks
-from popsr.analysis import Lint, PartitionAnalysis, Traffic
-from popsr.analysis._communication import PlanSettings
-from popsr.compat._objects.session import AttachedByHand
-from popsr.errors import ArgumentTypeError, Error, SessionError, StateError
-from popsr.replicas import Partition
+from popsr.analysis import PartitionAnalysis
+from popsr.errors import Error
 from popsr.utils import HostScalarTensor
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-    from popsr._tools.report import page as _report
-    from popsr._tools.report.page import Report
-    from popsr._tools.trace import tracing as _trace
-    from popsr._tools.trace.tracing import Trace
-    from popsr.io import _reset
-    from popsr.io._load.diff import LoadDiff
-    from popsr.io._load.options import Cast, Only, Rename, Reshard
-else:
-    _report = LazyModule("popsr._tools.report.page")
-    _reset = LazyModule("popsr.io._reset")
-    _trace = LazyModule("popsr._tools.trace.tracing")
 
 __all__ = ["Session", "StreamBufferMaps", "d2hStreamBufferMaps", "h2dStreamBufferMaps"]
 
@@ -77,8 +43,7 @@ StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 
 
 @public
-@with_popart_names
-class Session(Summarised, HostState, AttachedByHand):
+class Session(SessionVariables, SessionViews, SessionProtocol):
     """A compiled program with its host copy of the variables.
 
     The host copy starts from the data that the variables were made with. ``with session:`` attaches: variables are
@@ -141,69 +106,35 @@ class Session(Summarised, HostState, AttachedByHand):
         ranks = open_ranks(comm, timeout, is_a(ir, Ir) and ir._is_distributed)
         with together(ranks, "Session"):
             read_timeout(timeout)
-            if not is_a(ir, Ir):
-                hint = (
-                    "a graph, expected its Ir: graph.ir"
-                    if is_a(ir, Graph)
-                    else f"{shown(ir)}, expected an Ir"
-                )
-                raise ArgumentTypeError(f"Session: ir is not an Ir, got {hint}")
-            if not _is_device(device_desc):
-                read_choice("Session", "device_desc", device_desc, ("cpu", "ipu_model", "ipu_hw"))
-            if num_threads is not None:
-                num_threads = read_int("Session: num_threads", num_threads, 1, 4096)
-            seed = ir.options.seed if seed is None else seed
-            seed = read_int("Session: seed", seed, 0, 2**64 - 1)
-            ir.options._check_for(ir)
-            if ir._core.num_ops == 0:
-                raise StateError("Session: the program has no ops, expected at least one")
-            if ir._gaps:
-                raise unsupported_ops("Session", ir._gaps)
-            share, errors = read_check(check), read_strict(strict)
+            check_program(ir)
+            check_device(device_desc)
+            options = SessionOptions.read(
+                ir,
+                seed=seed,
+                dedup=dedup,
+                check=check,
+                num_threads=num_threads,
+                strict=strict,
+                profile=profile,
+                optimise=optimise,
+                weights_to_host_on_exit=weights_to_host_on_exit,
+            )
             ir._assign_seeds()
             _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
             if ranks is not None:
-                given = {
-                    "seed": seed,
-                    "dedup": dedup,
-                    "check": share,
-                    "strict": sorted(errors),
-                    "optimise": optimise,
-                }
-                ranks.begin(ir, {**given, "weights_to_host_on_exit": weights_to_host_on_exit})
+                ranks.begin(ir, options.agreed())
             facts = ir._session_facts()
-            drifts = check_lints(ir, facts, errors)
-            self._ir = ir
-            clamp_scales = not ir.options.throw_if_log2_scale_tensor_not_in_range
-            self._is_profiled = read_flag("Session: profile", profile)
-            self._plan_settings = PlanSettings(
-                read_flag("Session: dedup", dedup),
-                share,
-                ir.options.enable_floating_point_checks,
-                read_flag("Session: optimise", optimise),
-            )
-            self._core = _core.Session(
-                ir._core,
-                facts,
-                seed,
-                self._plan_settings.dedup,
-                share,
-                num_threads or 0,
-                clamp_scales,
-                "labels" in errors,
-                self._plan_settings.check_floats,
-                self._is_profiled,
-                self._plan_settings.optimise,
-                None if ranks is None else ranks.link,
-            )
+            drifts = check_lints(ir, facts, options.errors)
+            self._ir, self._options, self._core = ir, options, options.compile(ir, facts, ranks)
             if ranks is not None:
                 ranks.keep(self._core)
             keep_attribute(ir, ir, "_prepared")
             ir._prepared = True
-            self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
             self._state = SessionState(ir, self._core, ranks)
-            self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in errors))
-            self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
+            self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in options.errors))
+            synthetic = apply_program_options(ir, options.seed)
+            self._runner = Runner(self._state, self._mirror, options.errors, synthetic)
+            self._access = SessionAccess(self._state, self._mirror, self._runner, options)
             self._facts: PartitionAnalysis | None = None
 
     # Running
@@ -305,233 +236,12 @@ class Session(Summarised, HostState, AttachedByHand):
         """
         self._runner.stop()
 
-    def _full_input_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
-        """Shape of the data of one run for a stream of that shape; programs for PopXL call it."""
-        leading = (self._ir.num_host_transfers, len(self.local_replicas))
-        return (*(extent for extent in leading if extent > 1), *shape)
-
-    def expected_inputs(self) -> set[HostToDeviceStream]:
-        """The streams that ``run`` needs data for; none when ``syntheticDataMode`` makes it."""
-        if self._runner.synthetic is not None:
-            return set()
-        return {plan.stream for plan in self._runner.inputs if isinstance(plan.stream, HostToDeviceStream)}
-
-    def create_host_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
-        """Arrays for ``run_with_outputs``."""
-        return self._runner.empty_outputs()
-
-    def reset_host_weights(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        ignore_missing: bool = False,
-        only: Only = None,
-        rename: Rename = None,
-        cast: Cast = False,
-        reshard: Reshard = None,
-        regroup: str = "replicas",
-        dry_run: bool = False,
-    ) -> LoadDiff:
-        """Set all variables, and ``step`` if the file has it, from a checkpoint; see ``popsr.io``.
-
-        Nothing is written unless all of it fits.
-
-        Args:
-            path: a safetensors file when it ends in ``.safetensors``, one of PyTorch when it ends in ``.pt`` or
-                ``.pth``, else an ONNX model.
-            ignore_missing: leave variables that the file lacks as they are.
-            only: ids of variables to set: a pattern, several, or a predicate.
-            rename: ids of variables by the file's names: a mapping or a function.
-            cast: True, or the dtypes of the file that may be cast to the variables' own.
-            reshard: axes by pattern of ids, or a function: rows are shards that are joined and cut anew.
-            regroup: "replicas", or "order" for rows that belong to groups in their order.
-            dry_run: change nothing, and return what would be done.
-        """
-        return _reset.reset_host_weights(
-            self,
-            path,
-            ignore_missing=ignore_missing,
-            only=only,
-            rename=rename,
-            cast=cast,
-            reshard=reshard,
-            regroup=regroup,
-            dry_run=dry_run,
-        )
-
-    # Variables
-
-    @noted("reading variables")
-    @collective
-    def weights_to_host(self) -> None:
-        """Download all variables: the host copies become what the device holds, at no cost where that is possible.
-
-        Writable memory-mapped data is written through and flushed.
-
-        Raises:
-            SessionError: not attached, or the data of a variable is a read-only memory-mapped array.
-            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
-        Warns:
-            ReplicaWarning: one does, without.
-        """
-        self._mirror.weights_to_host()
-
-    @noted("writing variables")
-    @collective
-    def weights_from_host(self) -> None:
-        """Upload all variables; those that the device holds already cost nothing."""
-        self._mirror.weights_from_host()
-
-    def get_tensor_data(
-        self, tensor: Variable | Constant, *, replicas: Literal["group", "all"] = "group"
-    ) -> np.ndarray[Any, Any]:
-        """A copy of the data of a variable or constant; downloads first when the device has newer data.
-
-        Of a variable with memory-mapped data the result is the mapped array itself, unless ``replicas`` is "all".
-
-        Args:
-            tensor: the variable or constant.
-            replicas: "group": one value per group, or what the variable's retrieval mode says. "all": the value that
-                each replica's device holds now, attached or not, however the variable was made; the host copy stays
-                as it is.
-        Returns:
-            ``shape_on_host``; for "all" ``(replicas, *shape)``, of a sharded variable the whole that each replica's
-            shards make.
-        Raises:
-            ValueError: ``replicas`` is another word.
-            ReplicaError: with ``strict``, a variable that is read one per group differs inside a group (lint L3).
-        Warns:
-            ReplicaWarning: it does, without.
-        """
-        return self.get_tensors_data([tensor], replicas=replicas)[tensor]
-
-    @noted("reading variables")
-    @collective
-    def get_tensors_data(
-        self, tensors: Iterable[Variable | Constant], *, replicas: Literal["group", "all"] = "group"
-    ) -> dict[Constant | Variable, np.ndarray[Any, Any]]:
-        """Copies of the data of several variables and constants.
-
-        Args:
-            tensors: the variables and constants.
-            replicas: as for ``get_tensor_data``.
-        Raises:
-            TypeError: something else than a variable or constant.
-            ValueError: ``replicas`` is another word.
-            ReplicaError: as for ``get_tensor_data``.
-        """
-        return self._mirror.get_tensors_data(tensors, replicas=replicas)
-
-    def write_variable_data(self, tensor: Variable, data: HostScalarTensor) -> None:
-        """Set a variable on the host, and on the device when attached; other variables keep their values."""
-        require_variable("write_variable_data", tensor)
-        self.write_variables_data({tensor: data})
-
-    @noted("writing variables")
-    @collective
-    def write_variables_data(self, tensors: Mapping[Variable, HostScalarTensor]) -> None:
-        """Set several variables; nothing is written when one of them does not fit.
-
-        Raises:
-            TypeError: not a variable, or data of another dtype.
-            ValueError: data of another shape than ``shape_on_host``.
-            NotImplementedError: a variable that keeps all replicas.
-        """
-        self._mirror.write_variables_data(tensors)
-
-    @noted("reading variables")
-    @collective
-    def read_weights(self, io: PyWeightsIO) -> None:
-        """Fill the caller's buffers with the newest values of variables; see ``popsr.io.PyWeightsIO``.
-
-        Downloads first when the device has newer data. All buffers are checked before the first is written to.
-
-        Raises:
-            UnknownNameError: no variable has that name.
-            TypeError: a buffer is not an array, or of another dtype.
-            ShapeError: a buffer of another shape.
-            SessionError: a buffer is read-only, or a variable is of another Ir.
-            ReplicaError: as for ``get_tensor_data``.
-        """
-        self._mirror.read_weights(io)
-
-    @noted("writing variables")
-    @collective
-    def write_weights(self, io: PyWeightsIO) -> None:
-        """Set variables from the caller's buffers, as ``write_variables_data`` does; see ``popsr.io.PyWeightsIO``.
-
-        All buffers are checked before the first variable is written to.
-
-        Raises:
-            UnknownNameError, TypeError, ShapeError, SessionError: as for ``read_weights``.
-            ReplicaError: rows of replicas of one group are not bitwise the same.
-        """
-        self._mirror.write_weights(io)
-
-    def storage(self, tensor: Variable) -> Partition:
-        """Replicas that share one stored copy of a variable."""
-        return self._mirror.storage(tensor)
-
-    @property
-    def _variables(self) -> Mapping[Variable, None]:  # type: ignore[override] # read-only
-        """The variables, in the order in which they were made."""
-        return self._state.variables
-
-    @contextlib.contextmanager
-    def _held(self, where: str) -> Iterator[None]:
-        with self._state.lock:
-            self._state.require_idle(where)
-            yield
-
-    def _current_rows(self, variable: Variable) -> np.ndarray[Any, Any]:
-        return self._mirror.current_rows(variable)
-
-    def _current_parts(self, variable: Variable) -> Iterable[np.ndarray[Any, Any]]:
-        return self._mirror.current_parts(variable)
-
-    def _together(self, where: str) -> contextlib.AbstractContextManager[None]:
-        """An error inside, on one of several ranks, is raised on all of them."""
-        return together(self._state.ranks, where)
-
-    @contextlib.contextmanager
-    def _one_writer(self, where: str, path: Path) -> Iterator[bool]:
-        """True inside on the one rank that writes a file; all ranks leave the block when it is written."""
-        with self._together(where), one_writer(self._state.ranks, where, path, self.step) as is_writer:
-            yield is_writer
-
-    def _set_rows(self, arrays: Mapping[Variable, np.ndarray[Any, Any]]) -> None:
-        self._mirror.set_rows(arrays)
-
-    def _restore(self, rows: Mapping[Variable, np.ndarray[Any, Any]], step: int | None) -> None:
-        with self._state.lock:
-            self._mirror.set_rows(rows)
-            if step is not None:
-                self.step = step
-
     # State
 
     @property
     def ir(self) -> Ir:
         """The program."""
         return self._ir
-
-    @property
-    def local_replicas(self) -> range:
-        """The replicas that this process runs: all of them, or with ``comm`` those of this rank.
-
-        Streams carry the rows of these, of groups the rows of groups that have one of these.
-        """
-        ranks = self._state.ranks
-        return range(self._ir.replication_factor) if ranks is None else ranks.local
-
-    @property
-    def _ranks(self) -> Ranks | None:
-        return self._state.ranks
-
-    @property
-    def is_attached(self) -> bool:
-        """True inside ``with session:``."""
-        return self._state.depth > 0
 
     @property
     def step(self) -> int:
@@ -546,189 +256,28 @@ class Session(Summarised, HostState, AttachedByHand):
             self._core.step = value
 
     @property
-    def facts(self) -> PartitionAnalysis:
-        """The facts of the last run, or of the first one if its streams are fed as assumed.
+    def _ranks(self) -> Ranks | None:
+        return self._state.ranks
 
-        Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
-        the replicas really hold of each variable. ``warnings`` has lint L13 too.
-        """
-        core = self._core.facts
-        if self._facts is None or self._facts._core is not core:
-            self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
-        return self._facts
+    # Names of PopXL and PopART that lead to their objects
 
-    def _stream_lints(self) -> list[Lint]:
-        equal = [id_ for id_, rows in self._core.small_streams().items() if rows.num_blocks == 1]
-        return stream_lints(self._ir, self._core.facts, equal, self._core.large_equal_streams())
+    _device = property(member("compat", "Session._device"))
+    _pb_session = property(member("compat", "Session._pb_session"))
+    _set_device = member("compat", "Session._set_device")
+    _was_attached_stack = property(member("compat", "Session._was_attached_stack"))
 
-    @property
-    def equal_streams(self) -> dict[HostToDeviceStream, Partition]:
-        """Replicas whose rows are taken as equal, of each stream with rows of at most 64 elements.
-
-        As fed in the last run; before the first run, as assumed of it.
-        """
-        found = self._core.small_streams().items()
-        return {self._ir._stream_cache[id_]: rows for id_, rows in found}
-
-    @property
-    def plan(self) -> Plan:
-        """The compiled program as text: instructions with block counts and bytes.
-
-        ``plan.communication(ranks=...)`` tells which messages a run needs between ranks.
-        """
-        ranks = self._state.ranks
-        return Plan._of(self._ir, self._core, 1 if ranks is None else ranks.size, self._plan_settings)
-
-    @property
-    def stats(self) -> SessionStats:
-        """``runs``, and per op name ``kernel_calls`` and ``blocks`` computed so far."""
-        return self._core.stats()
-
-    def traffic(self) -> dict[Op, Traffic]:
-        """Bytes and messages that ops of this rank moved in all runs so far: as ``plan.communication()`` says.
-
-        Empty without other ranks.
-        """
-        with self._state.lock:
-            return {Op(self._ir, id_): Traffic(*moved) for id_, moved in self._core.traffic().items()}
-
-    def memory(self) -> SessionMemory:
-        """Bytes of ``variables``, ``constants``, ``activations`` and ``streams``."""
-        return self._core.memory()
-
-    def profile(self) -> Profile:
-        """Time, memory and floating point operations of all runs so far: per instruction, kind and line.
-
-        Raises:
-            SessionError: the session was made without ``profile=True``.
-        """
-        if not self._is_profiled:
-            raise SessionError(
-                "profile: the session measures nothing, got profile=False, expected Session(..., profile=True)"
-            )
-        with self._state.lock:
-            return Profile._of(self._ir._core, self._core.stats()["runs"], self._core.profile())
-
-    def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """Times of the instructions of the runs that follow, as a file that Perfetto and ``chrome://tracing`` open.
-
-        The file has a track for each thread, and of several ranks those of all of them: runs, loops, iterations,
-        instructions, and the parts of instructions that workers take. Arguments are the op's number, name scope and
-        line, its bytes and blocks. It is written when the trace ends, and has at most 50 MB (before it is compressed):
-        later instructions are counted in 1,000 intervals::
-
-            with session.trace("run.json.gz"):
-                session.run(inputs)
+    def get_cycle_count(self, id: str = "") -> int:
+        """PopART's count of a device's cycles, which a simulator does not have.
 
         Args:
-            path: a file, which is replaced; compressed where it ends in ``.gz``. All ranks make this call, and end the
-                trace; rank 0 writes the file.
+            id: the counter.
         Raises:
-            TypeError: ``path`` is not a path.
-            SessionError: the session is running, or is recorded or traced already.
-            FileError: the file cannot be written.
+            UnsupportedError: always; ``stats`` counts the calls of kernels.
         """
-        with self._state.lock:
-            return _trace.Trace(self, path)
+        count: int = call("compat", "Session.get_cycle_count", self, id)
+        return count
 
-    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
-        """All that is known of the program and its runs: lints, variables, memory, collectives, time, graph.
-
-        Before a run it tells what is proved, what is allocated and what will be exchanged; with ``profile=True`` the
-        time of runs so far. See ``docs/report.md``.
-
-        Args:
-            path: a file to write: text when it ends in ``.txt``, else one HTML page that needs nothing else. It is
-                replaced completely or not at all. Of several ranks, which all make this call, rank 0 writes it.
-        Returns:
-            The report: ``str`` is the text, ``html`` the page; of several ranks the memory and time of this one.
-        Raises:
-            TypeError: ``path`` is not a path.
-            FileError: the file cannot be written.
-            GraphError: the program changed since the session was made.
-            SessionError: the session runs in another thread.
-        """
-        where = None if path is None else read_path("report: path", path)
-        with self._held("report"):
-            report = _report.report_of(self._report_source())
-        if where is not None:
-            with self._one_writer("report", where) as is_writer:
-                if is_writer:
-                    _report.write_report(report, where)
-        return report
-
-    def _report_source(self) -> Source:
-        ranks, core = self._state.ranks, self._core
-        facts = self.facts
-        facts._refresh_seeds()
-        core.facts.check_fresh()
-        return Source.of_core(
-            self._ir,
-            core,
-            facts,
-            rank=None if ranks is None else (ranks.rank, ranks.size),
-            replicas=self.local_replicas,
-            settings=self._plan_settings,
-            communication=self.plan.communication(ranks=self._ir.replication_factor),
-            traffic=self.traffic(),
-            profile=self.profile() if self._is_profiled else None,
-        )
-
-    def __enter__(self) -> Session:
-        with self._state.lock:
-            self._state.depth += 1
-            if self._state.depth == 1:
-                try:
-                    self.weights_from_host()
-                except BaseException:
-                    self._state.depth = 0
-                    raise
-        return self
-
-    def __exit__(self, exc_type: object, exc_value: BaseException | None, exc_tb: object) -> None:
-        ranks = self._state.ranks
-        if exc_value is not None and ranks is not None:
-            ranks.report_exit(exc_value)  # the others may wait for this rank
-        has_ended = ranks is not None and ranks.has_ended
-        with together(None if exc_value is not None or has_ended else ranks, "exit"), self._state.lock:
-            self._state.require_attached("exit")
-            if self._state.depth == 1:
-                self._state.require_idle("exit")
-            try:
-                if exc_value is None and ranks is not None and has_ended:
-                    ranks.begin_call("exit")
-                if self._state.depth == 1 and exc_type is None and self._to_host_on_exit:
-                    if self._mirror.copies.read_only is None:
-                        self._mirror.download("exit", may_raise=False)
-                    self._mirror.copies.trim()
-            finally:
-                self._state.depth -= 1
-
-    # Attached by hand, as programs for PopXL do it
-
-    @property
-    def _depth(self) -> int:
-        return self._state.depth
-
-    @property
-    def _popped(self) -> int:
-        return self._state.popped
-
-    @_popped.setter
-    def _popped(self, value: int) -> None:
-        self._state.popped = value
-
-    def _attach(self) -> None:
-        with self._state.lock:
-            if not self._state.depth:
-                self.__enter__()
-                self._state.popped = 1
-
-    def _detach(self) -> None:
-        with self._state.lock:
-            self._state.require_idle("detach")
-            self._state.depth = self._state.popped = 0
-            self._mirror.copies.trim()
+    getCycleCount = get_cycle_count  # noqa: N815 - PopART's name
 
     def __copy__(self) -> Self:
         refuse_copy(self)
@@ -738,44 +287,6 @@ class Session(Summarised, HostState, AttachedByHand):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_pickle(self)
-
-    def __repr__(self) -> str:
-        return line(
-            f"Session[{self._ir!r} {'attached' if self.is_attached else 'detached'} step={self._core.step}]"
-        )
-
-    def _summary(self) -> Summary:
-        """The variables, with the replicas that hold one copy of each."""
-        variables = self._ir.main_graph.variables
-        rows = (
-            (
-                v.name,
-                v.dtype.name,
-                v.shape,
-                _groups(v.replica_grouping.partition),
-                _groups(self._core.storage(v._id)),
-            )
-            for v in variables
-        )
-        return Summary(
-            repr(self), ("variable", "dtype", "shape", "groups", "stored once for"), rows, len(variables)
-        )
-
-
-def _groups(groups: Partition) -> Groups:
-    return Groups(groups_text(groups), groups)
-
-
-def _options_of_session(ir: Ir, seed: int) -> SyntheticData | None:
-    """The effects of the options that were set, see ``popsr._session.option_effects``."""
-    if not ir.options._values:
-        return None
-    write_dot_checks(ir)
-    return options_of_session(ir, seed)
-
-
-def _is_device(value: object) -> bool:
-    return isinstance(value, DeviceInfo)
 
 
 __dir__ = names_only(__all__)

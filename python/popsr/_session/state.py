@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-import abc
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 
 from popsr import _core
 from popsr._program.ir import Ir
-from popsr._program.tensor import Variable
 from popsr._session.ranks.ranks import Ranks
-from popsr._session.rows import Array
 from popsr.errors import SessionError
 
-__all__ = ["HostState", "SessionState"]
-
-
-class HostState(abc.ABC):
-    """A session, as far as checkpoints read and write one."""
-
-    _variables: Iterable[Variable]
-
-    @property
-    @abc.abstractmethod
-    def _ranks(self) -> Ranks | None:
-        """The other ranks, which make the same calls; None without any."""
-
-    @property
-    @abc.abstractmethod
-    def ir(self) -> Ir:
-        """The program."""
-
-    @property
-    @abc.abstractmethod
-    def step(self) -> int:
-        """Number of the next run."""
-
-    @abc.abstractmethod
-    def _held(self, where: str) -> AbstractContextManager[None]:
-        """No run and no other thread changes the session inside.
-
-        Raises:
-            SessionError: it is running, and this is a call from what a run calls back.
-        """
-
-    @abc.abstractmethod
-    def _current_parts(self, variable: Variable) -> Iterable[Array]:
-        """The newest value in pieces that are not copied, one row per group: valid inside ``_held``.
-
-        With other ranks all of them ask for the pieces, and rank 0 has them, each until the next one is asked for.
-        """
-
-    @abc.abstractmethod
-    def _restore(self, rows: Mapping[Variable, Array], step: int | None) -> None:
-        """Set variables from checked data of ``shape_on_host``, and the step if there is one."""
+__all__ = ["SessionState"]
 
 
 class SessionState:
@@ -69,7 +24,6 @@ class SessionState:
         popped: of these left by ``_was_attached_stack.pop``.
         stale: the device has newer values than the host.
         running: a run is in progress.
-        observer: "record" or "trace" while the session is recorded or traced.
         ranks: the other ranks; None without any.
     """
 
@@ -83,7 +37,6 @@ class SessionState:
         self.depth = self.popped = 0
         self.stale = False
         self.running = False
-        self.observer: str | None = None
         self._seeds_at = ir._seeds_at
 
     def restore_seeds(self) -> None:
@@ -105,11 +58,3 @@ class SessionState:
         """Refuse calls from what ``print_tensor`` writes to, in the middle of a run."""
         if self.running:
             raise SessionError(f"{where}: the session is running, expected a call after the run")
-
-    def require_unobserved(self, where: str) -> None:
-        """Refuse a second recording or trace at once."""
-        if self.observer is not None:
-            raise SessionError(
-                f"{where}: the session is watched already, got a {self.observer} in progress, "
-                "expected a call after its end"
-            )

@@ -223,10 +223,10 @@ class TaskSession(Session):
             raise ArgumentTypeError(f"{where}: src is not a TaskSession, got {shown(src)}")
         ours, theirs = self._state_variables(), src._state_variables()
         common = _common(where, "src", ours, theirs, report_missing, SessionError)
-        rows = {name: src._current_rows(theirs[name]) for name in common}
+        rows = {name: src._access.rows(theirs[name]) for name in common}
         for name, array in rows.items():
             files.check_type(where, name, array.dtype, array.shape, ours[name])
-        self._set_rows({ours[name]: array for name, array in rows.items()})
+        self._access.set_rows({ours[name]: array for name, array in rows.items()})
 
     def _state_variables(self) -> dict[str, Variable]:
         """Variables by flat name."""
@@ -236,7 +236,7 @@ class TaskSession(Session):
                 raise ArgumentTypeError(
                     f"TaskSession: state {shown(name)} is not a Variable, got {shown(tensor)}"
                 )
-            self._mirror.require_own("TaskSession", tensor)
+            self._access.require_own("TaskSession", tensor)
             result[name] = tensor
         return result
 
@@ -259,15 +259,15 @@ class TaskSession(Session):
         where = "save_checkpoint"
         folder = files.read_folder(where, checkpoint_dir)
         with (
-            self._one_writer(where, folder) as is_writer,
-            self._state.lock,
+            self._access.one_writer(where, folder) as is_writer,
+            self._access.lock,
             ExitStack() as stack,
         ):
             info = {**self.session_state, _STEP: self.step}
             new = stack.enter_context(files.new_folder(where, folder, info)) if is_writer else None
             for name, variable in self._state_variables().items():
-                mapped = self._mirror.copies.mapped(variable) is not None
-                rows = self._current_rows(variable)
+                mapped = self._access.is_mapped(variable)
+                rows = self._access.rows(variable)
                 if new is not None:
                     files.write_array(new, name, rows, raw=mapped)
             if new is not None and self._dataloader is not None:
@@ -300,12 +300,10 @@ class TaskSession(Session):
             UnsupportedError: a folder on Weights & Biases.
         """
         where = "load_checkpoint"
-        with self._together(where):
+        with self._access.together(where):
             folder = files.read_folder(where, checkpoint_dir)
             ours, stored = self._state_variables(), set(files.names_in(where, folder))
-            skipped = {
-                name for name, v in ours.items() if skip_memmap and self._mirror.copies.mapped(v) is not None
-            }
+            skipped = {name for name, v in ours.items() if skip_memmap and self._access.is_mapped(v)}
             ours = {name: variable for name, variable in ours.items() if name not in skipped}
             common = _common(where, "the checkpoint", ours, stored - skipped, report_missing, CheckpointError)
             info = files.read_info(where, folder)
@@ -313,7 +311,9 @@ class TaskSession(Session):
                 step = read_int(f"{where}: {_STEP}", info.pop(_STEP, self.step), 0, 2**64 - 1)
             except Error as error:
                 raise CheckpointError(str(error)) from None
-            self._set_rows({ours[name]: files.read_array(where, folder, name, ours[name]) for name in common})
+            self._access.set_rows(
+                {ours[name]: files.read_array(where, folder, name, ours[name]) for name in common}
+            )
             self.session_state, self.step = info, step
             if (folder / files.DATALOADER).exists() and self.dataloader is not None:
                 self.dataloader.resume(str(folder / files.DATALOADER))

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from popsr import ops
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
+from popsr._support.extensions import call
 from popsr._support.host.arguments import read_choice
-from popsr._support.lazy import LazyModule
 from popsr.compat._objects.custom_ops import custom_op
-
-if TYPE_CHECKING:
-    from popsr.addons import ops as addons
-else:
-    addons = LazyModule("popsr.addons.ops")
 
 __all__ = ["HINTS", "rotary_ops"]
 
@@ -46,11 +41,12 @@ def rotary_ops(domain: str, pairs: Literal["neighbours", "halves"], version: int
 
     @transactional
     def rotary_pos_embed(x: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
-        return addons.rotary_pos_embed(x, sin, cos, rotary_dim, pairs=word)
+        turned: Tensor = call("addons", "rotary_pos_embed", x, sin, cos, rotary_dim, pairs=word)
+        return turned
 
     @transactional
     def rotary_pos_embed_grad(dy: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int) -> Tensor:
-        return addons.rotary_pos_embed(dy, ops.negate(sin), cos, rotary_dim, pairs=word)
+        return rotary_pos_embed(dy, ops.negate(sin), cos, rotary_dim)
 
     for function, name in (
         (rotary_pos_embed, "RotaryPosEmbed"),

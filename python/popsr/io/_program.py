@@ -15,10 +15,9 @@ import numpy as np
 
 from popsr._program.ir import Ir
 from popsr._program.tensor import Variable
-from popsr._session.ranks.ranks import together
+from popsr._session.protocol import SessionProtocol
 from popsr._session.ranks.rows import one_writer
 from popsr._session.rows import Array
-from popsr._session.state import HostState
 from popsr._support.host.arguments import read_path
 from popsr._support.host.carriers import FLOAT4, pack, packed_bytes
 from popsr._support.host.files import bytes_of, shown_path
@@ -135,15 +134,15 @@ def saved_program(where: str, source: Any, path: str | os.PathLike[str]) -> Iter
         SessionError: the session is running, and this is a call from what ``print_tensor`` writes to.
         RankError: ranks save elsewhere.
     """
-    if isinstance(source, HostState):
-        ranks = source._ranks
-        with together(ranks, where), source._held(where):
+    if isinstance(source, SessionProtocol):
+        access = source._access
+        with access.together(where), access.hold(where):
             ir, target = source.ir, read_path(where, path)
-            with one_writer(ranks, where, target, source.step) as is_writer:
+            with one_writer(access.ranks, where, target, source.step) as is_writer:
                 yield Program(
                     target,
-                    list(source._variables),
-                    source._current_parts,
+                    list(access.variables),
+                    access.parts,
                     ir.replication_factor,
                     ir._embeds_replication,
                     source.step,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from popsr._program.tensor import Variable
-from popsr._session.ranks.ranks import Ranks, together
+from popsr._session.protocol import Cast, Only, Rename, Reshard, SessionProtocol
+from popsr._session.ranks.ranks import Ranks
 from popsr._session.rows import Array
-from popsr._session.state import HostState
 from popsr._support.host.arguments import read_flag, read_path
 from popsr._support.host.files import bytes_of, shown_name
 from popsr._support.text.entry_points import public
@@ -17,7 +17,7 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.io._digest import Digest
 from popsr.io._load.diff import LoadDiff
-from popsr.io._load.options import Cast, LoadOptions, Only, Rename, Reshard
+from popsr.io._load.options import LoadOptions
 from popsr.io._load.plan import LoadPlan
 from popsr.io._load.sources import open_checkpoint
 from popsr.io._stored import StoredFile
@@ -29,7 +29,7 @@ _WHERE = "reset_host_weights"
 
 @public
 def reset_host_weights(
-    session: HostState,
+    session: SessionProtocol,
     path: str | os.PathLike[str],
     *,
     ignore_missing: bool = False,
@@ -83,31 +83,35 @@ def reset_host_weights(
         OSError: it cannot be read.
         RankError: ranks read files that differ.
     """
-    if not isinstance(session, HostState):
+    if not isinstance(session, SessionProtocol):
         raise ArgumentTypeError(f"{_WHERE}: not a session, got {shown(session)}")
     options = LoadOptions.read(_WHERE, only, rename, cast, reshard, regroup)
     is_dry = read_flag(f"{_WHERE}: dry_run", dry_run)
-    with together(session._ranks, _WHERE):
+    with session._access.together(_WHERE):
         return _reset(session, read_path(_WHERE, path), options, ignore_missing, is_dry)
 
 
 def _reset(
-    session: HostState, target: Path, options: LoadOptions, ignore_missing: bool, is_dry: bool
+    session: SessionProtocol, target: Path, options: LoadOptions, ignore_missing: bool, is_dry: bool
 ) -> LoadDiff:
-    with session._held(_WHERE):
+    access = session._access
+    with access.hold(_WHERE):
         pass  # a running one is refused before the file is read
     with open_checkpoint(_WHERE, target) as stored:
-        plan = LoadPlan(_WHERE, stored, session._variables, options, ignore_missing)
+        plan = LoadPlan(_WHERE, stored, access.variables, options, ignore_missing)
         if is_dry:
             plan.try_data()
             return plan.diff(is_dry=True)
         plan.require()
         arrays = stored.arrays(each.tensor.name for each in plan.steps)
     rows = plan.apply(arrays)
-    if session._ranks is not None:
-        _agree(session._ranks, stored, rows, ignore_missing)
+    if access.ranks is not None:
+        _agree(access.ranks, stored, rows, ignore_missing)
     # The file is closed and its digests were right: nothing of it can fail any more.
-    session._restore(rows, stored.step if options.chosen is None else None)
+    with access.lock:
+        access.set_rows(rows)
+        if options.chosen is None and stored.step is not None:
+            session.step = stored.step
     return plan.diff(is_dry=False)
 
 

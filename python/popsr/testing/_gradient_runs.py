@@ -189,7 +189,7 @@ class Runs:
         """
         with Session(self._ir, weights_to_host_on_exit=False) as session:
             if changed:
-                session._set_rows(changed)
+                session._access.set_rows(changed)
             stored = session.run(self._inputs)
         return lambda value: self._readings[value].by_replica(stored)
 
@@ -197,7 +197,7 @@ class Runs:
         """Copies of the initial values, of ``(groups, *shape)``."""
         session = Session(self._ir, weights_to_host_on_exit=False)
         return {
-            v: session._current_rows(v).reshape(v.replica_grouping.num_groups, *v.shape).copy()
+            v: session._access.rows(v).reshape(v.replica_grouping.num_groups, *v.shape).copy()
             for v in variables
         }
 

@@ -379,7 +379,7 @@ READ_BACKS: dict[str, Callable[[Drift], Any]] = {
     "get_tensors_data": lambda p: p.session.get_tensors_data([p.v, p.w]),
     "weights_to_host": lambda p: p.session.weights_to_host(),
     "read_weights": lambda p: p.session.read_weights(PyWeightsIO({"w": np.zeros((2, 3), np.float32)})),
-    "save": lambda p: p.session._current_rows(p.w),
+    "save": lambda p: p.session._access.rows(p.w),
 }
 
 
@@ -442,10 +442,10 @@ def test_no_report_for_equal_or_fully_shown_groups(read_warnings: ReadWarnings) 
         program.session.read_weights(PyWeightsIO({program.w: buffer}))
         assert buffer[:, 1].tolist() == [1, 2, 3, 4]
         with pytest.raises(Replica, match=r"^save: .*replicas 0 and 1 of one group of 'w'"):
-            program.session._current_rows(program.w)
+            program.session._access.rows(program.w)
     assert program.session.get_tensor_data(program.w)[:, 1].tolist() == [1, 2, 3, 4]
     with pytest.raises(Replica, match=r"^save: .*replicas 0 and 1 of one group of 'w'"):
-        program.session._current_rows(program.w)
+        program.session._access.rows(program.w)
     assert read_warnings() == []
 
 
@@ -458,7 +458,7 @@ def test_rows_kept_of_all_replicas_are_compared_too() -> None:
         program.run(1, 1, 1, 1)
     assert program.session.get_tensor_data(program.w)[:, 1].tolist() == [1, 2, 3, 3]
     with pytest.raises(Replica, match=r"^save: .*replicas 0 and 1 of one group of 'w' differ at element 1"):
-        program.session._current_rows(program.w)
+        program.session._access.rows(program.w)
 
 
 def test_each_program_is_reported_once(read_warnings: ReadWarnings) -> None:
@@ -481,14 +481,14 @@ def test_rows_of_groups_go_out_and_in_whatever_the_mode(mode: str) -> None:
     program = Drift(mode)
     session = program.session
     new = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
-    session._set_rows({program.w: new})
-    assert_same_bits(session._current_rows(program.w), new)
+    session._access.set_rows({program.w: new})
+    assert_same_bits(session._access.rows(program.w), new)
     with session:
         program.run(1, 1, 2, 2)
-        assert session._current_rows(program.w)[:, 1].tolist() == [3, 7]
-        session._set_rows({program.w: new + 1})
-        assert_same_bits(session._current_rows(program.w), new + 1)
+        assert session._access.rows(program.w)[:, 1].tolist() == [3, 7]
+        session._access.set_rows({program.w: new + 1})
+        assert_same_bits(session._access.rows(program.w), new + 1)
         assert session.get_tensor_data(program.v).tolist() == [[1] * 3] * 2
         program.run(0, 0, 0, 0)
-        assert session._current_rows(program.w).flags.c_contiguous
-    assert_same_bits(session._current_rows(program.w), new + 1)
+        assert session._access.rows(program.w).flags.c_contiguous
+    assert_same_bits(session._access.rows(program.w), new + 1)

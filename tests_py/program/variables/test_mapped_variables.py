@@ -61,7 +61,7 @@ def test_a_writable_file_is_the_host_copy(tmp_path: Path, grouping: Any) -> None
         session.run()
         assert session.get_tensor_data(v) is mapped
         assert_same_bits(np.asarray(mapped), data + 2)
-        assert_same_bits(session._current_rows(v), data + 2)
+        assert_same_bits(session._access.rows(v), data + 2)
         session.run()
     assert_same_bits(_on_disk(tmp_path, data), data + 3)
     assert session.get_tensor_data(program.plain).tolist() == [8, 16]
@@ -121,7 +121,7 @@ def test_writing_goes_to_the_file(tmp_path: Path) -> None:
         session.write_weights(PyWeightsIO({"v": (data * 3)[[0, 1, 0, 1]]}))
         assert_same_bits(_on_disk(tmp_path, data), data * 3)
         assert session.get_tensor_data(program.plain).tolist() == [2, 4]
-        session._set_rows({program.v: data * 5})
+        session._access.set_rows({program.v: data * 5})
         session.run()
         buffer = np.zeros((2, 3), np.float32)
         session.read_weights(PyWeightsIO({"v": buffer}))
@@ -167,7 +167,7 @@ def test_a_read_only_file_switches_downloads_off(tmp_path: Path) -> None:
         # Reading asks the device, which has newer values than any host copy.
         assert session.get_tensor_data(v).tolist() == [2, 3, 4]
         assert session.get_tensor_data(program.plain).tolist() == [2, 4]
-        assert session._current_rows(program.plain).tolist() == [2, 4]
+        assert session._access.rows(program.plain).tolist() == [2, 4]
         buffer = np.zeros(3, np.float32)
         session.read_weights(PyWeightsIO({"v": buffer}))
         assert buffer.tolist() == [2, 3, 4]
@@ -182,7 +182,7 @@ def test_a_read_only_file_switches_downloads_off(tmp_path: Path) -> None:
         lambda: session.write_variable_data(v, data),
         lambda: session.write_variables_data({program.plain: np.zeros(2, np.float32), v: data}),
         lambda: session.write_weights(PyWeightsIO({"plain": np.zeros(2, np.float32), "v": data})),
-        lambda: session._set_rows({program.plain: np.zeros(2, np.float32), v: data}),
+        lambda: session._access.set_rows({program.plain: np.zeros(2, np.float32), v: data}),
     ):
         with pytest.raises(errors.SessionError, match="'v' is a read-only memory-mapped array"):
             write()

@@ -10,13 +10,13 @@ import struct
 from typing import Any
 
 from popsr._program.launcher import share
-from popsr._session.observation import Observation
-from popsr._session.ranks.ranks import Ranks, together
+from popsr._session.protocol import SessionProtocol
+from popsr._session.ranks.ranks import Ranks
 from popsr._session.ranks.rows import one_writer
-from popsr._session.state import HostState
 from popsr._support.host.arguments import is_a, read_path
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
+from popsr._tools.observation import Observation
 from popsr._tools.record.file_format import MAGIC, TRAILER, VERSION
 from popsr._tools.record.merging import merged
 from popsr._tools.record.program_table import program_table
@@ -38,7 +38,7 @@ class Recording(Observation):
 
     def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
         """See :func:`popsr.record`."""
-        if not is_a(session, HostState):
+        if not is_a(session, SessionProtocol):
             raise ArgumentTypeError(f"record: not a session, got {shown(session)}, expected a popsr.Session")
         self._path = read_path("record", path)
         self._ir = session.ir
@@ -53,10 +53,10 @@ class Recording(Observation):
                 self._file = NewFile("record", self._path).__enter__()
             header = json.dumps(program_table(self._ir)).encode()
             self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
-        self._state.core.record(self._write if self._ranks is None else self._keep)
+        self._access.core.record(self._write if self._ranks is None else self._keep)
 
     def _one_writer(self) -> contextlib.AbstractContextManager[bool]:
-        return one_writer(self._ranks, "record", self._path, self._state.core.step)
+        return one_writer(self._ranks, "record", self._path, self._access.core.step)
 
     def _write(self, data: bytes) -> None:
         self._digest.update(data)
@@ -66,7 +66,7 @@ class Recording(Observation):
         self._records += data
 
     def _finish(self) -> None:
-        with together(self._ranks, "record"), self._one_writer() as is_writer:
+        with self._access.together("record"), self._one_writer() as is_writer:
             if self._ranks is not None:
                 self._collect(self._ranks)
             if is_writer:

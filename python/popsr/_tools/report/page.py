@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from popsr._support.host.arguments import read_path
 from popsr._tools.report.costs import costs_section
 from popsr._tools.report.exchanges import exchanges_section
 from popsr._tools.report.graph import graph_section
@@ -20,7 +23,10 @@ from popsr._tools.report.text import section_text
 from popsr._tools.report.variables import variables_section
 from popsr.io._new_file import NewFile
 
-__all__ = ["Report", "report_of", "write_report"]
+if TYPE_CHECKING:
+    from popsr._session.session import Session
+
+__all__ = ["Report", "report_of", "session_report", "write_report"]
 
 _HERE = Path(__file__).parent
 
@@ -61,6 +67,19 @@ def report_of(source: Source) -> Report:
         graph,
     ]
     return Report(source.title, sections, strips)
+
+
+def session_report(session: Session, path: str | os.PathLike[str] | None) -> Report:
+    """See :meth:`popsr.Session.report`."""
+    access = session._access
+    where = None if path is None else read_path("report: path", path)
+    with access.hold("report"):
+        report = report_of(Source.of_session(session))
+    if where is not None:
+        with access.one_writer("report", where) as is_writer:
+            if is_writer:
+                write_report(report, where)
+    return report
 
 
 def write_report(report: Report, path: Path) -> None:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from popsr._program.ir import Ir
     from popsr._program.op import Op
     from popsr._session.profile import Profile
+    from popsr._session.session import Session
     from popsr._support.records import MemoryTimeline, ProfiledInstruction, SessionMemory
     from popsr.analysis import Communication, PartitionAnalysis, Traffic
-    from popsr.analysis._communication import PlanSettings
     from popsr.replicas import Partition
 
 __all__ = ["Source"]
@@ -61,39 +61,35 @@ class Source:
     profile: tuple[Profile, Sequence[ProfiledInstruction]] | None
 
     @classmethod
-    def of_core(
-        cls,
-        ir: Ir,
-        core: _core.Session,
-        facts: PartitionAnalysis,
-        *,
-        rank: tuple[int, int] | None,
-        replicas: range,
-        settings: PlanSettings,
-        communication: Communication,
-        traffic: Mapping[Op, Traffic],
-        profile: Profile | None,
-    ) -> Source:
-        """The same of a compiled session, named after the script that runs."""
+    def of_session(cls, session: Session) -> Source:
+        """The things that a session knows now, named after the script that runs.
+
+        Raises:
+            GraphError: the program changed since the session was made.
+        """
+        access, ir, facts = session._access, session.ir, session.facts
+        core, ranks, options = access.core, access.ranks, access.options
+        facts._refresh_seeds()
+        core.facts.check_fresh()
         named = {
-            "dedup=False": not settings.dedup,
-            f"check={settings.check:g}": settings.check,
-            "optimise=False": not settings.optimise,
-            "profile=True": profile is not None,
+            "dedup=False": not options.dedup,
+            f"check={options.check:g}": options.check,
+            "optimise=False": not options.optimise,
+            "profile=True": options.profile,
         }
         return cls(
             title=os.path.basename(sys.argv[0] if sys.argv else "") or "program",
             ir=ir,
             facts=facts,
             core=core,
-            rank=rank,
-            replicas=replicas,
+            rank=None if ranks is None else (ranks.rank, ranks.size),
+            replicas=session.local_replicas,
             settings=[name for name, is_set in named.items() if is_set],
             runs=core.stats()["runs"],
             memory=core.memory(),
             timeline=core.memory_timeline(),
             storage=[core.storage(v._id) for v in ir.main_graph.variables],
-            communication=communication,
-            traffic=traffic,
-            profile=None if profile is None else (profile, core.profile()[1]),
+            communication=session.plan.communication(ranks=ir.replication_factor),
+            traffic=session.traffic(),
+            profile=(session.profile(), core.profile()[1]) if options.profile else None,
         )

@@ -18,22 +18,10 @@ from popsr.errors import AttributeValueError
 __all__ = ["dot_checkpoint", "dot_text", "write_dot_checks"]
 
 
-def dot_checkpoint(self: Ir, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
-    """Write the program as it is now to a file for Graphviz: ``dot -Tsvg <check>.dot``.
-
-    The reference writes such files at points of its compilation that have names, of which ``check`` is one. Here
-    a program is what was written: ``check`` says what to call the point of your program that this is.
-
-    Args:
-        self: the program.
-        check: name of the file, without ``.dot``.
-        save_dir: its folder. Default: the current one.
-    Raises:
-        ValueError: ``check`` cannot be the name of a file.
-        OSError: the file cannot be written.
-    """
+def dot_checkpoint(ir: Ir, check: str, save_dir: str | os.PathLike[str] | None) -> None:
+    """See :meth:`popsr.Ir.dot_checkpoint`."""
     where = "dot_checkpoint"
-    _write(where, _path(where, check, save_dir), dot_text(self))
+    _write(where, _path(where, check, save_dir), dot_text(ir))
 
 
 def write_dot_checks(ir: Ir) -> None:

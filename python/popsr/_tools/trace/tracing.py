@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from popsr import _core
-from popsr._session.observation import Observation
-from popsr._session.ranks.ranks import Ranks, together
+from popsr._session.protocol import SessionProtocol
+from popsr._session.ranks.ranks import Ranks
 from popsr._support.host.arguments import read_path
+from popsr._tools.observation import Observation
 from popsr._tools.trace.events import EVENTS, Row, Traced, rows_of
 from popsr.io._new_file import NewFile, NoFile
 
-__all__ = ["MAX_BYTES", "Trace"]
+__all__ = ["MAX_BYTES", "Trace", "session_trace"]
 
 MAX_BYTES = 50_000_000  # of the text of a file
 _INTERVALS = 1000  # that events after the last one are counted in
@@ -31,7 +32,7 @@ class Trace(Observation):
 
     _kind = "trace"
 
-    def __init__(self, session: Any, path: str | os.PathLike[str]) -> None:
+    def __init__(self, session: SessionProtocol, path: str | os.PathLike[str]) -> None:
         """Watch the runs from now on."""
         self._path, self._ir = read_path("trace", path), session.ir._core
         self._file: NewFile = NoFile("trace", self._path)
@@ -40,11 +41,11 @@ class Trace(Observation):
     def _start(self) -> None:
         if self._ranks is None or self._ranks.rank == 0:
             self._file = NewFile("trace", self._path).__enter__()
-        self._state.core.trace(EVENTS)
+        self._access.core.trace(EVENTS)
 
     def _finish(self) -> None:
-        traced = Traced(self._ir, self._state.core)
-        with together(self._ranks, "trace"):
+        traced = Traced(self._ir, self._access.core)
+        with self._access.together("trace"):
             self._write(traced, self._ranks)
 
     def _write(self, traced: Traced, ranks: Ranks | None) -> None:
@@ -64,6 +65,12 @@ class Trace(Observation):
         write(b"\n]}\n")
         write(None)
         self._file.commit()
+
+
+def session_trace(session: SessionProtocol, path: str | os.PathLike[str]) -> Trace:
+    """See :meth:`popsr.Session.trace`."""
+    with session._access.lock:
+        return Trace(session, path)
 
 
 def _origin(begin: int, ranks: Ranks | None) -> int:

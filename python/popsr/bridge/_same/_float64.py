@@ -89,7 +89,7 @@ class _Runs:
         else:
             rows = {each.key: values[each.key] for each in pair.arguments}
         given = [each for each in step.arguments if each.path in rows]
-        session._set_rows({_variable(each): rows[each.path] for each in given if each.role == "state"})
+        session._access.set_rows({_variable(each): rows[each.path] for each in given if each.role == "state"})
         data = {each.source: rows[each.path] for each in given if each.role == "data"}
         with session:
             stored = session.run(

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import popsr
 from popsr._program.options.options import Options
+from popsr._support.extensions import resolve
 from popsr._support.text.nearest import nearest
 from popsr.compat._check import classes as _classes
 from popsr.compat._finder import ALIASES, popsr_name
@@ -244,7 +245,10 @@ def _attribute_of_instance(owner: Instance, name: str) -> Value:
     if inspect.getattr_static(owner.cls, name, None) is not None:
         value = getattr(owner.cls, name, None)  # None: of an object of an enum
         if isinstance(value, property):
-            return _annotated(_return_annotation(value.fget), value.fget, owner, path)
+            getter = resolve(value.fget) if value.fget is not None else None
+            return _annotated(_return_annotation(getter), getter, owner, path)
+        if inspect.isfunction(value):
+            return Known(path, resolve(value))
         return Known(path, value) if inspect.isroutine(value) or isinstance(value, type) else None
     fields = _classes.fields(owner.cls)
     if name in fields:
@@ -277,7 +281,11 @@ def enter(manager: Value) -> Value:
     """The value that ``with manager as name`` binds."""
     if isinstance(manager, Own):
         return manager.enter()
-    return call(attribute(manager, "__enter__")) if isinstance(manager, Instance) else None
+    if not isinstance(manager, Instance):
+        return None
+    function = attribute(manager, "__enter__")
+    gives_itself = isinstance(function, Known) and _return_annotation(function.object) == "Self"
+    return manager if gives_itself else call(function)
 
 
 def instance(cls: Value) -> Value:

@@ -122,5 +122,6 @@ def _write(options: argparse.Namespace, session: Session, number: int) -> None:
     if number > 1:
         path = path.with_name(f"{path.stem}-{number}{path.suffix}")
     session.report(path)
-    if session._ranks is None or session._ranks.rank == 0:
+    ranks = session._access.ranks
+    if ranks is None or ranks.rank == 0:
         print(f"popsr: report of session {number}: {path}")

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from popsr._support.host.arguments import read_a, read_bool, read_choice, read_index
 from popsr._support.text.shown import shown
 from popsr.compat._objects.base import PopartObject
 from popsr.errors import OutOfRangeError, UnsupportedError
 
+if TYPE_CHECKING:
+    from popsr._session.session import Session
+
 __all__ = [
     "AttachStack",
-    "Attachable",
-    "AttachedByHand",
     "PopartSession",
     "SessionDevice",
-    "read_device",
+    "attach_stack",
+    "cycle_count",
+    "device_of",
+    "pb_session",
+    "set_device",
 ]
-
-
-class Attachable(Protocol):
-    """A session, as far as programs attach and detach it by hand."""
-
-    _popped: int
-
-    @property
-    def _depth(self) -> int: ...
-
-    @property
-    def is_attached(self) -> bool: ...
-
-    def _attach(self) -> None: ...
-
-    def _detach(self) -> None: ...
 
 
 class AttachStack(MutableSequence[bool]):
@@ -45,12 +34,12 @@ class AttachStack(MutableSequence[bool]):
 
     __slots__ = ("_session",)
 
-    def __init__(self, session: Attachable) -> None:
+    def __init__(self, session: Session) -> None:
         """``session``: the session."""
         self._session = session
 
     def __len__(self) -> int:
-        return self._session._depth - self._session._popped
+        return self._session._access.depth - self._session._access.popped
 
     @overload
     def __getitem__(self, index: int) -> bool: ...
@@ -62,7 +51,7 @@ class AttachStack(MutableSequence[bool]):
     def __delitem__(self, index: int | slice) -> None:
         if isinstance(index, slice) or range(len(self))[index] != len(self) - 1:
             raise OutOfRangeError("_was_attached_stack: only the last entry can be removed")
-        self._session._popped += 1
+        self._session._access.popped += 1
 
     def pop(self, index: int = -1) -> bool:
         """Remove the last entry and return it.
@@ -82,11 +71,11 @@ class AttachStack(MutableSequence[bool]):
             OutOfRangeError: nothing was popped, or the place is not the end.
         """
         read_bool("_was_attached_stack: value", value)
-        if not self._session._popped or index != len(self):
+        if not self._session._access.popped or index != len(self):
             raise OutOfRangeError(
                 "_was_attached_stack: only what was popped can be appended, expected `with session:`"
             )
-        self._session._popped -= 1
+        self._session._access.popped -= 1
 
     @overload
     def __setitem__(self, index: int, value: bool) -> None: ...
@@ -102,7 +91,7 @@ class AttachStack(MutableSequence[bool]):
 
     def _entries(self) -> list[bool]:
         """The outermost ``with`` found the session detached, unless one was popped and it stayed attached."""
-        was_attached = self._session._popped > 0
+        was_attached = self._session._access.popped > 0
         return [was_attached or i > 0 for i in range(len(self))]
 
     def __repr__(self) -> str:
@@ -115,7 +104,7 @@ class SessionDevice(PopartObject):
     __slots__ = ("_session",)
     _where = "session._device"
 
-    def __init__(self, session: Attachable) -> None:
+    def __init__(self, session: Session) -> None:
         """``session``: the session."""
         self._session = session
 
@@ -135,7 +124,7 @@ class SessionDevice(PopartObject):
         Raises:
             SessionError: it is running.
         """
-        self._session._detach()
+        self._session._access.detach()
 
     def attach(self, timeout: int = 0) -> bool:
         """Attach the session if it is not: variables are uploaded, as by ``with session:``.
@@ -146,7 +135,11 @@ class SessionDevice(PopartObject):
             True.
         """
         del timeout
-        self._session._attach()
+        access = self._session._access
+        with access.lock:
+            if not access.depth:
+                self._session.__enter__()
+                access.popped = 1
         return True
 
 
@@ -156,7 +149,7 @@ class PopartSession(PopartObject):
     __slots__ = ("_session",)
     _where = "session._pb_session"
 
-    def __init__(self, session: Attachable) -> None:
+    def __init__(self, session: Session) -> None:
         """``session``: the session."""
         self._session = session
 
@@ -173,47 +166,41 @@ class PopartSession(PopartObject):
         return self._session.is_attached
 
 
-class AttachedByHand(Attachable, Protocol):
-    """The members of a session that programs for PopXL attach and detach it by, and PopART's name of a counter."""
-
-    @property
-    def _device(self) -> SessionDevice:
-        return SessionDevice(self)
-
-    @property
-    def _pb_session(self) -> PopartSession:
-        return PopartSession(self)
-
-    @property
-    def _was_attached_stack(self) -> AttachStack:
-        return AttachStack(self)
-
-    def _set_device(self, device: Any) -> None:
-        read_device(device)
-
-    def get_cycle_count(self, id: str = "") -> int:
-        """PopART's count of a device's cycles, which a simulator does not have.
-
-        Args:
-            id: the counter.
-        Raises:
-            UnsupportedError: always; ``stats`` counts the calls of kernels.
-        """
-        raise UnsupportedError(
-            f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
-            "calls and computed blocks of each op"
-        )
+def device_of(session: Session) -> SessionDevice:
+    """``session._device``."""
+    return SessionDevice(session)
 
 
-def read_device(device: Any) -> None:
+def pb_session(session: Session) -> PopartSession:
+    """``session._pb_session``."""
+    return PopartSession(session)
+
+
+def attach_stack(session: Session) -> AttachStack:
+    """``session._was_attached_stack``."""
+    return AttachStack(session)
+
+
+def cycle_count(session: Session, id: str) -> int:
+    """See :meth:`popsr.Session.get_cycle_count`."""
+    del session
+    raise UnsupportedError(
+        f"getCycleCount: a simulator does not count cycles, got id {shown(id)}, expected Session.stats: kernel "
+        "calls and computed blocks of each op"
+    )
+
+
+def set_device(session: Session, device: Any) -> None:
     """Read a device: each session runs on the simulator.
 
     Args:
+        session: the session.
         device: "cpu", "ipu_model" or "ipu_hw", or an object of a device.
     Raises:
         ArgumentTypeError: it is neither.
         AttributeValueError: another word.
     """
+    del session
     if isinstance(device, str):
         read_choice("_set_device", "device", device, ("cpu", "ipu_model", "ipu_hw"))
     elif not callable(getattr(device, "detach", None)):

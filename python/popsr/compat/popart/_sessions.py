@@ -63,9 +63,9 @@ class _Session:
                 f"{where}: ir is not an Ir, got {shown(ir)}, expected an Ir or its _pb_ir"
             )
         read_a(f"{where}: deviceInfo", deviceInfo, DeviceInfo)
-        session = object.__new__(cls)
-        session._open(program, None)
-        return session
+        made = object.__new__(cls)
+        made._open(program, None)
+        return made
 
     _session: Session
     _source: ModelSource | None
@@ -81,9 +81,7 @@ class _Session:
         """Begin with a program, and the model that it was read from."""
         self._session = session = Session(program)
         self._source, self._is_filled = source, source is None
-        self._by_name = {
-            plan.name: plan.stream for plan in (*session._runner.inputs, *session._runner.outputs)
-        }
+        self._by_name = {plan.name: plan.stream for plan in session._access.streams}
 
     @property
     def replicationFactor(self) -> int:

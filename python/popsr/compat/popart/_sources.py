@@ -13,7 +13,6 @@ import numpy as np
 from popsr._program.options.enums import ReductionType, SyntheticDataMode
 from popsr._program.options.options import Options
 from popsr._session.devices import DeviceInfo
-from popsr._session.ranks.ranks import together
 from popsr._session.ranks.rows import one_writer
 from popsr._session.session import Session
 from popsr._support.host.arguments import is_a, read_a, read_int, read_path, read_text, require_known
@@ -127,11 +126,13 @@ class ModelSource:
         ):
             return session
         made = Session(self.program.ir, seed=seed)
-        rows = {v: session._current_rows(v).copy() for v in session._variables}
+        rows = {v: session._access.rows(v).copy() for v in session._access.variables}
         if session.is_attached:
             session.__exit__(None, None, None)
             made.__enter__()
-        made._restore(rows, session.step)
+        with made._access.lock:
+            made._access.set_rows(rows)
+            made.step = session.step
         return made
 
     # Weights
@@ -146,7 +147,7 @@ class ModelSource:
 
     def save(self, session: Session, path: Any) -> None:
         """Write the model with the newest values, and the optimiser's states."""
-        with together(session._ranks, "modelToHost"):
+        with session._access.together("modelToHost"):
             self._save("modelToHost", session, path)
 
     def _save(self, where: str, session: Session, path: Any) -> None:
@@ -160,11 +161,11 @@ class ModelSource:
                 made = model.graph.initializer.add()
                 set_entries(made, settings_text(v))
             settings = entries_of(made)
-            rows = np.asarray(session._current_rows(v)).reshape(v.shape_on_host)
+            rows = np.asarray(session._access.rows(v)).reshape(v.shape_on_host)
             made.CopyFrom(initializer_of(name, rows))
             set_entries(made, settings)
         set_entries(model, program_text(None, session.step))
-        with one_writer(session._ranks, where, target, session.step) as is_writer:
+        with one_writer(session._access.ranks, where, target, session.step) as is_writer:
             if not is_writer:
                 return
             with NewFile(where, target) as file:

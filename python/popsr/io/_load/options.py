@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from popsr._session.protocol import Cast, Only, Rename, Reshard
 from popsr._support.host.arguments import (
     is_a,
     read_call,
@@ -21,19 +22,7 @@ from popsr._support.text.shown import shown
 from popsr.dtypes import dtype
 from popsr.errors import ArgumentTypeError, AttributeValueError, UnknownNameError
 
-__all__ = ["Cast", "LoadOptions", "Only", "Rename", "Reshard", "file_names", "loaded_names", "read_only"]
-
-Only = str | Sequence[str] | Callable[[str], object] | None
-"""Names to load: a pattern of ``fnmatch``, several, or a predicate; None for all."""
-
-Rename = Mapping[str, str] | Callable[[str], str | None] | None
-"""Names of variables by the file's: a mapping (others keep theirs), or a function (None leaves a tensor out)."""
-
-Cast = bool | dtype | str | Sequence[dtype | str]
-"""True for all dtypes of a file that may be cast, or these dtypes."""
-
-Reshard = Mapping[str, int] | Callable[[str], int | None] | None
-"""Axes by pattern of names, or a function of the name that returns an axis or None."""
+__all__ = ["LoadOptions", "file_names", "loaded_names", "read_only"]
 
 _GROUPS = ("replicas", "order")
 

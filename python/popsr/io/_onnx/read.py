@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from popsr._session.protocol import Only, Rename
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_path
 from popsr._support.text.entry_points import public
@@ -21,7 +22,7 @@ from popsr.errors import UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
-from popsr.io._load.options import Only, Rename, loaded_names
+from popsr.io._load.options import loaded_names
 from popsr.io._onnx.external import DataFile, ExternalData
 from popsr.io._onnx.format import (
     DATA_BYTES,

@@ -15,7 +15,7 @@ from typing import Any
 from popsr import _core
 from popsr._program.ir import Ir
 from popsr._program.tensor import Variable
-from popsr._session.state import HostState
+from popsr._session.protocol import SessionProtocol
 from popsr._support.host.files import shown_name
 from popsr._support.text.entry_points import public
 from popsr.errors import CheckpointError, DTypeError
@@ -46,7 +46,7 @@ _IR_VERSION, _OPSET = 10, 21  # the first with metadata of tensors
 
 
 @public
-def save_onnx(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
+def save_onnx(source: SessionProtocol | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as initializers of an ONNX model, one row a group.
 
     A variable of one group has its shape on a replica, others have a leading dimension of ``num_groups`` (their

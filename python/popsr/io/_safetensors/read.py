@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from popsr._session.protocol import Only, Rename
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_name
 from popsr._support.text.entry_points import public
@@ -23,7 +24,7 @@ from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._digest import Digest
 from popsr.io._hashes import HASH_BYTES, HASH_OF_KEY, read_hash
-from popsr.io._load.options import Only, Rename, loaded_names
+from popsr.io._load.options import loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._safetensors.format import DIGEST_PREFIX, METADATA, TYPES
 from popsr.io._settings import (

@@ -10,7 +10,7 @@ from typing import Any
 from popsr import _core
 from popsr._program.ir import Ir
 from popsr._program.tensor import Variable
-from popsr._session.state import HostState
+from popsr._session.protocol import SessionProtocol
 from popsr._support.host.carriers import FLOAT4
 from popsr._support.host.files import shown_name
 from popsr._support.text.entry_points import public
@@ -26,7 +26,9 @@ __all__ = ["save_safetensors"]
 
 
 @public
-def save_safetensors(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
+def save_safetensors(
+    source: SessionProtocol | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None
+) -> None:
     """Save all variables as a safetensors file, one row a group.
 
     As :func:`popsr.io.save_onnx`, but the replication factor, groups and retrieval modes are always in the metadata:

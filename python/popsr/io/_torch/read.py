@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from popsr import dtypes
+from popsr._session.protocol import Only, Rename
 from popsr._session.rows import Array
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import bytes_of, shown_name, shown_path
@@ -22,7 +23,7 @@ from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._budget import Budget
 from popsr.io._checkpoint import Checkpoint
 from popsr.io._hashes import HASH_OF_KEY, read_hash
-from popsr.io._load.options import Only, Rename, loaded_names
+from popsr.io._load.options import loaded_names
 from popsr.io._open_file import OpenFile
 from popsr.io._settings import (
     NO_SETTINGS,

@@ -11,8 +11,8 @@ import numpy as np
 from popsr import _core
 from popsr._program.ir import Ir
 from popsr._program.tensor import Variable
+from popsr._session.protocol import SessionProtocol
 from popsr._session.rows import Array
-from popsr._session.state import HostState
 from popsr._support.host.files import bytes_of, shown_name
 from popsr._support.host.frameworks import framework
 from popsr._support.text.entry_points import public
@@ -27,7 +27,7 @@ __all__ = ["save_torch"]
 
 
 @public
-def save_torch(source: HostState | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
+def save_torch(source: SessionProtocol | Ir, path: str | os.PathLike[str], *, hashes: Hashes = None) -> None:
     """Save all variables as a state dict that ``torch.load(path, weights_only=True)`` reads, one row a group.
 
     The file holds nothing but tensors by name, so ``model.load_state_dict`` takes it. The replication factor, groups,

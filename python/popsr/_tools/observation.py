@@ -6,7 +6,8 @@ import abc
 from types import TracebackType
 from typing import Any, Self
 
-from popsr._session.ranks.ranks import Ranks, together
+from popsr._session.protocol import SessionAccess, SessionProtocol
+from popsr._session.ranks.ranks import Ranks
 
 __all__ = ["Observation"]
 
@@ -18,27 +19,27 @@ class Observation(abc.ABC):
     calls. ``_file`` is what ``_start`` opened, or stands for no file.
     """
 
-    _kind: str  # of ``SessionState.observer``, and the call in errors
+    _kind: str  # of ``SessionAccess.watcher``, and the call in errors
     _file: Any
-    _ranks: Ranks | None
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: SessionProtocol) -> None:
         """Begin.
 
         Raises:
             SessionError: the session is running, or watched already.
         """
-        self._state, self._ranks = session._state, session._ranks
+        self._access: SessionAccess = session._access
+        self._ranks: Ranks | None = self._access.ranks
         self._is_open = False
         try:
-            with together(self._ranks, self._kind):
-                self._state.require_idle(self._kind)
-                self._state.require_unobserved(self._kind)
+            with self._access.together(self._kind):
+                self._access.require_idle(self._kind)
+                self._access.require_unwatched(self._kind)
                 self._start()
         except BaseException:
             self._file.__exit__()
             raise
-        self._state.observer = self._kind
+        self._access.watcher = self._kind
         self._is_open = True
 
     @abc.abstractmethod
@@ -59,7 +60,7 @@ class Observation(abc.ABC):
         """
         if not self._is_open:
             return
-        self._state.require_idle(self._kind)
+        self._access.require_idle(self._kind)
         try:
             self._finish()
         finally:
@@ -67,8 +68,8 @@ class Observation(abc.ABC):
 
     def _end(self) -> None:
         self._is_open = False
-        self._state.core.end_observation()
-        self._state.observer = None
+        self._access.core.end_observation()
+        self._access.watcher = None
         self._file.__exit__()
 
     def __enter__(self) -> Self:
