@@ -47,7 +47,7 @@ class Op(Handle):
     @property
     def _ir(self) -> Ir:
         if self._is_undone:
-            refuse_undone(repr(self))
+            refuse_undone(self)
         return self._program
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 from popsr import _core
 from popsr._program.building.gaps import unsupported_ops
 from popsr._program.building.location import add_place, noted
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.graph import Graph
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.ir import Ir
@@ -197,13 +197,12 @@ class Session(Summarised, HostState, AttachedByHand):
             )
             if ranks is not None:
                 ranks.keep(self._core)
-            keep_attribute(ir, ir, "_prepared")
-            ir._prepared = True
             self._to_host_on_exit = read_flag("Session: weights_to_host_on_exit", weights_to_host_on_exit)
             self._state = SessionState(ir, self._core, ranks)
             self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in errors))
             self._runner = Runner(self._state, self._mirror, errors, _options_of_session(ir, seed))
             self._facts: PartitionAnalysis | None = None
+            ir._prepared = True
 
     # Running
 
