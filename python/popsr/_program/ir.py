@@ -242,6 +242,12 @@ class Ir(Handle):
             )
         return ReplicaGrouping.from_assignment(list(groups))
 
+    if TYPE_CHECKING:  # late members
+        _pb_ir: Any
+
+        def dot_checkpoint(self, check: str, save_dir: str | os.PathLike[str] | None = None) -> None:
+            """See :func:`popsr._tools.show.dot.dot_checkpoint`."""
+
     def get_all_h2d_streams(self) -> set[HostToDeviceStream]:
         """Host-to-device streams that an op loads."""
         return {s for s in self._streams_with_ops() if isinstance(s, HostToDeviceStream)}

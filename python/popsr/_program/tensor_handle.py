@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from popsr._program.handles import Handle, refuse_undone
+from popsr._support.text.entry_points import mark
 from popsr.dtypes import dtype
 
 __all__ = ["TensorHandle"]
@@ -32,6 +33,7 @@ class TensorHandle(Handle):
         return self._ir._graph(self._graph_id)
 
     @property
+    @mark
     def id(self) -> str:
         """Full name, unique in the Ir: graph, name scopes, name."""
         try:
@@ -40,6 +42,7 @@ class TensorHandle(Handle):
             refuse_undone(self)
 
     @property
+    @mark
     def dtype(self) -> dtype:
         """Element type."""
         try:
@@ -48,6 +51,7 @@ class TensorHandle(Handle):
             refuse_undone(self)
 
     @property
+    @mark
     def shape(self) -> tuple[int, ...]:
         """Shape on one replica."""
         try:
@@ -56,6 +60,7 @@ class TensorHandle(Handle):
             refuse_undone(self)
 
     @property
+    @mark
     def meta_shape(self) -> tuple[int, ...]:
         """Shape before sharding; empty when it is not a shard."""
         try:

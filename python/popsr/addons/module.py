@@ -61,7 +61,7 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
     @transactional
     @functools.wraps(build)
     def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
-        if self.__dict__.get("_is_scoped"):  # in build of a base class
+        if self.__dict__.get("_is_scoped") or "_own_state" not in self.__dict__:  # in build of a base class
             return build(self, *args, **kwargs)
         name = self.__dict__.get("_name_scope")
         self.__dict__["_is_scoped"] = True
@@ -409,8 +409,11 @@ class Module(BaseModule, metaclass=NameScopeMeta):
 
     def _check_name(self, name: str | int, overwrite: bool) -> None:
         """Before an input is made."""
-        first = self._own_state.factories._path(name, "insert")[0]
-        if not overwrite and first in self._own_state.factories:
+        state = self._own_state
+        first = state.factories._path(name, "insert")[0]
+        if first in state.factories or first in state.inputs:
+            state.forget_undone()
+        if not overwrite and first in state.factories:
             raise AttributeValueError(
                 f"{type(self).__qualname__}: variable {shown(str(name))} already exists, expected another name or "
                 "overwrite=True"

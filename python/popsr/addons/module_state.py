@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from popsr._program.graph import Graph
+from popsr._program.handles import is_retired
 from popsr._support.lazy import names_only
 from popsr.addons.grad_graph import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
@@ -24,6 +25,13 @@ class State:
     aux: Aux = field(default_factory=Aux)
     var_grad: VarGrad = field(default_factory=VarGrad)
     grad_infos: dict[Graph, GradGraphInfo] = field(default_factory=dict)
+
+    def forget_undone(self) -> None:
+        """Drop what calls that failed had added."""
+        inputs = {key: t for key, t in self.inputs.to_dict().items() if not is_retired(t)}
+        factories = {key: each for key, each in self.factories.to_dict().items() if key in inputs}
+        self.inputs = NamedTensors.from_dict({key: inputs[key] for key in factories})
+        self.factories = NamedVariableFactories.from_dict(factories)
 
     def copy(self) -> State:
         """With trees of its own."""

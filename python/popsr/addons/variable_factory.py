@@ -242,17 +242,16 @@ class VariableFactory:
         if read_flag(f"{what}: empty", empty):
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
-        with _items_kept([self]):
-            try:
-                items = [_array(what, next(self.data_iter)) for _ in range(groups)]
-            except StopIteration:
-                raise NoMoreItemsError(f"{what}: data_iter has no more items, expected {groups}") from None
-            for item in items:
-                if tuple(item.shape) != self._full_shape:
-                    raise ShapeError(
-                        f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
-                    )
-            return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
+        try:
+            items = [_array(what, item) for item in [next(self.data_iter) for _ in range(groups)]]
+        except StopIteration:
+            raise NoMoreItemsError(f"{what}: data_iter has no more items, expected {groups}") from None
+        for item in items:
+            if tuple(item.shape) != self._full_shape:
+                raise ShapeError(
+                    f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
+                )
+        return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
 
     @in_default_environment
     def next_memmap(
