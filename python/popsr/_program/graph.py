@@ -39,7 +39,7 @@ class Graph(GraphHandle):
         def _repr_html_(self) -> str:
             """See :func:`popsr._tools.show.graph_html.graph_html`."""
 
-    _program: Ir
+    _ir: Ir
     _hash: int
     _is_recursively_differentiable: bool = (
         True  # False: graphs that call it need to be told its gradient graph

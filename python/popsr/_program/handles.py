@@ -131,7 +131,8 @@ def retire(handle: Handle) -> None:
     Nothing is left that it could be used with. May be called again, as after Ctrl-C in between.
     """
     if not is_retired(handle):
-        handle._was = f"{type(handle).__name__}[{getattr(handle, '_name', '')}]"
+        text = f"{type(handle).__name__}[{getattr(handle, '_name', '')}]"
+        handle._was = text  # type: ignore[misc] # a slot of the classes that have slots
     for name in handle._known:
         if hasattr(handle, name):
             delattr(handle, name)

@@ -35,6 +35,8 @@ class Op(Handle):
 
     __slots__ = ("_calls", "_id", "_program")
 
+    _program: Ir
+
     def __init__(self, ir: Ir, id_: int) -> None:
         """A view; see ``Graph.ops``."""
         self._program = ir

@@ -33,7 +33,7 @@ class Stream(Handle):
 
     _known = ("_program", "_dtype", "_shape", "_mode", "_downcast")
 
-    _program: Program
+    _ir: Program
     _id: int
     _name: str
     _dtype: dtypes.dtype

@@ -195,10 +195,12 @@ def create(
         for tensor in outputs:
             graph_output(tensor)
     taken = state.aux._inputs
-    kept._exposed = [*kept._exposed, *_expose(forward, taken)]
+    exposed = _expose(forward, taken)
     inputs = [*((True, t) for t in provided), *((False, t) for t in taken)]
     info = _grad_graph_info(gir(), forward, graph, inputs, [*plain, *of_variables])
-    return GraphWithNamedArgs(graph, None, info, module)
+    made = GraphWithNamedArgs(graph, None, info, module)
+    kept._exposed = [*kept._exposed, *exposed]
+    return made
 
 
 def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -265,9 +265,9 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         @transactional
         def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
             with self._state_kept():
-                return made(*args, **kwargs)
+                return called(*args, **kwargs)
 
-        def made(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        def called(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
             factories, graph = module.create_graph(*args, **kwargs)
             variables = self.add_variable_inputs(name or type(module).__name__, factories)
             wanted = len(graph.graph.outputs)
@@ -568,6 +568,7 @@ class Module(BaseModule, metaclass=NameScopeMeta):
     def _collect(self) -> State:
         """State, with the state of the parts below their names."""
         result = self._own_state.copy()
+        result.forget_undone()
         for name, part in self._submodules.items():
             state = part._collect()
             if state.factories.len_flat():

@@ -27,11 +27,12 @@ class State:
     grad_infos: dict[Graph, GradGraphInfo] = field(default_factory=dict)
 
     def forget_undone(self) -> None:
-        """Drop what calls that failed had added."""
-        inputs = {key: t for key, t in self.inputs.to_dict().items() if not is_retired(t)}
-        factories = {key: each for key, each in self.factories.to_dict().items() if key in inputs}
-        self.inputs = NamedTensors.from_dict({key: inputs[key] for key in factories})
-        self.factories = NamedVariableFactories.from_dict(factories)
+        """Drop what calls that failed had added: an input that is not in the program any more, or a half of a pair."""
+        inputs, factories = self.inputs.to_dict(), self.factories.to_dict()
+        keys = [key for key, t in inputs.items() if key in factories and not is_retired(t)]
+        if len(keys) != len(inputs) or len(keys) != len(factories):
+            self.inputs = NamedTensors.from_dict({key: inputs[key] for key in keys})
+            self.factories = NamedVariableFactories.from_dict({key: factories[key] for key in keys})
 
     def copy(self) -> State:
         """With trees of its own."""

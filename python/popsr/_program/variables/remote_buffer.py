@@ -36,7 +36,7 @@ class RemoteBuffer(Handle):
 
     _known = ("_program", "_dtype", "_shape")
 
-    _program: Program
+    _ir: Program
 
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
