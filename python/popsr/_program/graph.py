@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from popsr._program.building.op_hooks import OpHooks
 from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
-from popsr._program.handles import GraphHandle
+from popsr._program.handles import GraphHandle, is_retired
 from popsr._program.op import Op
 from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.variables.variables import variable
@@ -33,9 +33,7 @@ class Graph(GraphHandle):
     """A graph of an Ir. ``with graph:`` makes it current; made by ``Ir.create_graph`` and its kin."""
 
     _ir: Ir
-
-    _id: int
-    _op_hooks: OpHooks
+    _hash: int
     _is_recursively_differentiable: bool = (
         True  # False: graphs that call it need to be told its gradient graph
     )
@@ -51,7 +49,7 @@ class Graph(GraphHandle):
     @classmethod
     def _of(cls, ir: Ir, id_: int) -> Graph:
         self = cls.__new__(cls)
-        self._ir, self._id, self._op_hooks = ir, id_, OpHooks()
+        self._program, self._id, self._hash = ir, id_, hash((ir.id, id_))
         return self
 
     @property
@@ -172,8 +170,7 @@ class Graph(GraphHandle):
         self._set_hooks(self._op_hooks.remove(handle))
 
     def _set_hooks(self, hooks: OpHooks) -> None:
-        self._ir._on_undo(setattr, self, "_op_hooks", self._op_hooks)
-        self._op_hooks = hooks
+        self._ir._op_hooks = {**self._ir._op_hooks, self._id: hooks}
 
     def __contains__(self, value: Tensor) -> bool:
         if not isinstance(value, Tensor):
@@ -186,7 +183,7 @@ class Graph(GraphHandle):
         return self is value
 
     def __hash__(self) -> int:
-        return hash((self._ir.id, self._id))
+        return self._hash
 
     def __enter__(self) -> Graph:
         _context.push_graph(self)
@@ -199,12 +196,12 @@ class Graph(GraphHandle):
         """In texts of errors."""
         return f"graph '{self.id}' of Ir {self._ir.id}" if self._id else f"main graph of Ir {self._ir.id}"
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         name = f"id={self.id} name={self.name}" if self.id else "main"  # PopXL's main graph has no name
         return line(f"Graph[{name} inputs={len(self.inputs)} ops={len(self.ops)}]")
 
     def __str__(self) -> str:
-        return self._ir._core.print_graph(self._id)
+        return repr(self) if is_retired(self) else self._ir._core.print_graph(self._id)
 
 
 __dir__ = names_only(__all__)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex
+from typing import Any, ClassVar, NoReturn, Protocol, Self, SupportsIndex
 
 from popsr import _core
+from popsr._program.building.op_hooks import OpHooks
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
@@ -30,6 +29,7 @@ class Program(Protocol):
     _core: _core.Ir
     _locations: dict[tuple[str, int], int]
     _modules: dict[str, str]
+    _op_hooks: dict[int, OpHooks]
     _remote_cache: dict[int, Any]
     _residents: dict[tuple[int, int], Any]
     _shard_over: dict[int, int]
@@ -41,17 +41,24 @@ class Program(Protocol):
 
     def _tensor(self, id_: int, /) -> Any: ...
 
-    def _on_undo(self, fn: Callable[..., object], /, *args: Any) -> None: ...
-
 
 @public
 class Handle:
     """Something of an Ir, or the Ir itself.
 
     Handles are identities: a copy of one is itself. They cannot be pickled, as a program is not a value.
+
+    What a failed call made is retired, see ``retire``: its handles have no program any more, and say so wherever they
+    are asked for it.
     """
 
     __slots__ = ()
+
+    _known: ClassVar[tuple[str, ...]] = ("_program",)
+    """Attributes that retired ones lack."""
+
+    _program: Any
+    _was: str  # of retired ones: their text
 
     def __copy__(self) -> Self:
         return self
@@ -62,18 +69,39 @@ class Handle:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_pickle(self)
 
-    if TYPE_CHECKING:
+    @property
+    def _ir(self) -> Any:
+        """The program."""
+        try:
+            return self._program
+        except AttributeError:
+            return refuse_undone(self)
 
-        @property
-        def _ir(self) -> Any: ...
+    def _live(self) -> Self:
+        """The handle, if it is of something that is in the program."""
+        return refuse_undone(self) if is_retired(self) else self
+
+    def _text(self) -> str:
+        """The text of one that is in the program."""
+        return f"{type(self).__name__}[{getattr(self, '_name', '')}]"
+
+    def __repr__(self) -> str:
+        return self._was if is_retired(self) else self._text()
 
 
 class GraphHandle(Handle):
     """A graph: contexts enter it, ops are appended to it."""
 
-    _ir: Any
     _id: int
-    _op_hooks: Any
+
+    @property
+    def _op_hooks(self) -> OpHooks:
+        """Functions that are called with ops of the graph."""
+        hooks: OpHooks = self._ir._op_hooks.get(self._id, _NO_HOOKS)
+        return hooks
+
+
+_NO_HOOKS = OpHooks()
 
 
 def refuse_pickle(value: object) -> NoReturn:
@@ -91,58 +119,30 @@ def refuse_copy(value: object) -> NoReturn:
     )
 
 
-def refuse_undone(text: str) -> NoReturn:
+def refuse_undone(handle: Handle) -> NoReturn:
     """The error of whoever uses what a failed call made."""
     raise GraphError(
-        f"{text}: it is not in the program, got something that a failed call had made, expected something that a call "
-        "returned"
+        f"{handle!r}: it is not in the program, got something that a failed call had made, expected "
+        "something that a call returned"
     )
 
 
 def retire(handle: Handle) -> None:
-    """Let each use of a handle be a GraphError: what it stands for is not in the program any more."""
+    """Let uses of a handle be GraphErrors: what it stands for is not in the program any more.
+
+    Nothing is left that it could be used with. May be called again, as after Ctrl-C in between.
+    """
     if not is_retired(handle):
-        handle.__class__ = _retired(type(handle))  # type: ignore[arg-type] # classes can be hashed
+        text = f"{type(handle).__name__}[{getattr(handle, '_name', '')}]"
+        handle._was = text  # type: ignore[misc] # a slot of the classes that have slots
+    for name in handle._known:
+        if hasattr(handle, name):
+            delattr(handle, name)
 
 
 def is_retired(handle: Handle) -> bool:
-    """True if its uses are errors."""
-    return "_retired" in type(handle).__dict__
-
-
-@functools.cache
-def _retired(kind: Any) -> Any:
-    """The class of retired handles of a class: of the same layout."""
-    members = {
-        "__slots__": (),
-        "__module__": kind.__module__,
-        "__doc__": f"A {kind.__name__} that a failed call made.",
-        "__getattribute__": _refuse,
-        "__hash__": _hash if kind.__hash__ is not object.__hash__ else object.__hash__,
-        "__repr__": _text,
-        "__str__": _text,
-        "_retired": True,
-    }
-    return type(kind)(kind.__name__, (kind,), members)
-
-
-def _refuse(self: Handle, name: str) -> Any:
-    if name.startswith("__"):
-        return object.__getattribute__(self, name)
-    return refuse_undone(_text(self))
-
-
-def _text(self: Handle) -> str:
-    try:
-        name = object.__getattribute__(self, "_name")
-    except AttributeError:
-        name = ""
-    return f"{type(self).__name__}[{name}]"
-
-
-def _hash(self: Handle) -> int:
-    """As before: it may be a key."""
-    return hash((object.__getattribute__(self, "_ir").id, object.__getattribute__(self, "_id")))
+    """True for a handle whose uses are errors: a call that failed had made what it stands for."""
+    return hasattr(handle, "_was")
 
 
 class Undone:

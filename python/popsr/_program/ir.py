@@ -13,10 +13,11 @@ import numpy as np
 from popsr import _core
 from popsr._program import launcher
 from popsr._program.building.gaps import Gap
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.op_hooks import OpHooks
+from popsr._program.building.transaction import transactional
 from popsr._program.create_graph import create_graph
 from popsr._program.graph import Graph
-from popsr._program.handles import Handle, Undone, refuse_copy, retire
+from popsr._program.handles import Handle, Undone, is_retired, refuse_copy, retire
 from popsr._program.module import Module
 from popsr._program.options.options import Options
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
@@ -39,6 +40,10 @@ __all__ = ["Ir"]
 
 # Classes by the core's kind; shards and entries of remote buffers are plain tensors.
 _CLASSES = {"variable": "Variable", "constant": "Const"}
+_SETTINGS = (
+    "_embeds_replication", "_gaps", "_num_host_transfers", "_op_hooks", "_prepared", "_seeds_at", "_seeds_epoch",
+    "_seeds_explicit",
+)  # fmt: skip
 _ids = itertools.count()
 
 
@@ -64,10 +69,8 @@ class Ir(Handle):
         self._stream_cache: dict[int, Any] = {}
         self._remote_cache: dict[int, RemoteBuffer] = {}
         self._undone = Undone()
-        self._undo: list[
-            tuple[Callable[..., object], tuple[Any, ...]]
-        ] = []  # see popsr._program.building.transaction
-        self._core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
+        self._core.set_owner([], weakref.WeakMethod(self._rolled_back))
+        self._op_hooks: dict[int, OpHooks] = {}  # by graph; never changed in place
         self._locations: dict[tuple[str, int], int] = {}
         self._modules: dict[str, str] = {}  # by file of the locations
         self._warned: set[tuple[str, str]] = set()  # lints and lines that were warned of
@@ -82,6 +85,7 @@ class Ir(Handle):
         self._gaps: tuple[Gap, ...] = ()  # ops of another framework that stand-ins are for
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
         self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
+        self._seeds_epoch = 0  # of the core, since then
         self._ordered_at: int | None = None  # epoch at which the order of writes was checked
         self._order = _core.OrderCheck()
         self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
@@ -109,9 +113,7 @@ class Ir(Handle):
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        transfers = read_int("Ir: num_host_transfers", value, 1)
-        keep_attribute(self, self, "_num_host_transfers")
-        self._num_host_transfers = transfers
+        self._num_host_transfers = read_int("Ir: num_host_transfers", value, 1)
 
     @property
     def replication_factor(self) -> int:
@@ -133,8 +135,7 @@ class Ir(Handle):
 
     def _use_core(self, core: _core.Ir) -> None:
         """Be another program, while both are empty."""
-        core.set_owner(self._undo, weakref.WeakMethod(self._rolled_back))
-        keep_attribute(self, self, "_core")
+        core.set_owner([], weakref.WeakMethod(self._rolled_back))
         self._core = core
         self._locations.clear()
         self._seeds_at = self._facts_at = self._session_facts_at = self._ordered_at = None
@@ -180,7 +181,12 @@ class Ir(Handle):
             TypeError: ``fn`` is not a function, or tensors are mixed with other values in one argument.
             ValueError: the arguments do not fit, or it returned something else than tensors.
         """
-        return create_graph(self, fn, args, kwargs)
+        before = self._settings()
+        try:
+            return create_graph(self, fn, args, kwargs)
+        except BaseException:
+            self._set_back(before)
+            raise
 
     @transactional
     def create_empty_graph(self, name: str | None = None) -> Graph:
@@ -210,7 +216,6 @@ class Ir(Handle):
                 f"embed_replication_factor: not the Ir's number of replicas, got {given}, "
                 f"expected {self.replication_factor}"
             )
-        keep_attribute(self, self, "_embeds_replication")
         self._embeds_replication = True
 
     addInitializedInput = add_initialized_input  # noqa: N815 - PopART's name
@@ -283,60 +288,57 @@ class Ir(Handle):
             info = self._core.tensor(id_)
             cls = Tensor._by_type.get(_CLASSES.get(info.kind, ""), Tensor)
             tensor = self._tensor_cache[id_] = object.__new__(cls)
-            tensor._ir, tensor._id, tensor._graph_id, tensor._name = self, id_, info.graph, info.name
+            tensor._program, tensor._id, tensor._graph_id, tensor._name = self, id_, info.graph, info.name
             tensor._dtype, tensor._shape = dtype._all[info.dtype], info.shape
             tensor._meta_shape = info.meta_shape
         return tensor
 
-    def _on_undo(self, fn: Callable[..., object], *args: Any) -> None:
-        """If the call that is running fails, call ``fn`` then; more than once when Ctrl-C comes in between."""
-        if self._core.join():
-            self._undo.append((fn, args))
+    def _settings(self) -> dict[str, Any]:
+        """What the program is beside its graphs; all are values."""
+        return {
+            **{name: getattr(self, name) for name in _SETTINGS},
+            "mode": self.options.stochastic_rounding_mode,
+        }
 
-    def _rolled_back(
-        self,
-        undo: int,
-        graphs: tuple[int, int],
-        tensors: tuple[int, int],
-        ops: tuple[int, int],
-        streams: tuple[int, int],
-        remotes: tuple[int, int],
-    ) -> None:
+    def _set_back(self, settings: dict[str, Any]) -> None:
+        """Let the program have settings that it had."""
+        mode = settings.pop("mode")
+        vars(self).update(settings)
+        if self.options.stochastic_rounding_mode != mode:
+            self.options.stochastic_rounding_mode = mode
+
+    def _rolled_back(self, _: int, *gone: tuple[int, int]) -> None:
         """A call failed, and what it had made is gone from the core: everything with numbers in these ranges.
 
         Ctrl-C may come in between: then this is called again.
 
         Args:
-            undo: entries of ``_undo`` from here on are the call's.
-            graphs: first number, and the one after the last.
-            tensors: likewise.
-            ops: likewise.
-            streams: likewise.
-            remotes: likewise.
+            _: unused.
+            *gone: of graphs, tensors, ops, streams and remote buffers: the first number, and the one after the last.
         """
-        while len(self._undo) > undo:
-            function, args = self._undo[-1]
-            function(*args)
-            self._undo.pop()
-        caches: tuple[dict[int, Any], ...] = (
-            self._graph_cache,
-            self._tensor_cache,
-            self._stream_cache,
-            self._remote_cache,
+        graphs, tensors, ops, streams, buffers = (range(*numbers) for numbers in gone)
+        tables: tuple[tuple[range, tuple[dict[int, Any], ...]], ...] = (
+            (graphs, (self._graph_cache, self._op_hooks)),
+            (tensors, (self._tensor_cache, self._mapped)),
+            (ops, (self._custom_ops,)),
+            (streams, (self._stream_cache,)),
+            (buffers, (self._remote_cache, self._shard_over)),
         )
-        for cache, numbers in zip(caches, (graphs, tensors, streams, remotes), strict=True):
-            for id_ in range(*numbers):
-                if id_ in cache:
-                    retire(cache[id_])
-                    del cache[id_]
-        for id_ in range(*tensors):
-            self._mapped.pop(id_, None)
-        for id_ in range(*remotes):
-            self._shard_over.pop(id_, None)
-        for id_ in range(*ops):
-            self._custom_ops.pop(id_, None)
-        if ops[0] < ops[1]:
-            self._undone.add(ops[0])
+        for numbers, by_number in tables:
+            for number, table in itertools.product(numbers, by_number):
+                if isinstance(handle := table.get(number), Handle):
+                    retire(handle)
+                table.pop(number, None)
+        for place, variable in list(self._residents.items()):
+            if is_retired(variable):
+                del self._residents[place]
+        if graphs:  # tensors that an outline had moved there are where they were
+            for number, tensor in self._tensor_cache.items():
+                if tensor._graph_id in graphs:
+                    info = self._core.tensor(number)
+                    tensor._graph_id, tensor._name = info.graph, info.name
+        if ops:
+            self._undone.add(ops.start)
 
     def _tensors_of(self, ids: Iterable[int]) -> tuple[Tensor, ...]:
         return tuple(self._tensor(id_) for id_ in ids)
@@ -349,24 +351,28 @@ class Ir(Handle):
         """
         options = self.options
         decided = (self._core.epoch, options.enable_stochastic_rounding, options.stochastic_rounding_mode)
-        if self._seeds_explicit or self._seeds_at == decided:
+        if self._seeds_explicit or self._has_decided(decided):
             return
         self._decide_seeds(decided)
 
     def _restore_seeds(self, decided: tuple[int, bool, str] | None) -> None:
         """Give ops the seed rules that options decided earlier, for a session that was made then."""
-        if decided is not None and self._seeds_at != decided and self._core.epoch == decided[0]:
+        if decided is not None and not self._has_decided(decided) and self._core.epoch == decided[0]:
             self._decide_seeds(decided)
+
+    def _has_decided(self, decided: tuple[int, bool, str]) -> bool:
+        """True if the ops have these rules; a call that failed may have taken back that they were given them."""
+        is_here = self._seeds_explicit or self._seeds_epoch == self._core.seeds_epoch
+        return is_here and self._seeds_at == decided
 
     @transactional
     def _decide_seeds(self, decided: tuple[int, bool, str]) -> None:
         _, is_enabled, mode = decided
-        keep_attribute(self, self, "_seeds_at")
         if is_enabled:
             _core.assign_seeds(self._core, mode)
         else:
             _core.clear_seeds(self._core)
-        self._seeds_at = decided
+        self._seeds_at, self._seeds_epoch = decided, self._core.seeds_epoch
 
     def _facts(self) -> _core.PartitionAnalysis:
         """The analysis of the program as it is now, with the seeds that a session made now would give it.

@@ -36,6 +36,7 @@ class Op(Handle):
 
     __slots__ = ("_calls", "_id", "_program")
 
+    _program: Ir
     opType = property(member("compat", "Op.opType"))  # noqa: N815 - PopART's name
 
     def __init__(self, ir: Ir, id_: int) -> None:
@@ -50,7 +51,7 @@ class Op(Handle):
     @property
     def _ir(self) -> Ir:
         if self._is_undone:
-            refuse_undone(repr(self))
+            refuse_undone(self)
         return self._program
 
     @property

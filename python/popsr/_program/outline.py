@@ -7,7 +7,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
 from popsr._program.graph import Graph
 from popsr._program.op import Op
-from popsr._program.tensor import Tensor
 
 __all__ = ["outline"]
 
@@ -38,13 +37,8 @@ def outline(graph: Graph, first: int, count: int, name: str, *, carries: bool = 
     for id_ in moved:
         tensor = ir._tensor_cache.get(id_)
         if tensor is not None:
-            ir._on_undo(_set_place, tensor, tensor._graph_id, tensor._name)
-            tensor._graph_id, tensor._name = body, ir._core.tensor(id_).name
+            tensor._graph_id, tensor._name = body, ir._core.tensor(id_).name  # see Ir._rolled_back
     made = Op(ir, op)
     graph._op_hooks.run(made)
     _context._op_hooks.run(made)
     return ir._graph(body), made
-
-
-def _set_place(tensor: Tensor, graph: int, name: str) -> None:
-    tensor._graph_id, tensor._name = graph, name

@@ -9,7 +9,7 @@ from popsr import dtypes
 from popsr._program.building.location import current_location
 from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
-from popsr._program.handles import Handle, Program
+from popsr._program.handles import Handle, Program, is_retired
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._support.host.float8 import FLOAT8
@@ -30,7 +30,9 @@ _ROUNDED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 class Stream(Handle):
     """A stream; made by ``h2d_stream`` and ``d2h_stream``."""
 
-    __slots__ = ("_downcast", "_dtype", "_hash", "_id", "_ir", "_mode", "_name", "_shape")
+    __slots__ = ("_downcast", "_dtype", "_hash", "_id", "_mode", "_name", "_program", "_shape", "_was")
+
+    _known = ("_program", "_dtype", "_shape", "_mode", "_downcast")
 
     _ir: Program
     _id: int
@@ -47,34 +49,35 @@ class Stream(Handle):
     @property
     def dtype(self) -> dtypes.dtype:
         """Element type."""
-        return self._dtype
+        return self._live()._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of what one replica loads or stores at once."""
-        return self._shape
+        return self._live()._shape
 
     @property
     def spec(self) -> TensorSpec:
         """Shape and dtype."""
-        return TensorSpec(self._shape, self._dtype)
+        return TensorSpec(self.shape, self.dtype)
 
     @property
     def tensor_id(self) -> str:
         """Name of the stream."""
-        return self._name
+        return self._live()._name
 
     @property
     def replicated_stream_mode(self) -> StreamMode | ReplicaGrouping:
         """As given to ``h2d_stream`` or ``d2h_stream``."""
-        return self._mode
+        return self._live()._mode
 
     @property
     def num_rows(self) -> int:
         """Rows of the host's data for one transfer: one for each replica or group, one for a broadcast stream."""
-        if isinstance(self._mode, ReplicaGrouping):
-            return self._mode.num_groups
-        return 1 if self._mode == "broadcast" else self._ir._core.replication
+        mode = self.replicated_stream_mode
+        if isinstance(mode, ReplicaGrouping):
+            return mode.num_groups
+        return 1 if mode == "broadcast" else self._ir._core.replication
 
     @property
     def location(self) -> str:
@@ -88,9 +91,12 @@ class Stream(Handle):
         return self is other
 
     def __str__(self) -> str:
+        return repr(self) if is_retired(self) else self._sentence()
+
+    def _sentence(self) -> str:
         return repr(self)
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"
 
 
@@ -102,13 +108,13 @@ class HostToDeviceStream(Stream):
     @property
     def downcast_inputs(self) -> bool:
         """True if the host's data may be floats of a wider type, which are rounded once, to nearest."""
-        return self._downcast
+        return self._live()._downcast
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         rounded = ", wider floats rounded" if self._downcast else ""
         return f"{self._name}: {self._dtype.name}{list(self._shape)} from host to device{rounded}"
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         rounded = " downcast_inputs" if self._downcast else ""
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}{rounded}]"
 
@@ -118,7 +124,7 @@ class DeviceToHostStream(Stream):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"{self._name}: {self._dtype.name}{list(self._shape)} from device to host"
 
 
@@ -137,7 +143,7 @@ def _make(
 ) -> S:
     ir = _context.graph_of(where).ir
     stream = cls.__new__(cls)
-    stream._ir, stream._mode, stream._downcast = ir, mode, downcast
+    stream._program, stream._mode, stream._downcast = ir, mode, downcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)
     if downcast and stream._dtype not in _ROUNDED:
         hint = (

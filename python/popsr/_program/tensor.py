@@ -67,7 +67,17 @@ class Tensor(TensorHandle):
     dtype.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "_graph_id", "_id", "_ir", "_meta_shape", "_name", "_shape")
+    __slots__ = (
+        "__weakref__",
+        "_dtype",
+        "_graph_id",
+        "_id",
+        "_meta_shape",
+        "_name",
+        "_program",
+        "_shape",
+        "_was",
+    )
 
     _ir: Ir
 
@@ -123,7 +133,7 @@ class Tensor(TensorHandle):
     @property
     def spec(self) -> TensorSpec:
         """Shape, dtype and meta shape."""
-        return TensorSpec(self._shape, self._dtype, self._meta_shape)
+        return TensorSpec(self.shape, self.dtype, self.meta_shape)
 
     @property
     def ir(self) -> Ir:
@@ -164,9 +174,9 @@ class Tensor(TensorHandle):
         Args:
             shape: the array's shape. Default: the tensor's.
         """
-        extents = self._shape if shape is None else read_shape("strides", shape)
+        extents = self.shape if shape is None else read_shape("strides", shape)
         strides = []
-        step = self._dtype.as_numpy().itemsize
+        step = self.dtype.as_numpy().itemsize
         for extent in reversed(extents):
             strides.append(step)
             step *= extent
@@ -231,7 +241,7 @@ class Tensor(TensorHandle):
         """
         if self.rank != 2:
             raise ShapeError(f"diag: no matrix, got {shown(self)}, expected 2 dimensions")
-        rows, columns = self._shape
+        rows, columns = self.shape
         square = self
         if rows > columns:
             square = _op("slice", {"t": self}, start=[0], stop=[columns], step=[1], axis=[0])
@@ -242,11 +252,11 @@ class Tensor(TensorHandle):
         return _op("ipu_copy", {"t": self}, **ipu_copy_attributes(self, destination, source))
 
     def __len__(self) -> int:
-        if not self._shape:
+        if not self.shape:
             raise ShapeError(
                 f"len: a scalar has no length, got {shown(self)}, expected at least one dimension"
             )
-        return self._shape[0]
+        return self.shape[0]
 
     def __bool__(self) -> bool:
         return True  # as any handle; __len__ must not decide
@@ -283,7 +293,7 @@ class Tensor(TensorHandle):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         del types, args, kwargs
         if func in (np.shape, np.ndim):
-            return self._shape if func is np.shape else len(self._shape)
+            return self.shape if func is np.shape else len(self.shape)
         raise _no_value_in_numpy(func, self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -297,7 +307,7 @@ class Tensor(TensorHandle):
     # Operators
 
     def _operand(self, other: TensorLike) -> Tensor:
-        operand: Tensor = as_operand(other, self._dtype)
+        operand: Tensor = as_operand(other, self.dtype)
         return operand
 
     @_with_literals
@@ -469,13 +479,13 @@ class Variable(Tensor, tensor_type="Variable"):
     @property
     def shape_on_replica(self) -> tuple[int, ...]:
         """Shape on one replica."""
-        return self._shape
+        return self.shape
 
     @property
     def shape_on_host(self) -> tuple[int, ...]:
         """Shape of the host's data: with a leading dimension when there are several groups."""
         groups = self.replica_grouping.num_groups
-        return self._shape if groups == 1 else (groups, *self._shape)
+        return self.shape if groups == 1 else (groups, *self.shape)
 
     def copy_to_ipu(self, dst: int | None, src: int) -> Tensor:  # type: ignore[override] # as PopXL names them
         """See :func:`popsr.ops.ipu_copy`; where a variable is must be said."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from popsr._program.handles import Handle
-from popsr._support.text.entry_points import public
+from popsr._program.handles import Handle, refuse_undone
+from popsr._support.text.entry_points import mark, public
 from popsr.dtypes import dtype
 
 __all__ = ["TensorHandle"]
@@ -17,7 +17,8 @@ class TensorHandle(Handle):
 
     __slots__ = ()
 
-    _ir: Any
+    _known = ("_program", "_name", "_dtype", "_shape", "_meta_shape")
+
     _id: int
     _graph_id: int
     _name: str
@@ -33,37 +34,53 @@ class TensorHandle(Handle):
         return self._ir._graph(self._graph_id)
 
     @property
+    @mark
     def id(self) -> str:
         """Full name, unique in the Ir: graph, name scopes, name."""
-        return self._name
+        try:
+            return self._name
+        except AttributeError:
+            refuse_undone(self)
 
     @property
+    @mark
     def dtype(self) -> dtype:
         """Element type."""
-        return self._dtype
+        try:
+            return self._dtype
+        except AttributeError:
+            refuse_undone(self)
 
     @property
+    @mark
     def shape(self) -> tuple[int, ...]:
         """Shape on one replica."""
-        return self._shape
+        try:
+            return self._shape
+        except AttributeError:
+            refuse_undone(self)
 
     @property
+    @mark
     def meta_shape(self) -> tuple[int, ...]:
         """Shape before sharding; empty when it is not a shard."""
-        return self._meta_shape
+        try:
+            return self._meta_shape
+        except AttributeError:
+            refuse_undone(self)
 
     @property
     def rank(self) -> int:
         """Number of dimensions."""
-        return len(self._shape)
+        return len(self.shape)
 
     @property
     def nelms(self) -> int:
         """Number of elements on one replica."""
         count = 1
-        for extent in self._shape:
+        for extent in self.shape:
             count *= extent
         return count
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         return f"{type(self).__name__}[{self._name} {self._dtype} {self._shape}]"

@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr import _core
 from popsr._program.building.location import add_place, noted
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.ir import Ir
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
@@ -128,14 +128,13 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
             self._ir, self._options, self._core = ir, options, options.compile(ir, facts, ranks)
             if ranks is not None:
                 ranks.keep(self._core)
-            keep_attribute(ir, ir, "_prepared")
-            ir._prepared = True
             self._state = SessionState(ir, self._core, ranks)
             self._mirror = VariableMirror(self._state, GroupLint(ir, drifts, "L3" in options.errors))
             synthetic = apply_program_options(ir, options.seed)
             self._runner = Runner(self._state, self._mirror, options.errors, synthetic)
             self._access = SessionAccess(self._state, self._mirror, self._runner, options)
             self._facts: PartitionAnalysis | None = None
+            ir._prepared = True
 
     # Running
 

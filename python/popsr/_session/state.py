@@ -41,8 +41,7 @@ class SessionState:
 
     def restore_seeds(self) -> None:
         """Give the program's ops the seed rules that they had when it was compiled."""
-        if self.ir._seeds_at is not self._seeds_at:
-            self.ir._restore_seeds(self._seeds_at)
+        self.ir._restore_seeds(self._seeds_at)
 
     def set_stale(self, stale: bool) -> None:
         """Note whether the device has newer values than the host."""

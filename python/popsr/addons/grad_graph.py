@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from popsr._program.building.transaction import current_ir, keep_attribute, keep_item
 from popsr._program.context import gir
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.graph import Graph
+from popsr._program.handles import is_retired
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_flag, read_items, read_mapping, read_text
@@ -51,7 +51,6 @@ class Aux:
         read_text("aux: key", key)
         if self._is_readable:
             raise StateError(f"aux: written in build_grad, got {shown(key)}, expected build to do so")
-        keep_item(current_ir(), self._values, key)
         self._values[key] = value
 
     def __getitem__(self, key: str) -> Any:
@@ -64,10 +63,9 @@ class Aux:
         value = self._values[key]
         if not isinstance(value, Tensor):
             return value
-        if value not in self._inputs:
+        if value not in self._inputs or is_retired(self._inputs[value]):
             name = value.name.rpartition("/")[2]
             made = graph_input(value.shape, value.dtype, name, False, value.meta_shape)
-            keep_item(current_ir(), self._inputs, value)
             self._inputs[value] = made
         return self._inputs[value]
 
@@ -97,7 +95,6 @@ class VarGrad:
                 f"var_grad: the gradient of {shown(key)} is not a Tensor, got {shown(value)}"
             )
         _check_shape(f"the gradient of {key!r}", value, self._variables[key])
-        keep_item(current_ir(), self._gradients, key)
         self._gradients[key] = value
 
     def __getitem__(self, key: str) -> Tensor:
@@ -203,11 +200,12 @@ def create(
         for tensor in outputs:
             graph_output(tensor)
     taken = state.aux._inputs
-    keep_attribute(current_ir(), kept, "_exposed")
-    kept._exposed = [*kept._exposed, *_expose(forward, taken)]
+    exposed = _expose(forward, taken)
     inputs = [*((True, t) for t in provided), *((False, t) for t in taken)]
     info = _grad_graph_info(gir(), forward, graph, inputs, [*plain, *of_variables])
-    return GraphWithNamedArgs(graph, None, info, module)
+    made = GraphWithNamedArgs(graph, None, info, module)
+    kept._exposed = [*kept._exposed, *exposed]
+    return made
 
 
 def _expose(forward: Graph, tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from popsr import ops
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.graph import Graph
+from popsr._program.handles import is_retired
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
 from popsr._support.lazy import names_only
@@ -173,7 +174,7 @@ class GraphWithNamedArgs:
         self.aux = aux
         self.called_graphs_grad_info = read_grad_infos("GraphWithNamedArgs", called_graphs_grad_info)
         self._grad_graph_info = grad_graph_info
-        self._differentiated = False
+        self._gradient: Graph | None = None  # what autodiff made last
 
     @classmethod
     def from_grad_graph(
@@ -261,7 +262,8 @@ class GraphWithNamedArgs:
             RuntimeError: it was differentiated before.
         """
         read_choice("autodiff", "method", method, ("auto", "build_grad", "autodiff"))
-        if self._differentiated and not read_flag("autodiff: force", force):
+        done = self._gradient is not None and not is_retired(self._gradient)
+        if done and not read_flag("autodiff: force", force):
             raise StateError(
                 f"autodiff: already differentiated, got {shown(self.graph)}, expected force=True"
             )
@@ -276,8 +278,7 @@ class GraphWithNamedArgs:
             result = module.create_grad_graph(self, grads_provided, grads_required)
         else:
             result = differentiate(self, grads_provided, grads_required, called_graphs_grad_info)
-        keep_attribute(self.graph.ir, self, "_differentiated")
-        self._differentiated = True
+        self._gradient = result.graph
         return result
 
     def copy(self) -> GraphWithNamedArgs:

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from popsr import ops
-from popsr._program.building.transaction import keep_item, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.context import get_current_context, gir
 from popsr._program.graph import Graph
+from popsr._program.handles import is_retired
 from popsr._program.ir import Ir
 from popsr._program.module import Module
 from popsr._program.tensor import Tensor
@@ -208,10 +209,8 @@ class GraphCache:
         """
         ir, key = gir(), _key(fn, args, kwargs)
         graphs = self._graphs.of(ir)
-        if key not in graphs:
-            graph = ir.create_graph(fn, *args, **kwargs)
-            keep_item(ir, graphs, key)
-            graphs[key] = graph
+        if key not in graphs or is_retired(graphs[key]):
+            graphs[key] = ir.create_graph(fn, *args, **kwargs)
         return graphs[key]
 
 

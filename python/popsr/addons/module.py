@@ -10,8 +10,9 @@ from typing import Any, Literal, cast
 from popsr import dtypes
 from popsr._program.building.built import Built, P, R_co
 from popsr._program.building.location import warn_user
-from popsr._program.building.transaction import keep_attribute, keep_item, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.context import gir, name_scope
+from popsr._program.handles import is_retired
 from popsr._program.module import Module as BaseModule
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
@@ -61,12 +62,12 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
     @transactional
     @functools.wraps(build)
     def scoped(self: Module, *args: Any, **kwargs: Any) -> Any:
-        name = self.__dict__.get("_name_scope")
-        if name is None or self.__dict__.get("_is_scoped"):  # in build of a base class
+        if self.__dict__.get("_is_scoped") or "_own_state" not in self.__dict__:  # in build of a base class
             return build(self, *args, **kwargs)
+        name = self.__dict__.get("_name_scope")
         self.__dict__["_is_scoped"] = True
         try:
-            with name_scope(name):
+            with contextlib.nullcontext() if name is None else name_scope(name), self._state_kept():
                 return build(self, *args, **kwargs)
         finally:
             self.__dict__["_is_scoped"] = False
@@ -75,11 +76,6 @@ def _in_scope(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _stateful: list[list[Module]] = []  # modules that got state, for each graph that is being built
-
-
-def _forget(modules: list[Module], count: int) -> None:
-    """All but the first ones."""
-    del modules[count:]
 
 
 @contextlib.contextmanager
@@ -201,10 +197,8 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         """
         if self._cached is not None:
             known, key = self._cached.of(gir()), call_key(args, kwargs)
-            if key not in known:
-                built = self._build_graph(args, kwargs)
-                keep_item(gir(), known, key)
-                known[key] = built
+            if key not in known or is_retired(known[key][1].graph):
+                known[key] = self._build_graph(args, kwargs)
             factories, graph = known[key]
             return factories.copy(), GraphWithNamedArgs(
                 graph.graph, graph.args.copy(), None, self, None, graph.called_graphs_grad_info
@@ -272,7 +266,10 @@ class Module(BaseModule, metaclass=NameScopeMeta):
 
         @transactional
         def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-            keep_attribute(gir(), self._own_state, "grad_infos")
+            with self._state_kept():
+                return called(*args, **kwargs)
+
+        def called(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
             factories, graph = module.create_graph(*args, **kwargs)
             variables = self.add_variable_inputs(name or type(module).__name__, factories)
             wanted = len(graph.graph.outputs)
@@ -414,8 +411,11 @@ class Module(BaseModule, metaclass=NameScopeMeta):
 
     def _check_name(self, name: str | int, overwrite: bool) -> None:
         """Before an input is made."""
-        first = self._own_state.factories._path(name, "insert")[0]
-        if not overwrite and first in self._own_state.factories:
+        state = self._own_state
+        first = state.factories._path(name, "insert")[0]
+        if first in state.factories or first in state.inputs:
+            state.forget_undone()
+        if not overwrite and first in state.factories:
             raise AttributeValueError(
                 f"{type(self).__qualname__}: variable {shown(str(name))} already exists, expected another name or "
                 "overwrite=True"
@@ -432,13 +432,10 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         tensor: Tensor | NamedTensors,
         overwrite: bool,
     ) -> None:
-        ir, state = gir(), self._own_state
-        for tree in (state.factories, state.inputs):
-            keep_item(ir, tree._map, tree._path(name, "insert")[0])  # an entry is replaced, not changed
+        state = self._own_state
         state.factories.insert(name, factory, overwrite)
         state.inputs.insert(name, tensor, overwrite)
         if _stateful:
-            ir._on_undo(_forget, _stateful[-1], len(_stateful[-1]))
             _stateful[-1].append(self)
 
     # Parts
@@ -556,9 +553,24 @@ class Module(BaseModule, metaclass=NameScopeMeta):
             for module, state in before.values():
                 module._own_state = state
 
+    @contextlib.contextmanager
+    def _state_kept(self) -> Iterator[None]:
+        """If the block fails, what was added to the state in it is gone with the inputs of the graph."""
+        before = [(module, module._own_state.copy()) for module in self._tree().values()]
+        counts = [len(modules) for modules in _stateful]
+        try:
+            yield
+        except BaseException:
+            for module, state in before:
+                module._own_state = state
+            for modules, count in zip(_stateful, counts, strict=True):
+                del modules[count:]
+            raise
+
     def _collect(self) -> State:
         """State, with the state of the parts below their names."""
         result = self._own_state.copy()
+        result.forget_undone()
         for name, part in self._submodules.items():
             state = part._collect()
             if state.factories.len_flat():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import math
 import os
@@ -13,7 +14,7 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.building.operands import read_group
-from popsr._program.building.transaction import current_ir, on_undo, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.create_graph import graph_input
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
@@ -183,7 +184,8 @@ class VariableFactory:
             read_only_if_exists: see ``next_memmap``.
         """
         name = self.name if name is None else read_text("create_tensor: name", name)
-        return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
+        with _items_kept([self]):
+            return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
     @transactional
     def create_remote_tensor(
@@ -207,8 +209,9 @@ class VariableFactory:
         """
         read_a("create_remote_tensor: buffer", buffer, RemoteBuffer)
         name = self.name if name is None else read_text("create_remote_tensor: name", name)
-        data = self._data(name, empty, memmap_dir, read_only_if_exists)
-        return self._remote_variable(data, buffer, entry, name)
+        with _items_kept([self]):
+            data = self._data(name, empty, memmap_dir, read_only_if_exists)
+            return self._remote_variable(data, buffer, entry, name)
 
     def _variable(self, data: HostTensor, name: str | None) -> Variable:
         return _variable(data, self.dtype, name, replica_grouping=self.replica_grouping)
@@ -241,12 +244,8 @@ class VariableFactory:
         if read_flag(f"{what}: empty", empty):
             return np.zeros(self._host_shape, self.dtype.as_ml_dtypes())
         groups = self.replica_grouping.num_groups
-        taken: list[Any] = []
-        on_undo(current_ir(), self._give_back, taken)
         try:
-            for _ in range(groups):
-                taken.append(next(self.data_iter))  # noqa: PERF401 - those taken before an error are given back
-            items = [_array(what, item) for item in taken]
+            items = [_array(what, item) for item in [next(self.data_iter) for _ in range(groups)]]
         except StopIteration:
             raise NoMoreItemsError(f"{what}: data_iter has no more items, expected {groups}") from None
         for item in items:
@@ -255,11 +254,6 @@ class VariableFactory:
                     f"{what}: an item of another shape, got {tuple(item.shape)}, expected {self._full_shape}"
                 )
         return items[0] if groups == 1 else np.stack([as_array(what, item) for item in items])
-
-    def _give_back(self, items: list[Any]) -> None:
-        """They are the next items again."""
-        self.data_iter = itertools.chain(items[:], self.data_iter)
-        items.clear()
 
     @in_default_environment
     def next_memmap(
@@ -318,6 +312,21 @@ class VariableFactory:
 
     def __repr__(self) -> str:
         return f"VariableFactory[{self.name} {self.dtype} {self.shape} {self.replica_grouping!r}]"
+
+
+@contextlib.contextmanager
+def _items_kept(factories: Iterable[VariableFactory]) -> Iterator[None]:
+    """Let items that are taken in a block that fails be the next ones again."""
+    before = []
+    for factory in factories:
+        factory.data_iter, kept = itertools.tee(factory.data_iter)
+        before.append((factory, kept))
+    try:
+        yield
+    except BaseException:
+        for factory, kept in before:
+            factory.data_iter = kept
+        raise
 
 
 @public
@@ -432,14 +441,13 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     ) -> NamedVariables:
         # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
         names = {key: _prefixed(prefix, key) for key in self.keys_flat()}
-        todo = collections.deque(
-            [(key, f, read(names[key], f)) for key, f in sorted(self._factories().items())]
-        )
-        made = {}
-        while todo:
-            key, factory, data = todo.popleft()
-            made[key] = make(key, factory, data, names[key])
-            keep_key(made[key], names[key])
+        factories, made = self._factories(), {}
+        with _items_kept(factories.values()):
+            todo = collections.deque([(key, f, read(names[key], f)) for key, f in sorted(factories.items())])
+            while todo:
+                key, factory, data = todo.popleft()
+                made[key] = make(key, factory, data, names[key])
+                keep_key(made[key], names[key])
         return NamedVariables.from_dict({key: made[key] for key in self.keys_flat()})
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from popsr._program.building.op_hooks import OpHooks
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.context import _context, in_sequence
 from popsr._program.ir import Ir
 from popsr._program.op import Op
@@ -51,12 +51,13 @@ def undone(ir: Ir, measure: Callable[[], T]) -> T:
 
     @transactional
     def check_gradients() -> None:
-        for name in ("_warned", "_in_sync", "_mapped"):
-            keep_attribute(ir, ir, name)
-        keep_attribute(ir, ir.main_graph, "_op_hooks")
+        before = ir._settings() | {name: getattr(ir, name) for name in ("_warned", "_in_sync", "_mapped")}
         ir._warned, ir._mapped = set(ir._warned), {}  # without mapped files, which sessions write to
-        ir.main_graph._op_hooks = _context._op_hooks = OpHooks()
-        results.append(measure())
+        ir._op_hooks, _context._op_hooks = {}, OpHooks()
+        try:
+            results.append(measure())
+        finally:
+            ir._set_back(before)
         raise _Undo
 
     with warnings.catch_warnings(), contextlib.suppress(_Undo):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from popsr import _core
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.ir import Ir
 from popsr._program.options.options import read_mode
 from popsr._support.lazy import names_only
@@ -42,9 +42,7 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
             "stochastic_rounding: the option enable_stochastic_rounding is off, got False, expected True"
         )
     _core.assign_seeds(ir._core, mode_name)
-    keep_attribute(ir, ir.options, "stochastic_rounding_mode")
     ir.options.stochastic_rounding_mode = mode_name
-    keep_attribute(ir, ir, "_seeds_explicit")
     ir._seeds_explicit = True
 
 

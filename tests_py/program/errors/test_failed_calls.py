@@ -17,9 +17,12 @@ import pytest
 
 import popsr
 from popsr import addons, errors, ops, transforms
+from popsr._program.building import transaction
 from popsr._program.context import get_current_context
+from popsr._program.handles import is_retired
 from popsr.addons import layers
 from popsr.addons.transforms import pipelining
+from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
 from tests_py.support.unchanged import state_of
 from tests_py.support.unchecked import unchecked
 
@@ -206,6 +209,8 @@ def test_calls_that_succeed_inside_one_that_fails_are_undone(ir: popsr.Ir) -> No
         ops.tanh(t)
         ir.num_host_transfers = 7
         ir.main_graph.register_op_created_hook(print)
+        popsr.gcg().register_op_created_hook(print)
+        ir.embed_replication_factor()
         transforms.stochastic_rounding(ir, "identical")
         raise CustomError
 
@@ -214,6 +219,8 @@ def test_calls_that_succeed_inside_one_that_fails_are_undone(ir: popsr.Ir) -> No
         ir.create_graph(build, outside)
     assert ir.num_host_transfers == 1
     assert not ir._seeds_explicit
+    assert not ir._embeds_replication
+    assert not ir._op_hooks
     assert ir.options.stochastic_rounding_mode == "partition"
     ops.tanh(outside)  # prints nothing
 
@@ -302,6 +309,22 @@ def test_facts_of_what_was_undone_are_never_fresh(ir: popsr.Ir) -> None:
     ir.create_graph(doubled, x)
     with pytest.raises(errors.GraphError, match="changed"):
         made[0].partition(x)
+
+
+def test_seeds_that_a_failed_call_decided_are_decided_again(ir: popsr.Ir) -> None:
+    narrow = popsr.variable(np.ones(3), popsr.bfloat16)
+    ir.options.enable_stochastic_rounding = True
+    narrow * narrow
+    (op,) = ir.main_graph.ops
+
+    def look() -> None:
+        assert op.seed_partition is not None
+        raise CustomError
+
+    with pytest.raises(CustomError):
+        transaction.run(look)
+    assert ir._core.op_seed_rule(op.id) is None
+    assert str(op.seed_partition) == "{0,1,2,3}"
 
 
 # Handles that a failed call made
@@ -450,6 +473,40 @@ def test_modules_forget_the_state_of_parts_that_failed(ir: popsr.Ir) -> None:
     assert len(graph.graph.inputs) == 2
 
 
+def test_modules_forget_inputs_that_a_failed_graph_added(ir: popsr.Ir) -> None:
+    class Adds(addons.Module):
+        def build(self, x: popsr.Tensor) -> popsr.Tensor:
+            def fails(t: popsr.Tensor) -> popsr.Tensor:
+                self.add_variable_input("w", functools.partial(np.ones, 3, np.float32))
+                self.add_variable_input("other", functools.partial(np.ones, 3, np.float32))
+                raise CustomError
+
+            with contextlib.suppress(CustomError):
+                ir.create_graph(fails, x)
+            return x + self.add_variable_input("w", functools.partial(np.ones, 3, np.float32))
+
+    factories, graph = Adds().create_graph(vector())
+    assert factories.keys_flat() == graph.args.keys_flat() == ["w"]
+    assert graph.bind(factories.init()).call(vector())[0].shape == (3,)
+
+
+def test_bound_graphs_forget_inputs_and_outputs_of_failed_calls(ir: popsr.Ir) -> None:
+    x, y = vector(), vector()
+    graph = ir.create_graph(doubled, x)
+    bound = PipelineBoundGraph(graph, {graph.inputs[0]: x})
+
+    def build(t: popsr.Tensor) -> None:
+        bound.add_variable_input(y)
+        bound.add_output_tensor(graph.tensors[1], "y")
+        raise CustomError
+
+    with pytest.raises(CustomError):
+        ir.create_graph(build, x)
+    assert (bound.original_output_ids, y in bound) == ([], False)
+    bound.add_output_tensor(graph.tensors[1], "y")
+    assert len(bound.call()) == 2
+
+
 def test_items_that_a_failed_init_took_are_the_next_again(ir: popsr.Ir) -> None:
     def build(x: popsr.Tensor) -> popsr.Tensor:
         a, factories["a"] = addons.add_variable_input("a", iter(np.arange(5, dtype=np.float32)))
@@ -527,7 +584,7 @@ def test_programs_do_not_keep_what_failed_calls_made(ir: popsr.Ir) -> None:
     for _ in range(3):
         with pytest.raises(errors.ShapeError):
             ir.create_graph(several_steps, x)
-    assert ir._undo == []
+    assert not [*filter(is_retired, [*ir._graph_cache.values(), *ir._tensor_cache.values()])]
     assert len(ir._undone._first) <= 1
 
 

@@ -93,15 +93,14 @@ def append_op(
     cls: Any = TensorHandle._result_type
     for id_, tensor_name, kind, shape, meta_shape in emitted.outputs:
         result = object.__new__(cls)  # without asking Tensor.__new__, which refuses what users give
-        result._ir, result._id, result._graph_id, result._name = ir, id_, graph._id, tensor_name
+        result._program, result._id, result._graph_id, result._name = ir, id_, graph._id, tensor_name
         result._dtype, result._shape, result._meta_shape = dtype._all[kind], shape, meta_shape
         ir._tensor_cache[id_] = result
         results.append(result)
-    if sequence != _PASS and graph not in _context._sequenced:
-        ir._on_undo(setattr, _context, "_sequenced", _context._sequenced)
-        _context._sequenced |= {graph}
-    if graph._op_hooks.hooks or _context._op_hooks.hooks:
+    if (ir._op_hooks and graph._op_hooks.hooks) or _context._op_hooks.hooks:
         run(_run_hooks, graph, Op(ir, emitted.op))
+    if sequence != _PASS and graph not in _context._sequenced:
+        _context._sequenced |= {graph}
     return emitted.op, results
 
 
@@ -126,9 +125,10 @@ def _flat(inputs: Inputs) -> Iterator[tuple[str, Any]]:
 
 def _input_ids(op: str, graph: GraphHandle, inputs: Inputs) -> list[int | None]:
     ids: list[int | None] = []
+    ir, graph_id = graph._ir, graph._id
     for name, value in _flat(inputs):
         if isinstance(value, TensorHandle):
-            if value._graph_id != graph._id or value._ir is not graph._ir:
+            if value._ir is not ir or value._graph_id != graph_id:
                 raise foreign_tensor(f"{op}: {name}", value, graph)
             ids.append(value._id)
         elif value is _ABSENT:

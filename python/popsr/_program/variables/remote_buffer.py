@@ -35,36 +35,40 @@ class RemoteBuffer(Handle):
         AttributeValueError: ``entries`` is not a positive integer.
     """
 
+    _known = ("_program", "_dtype", "_shape")
+
     _ir: Program
 
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
-        self._ir = _context.graph_of("remote_buffer").ir
+        self._program = _context.graph_of("remote_buffer").ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
         self._id: int
+        self._hash: int
         self._make(_read_entries(entries))
 
     @transactional
     def _make(self, entries: int) -> None:
         ir = self._ir
         self._id = ir._core.add_remote_buffer(self._dtype.name, list(self._shape), entries, [])
+        self._hash = hash((ir.id, self._id))
         ir._remote_cache[self._id] = self
 
     @property
     def remote_buffer_id(self) -> int:
         """Number of the buffer in its Ir, from 1."""
-        return self._id + 1
+        return self._live()._id + 1
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
         """Shape of one entry on one replica."""
-        return self._shape
+        return self._live()._shape
 
     @property
     def tensor_dtype(self) -> dtypes.dtype:
         """Element type."""
-        return self._dtype
+        return self._live()._dtype
 
     @property
     def entries(self) -> int:
@@ -94,7 +98,7 @@ class RemoteBuffer(Handle):
             AttributeValueError: fewer entries than before.
         """
         shape, dtype = read_shape("remote_buffer", tensor_shape), read_dtype("remote_buffer", tensor_dtype)
-        if (shape, dtype) != (self._shape, self._dtype):
+        if (shape, dtype) != (self.tensor_shape, self.tensor_dtype):
             raise ShapeError(
                 f"remote_buffer: buffer {self.remote_buffer_id} is of another type, got {dtype.name}{list(shape)}, "
                 f"expected {self._dtype.name}{list(self._shape)}"
@@ -114,19 +118,19 @@ class RemoteBuffer(Handle):
             raise ArgumentTypeError(f"remote_buffer: not a Tensor, got {shown(t)}")
         shards = read_int("remote_buffer: num_shards", num_shards, 1)
         shape = t.shape if shards == 1 else (-(-math.prod(t.shape) // shards),)
-        if (shape, t.dtype) != (self._shape, self._dtype):
+        if (shape, t.dtype) != (self.tensor_shape, self.tensor_dtype):
             raise ShapeError(
                 f"Tensor {t.id} does not match buffer. got {t.dtype.name}{list(shape)}, expected "
                 f"{self._dtype.name}{list(self._shape)} of remote buffer {self.remote_buffer_id}"
             )
 
     def __hash__(self) -> int:
-        return hash((self._ir.id, self._id))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         return f"RemoteBuffer[id={self.remote_buffer_id} {self._dtype.name} {self._shape} entries={self.entries}]"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from popsr import dtypes
-from popsr._program.building.transaction import keep_item, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
@@ -280,6 +280,5 @@ def _check_entry(where: str, plan: VariablePlan, buffer: RemoteBuffer, offset: i
 
 def _place(variable: Variable, buffer: RemoteBuffer, offset: int, shards: int) -> Variable:
     variable._ir._core.place_variable(variable._id, buffer._id, int(offset), shards)
-    keep_item(variable._ir, variable._ir._residents, (buffer._id, int(offset)))
     variable._ir._residents[buffer._id, int(offset)] = variable
     return variable

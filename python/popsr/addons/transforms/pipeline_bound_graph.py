@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from popsr._program.building.transaction import keep_item, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_mapping, read_text
@@ -35,6 +35,13 @@ class PipelineBoundGraph(BoundGraph):
         }
         self._outputs: dict[str, Tensor] = {}
 
+    def _forget_undone(self) -> None:
+        """Drop inputs and outputs that a failed call had added to the graph."""
+        inputs, outputs = {*self.graph.inputs}, {*self.graph.outputs}
+        self.args = {t: parent for t, parent in self.args.items() if t in inputs}
+        self._inputs = {name: t for name, t in self._inputs.items() if t in inputs}
+        self._outputs = {name: t for name, t in self._outputs.items() if t in outputs}
+
     def call(  # type: ignore[override] # the names of the reference
         self, *args: Tensor, inputs_dict: Mapping[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, ...]:
@@ -49,11 +56,13 @@ class PipelineBoundGraph(BoundGraph):
             ValueError: an input is missing, is there twice, or is none of the graph; see ``ops.call``.
         """
         read_mapping("call", "inputs_dict", inputs_dict)
+        self._forget_undone()
         return super().call(*args, args=inputs_dict)
 
     @property
     def original_output_ids(self) -> list[str]:
         """Ids of the tensors that the outputs stand for, in the order of the outputs."""
+        self._forget_undone()
         return list(self._outputs)
 
     @transactional
@@ -68,12 +77,11 @@ class PipelineBoundGraph(BoundGraph):
             GraphError: the graph is called already.
         """
         read_a("add_variable_input: tensor", tensor, Tensor)
+        self._forget_undone()
         if tensor.id not in self._inputs:
             with self.graph:
                 made = graph_input(tensor.shape, tensor.dtype, tensor.name, True, tensor.meta_shape)
-            keep_item(tensor.ir, self._inputs, tensor.id)
             self._inputs[tensor.id] = made
-            keep_item(tensor.ir, self.args, made)
             self.args[made] = tensor
         return self._inputs[tensor.id]
 
@@ -89,6 +97,7 @@ class PipelineBoundGraph(BoundGraph):
         """
         read_a("add_output_tensor: tensor", tensor, Tensor)
         read_text("add_output_tensor: original_id", original_id)
+        self._forget_undone()
         if original_id in self._outputs:
             raise GraphError(
                 f"add_output_tensor: there is an output for {shown(original_id)}, got {shown(tensor)}, "
@@ -96,7 +105,6 @@ class PipelineBoundGraph(BoundGraph):
             )
         with self.graph:
             graph_output(tensor)
-        keep_item(tensor.ir, self._outputs, original_id)
         self._outputs[original_id] = tensor
 
     def reconnect_input(self, original_id: str, new: Tensor) -> None:
@@ -110,14 +118,12 @@ class PipelineBoundGraph(BoundGraph):
         """
         read_text("reconnect_input: original_id", original_id)
         read_a("reconnect_input: new", new, Tensor)
+        self._forget_undone()
         if original_id not in self._inputs:
             raise UnknownNameError(
                 f"reconnect_input: no input for that id, got {shown(original_id)}, expected one of {list(self._inputs)}"
             )
-        made = self._inputs[original_id]
-        for table, key in ((self._inputs, original_id), (self._inputs, new.id), (self.args, made)):
-            keep_item(new.ir, table, key)
-        del self._inputs[original_id]
+        made = self._inputs.pop(original_id)
         self._inputs[new.id] = made
         self.args[made] = new
 
@@ -125,6 +131,7 @@ class PipelineBoundGraph(BoundGraph):
         """True if a tensor or id means a tensor of the graph, or one that an input or output of it stands for."""
         if isinstance(value, Tensor) and value in self.graph:
             return True
+        self._forget_undone()
         id_ = value.id if isinstance(value, Tensor) else value
         return is_a(id_, str) and (id_ in self._inputs or id_ in self._outputs)
 

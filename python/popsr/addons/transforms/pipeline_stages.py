@@ -68,7 +68,6 @@ class StageContext:
 
     def __init__(self) -> None:
         """No stage is entered."""
-        self.op_dict: dict[int, list[Op]] = {}
         self._stages: dict[Op, int] = {}
         self._stage: int | None = None
 
@@ -80,18 +79,16 @@ class StageContext:
         """
         read_a("hook: op", op, Op)
         if self._stage is not None:
-            op._ir._on_undo(self._forget, op, self._stage)
-            self.op_dict.setdefault(self._stage, []).append(op)
             self._stages[op] = self._stage
 
-    def _forget(self, op: Op, stage: int) -> None:
-        """An op that is not there any more."""
-        self._stages.pop(op, None)
-        members = self.op_dict.get(stage, [])
-        if op in members:
-            members.remove(op)
-        if not members:
-            self.op_dict.pop(stage, None)
+    @property
+    def op_dict(self) -> dict[int, list[Op]]:
+        """The ops of each stage; without those of failed calls."""
+        found: dict[int, list[Op]] = {}
+        for op, stage in self._stages.items():
+            if not op._is_undone:
+                found.setdefault(stage, []).append(op)
+        return found
 
     @contextlib.contextmanager
     def stage(self, i: int) -> Iterator[None]:

@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from popsr._program.building.transaction import keep_attribute, transactional
+from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
 from popsr._program.graph import Graph
+from popsr._program.handles import is_retired
 from popsr._program.op import Op
 from popsr._program.outline import outline
 from popsr._program.tensor import Tensor
@@ -114,7 +115,7 @@ class Pipelining:
         Raises:
             AttributeValueError, StateError: as for ``apply``.
         """
-        if self._body is not None:
+        if self._body is not None and not is_retired(self._body):
             raise StateError(f"Pipelining: applied already, got {shown(self.graph)} twice, expected it once")
         every = self.graph.ops
         own = {op: op.ipu for op in every}
@@ -145,7 +146,6 @@ class Pipelining:
             )
         if self._first < len(self.graph.ops):
             body, _ = outline(self.graph, self._first, self.steps, "pipeline")
-            keep_attribute(self.graph.ir, self, "_body")
             self._body = body
         self._first = None
 

@@ -12,7 +12,6 @@ import numpy as np
 from popsr import _core, dtypes, ops
 from popsr._program.building.gaps import Gap, merged_gaps, unsupported_ops
 from popsr._program.building.location import describe_location
-from popsr._program.building.transaction import keep_attribute
 from popsr._program.context import Setting, _context, in_sequence
 from popsr._program.ir import Ir
 from popsr._program.streams import d2h_stream, h2d_stream
@@ -395,12 +394,17 @@ class StepBuilder:
             self._output(op, each)
             for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
         ]
-        keep_attribute(ir, ir, "_gaps")
         gap = Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within)
-        ir._gaps = (*ir._gaps, gap)
+        before = ir._gaps
+        ir._gaps = (*before, gap)  # first: no stand-in is without it
+        try:
+            made = opaque(operands, results, everywhere)
+        except BaseException:
+            ir._gaps = before
+            raise
         if not exact:
             self._refused.append(gap)
-        return opaque(operands, results, everywhere)
+        return made
 
     def note(self, text: str) -> None:
         """Say in every print of the proof what it rests on."""
