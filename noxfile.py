@@ -105,12 +105,12 @@ COUNTS = (
 def run_tests(session: nox.Session, *options: str) -> None:
     """The Python tests in a process for each core, without those that the session `slow` runs.
 
-    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process.
+    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process. The
+    tests that take most processor time are printed.
     """
-    command = ("pytest", "-n", "auto", "--dist=worksteal", "-m", "not slow", *options, *session.posargs)
-    session.run(
-        *command, env={"OMP_NUM_THREADS": "1"}
-    )  # PyTorch's and NumPy's threads would share these cores
+    command = ("pytest", "-n", "auto", "--dist=worksteal", "--cpu-times", "-m", "not slow")
+    # PyTorch's and NumPy's threads would share these cores.
+    session.run(*command, *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
