@@ -92,7 +92,7 @@ class CpuTimes:
         """Count imports and the collection of tests, too."""
         output = getattr(session.config, "workeroutput", None)
         if output is None:
-            self._whole += spent() if session.config.getoption("numprocesses", None) is None else 0.0
+            self._whole += spent() if not session.config.getoption("numprocesses", None) else 0.0
         else:
             output[_KEY] = spent()
 

@@ -49,7 +49,8 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
 
 @pytest.mark.parametrize(("form", "world"), [(form, 4 if form in TWO_AXES else 2) for form in FORMS])
 def test_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, form: str, world: int) -> None:
-    outcome = check(draw_mixed(0, (world,), (form,)), tracer, runs=False)
+    # The seeds before draw schedulers on branches of ranks, which are traced 48 times.
+    outcome = check(draw_mixed(3, (world,), (form,)), tracer, runs=False)
     assert not outcome.failures, told(outcome)
 
 
