@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def later_files_do_not_look_at_what_stays() -> Iterator[None]:
-    """What a file of tests leaves alive, caches of PyTorch and JAX above all, is in no collection of later files.
+    """Objects that a file of tests leaves alive, caches of PyTorch and JAX above all, are in no later collection.
 
     A worker has millions of such objects in the end, and a collection of all takes seconds.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from popsr.compat import _check, _gone
-from tests_py.compat.check_programs import CASES, Case
+from tests_py.compat.checked import CASES, Case
 from tests_py.support.unchecked import unchecked
 
 NOTES = ("dataclass", "not installed")

@@ -9,7 +9,7 @@ import collections
 import contextlib
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,13 @@ class CpuTimes:
         self._whole = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self) -> Iterator[Any]:
+    def pytest_runtest_protocol(self) -> Generator[None, Any, Any]:
         """Begin to count."""
         self._begun = spent()
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         """Write the time into the last report of the test."""
         report = yield
         if call.when == "teardown":
@@ -86,7 +86,7 @@ class CpuTimes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Read the time from it."""
         if report.when == "teardown":
-            self._times[report.nodeid] = dict(report.user_properties).get(_KEY, 0.0)
+            self._times[report.nodeid] = sum(float(str(v)) for k, v in report.user_properties if k == _KEY)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Count imports and the collection of tests, too."""
@@ -114,11 +114,9 @@ def _summary(times: dict[str, float], whole: float, shown: int) -> Iterator[str]
         f"processor time: {whole:.0f} s, {total:.0f} s of them in {len(times)} tests, "
         f"of which {above} take more than the budget of {BUDGET:g} s"
     )
-    rooms = collections.Counter[str]()
+    rooms = collections.defaultdict[str, float](float)
     for test, seconds in times.items():
         rooms["/".join(test.partition("::")[0].split("/")[1:3])] += seconds
-    yield from (
-        f"{seconds:8.1f} s  {room}" for room, seconds in rooms.most_common(_ROOMS) if seconds > BUDGET
-    )
-    dearest = sorted(times.items(), key=lambda each: -each[1])[:shown]
-    yield from (f"{seconds:8.2f} s  {test}" for test, seconds in dearest)
+    for each, count in ((rooms, _ROOMS), (times, shown)):
+        dearest = sorted(each.items(), key=lambda item: -item[1])[:count]
+        yield from (f"{seconds:8.2f} s  {name}" for name, seconds in dearest)
