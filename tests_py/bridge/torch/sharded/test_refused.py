@@ -21,7 +21,7 @@ from torch.distributed.tensor.experimental import context_parallel  # noqa: E402
 from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.sharded import parallel_forms as parallel  # noqa: E402
 from tests_py.bridge.torch.sharded.forms import ignoring, mesh_of, net, then  # noqa: E402
-from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import adamw, sgd  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 

@@ -1,6 +1,6 @@
 """Steps that do more than call plain ops, and the verdict on each: a table of docs/bridge_torch.md.
 
-``python -m tests_py.bridge.torch.followed`` writes it anew.
+``python -m tests_py.bridge.torch.traced.followed`` writes it anew.
 """
 
 from __future__ import annotations

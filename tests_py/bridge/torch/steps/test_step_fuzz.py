@@ -10,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.mutants import MUTANTS  # noqa: E402
 from tests_py.bridge.torch.steps.checking import Outcome, check  # noqa: E402
 from tests_py.bridge.torch.steps.drawing import KINDS, draw, tables  # noqa: E402
 from tests_py.bridge.torch.steps.mixed import draw_mixed  # noqa: E402
 from tests_py.bridge.torch.steps.mixed_rows import FORMS, PARTS, TWO_AXES  # noqa: E402
+from tests_py.bridge.torch.steps.mutants import MUTANTS  # noqa: E402
 from tests_py.bridge.torch.steps.tracing import Tracer  # noqa: E402
 
 
