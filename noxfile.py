@@ -37,20 +37,20 @@ OLDEST_RUNS = (
     "tests_py/bridge/jax/test_rows.py",
     "tests_py/bridge/jax/test_steps.py",
     "tests_py/bridge/jax/test_trip_counts.py",
-    "tests_py/bridge/torch/test_architectures.py",
-    "tests_py/bridge/torch/test_async.py",
-    "tests_py/bridge/torch/test_collectives.py",
+    "tests_py/bridge/torch/training/test_architectures.py",
+    "tests_py/bridge/torch/across_ranks/test_async.py",
+    "tests_py/bridge/torch/across_ranks/test_collectives.py",
     "tests_py/bridge/torch/test_errors.py",
-    "tests_py/bridge/torch/test_generators.py",
-    "tests_py/bridge/torch/test_graphs.py",
-    "tests_py/bridge/torch/test_pending.py",
-    "tests_py/bridge/torch/test_random.py",
-    "tests_py/bridge/torch/test_rank_arguments.py",
-    "tests_py/bridge/torch/test_rank_operands.py",
-    "tests_py/bridge/torch/test_second_step.py",
-    "tests_py/bridge/torch/test_steps.py",
-    "tests_py/bridge/torch/test_storage.py",
-    "tests_py/bridge/torch/test_uninitialised.py",
+    "tests_py/bridge/torch/draws/test_generators.py",
+    "tests_py/bridge/torch/graphs/test_graphs.py",
+    "tests_py/bridge/torch/across_ranks/test_pending.py",
+    "tests_py/bridge/torch/draws/test_random.py",
+    "tests_py/bridge/torch/across_ranks/test_rank_arguments.py",
+    "tests_py/bridge/torch/across_ranks/test_rank_operands.py",
+    "tests_py/bridge/torch/traced/test_second_step.py",
+    "tests_py/bridge/torch/traced/test_steps.py",
+    "tests_py/bridge/torch/traced/test_storage.py",
+    "tests_py/bridge/torch/traced/test_uninitialised.py",
     "tests_py/bridge/torch/wrappers/test_ddp.py",
 )
 # Tests that ran in the last whole session `tests`, by file where all of it did, else by name; `peers` runs the others.
@@ -59,7 +59,7 @@ RAN = "build/tests/ran.txt"
 MUTANTS = "*wrong rule*,*wrong on purpose*"
 # Python tests that reach the bindings and most of the core, and neither limit memory nor kill processes.
 SANITIZED = (
-    "tests_py/session/test_equal_inputs.py",
+    "tests_py/session/replicas/test_equal_inputs.py",
     "tests_py/analysis/test_explain.py",
     "tests_py/ops/test_indexing.py",
     "tests_py/ops/test_ops.py",
@@ -105,12 +105,12 @@ COUNTS = (
 def run_tests(session: nox.Session, *options: str) -> None:
     """The Python tests in a process for each core, without those that the session `slow` runs.
 
-    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process.
+    A worker takes tests that follow each other: what files make once, ranks and imports are made in one process. The
+    tests that take most processor time are printed.
     """
-    command = ("pytest", "-n", "auto", "--dist=worksteal", "-m", "not slow", *options, *session.posargs)
-    session.run(
-        *command, env={"OMP_NUM_THREADS": "1"}
-    )  # PyTorch's and NumPy's threads would share these cores
+    command = ("pytest", "-n", "auto", "--dist=worksteal", "--cpu-times", "-m", "not slow")
+    # PyTorch's and NumPy's threads would share these cores.
+    session.run(*command, *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

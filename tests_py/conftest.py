@@ -39,6 +39,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def later_files_do_not_look_at_what_stays() -> Iterator[None]:
+    """Objects that a file of tests leaves alive, caches of PyTorch and JAX above all, are in no later collection.
+
+    A worker has millions of such objects in the end, and a collection of all takes seconds.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def failed_calls_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each ``with pytest.raises(...)``: the call that raised left all programs, and the context, as they were.

@@ -260,7 +260,7 @@ PROGRAMS = {
 
 
 @given(**PROGRAMS)
-@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
 def test_every_difference_of_random_programs_is_explained(
     n: int, name: str, seed: int, steps: list[Step]
 ) -> None:
@@ -323,7 +323,7 @@ def check_branches(n: int, seed: int, steps: list[Any]) -> Counter[str]:
 
 
 @given(**BRANCHES)
-@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@settings(max_examples=75, derandomize=True, deadline=None, database=None)
 def test_every_difference_of_branches_is_explained(n: int, seed: int, steps: list[Any]) -> None:
     check_branches(n, seed, steps)
 

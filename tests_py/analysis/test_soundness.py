@@ -434,7 +434,7 @@ PROGRAMS = {
 
 
 @given(**PROGRAMS)
-@settings(max_examples=500, derandomize=True, deadline=None, database=None)
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
 def test_claims_of_random_programs(
     n: int, name: str, mode: RoundingMode, seed: int, steps: list[Step]
 ) -> None:

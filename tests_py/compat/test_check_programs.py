@@ -13,7 +13,7 @@ import pytest
 
 from popsr.compat._check import check as _check
 from popsr.compat._check import gone as _gone
-from tests_py.compat.check_programs import CASES, Case
+from tests_py.compat.checked import CASES, Case
 from tests_py.support.unchecked import unchecked
 
 NOTES = ("dataclass", "not installed")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests_py import ROOT
+from tests_py.support.cpu_times import CpuTimes, add_option
 
 ANY = "any"
 # `pytest.importorskip` says the first, of the module that was to be imported.
@@ -100,9 +101,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="WORDS",
         help="reads files of tests that have one of these words",
     )
+    add_option(group)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (shown := config.getoption("cpu_times")) is not None:
+        config.pluginmanager.register(CpuTimes(shown))
     if not hasattr(config, "workerinput"):  # workers of xdist report to their controller
         config.pluginmanager.register(Watch(config))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests_py.bridge.jax.rows import Row
+from tests_py.bridge.jax.rows_of.row import Row
 
 __all__ = ["bit_rows"]
 

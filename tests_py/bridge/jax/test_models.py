@@ -124,7 +124,7 @@ def test_gpt_with_a_forgotten_mean(forgotten: str) -> None:
 TENSOR_PARALLEL: list[Any] = [
     {"data": 2, "model": 2},
     pytest.param({"data": 2, "model": 4}, marks=pytest.mark.slow),
-    {"model": 2, "data": 4},
+    pytest.param({"model": 2, "data": 4}, marks=pytest.mark.slow),
 ]
 
 

@@ -18,16 +18,8 @@ from tests_py.bridge.jax.more_models import MODELS, train
 IN, OUT = (P(), P(), P("data")), (P(), P(), P())
 
 
-@pytest.mark.parametrize(
-    ("name", "replicas"),
-    [
-        *((name, 4) for name in MODELS),
-        *(
-            pytest.param(name, 8, marks=() if number == 0 else pytest.mark.slow)
-            for number, name in enumerate(MODELS)
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("replicas", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_one_step(name: str, replicas: int) -> None:
     loss, params, batch = MODELS[name](np.random.default_rng(5))
     momentum = jax.tree.map(np.zeros_like, params)

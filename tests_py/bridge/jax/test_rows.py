@@ -13,7 +13,7 @@ import jax
 from popsr.bridge.jax import primitives
 from tests_py.bridge.jax.compare import both, difference, primitives_of
 from tests_py.bridge.jax.coverage import is_older, registry
-from tests_py.bridge.jax.rows import ROWS, Row
+from tests_py.bridge.jax.rows_of import ROWS, Row
 
 TABLE = ROWS()
 _SEEN: Counter[str] = Counter()

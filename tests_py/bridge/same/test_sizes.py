@@ -166,7 +166,7 @@ def test_truth_at_own_sizes(name: str) -> None:
 # Choices of sizes
 
 
-@pytest.mark.parametrize("count", [6, 17, 40])
+@pytest.mark.parametrize("count", [6, 17, pytest.param(40, marks=pytest.mark.slow)])
 def test_smaller_sizes_are_independent(count: int) -> None:
     """Products of few sizes differ between the choices: sizes for which no such ratio is left keep their value."""
     cuts = {1000 * n + n * n % 7: 2 for n in range(1, count + 1)}

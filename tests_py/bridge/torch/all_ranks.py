@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.random_graphs import GROUPS, WORLD  # noqa: E402
+from tests_py.bridge.torch.graphs.random_graphs import GROUPS, WORLD  # noqa: E402
 
 __all__ = ["run_all"]
 

@@ -273,7 +273,7 @@ PROGRAMS = {
 
 
 @given(**PROGRAMS)
-@settings(max_examples=400, derandomize=True, deadline=None, database=None)
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
 def test_random_programs_of_views(n: int, rounding: Rounding, seed: int, steps: list[Step]) -> None:
     Program(n, seed, rounding).check(steps)
 

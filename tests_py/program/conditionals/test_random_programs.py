@@ -102,7 +102,7 @@ ROUNDING = st.sampled_from(["off", "popart", "off", "partition", "identical"])
 
 
 @given(**PROGRAMS, rounding=ROUNDING)
-@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@settings(max_examples=80, derandomize=True, deadline=None, database=None)
 def test_random_programs_with_branches(n: int, seed: int, steps: list[Step], rounding: Rounding) -> None:
     check(n, seed, steps, rounding)
 

@@ -1,7 +1,8 @@
 """Rules of names and sentences: plain headings, predicates and nouns, and the field's words in the core's names."""
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,31 +45,39 @@ WORDS = {
 }
 # First words of comments of functions and members that say nothing without the name: a hover box shows none.
 OPENINGS = r"(?:Of|By|That|As of|The same|Those|In|To|What|Where|How|Which)\b"
+CORE = ("cpp/", "tests_cpp/")
 WIDEST = 110  # of a line of C++, as .clang-format has it; it leaves comments alone
 
 
-def lines() -> Iterator[tuple[str, str]]:
-    for file in TEXTS:
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            yield f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}", line
+@functools.cache
+def texts() -> dict[str, list[str]]:
+    """Lines of each file, by its path."""
+    return {str(file.relative_to(ROOT)): file.read_text().splitlines() for file in TEXTS}
+
+
+def found(breaks: Callable[[str], object], folders: tuple[str, ...] = ("",)) -> str:
+    """Lines that break a rule, of the files below some folders."""
+    return "\n".join(
+        f"{path}:{number}: {line.strip()[:120]}"
+        for path, lines in texts().items()
+        if path.startswith(folders)
+        for number, line in enumerate(lines, 1)
+        if breaks(line)
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_sentences(rule: str) -> None:
     pattern, example = RULES[rule]
     assert re.search(pattern, example)
-    broken = [where for where, line in lines() if re.search(pattern, line)]
-    assert not broken, "\n".join(broken)
+    assert not found(re.compile(pattern).search)
 
 
 @pytest.mark.parametrize("pattern", WORDS)
 def test_names_of_the_core_are_words_of_the_field(pattern: str) -> None:
-    broken = [
-        where
-        for where, line in lines()
-        if where.startswith(("cpp/", "tests_cpp/")) and re.search(pattern, re.sub(r'"[^"]*"', '""', line))
-    ]
-    assert not broken, f"expected {WORDS[pattern]}:\n" + "\n".join(broken)
+    words, quoted = re.compile(pattern), re.compile(r'"[^"]*"')
+    broken = found(lambda line: words.search(line) and words.search(quoted.sub('""', line)), CORE)
+    assert not broken, f"expected {WORDS[pattern]}:\n{broken}"
 
 
 def comments_of_cpp() -> Iterator[tuple[str, str]]:
@@ -94,7 +103,4 @@ def test_comments_of_cpp_name_their_thing_first() -> None:
 
 
 def test_lines_of_cpp_are_not_too_wide() -> None:
-    broken = [
-        where for where, line in lines() if where.startswith(("cpp/", "tests_cpp/")) and len(line) > WIDEST
-    ]
-    assert not broken, "\n".join(broken)
+    assert not found(lambda line: len(line) > WIDEST, CORE)

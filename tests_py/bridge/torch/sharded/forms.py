@@ -25,7 +25,7 @@ from torch.distributed.tensor import Shard  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
-from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import adamw, sgd  # noqa: E402
 
 BF16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 

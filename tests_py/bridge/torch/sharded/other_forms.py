@@ -37,7 +37,7 @@ from tests_py.bridge.torch.sharded.parallel_forms import (  # noqa: E402
     sharded_parallel,
     tokens,
 )
-from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import adamw, sgd  # noqa: E402
 
 _gathered: Any = getattr(functional, "all_gather_single_autograd", None)  # its name in new versions
 if _gathered is None:

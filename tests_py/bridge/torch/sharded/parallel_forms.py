@@ -35,7 +35,7 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.sharded.forms import BF16, Form  # noqa: E402
-from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import adamw, sgd  # noqa: E402
 
 ADAMW = adamw()
 ALIKE = {"equal": ["x", "y"]}

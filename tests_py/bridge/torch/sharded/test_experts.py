@@ -18,8 +18,8 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
 from tests_py.bridge.torch import models  # noqa: E402
-from tests_py.bridge.torch.architectures import classes, tokens_of  # noqa: E402
-from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import compare, sgd  # noqa: E402
+from tests_py.bridge.torch.training.architectures import classes, tokens_of  # noqa: E402
 
 CAPACITY = 3
 

@@ -21,7 +21,7 @@ from torch.distributed.tensor.experimental import context_parallel  # noqa: E402
 from tests_py.bridge.torch import models  # noqa: E402
 from tests_py.bridge.torch.sharded import parallel_forms as parallel  # noqa: E402
 from tests_py.bridge.torch.sharded.forms import ignoring, mesh_of, net, then  # noqa: E402
-from tests_py.bridge.torch.test_steps import adamw, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import adamw, sgd  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 
@@ -184,8 +184,11 @@ def test_data_of_ranks_that_split_layers(world: int) -> None:
     model = parallel.parallel() if world == 2 else parallel.sharded_parallel(2, 2)
     made = bridge.trace_step(parallel.words, model, sgd, *parallel.tokens(0), replicas=world)
     assert made.prove().problems[0] == GROUPS[world]
+
+
+def test_ranks_that_split_layers_share_their_batch() -> None:
     made = bridge.trace_step(
-        parallel.words, model, sgd, *parallel.tokens(0), replicas=world, groups=parallel.pairs(world)
+        parallel.words, parallel.parallel(), sgd, *parallel.tokens(0), replicas=2, groups=parallel.pairs(2)
     )
     assert made.prove().ok
 

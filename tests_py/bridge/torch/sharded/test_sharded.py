@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
 )
 
 from tests_py.bridge.torch import models  # noqa: E402
-from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import compare, sgd  # noqa: E402
 
 
 def _part(p: Any, mesh: Any, placement: Any) -> Any:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests_py.bridge.torch.gloo import PRELOADED
-from tests_py.bridge.torch.mutants import faulty
 from tests_py.bridge.torch.steps.drawing import Program
 from tests_py.bridge.torch.steps.mixed import Mixed
+from tests_py.bridge.torch.steps.mutants import faulty
 from tests_py.bridge.torch.steps.running import STEPS, loaded
 
 __all__ = ["Claims", "Tracer"]

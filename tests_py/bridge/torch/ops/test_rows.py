@@ -12,8 +12,8 @@ from popsr.bridge.torch._rules import COLLECTIVES, PYTHON_RULES, RULES
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch import more_rows, rows  # noqa: E402
-from tests_py.bridge.torch.one_op import run  # noqa: E402
+from tests_py.bridge.torch.ops import more_rows, rows  # noqa: E402
+from tests_py.bridge.torch.ops.one_op import run  # noqa: E402
 
 EXACT = {**rows.COMPARISONS, **rows.SHAPES, **more_rows.INDEXING}
 CLOSE = {

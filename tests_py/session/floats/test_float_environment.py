@@ -21,7 +21,7 @@ from popsr import fp8_utils, ops, sr
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.ops import fp8_mse_scale, group_quantize_compress_numpy, trig_tables
 from popsr.utils import to_numpy
-from tests_py.session.float_modes import AVAILABLE, MODES, float_mode, mxcsr, traps
+from tests_py.session.floats.float_modes import AVAILABLE, MODES, float_mode, mxcsr, traps
 from tests_py.support.helpers import Array, make_variable, run_python
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="other CPUs and libraries set the modes otherwise")
@@ -327,7 +327,7 @@ def test_threads_do_not_share_the_guard() -> None:
 def test_traps_end_no_conversion() -> None:
     """NumPy reports what overflows through x87, which has masks of its own."""
     pytest.importorskip("onnx")
-    out = run_python("from tests_py.session.test_float_environment import trap; trap()")
+    out = run_python("from tests_py.session.floats.test_float_environment import trap; trap()")
     assert out.split("\n")[-2:] == ["all", ""], out
 
 

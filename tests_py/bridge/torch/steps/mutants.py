@@ -157,7 +157,7 @@ MUTANTS = {
     "collectives are awaited at once": Mutant(
         (("torch._tracing.collective_calls", "_is_synchronous", lambda _: lambda: True),),
         ("asynchronous",),
-        seed=8,
+        seed=17,  # a race that is lost nearly always; programs that poll a handle, and end never, are far off
     ),
     "seeds of generators are ignored": Mutant(
         (("torch._tracing.generators", "Generators.drawn", _seeded_alike),), ("generator",), seed=1

@@ -1,6 +1,6 @@
 """Steps that do more than call plain ops, and the verdict on each: a table of docs/bridge_torch.md.
 
-``python -m tests_py.bridge.torch.followed`` writes it anew.
+``python -m tests_py.bridge.torch.traced.followed`` writes it anew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests_py.bridge.page_table import PageTable  # noqa: E402
 __all__ = ["ON_PAGE", "table"]
 
 ON_PAGE = PageTable(ROOT / "docs/bridge_torch.md", "followed and refused")
-WORLD = 4
+WORLD = 2
 CONSTANT = torch.zeros(4)
 
 
@@ -225,7 +225,7 @@ ROWS: list[tuple[str, str, Callable[[Any, Any], Any], Callable[[], Any]]] = [
 
 
 def outcome(path: str, body: Callable[[Any, Any], Any], model: Callable[[], Any]) -> str:
-    """The verdict of ``trace_step`` and the proof on a step on four ranks with data of their own."""
+    """The verdict of ``trace_step`` and the proof on a step on two ranks with data of their own."""
 
     def step(m: Any, x: Any) -> None:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Random graphs under popsr and under torch: ``python -m tests_py.bridge.torch.fuzz FIRST COUNT`` reports on many."""
+"""Random graphs under popsr and under torch; ``python -m tests_py.bridge.torch.graphs.fuzz FIRST COUNT``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from popsr.errors import ReplicaWarning
 torch = pytest.importorskip("torch")
 
 from tests_py.bridge.torch.all_ranks import run_all  # noqa: E402
-from tests_py.bridge.torch.random_graphs import GROUPS, SHAPE, WORLD, RandomGraph, random_graph  # noqa: E402
+from tests_py.bridge.torch.graphs.random_graphs import GROUPS, SHAPE, WORLD, RandomGraph, random_graph  # noqa: E402
 
 __all__ = ["check"]
 

@@ -73,7 +73,7 @@ def test_mlp_on_8_replicas() -> None:
     assert compare(models.data_parallel(), models.mlp, sgd, models.labelled, 8).prove().ok
 
 
-@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("foreach", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_gpt(foreach: bool) -> None:
     made = compare(models.data_parallel(), models.gpt, adamw(foreach=foreach, eps=1e-3), models.tokens, 4)
     assert made.prove().ok

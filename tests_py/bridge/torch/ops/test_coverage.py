@@ -18,8 +18,8 @@ from tests_py import ROOT
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.decomposed_rows import DECOMPOSED  # noqa: E402
-from tests_py.bridge.torch.test_rows import CLOSE, ELSEWHERE, EXACT, RANDOM, UNDEFINED  # noqa: E402
+from tests_py.bridge.torch.ops.decomposed_rows import DECOMPOSED  # noqa: E402
+from tests_py.bridge.torch.ops.test_rows import CLOSE, ELSEWHERE, EXACT, RANDOM, UNDEFINED  # noqa: E402
 
 PAGE = ROOT / "docs" / "bridge_torch.md"
 # Ops of dynamic shapes and of memory formats: numbers that a trace of fixed shapes knows.

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.rows import HALF, bools, call, floats, ints  # noqa: E402
+from tests_py.bridge.torch.ops.rows import HALF, bools, call, floats, ints  # noqa: E402
 
 _A, _T, _I, _M = floats(2, 3), floats(2, 3, 4), ints(2, 3), bools(2, 3)
 

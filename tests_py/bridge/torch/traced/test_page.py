@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests_py.bridge.torch.followed import ON_PAGE, table
+from tests_py.bridge.torch.traced.followed import ON_PAGE, table
 
 
 def test_the_table_of_the_docs_is_fresh() -> None:
-    assert ON_PAGE.written() == table(), "run python -m tests_py.bridge.torch.followed"
+    assert ON_PAGE.written() == table(), "run python -m tests_py.bridge.torch.traced.followed"

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch import decomposed_rows, more_rows, rows  # noqa: E402
+from tests_py.bridge.torch.ops import decomposed_rows, more_rows, rows  # noqa: E402
 
 WORLD = 4
 GROUPS = {"0": [[0, 1, 2, 3]], "pairs": [[0, 1], [2, 3]], "strided": [[0, 2], [1, 3]]}

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
-from tests_py.bridge.torch.architectures import MODELS  # noqa: E402
 from tests_py.bridge.torch.models import seeded  # noqa: E402
-from tests_py.bridge.torch.test_steps import compare, sgd  # noqa: E402
+from tests_py.bridge.torch.traced.test_steps import compare, sgd  # noqa: E402
+from tests_py.bridge.torch.training.architectures import MODELS  # noqa: E402
 
 
 def step_with(loss_of: Callable[[Any, Any], Any]) -> Callable[..., Any]:

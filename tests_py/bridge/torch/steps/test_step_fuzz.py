@@ -10,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.mutants import MUTANTS  # noqa: E402
 from tests_py.bridge.torch.steps.checking import Outcome, check  # noqa: E402
 from tests_py.bridge.torch.steps.drawing import KINDS, draw, tables  # noqa: E402
 from tests_py.bridge.torch.steps.mixed import draw_mixed  # noqa: E402
 from tests_py.bridge.torch.steps.mixed_rows import FORMS, PARTS, TWO_AXES  # noqa: E402
+from tests_py.bridge.torch.steps.mutants import MUTANTS  # noqa: E402
 from tests_py.bridge.torch.steps.tracing import Tracer  # noqa: E402
 
 
@@ -49,7 +49,8 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
 
 @pytest.mark.parametrize(("form", "world"), [(form, 4 if form in TWO_AXES else 2) for form in FORMS])
 def test_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, form: str, world: int) -> None:
-    outcome = check(draw_mixed(0, (world,), (form,)), tracer, runs=False)
+    # The seeds before draw schedulers on branches of ranks, which are traced 48 times.
+    outcome = check(draw_mixed(3, (world,), (form,)), tracer, runs=False)
     assert not outcome.failures, told(outcome)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.rows import call, floats, ints  # noqa: E402
+from tests_py.bridge.torch.ops.rows import call, floats, ints  # noqa: E402
 
 _T = floats(2, 4, 3)
 _IMAGE = floats(2, 4, 4, 6)

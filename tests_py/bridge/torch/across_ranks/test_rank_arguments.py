@@ -13,7 +13,7 @@ import torch.distributed as dist  # noqa: E402
 
 from popsr.bridge.torch import trace_step  # noqa: E402
 from popsr.errors import Error  # noqa: E402
-from tests_py.bridge.torch import more_rows, rows  # noqa: E402
+from tests_py.bridge.torch.ops import more_rows, rows  # noqa: E402
 
 OPS: dict[str, list[Any]] = {
     **rows.COMPARISONS,

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests_py.bridge.torch.fuzz import check  # noqa: E402
+from tests_py.bridge.torch.graphs.fuzz import check  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::popsr.errors.ReplicaWarning")  # states that drift
 
