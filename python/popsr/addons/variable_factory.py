@@ -52,7 +52,6 @@ from popsr.utils import as_array
 
 if TYPE_CHECKING:
     from popsr._program.variables.remote_buffer import RemoteBuffer
-    from popsr.addons.remote import NamedRemoteBuffers
 
 __all__ = [
     "DataIter",
@@ -353,7 +352,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     @transactional
     def init_remote(
         self,
-        buffers: NamedRemoteBuffers,
+        buffers: DotTree[RemoteBuffer],
         entry: int = 0,
         prefix: str | None = None,
         empty: bool = False,
