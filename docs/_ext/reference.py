@@ -50,6 +50,8 @@ ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
 # Modules that import an optional package.
 NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "torch"}
 
+# Modules with bases of a public class that are described with it: the methods of a session.
+PARTS = ("popsr._session.variable_methods", "popsr._session.views")
 
 # Pages of modules that users do not import, by module.
 PAGES = {
@@ -208,6 +210,8 @@ def _directive(entry: Entry) -> list[str]:
         short = len(value) < 100 and "\n" not in value and " at 0x" not in value
         return [f".. py:data:: {entry.path}", *([f"   :value: {value}"] if short else [])]
     options = ["   :members:"] if entry.kind == "class" else []
+    if options and any(base.__module__ in PARTS for base in entry.value.__bases__):
+        options.append("   :inherited-members: object")
     return [f".. auto{entry.kind}:: {entry.path}", *options]
 
 

@@ -44,9 +44,8 @@ ROOM_OF_MODULE = {
 HOMES = {name: room for room, names in ROOM_OF_MODULE.items() for name in names.split()}
 
 # Annotations of a program's classes name each other: an Ir has Graphs, a Graph has Ops and Tensors, and each of these
-# its Ir; so do a Module and its graphs in addons, and scopes and their values in compat. No others go round, and none
-# between rooms.
-MUTUAL = ({"_program"}, {"addons"}, {"compat"})
+# its Ir. Users read these types, so there are no protocols in their place. No others go round.
+MUTUAL = ({"_program"},)
 
 
 class Import(NamedTuple):

@@ -2,4 +2,4 @@
 
 __all__ = ["MEMBERS"]
 
-MEMBERS = {"rotary_pos_embed": "ops:rotary_pos_embed"}
+MEMBERS = {"rotary_pos_embed": "ops.rotary_pos_embed:rotary_pos_embed"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union
 
 from popsr import ops
 from popsr._program.building.transaction import transactional
@@ -22,18 +22,39 @@ from popsr.transforms import GradGraphInfo
 from popsr.transforms import autodiff as _autodiff
 
 if TYPE_CHECKING:
-    from popsr.addons.grad_graph import Aux
-    from popsr.addons.module import Module
+    from popsr.addons.module_gradients import Aux
 
 __all__ = [
     "BoundGraph",
     "CalledGraphsGradInfoLike",
     "GradGraphInfoLike",
     "GraphLike",
+    "GraphModule",
     "GraphWithNamedArgs",
     "differentiate",
     "read_grad_infos",
 ]
+
+
+class GraphModule(Protocol):
+    """A module, as far as the graph of its ``build`` needs one; see ``popsr.addons.Module``."""
+
+    @property
+    def _own_state(self) -> Any: ...
+
+    def build_grad(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the ops of the gradient graph."""
+
+    def implements_grad_graph(self) -> bool:
+        """True if the class defines ``build_grad``."""
+
+    def create_grad_graph(
+        self,
+        fwd_graph: GraphWithNamedArgs,
+        grads_provided: Iterable[Tensor] | None = None,
+        grads_required: Iterable[Tensor] | None = None,
+    ) -> GraphWithNamedArgs:
+        """The gradient graph that ``build_grad`` makes."""
 
 
 @public
@@ -159,7 +180,7 @@ class GraphWithNamedArgs:
         graph: Graph,
         args: NamedTensors | None = None,
         grad_graph_info: GradGraphInfo | None = None,
-        from_module: Module | None = None,
+        from_module: GraphModule | None = None,
         aux: Aux | None = None,
         called_graphs_grad_info: CalledGraphsGradInfoLike | None = None,
     ) -> None:

@@ -20,9 +20,10 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons import grad_graph
-from popsr.addons.grad_graph import Aux, VarGrad, create_grad_graph_info
+from popsr.addons.grad_graph import create_grad_graph_info
 from popsr.addons.graph import GraphWithNamedArgs
 from popsr.addons.graph_cache import IrTable, bound_arguments, call_key, tensor_arguments
+from popsr.addons.module_gradients import Aux, VarGrad
 from popsr.addons.module_state import State
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.utils import overrides

@@ -9,7 +9,7 @@ from popsr._program.graph import Graph
 from popsr._program.handles import is_retired
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
-from popsr.addons.grad_graph import Aux, VarGrad
+from popsr.addons.module_gradients import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
 from popsr.addons.variable_factory import NamedVariableFactories
 from popsr.transforms import GradGraphInfo

@@ -54,7 +54,6 @@ from popsr.utils import as_array
 
 if TYPE_CHECKING:
     from popsr._program.variables.remote_buffer import RemoteBuffer
-    from popsr.addons.remote import NamedRemoteBuffers
 
 __all__ = [
     "DataIter",
@@ -365,7 +364,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     @transactional
     def init_remote(
         self,
-        buffers: NamedRemoteBuffers,
+        buffers: DotTree[RemoteBuffer],
         entry: int = 0,
         prefix: str | None = None,
         empty: bool = False,

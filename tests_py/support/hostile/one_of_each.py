@@ -12,8 +12,8 @@ from popsr import addons, analysis, bridge, io, ops, sr, transforms
 from popsr._program.context import _context
 from popsr.addons import layers
 from popsr.addons.dot_tree import DotTree
-from popsr.addons.grad_graph import Aux, VarGrad
 from popsr.addons.graph_cache import IrTable
+from popsr.addons.module_gradients import Aux, VarGrad
 from popsr.addons.module_state import State
 from popsr.addons.named_replica_grouping import NamedReplicaGrouping
 from popsr.addons.named_tensors import NamedTensorData

@@ -9,13 +9,10 @@ import ast
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from popsr.compat._check import values as _values
 from popsr.compat._check.values import Budget, Foreign, Instance, Known, Missing, Own, Value
-
-if TYPE_CHECKING:
-    from popsr.compat._check.scopes import Scope
 
 __all__ = [
     "DATACLASS",
@@ -43,6 +40,22 @@ _TRANSPARENT = {
 _PROPERTIES = {"builtins.property", "functools.cached_property", "abc.abstractproperty"}
 _MANAGERS = {"contextlib.contextmanager"}
 DATACLASS = "dataclasses.dataclass"
+
+
+class Scope(Protocol):
+    """A scope of the program, as far as what is defined in it asks for names; see ``popsr.compat._check.scopes``."""
+
+    bindings: dict[str, list[Callable[[], Value]]]
+    returns: list[ast.expr | None]
+    yields: list[ast.expr | None]
+
+    def home(self, name: str) -> Scope | None: ...
+
+    def name(self, name: str) -> Value: ...
+
+    def value(self, node: ast.expr | None) -> Value: ...
+
+    def annotation(self, node: ast.expr | None) -> Value: ...
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from popsr._support.host.arguments import is_a, read_int, read_items
 from popsr.compat.popart._names import TensorRemapType
-from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
-
-if TYPE_CHECKING:
-    from popsr.compat.popart._builder import Builder
+from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
 
 __all__ = ["DOMAIN", "GraphcoreOps", "signatures"]
 
@@ -95,7 +92,7 @@ _KINDS |= {"I": "INTS", "F": "FLOATS", "S": "STRINGS", "II": "LISTS"}
 class GraphcoreOps(Ops):
     """The ops of ai.graphcore: ``builder.aiGraphcore.l1loss([y], 0.1)``; parameters as in ``OnnxOps``."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Recorder) -> None:
         """The methods of a builder."""
         super().__init__(builder, "aiGraphcore", DOMAIN, 1, signatures())
 

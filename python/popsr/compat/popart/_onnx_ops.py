@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popsr._support.host.arguments import read_bool, read_choice
-from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Signature
+from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
 from popsr.errors import UnsupportedError
 from popsr.io._onnx.format import require_onnx
-
-if TYPE_CHECKING:
-    from popsr.compat.popart._builder import Builder
 
 __all__ = ["DEFAULT_OPSET", "OPSETS", "OnnxOps", "signatures"]
 
@@ -32,7 +29,7 @@ class OnnxOps(Ops):
     that must be given, the others, and ``debugContext``. The result is an id, or a list where an op has several.
     """
 
-    def __init__(self, builder: Builder, version: int) -> None:
+    def __init__(self, builder: Recorder, version: int) -> None:
         """The methods of a builder."""
         super().__init__(builder, f"aiOnnxOpset{version}", "", version, signatures(version))
 

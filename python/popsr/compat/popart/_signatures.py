@@ -6,7 +6,7 @@ import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.io._onnx.format import require_onnx
 from popsr.replicas import CommGroup
 
-if TYPE_CHECKING:
-    from popsr.compat.popart._builder import Builder
-
-__all__ = ["MANY", "REQUIRED", "Attribute", "Ops", "Signature", "debug_name"]
+__all__ = ["MANY", "REQUIRED", "Attribute", "Ops", "Recorder", "Signature", "debug_name"]
 
 REQUIRED = object()
 """The default of an attribute that must be given."""
@@ -30,11 +27,19 @@ MANY = 1 << 16
 _LAST = ("debugContext", "name", "debugPrefix", "debug_context")
 
 
+class Recorder(Protocol):
+    """A builder, as far as the methods of a domain need one."""
+
+    def _add(
+        self, signature: Signature, args: Sequence[Any], named: Mapping[str, Any], domain: str, version: int
+    ) -> Any: ...
+
+
 class Ops:
     """The ops of a domain as methods of a builder."""
 
     def __init__(
-        self, builder: Builder, where: str, domain: str, version: int, known: Mapping[str, Signature]
+        self, builder: Recorder, where: str, domain: str, version: int, known: Mapping[str, Signature]
     ) -> None:
         """The methods of these signatures."""
         self._builder, self._where, self._known = builder, where, known
