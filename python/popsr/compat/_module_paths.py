@@ -223,4 +223,5 @@ def register(package: str) -> None:
             importlib.import_module(parent)
         )  # not hasattr, which asks __getattr__ for the nearest name
         above.setdefault("__path__", [])  # to importlib a package, but without a folder
-        above.setdefault(child, module)  # functions keep their names
+        if child not in above or isinstance(above[child], _Path):  # functions keep their names
+            above[child] = module
