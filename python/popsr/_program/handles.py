@@ -119,8 +119,9 @@ def refuse_copy(value: object) -> NoReturn:
 
 def refuse_undone(handle: Handle) -> NoReturn:
     """The error of whoever uses what a failed call made."""
+    text = repr(handle)
     raise GraphError(
-        f"{handle!r}: it is not in the program, got something that a failed call had made, expected "
+        f"{text}: it is not in the program, got something that a failed call had made, expected "
         "something that a call returned"
     )
 

@@ -277,7 +277,7 @@ class Ir(Handle):
         return tensor
 
     def _settings(self) -> dict[str, Any]:
-        """What the program is beside its graphs; all are values."""
+        """All that the program is beside its graphs: values."""
         return {
             **{name: getattr(self, name) for name in _SETTINGS},
             "mode": self.options.stochastic_rounding_mode,
