@@ -40,6 +40,10 @@ class Program(Protocol):
 
     def _tensor(self, id_: int, /) -> Any: ...
 
+    def _settings(self) -> tuple[Any, ...]: ...
+
+    def _set_back(self, settings: tuple[Any, ...], /) -> None: ...
+
 
 class Handle:
     """Something of an Ir, or the Ir itself.
