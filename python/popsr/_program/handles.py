@@ -41,6 +41,10 @@ class Program(Protocol):
 
     def _tensor(self, id_: int, /) -> Any: ...
 
+    def _settings(self) -> tuple[Any, ...]: ...
+
+    def _set_back(self, settings: tuple[Any, ...], /) -> None: ...
+
 
 @public
 class Handle:
@@ -121,8 +125,9 @@ def refuse_copy(value: object) -> NoReturn:
 
 def refuse_undone(handle: Handle) -> NoReturn:
     """The error of whoever uses what a failed call made."""
+    text = repr(handle)
     raise GraphError(
-        f"{handle!r}: it is not in the program, got something that a failed call had made, expected "
+        f"{text}: it is not in the program, got something that a failed call had made, expected "
         "something that a call returned"
     )
 

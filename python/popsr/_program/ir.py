@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +45,7 @@ _SETTINGS = (
     "_embeds_replication", "_gaps", "_num_host_transfers", "_op_hooks", "_prepared", "_seeds_at", "_seeds_epoch",
     "_seeds_explicit",
 )  # fmt: skip
+_settings_of = operator.attrgetter("options.stochastic_rounding_mode", *_SETTINGS)
 _ids = itertools.count()
 
 
@@ -287,23 +289,21 @@ class Ir(Handle):
         if tensor is None:
             info = self._core.tensor(id_)
             cls = Tensor._by_type.get(_CLASSES.get(info.kind, ""), Tensor)
-            tensor = self._tensor_cache[id_] = object.__new__(cls)
+            tensor = object.__new__(cls)
             tensor._program, tensor._id, tensor._graph_id, tensor._name = self, id_, info.graph, info.name
             tensor._dtype, tensor._shape = dtype._all[info.dtype], info.shape
             tensor._meta_shape = info.meta_shape
+            self._tensor_cache[id_] = tensor  # whole: Ctrl-C may come between lines
         return tensor
 
-    def _settings(self) -> dict[str, Any]:
-        """What the program is beside its graphs; all are values."""
-        return {
-            **{name: getattr(self, name) for name in _SETTINGS},
-            "mode": self.options.stochastic_rounding_mode,
-        }
+    def _settings(self) -> tuple[Any, ...]:
+        """All that the program is beside its graphs: values."""
+        return _settings_of(self)
 
-    def _set_back(self, settings: dict[str, Any]) -> None:
+    def _set_back(self, settings: tuple[Any, ...]) -> None:
         """Let the program have settings that it had."""
-        mode = settings.pop("mode")
-        vars(self).update(settings)
+        mode, *others = settings
+        vars(self).update(zip(_SETTINGS, others, strict=True))
         if self.options.stochastic_rounding_mode != mode:
             self.options.stochastic_rounding_mode = mode
 

@@ -51,13 +51,15 @@ def undone(ir: Ir, measure: Callable[[], T]) -> T:
 
     @transactional
     def check_gradients() -> None:
-        before = ir._settings() | {name: getattr(ir, name) for name in ("_warned", "_in_sync", "_mapped")}
+        settings = ir._settings()
+        before = {name: getattr(ir, name) for name in ("_warned", "_in_sync", "_mapped")}
         ir._warned, ir._mapped = set(ir._warned), {}  # without mapped files, which sessions write to
         ir._op_hooks, _context._op_hooks = {}, OpHooks()
         try:
             results.append(measure())
         finally:
-            ir._set_back(before)
+            vars(ir).update(before)
+            ir._set_back(settings)
         raise _Undo
 
     with warnings.catch_warnings(), contextlib.suppress(_Undo):

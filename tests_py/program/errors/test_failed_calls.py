@@ -311,6 +311,26 @@ def test_facts_of_what_was_undone_are_never_fresh(ir: popsr.Ir) -> None:
         made[0].partition(x)
 
 
+def test_settings_are_put_back_by_any_call_that_fails(ir: popsr.Ir) -> None:
+    x = popsr.variable(np.ones(3), popsr.bfloat16)
+    ir.options.enable_stochastic_rounding = True
+    x * x
+
+    def set_rules(op: popsr._program.op.Op) -> None:
+        if op.kind == "tanh":
+            transforms.stochastic_rounding(ir, "popart")
+            ir.num_host_transfers = 3
+            raise CustomError
+
+    handle = ir.main_graph.register_op_created_hook(set_rules)
+    with pytest.raises(CustomError):
+        ops.tanh(x)
+    ir.main_graph.remove_op_created_hook(handle)
+    assert (ir.num_host_transfers, ir._seeds_explicit) == (1, False)
+    (op,) = ir.main_graph.ops
+    assert str(op.seed_partition) == "{0,1,2,3}"
+
+
 def test_seeds_that_a_failed_call_decided_are_decided_again(ir: popsr.Ir) -> None:
     narrow = popsr.variable(np.ones(3), popsr.bfloat16)
     ir.options.enable_stochastic_rounding = True

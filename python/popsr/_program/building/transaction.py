@@ -2,8 +2,8 @@
 
 An exception in such a call, also Ctrl-C or memory that runs out, leaves every program as it was: ops, constants,
 graphs, inputs, outputs, names, and the numbers that come next. The core takes them back, and says which numbers are
-gone: ``Ir._rolled_back`` drops what Python keeps by them. The contexts of ``_program.context`` are values, of which a
-copy is put back.
+gone: ``Ir._rolled_back`` drops what Python keeps by them. The contexts of ``_program.context`` and the settings of the
+current program are values: those of before are put back.
 
 A function is decorated when it makes more than one thing, or does anything after it made one: what makes one op or one
 output (``building.emit.emit``, ``graph_output``) is such a call itself.
@@ -34,11 +34,15 @@ def transactional(fn: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        before = _state.copy()
+        before, graphs = _state.copy(), _context._graphs
+        ir = graphs[-1]._ir if graphs else None
+        settings = () if ir is None else ir._settings()
         try:
             return transact(fn, *args, **kwargs)
         except BaseException as error:
             _state.update(before)
+            if ir is not None:
+                ir._set_back(settings)
             if type(error) is MemoryError and not str(error):  # Python's own
                 raise MemoryError(f"{_name_of(fn)}: not enough memory, nothing was changed") from None
             raise
