@@ -15,7 +15,6 @@ from popsr._program.building.op_hooks import OpHooks
 from popsr._program.handles import GraphHandle
 from popsr._support.extensions import member
 from popsr._support.host.arguments import read_choice, read_int, read_ipu, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import describe_calls_by, public, public_call
 from popsr._support.text.frames import frame_text, user_frame
 from popsr._support.text.shown import shown
@@ -422,6 +421,3 @@ def _debugged(fn: Fn, name: str) -> Fn:
             restore()
 
     return call  # type: ignore[return-value]
-
-
-__dir__ = names_only(__all__)

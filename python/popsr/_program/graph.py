@@ -14,7 +14,6 @@ from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.variables.variables import variable
 from popsr._support.extensions import call, member
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import line
@@ -202,6 +201,3 @@ class Graph(GraphHandle):
 
     def __str__(self) -> str:
         return repr(self) if is_retired(self) else self._ir._core.print_graph(self._id)
-
-
-__dir__ = names_only(__all__)

@@ -26,7 +26,6 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.extensions import call, member
 from popsr._support.host.arguments import read_any_int, read_int, read_int64s, read_name
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.dtypes import dtype
@@ -478,6 +477,3 @@ def _read_replication(value: Any) -> int:
             f"expected 1 to {_core.MAX_REPLICAS}"
         )
     return replication
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from typing import Any
 
 from popsr._program.building.built import Built, P, R_co
 from popsr._program.building.transaction import transactional
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.errors import UnsupportedError
 
@@ -26,6 +25,3 @@ class Module:
         """Make the ops of the module in the current graph and return its outputs."""
         del args, kwargs
         raise UnsupportedError(f"{type(self).__qualname__} does not define build()")
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from popsr._program.handles import Handle, refuse_undone
 from popsr._support.extensions import member
 from popsr._support.host.choices import Choices
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -173,6 +172,3 @@ class Op(Handle):
 
     def __repr__(self) -> str:
         return f"Op[{self._id}]" if self._is_undone else self._ir._core.print_op(self._id)
-
-
-__dir__ = names_only(__all__)

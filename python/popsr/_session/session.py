@@ -26,7 +26,6 @@ from popsr._session.variables import VariableMirror
 from popsr._session.views import SessionViews
 from popsr._support.extensions import call, member
 from popsr._support.host.arguments import is_a, read_int, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.analysis import PartitionAnalysis
 from popsr.errors import Error
@@ -286,6 +285,3 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_pickle(self)
-
-
-__dir__ = names_only(__all__)

@@ -86,6 +86,7 @@ class VarGrad:
         return self._gradients[key]
 
 
+@public
 def check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
     """Refuse a gradient that has not the shape of its tensor.
 
