@@ -29,7 +29,6 @@ __all__ = [
     "CalledGraphsGradInfoLike",
     "GradGraphInfoLike",
     "GraphLike",
-    "GraphModule",
     "GraphWithNamedArgs",
     "differentiate",
     "read_grad_infos",

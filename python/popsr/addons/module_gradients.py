@@ -14,7 +14,7 @@ from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, ShapeError, StateError, UnknownNameError
 
-__all__ = ["Aux", "VarGrad", "check_shape"]
+__all__ = ["Aux", "VarGrad"]
 
 
 @public
@@ -86,7 +86,6 @@ class VarGrad:
         return self._gradients[key]
 
 
-@public
 def check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
     """Refuse a gradient that has not the shape of its tensor.
 

@@ -39,9 +39,10 @@ def write_dot_checks(ir: Ir) -> None:
 
 
 def _path(where: str, check: str, save_dir: str | os.PathLike[str] | None) -> Path:
-    if not is_a(check, str) or check in ("", ".", "..") or set(check) & {"/", "\0"}:
+    name = str.__str__(check) if is_a(check, str) else ""
+    if name in ("", ".", "..") or set(name) & {"/", "\0"}:
         raise AttributeValueError(f"{where}: check is not a name of a file, got {shown(check)}")
-    return read_path(where, "." if save_dir is None else save_dir) / f"{check}.dot"
+    return read_path(where, "." if save_dir is None else save_dir) / f"{name}.dot"
 
 
 def _write(where: str, path: Path, text: str) -> None:
