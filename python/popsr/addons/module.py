@@ -396,9 +396,11 @@ class Module(BaseModule, metaclass=NameScopeMeta):
         read_a("add_variable_inputs: variable_f", variable_f, NamedVariableFactories)
         overwrite = read_flag("add_variable_inputs: overwrite", overwrite)
         self._check_name(name, overwrite)
-        inputs = NamedTensors.from_dict(
-            {key: f._input(f"{name}.{key}") for key, f in variable_f.to_dict().items()}
-        )
+        factories = {
+            key: read_a(f"add_variable_inputs: {key} of variable_f", f, VariableFactory)
+            for key, f in variable_f.to_dict().items()
+        }
+        inputs = NamedTensors.from_dict({key: f._input(f"{name}.{key}") for key, f in factories.items()})
         self._insert(name, variable_f.copy(), inputs.copy(), overwrite)
         return inputs
 

@@ -215,7 +215,7 @@ class Proof(Judged):
         Raises:
             UnknownNameError: there is none.
         """
-        read_text("value: path", path)
+        path = read_text("value: path", path)
         for each in (*self.states, *self.results):
             if each.path == path:
                 return each
