@@ -9,6 +9,7 @@ import pytest
 
 import popsr
 from popsr import ops, transforms
+from popsr._program.op import Op
 from popsr.ops import collectives, var_updates
 
 F64 = popsr.float64
@@ -172,7 +173,7 @@ def test_values_at_times() -> None:
         facts.pending(total, before=add, time=time)
 
 
-def contexts_of_a_gradient_graph(drifts: bool) -> tuple[popsr.Ir, popsr.Graph, list[popsr._program.op.Op]]:
+def contexts_of_a_gradient_graph(drifts: bool) -> tuple[popsr.Ir, popsr.Graph, list[Op]]:
     """The gradient of ``w``, for samples that differ everywhere, and for ones that are equal in pairs."""
     step = Step()
     with step.ir.main_graph, popsr.in_sequence():

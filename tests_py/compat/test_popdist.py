@@ -14,7 +14,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops
-from popsr._program import launcher
+from popsr._support.host import launcher
 from popsr.addons.named_replica_grouping import get_instance_replica_grouping, is_cross_instance
 from popsr.compat import popart, popdist
 from popsr.compat.popdist import popart as popdist_popart

@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
-from popsr._program import launcher
+from popsr._support.host import launcher
 from tests_py.golden.sources import rounded_host_functions
 from tests_py.mpi.same_bits import local, seeded
 from tests_py.support.helpers import Array, bits

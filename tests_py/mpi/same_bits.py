@@ -21,11 +21,10 @@ import numpy as np
 from mpi4py import MPI
 
 import popsr
-from popsr._program import launcher
 from popsr._program.op import Op
 from popsr._session.host_data import StreamPlan
 from popsr._session.ranks import ranks
-from popsr._support.host import message_sizes
+from popsr._support.host import launcher, message_sizes
 from popsr.analysis import Traffic
 from tests_py.golden.digest import RUNS, SEED, exact, start_data
 from tests_py.golden.sources import IRS, RANDOM, ExactProgram, of_random

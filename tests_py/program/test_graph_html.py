@@ -15,6 +15,7 @@ import pytest
 
 import popsr
 from popsr import ops
+from popsr._program.op import Op
 from popsr._tools.show.graph_picture import _places
 from popsr.analysis import analyze
 from popsr.ops import collectives
@@ -109,7 +110,7 @@ def page(graph: popsr.Graph) -> Page:
     return Page(graph.html())
 
 
-def text_of(op: popsr._program.op.Op) -> str:
+def text_of(op: Op) -> str:
     return repr(op).partition("  # ")[0]
 
 

@@ -11,6 +11,7 @@ import pytest
 import popsr
 from popsr import errors, ops, transforms
 from popsr._program.building.placement import check_tensor_ipu_and_tile_set
+from popsr._program.context import get_current_context
 from popsr.ops import collectives
 from popsr.ops.program.code_copy import CODE_LOCATION, code_copy
 from tests_py.support.helpers import SCHEMAS
@@ -408,7 +409,7 @@ def test_errors(what: str) -> None:
     with popsr.Ir().main_graph:
         with pytest.raises(error, match=match) as caught:
             call()
-        assert popsr._program.context.get_current_context().ipu_id is None
+        assert get_current_context().ipu_id is None
     if "missing 1 required" not in match:
         assert isinstance(caught.value, popsr.Error)
         assert "\n" not in str(caught.value)

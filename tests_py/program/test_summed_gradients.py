@@ -9,6 +9,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops, transforms
+from popsr._program.op import Op
 from popsr.ops import collectives
 from popsr.testing import check_gradients
 from tests_py.analysis.parallel_steps import ParallelStep, Step
@@ -65,7 +66,7 @@ def program(layer: Layer, replicas: int = 4, called: bool = True) -> tuple[popsr
     return graph, ir
 
 
-def all_reduces(graph: popsr.Graph) -> list[popsr._program.op.Op]:
+def all_reduces(graph: popsr.Graph) -> list[Op]:
     """Sums over replicas in a graph."""
     return [op for op in graph.ops if op.kind == "replicated_all_reduce"]
 

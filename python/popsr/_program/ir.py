@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from popsr import _core
-from popsr._program import launcher
 from popsr._program.building.gaps import Gap
 from popsr._program.building.op_hooks import OpHooks
 from popsr._program.building.transaction import transactional
@@ -25,6 +24,7 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.extensions import call, member
+from popsr._support.host import launcher
 from popsr._support.host.arguments import read_any_int, read_int, read_int64s, read_name
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown

@@ -10,11 +10,11 @@ import numpy as np
 
 from popsr import _core, dtypes
 from popsr._program.building.append import Inputs, append
+from popsr._program.building.indexing import index
 from popsr._program.building.location import describe_location
 from popsr._program.building.placement import ipu_copy_attributes, location_of, place_of
 from popsr._program.building.transaction import transactional
 from popsr._program.context import _context
-from popsr._program.indexing import index
 from popsr._program.tensor_handle import TensorHandle
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.typing_ import NewAliasAnnotation

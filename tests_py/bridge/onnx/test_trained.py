@@ -15,7 +15,8 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper  # noqa: E402
 
-from popsr.bridge.onnx import _trained, load, op_types  # noqa: E402
+from popsr.bridge.onnx import load, op_types  # noqa: E402
+from popsr.bridge.onnx._train import trained as _trained  # noqa: E402
 from popsr.compat.popart import _model  # noqa: E402
 from tests_py.bridge.onnx.models import MODELS  # noqa: E402
 from tests_py.bridge.onnx.net import Net  # noqa: E402

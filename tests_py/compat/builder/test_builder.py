@@ -14,7 +14,7 @@ import popsr
 from popsr import errors
 from popsr.bridge.onnx import load
 from popsr.compat import popart
-from popsr.compat.popart._onnx_ops import signatures
+from popsr.compat.popart._recording.onnx_ops import signatures
 from tests_py.compat.builder.programs import Linear
 from tests_py.support.unchecked import unchecked
 

@@ -9,7 +9,7 @@ import pytest
 
 from popsr import errors
 from popsr.compat import popart
-from popsr.compat.popart._graphcore_ops import signatures
+from popsr.compat.popart._recording.graphcore_ops import signatures
 from tests_py.compat.builder.graphcore_rows import ROWS, Row
 
 onnx = pytest.importorskip("onnx")

@@ -14,7 +14,7 @@ import popsr.compat
 from popsr import errors, ops
 from popsr.compat import popart
 from popsr.compat._check import check as _check
-from popsr.compat.popart._signatures import Signature
+from popsr.compat.popart._recording.signatures import Signature
 from popsr.compat.popart._supported import _operations
 from tests_py.compat.builder.programs import Linear, run_once
 

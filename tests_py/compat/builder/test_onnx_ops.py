@@ -9,7 +9,7 @@ import pytest
 
 from popsr import errors
 from popsr.compat import popart
-from popsr.compat.popart._onnx_ops import signatures
+from popsr.compat.popart._recording.onnx_ops import signatures
 from tests_py.compat.builder.onnx_rows import ROWS, Row
 
 onnx = pytest.importorskip("onnx")

@@ -11,6 +11,7 @@ import pytest
 
 import popsr
 from popsr import analysis, errors, ops
+from popsr._program.context import get_current_context
 from popsr.ops import var_updates
 from tests_py.support.helpers import Streams, assert_same_bits
 
@@ -90,7 +91,7 @@ def test_assumptions_do_not_hide_an_unordered_write() -> None:
 
 def test_none_is_the_current_ipu() -> None:
     with popsr.Ir().main_graph:
-        context = popsr._program.context.get_current_context()
+        context = get_current_context()
         outside = context.ipu_id
         x = popsr.constant(1.0) + 1.0
         with popsr.ipu(2):

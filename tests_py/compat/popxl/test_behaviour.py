@@ -17,6 +17,7 @@ import pytest
 
 import popsr
 from popsr import errors, ops
+from popsr._program.context import get_current_context
 from popsr.ops import collectives, var_updates
 from tests_py.support.helpers import assert_same_bits
 from tests_py.support.unchecked import unchecked
@@ -201,7 +202,7 @@ def test_in_sequence_orders_ops_or_the_session_refuses(
 
 
 def test_contexts_nest_and_restore() -> None:
-    context = popsr._program.context.get_current_context()
+    context = get_current_context()
     with popsr.in_sequence(False), popsr.name_scope("a"), popsr.name_scope("b"):
         assert context.in_sequence is False
         assert context.name_scopes == ["a", "b"]

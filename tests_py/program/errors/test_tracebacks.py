@@ -21,6 +21,7 @@ import pytest
 import popsr
 from popsr import addons, errors, ops, transforms
 from popsr._program.building import append
+from popsr._program.context import get_current_context
 from popsr._support.text import entry_points
 from tests_py import ROOT
 from tests_py.support.helpers import run_python
@@ -96,7 +97,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "NumPy's function": lambda w: np.sum(w.a),
     "constructor": lambda w: popsr.Session(WRONG),
     "no constructor": lambda w: UNTYPED.Tensor((2, 3)),
-    "property": lambda w: popsr._program.context.get_current_context().graph,
+    "property": lambda w: get_current_context().graph,
     "setter": lambda w: setattr(w.ir, "num_host_transfers", 0),
     "method": lambda w: w.ir.replica_grouping(3),
     "method of the core": lambda w: popsr.ReplicaGrouping.from_stride(2, UNTYPED),

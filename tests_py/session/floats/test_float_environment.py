@@ -18,6 +18,7 @@ import pytest
 import popsr
 import popsr.io
 from popsr import fp8_utils, ops, sr
+from popsr._program.options.enums import SyntheticDataMode
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.ops import fp8_mse_scale, group_quantize_compress_numpy, trig_tables
 from popsr.utils import to_numpy
@@ -154,7 +155,7 @@ def of_synthetic_data() -> Array:
     with ir.main_graph, popsr.in_sequence():
         stream, out = popsr.h2d_stream(WIDE.shape, F16), popsr.d2h_stream(WIDE.shape, F16)
         ops.host_store(out, ops.host_load(stream))
-    ir.options.syntheticDataMode = popsr._program.options.enums.SyntheticDataMode.RandomNormal
+    ir.options.syntheticDataMode = SyntheticDataMode.RandomNormal
     with popsr.Session(ir) as session:
         return session.run()[out]
 

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from popsr import _core
-from popsr._program import launcher
 from popsr._session.ranks.channel import Channel, Views, Waiting, channel_of
 from popsr._session.ranks.ends import is_child, mark
 from popsr._session.ranks.notices import error_of, kind_of, text_of
 from popsr._session.ranks.program import program_items
 from popsr._session.rows import Array
-from popsr._support.host import message_sizes
+from popsr._support.host import launcher, message_sizes
 from popsr._support.host.arguments import read_number
 from popsr._support.host.frameworks import framework
 from popsr._support.text.entry_points import public

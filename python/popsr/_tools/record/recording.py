@@ -9,11 +9,11 @@ import os
 import struct
 from typing import Any
 
-from popsr._program.launcher import share
 from popsr._session.protocol import SessionProtocol
 from popsr._session.ranks.ranks import Ranks
 from popsr._session.ranks.rows import one_writer
 from popsr._support.host.arguments import is_a, read_path
+from popsr._support.host.launcher import share
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._tools.observation import Observation

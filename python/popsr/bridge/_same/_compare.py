@@ -14,7 +14,7 @@ from popsr.bridge._same._draws import constant_integers, equal_integers, is_floa
 from popsr.bridge._same._exact import UNSURE, Exactly
 from popsr.bridge._same._float64 import compared_in_float64
 from popsr.bridge._same._fresh import Afresh
-from popsr.bridge._same._pair import STEPS, Pair, UnknownError, pair_of
+from popsr.bridge._same._pairs.pair import STEPS, Pair, UnknownError, pair_of
 from popsr.bridge._same._repair import cause_of, too_large
 from popsr.bridge._same._values import Sameness, SameValue, Verdict, first_few
 from popsr.bridge._step.arguments import AT_OWN_SIZES, Reading, Smaller, Step

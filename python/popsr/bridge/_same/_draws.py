@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from popsr.bridge._same._pair import Both, Pair, UnknownError, example_rows, whole_example
+from popsr.bridge._same._pairs.pair import Both, Pair, UnknownError, example_rows, whole_example
 from popsr.bridge._step.arguments import Argument, Array
 
 __all__ = ["constant_integers", "equal_integers", "is_float", "kept", "moved", "numbers"]

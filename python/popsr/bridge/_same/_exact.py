@@ -14,7 +14,7 @@ from popsr._program.building.location import short_place
 from popsr._support.fields import TOP, Numbers, same
 from popsr.bridge._exact import ExactRun, first_unknown, run_exact
 from popsr.bridge._same._draws import is_float, kept
-from popsr.bridge._same._pair import STEPS, Both, Pair, UnknownError, sources_of
+from popsr.bridge._same._pairs.pair import STEPS, Both, Pair, UnknownError, sources_of
 from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict, first_few
 from popsr.bridge._step.arguments import Argument, Result, Step

@@ -12,7 +12,7 @@ from popsr._program.streams import HostToDeviceStream
 from popsr._program.tensor import Variable
 from popsr._session.session import Session
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
-from popsr.bridge._same._pair import STEPS, Both, Pair, sources_of
+from popsr.bridge._same._pairs.pair import STEPS, Both, Pair, sources_of
 from popsr.bridge._same._parts import part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.bridge._step.arguments import Argument, Array, Step

@@ -16,7 +16,7 @@ from popsr._support.fields import TOP, Numbers
 from popsr.bridge._exact import ExactRun
 from popsr.bridge._same._exact import Exactly, Value, given_of_many, given_of_one, inputs_of, ran
 from popsr.bridge._same._forms import digest_of, top
-from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._pairs.pair import Pair
 from popsr.bridge._same._parts import blocks_of
 from popsr.bridge._same._unrolled import Origin, Recorder, Seen, Unrolled
 from popsr.bridge._same._values import first_few

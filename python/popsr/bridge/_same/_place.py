@@ -10,8 +10,8 @@ from popsr._program.building.location import short_place
 from popsr._support.text.frames import file_and_line, source_line
 from popsr.bridge._same._exact import Value, given_of_many, given_of_one, ran
 from popsr.bridge._same._forms import Form, Grid, axes_of, size_of
-from popsr.bridge._same._matched import Alone, Matched
-from popsr.bridge._same._pair import Pair
+from popsr.bridge._same._pairs.matched import Alone, Matched
+from popsr.bridge._same._pairs.pair import Pair
 from popsr.bridge._same._suspects import Suspects, suspects_of
 from popsr.bridge._same._unrolled import Recorder, Seen, Unrolled
 from popsr.bridge._same._values import Place, called_at

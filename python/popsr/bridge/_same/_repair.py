@@ -11,7 +11,7 @@ from popsr.bridge._advice._edited import can_copy, edited
 from popsr.bridge._exact import ExactRun
 from popsr.bridge._same._changes import Changes, Tried
 from popsr.bridge._same._exact import Exactly, agrees, given_of_one, ran
-from popsr.bridge._same._pair import UnknownError, pair_of
+from popsr.bridge._same._pairs.pair import UnknownError, pair_of
 from popsr.bridge._same._place import callers_of, place_of
 from popsr.bridge._same._suspects import Suspects
 from popsr.bridge._same._values import Place, Repair, SameValue

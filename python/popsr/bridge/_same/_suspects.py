@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from popsr.bridge._same._forms import size_of
-from popsr.bridge._same._matched import Matched, is_equal
+from popsr.bridge._same._pairs.matched import Matched, is_equal
 from popsr.ops._kinds import POINTWISE, REDUCTIONS
 
 __all__ = ["Partial", "Suspect", "Suspects", "suspects_of"]

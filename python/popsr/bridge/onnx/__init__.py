@@ -14,7 +14,7 @@ from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
 from popsr.bridge.onnx._prove import accepts, import_step, prove
 from popsr.bridge.onnx._rules import RULES
-from popsr.bridge.onnx._training import OnnxTraining
+from popsr.bridge.onnx._train.training import OnnxTraining
 
 __all__ = [
     "OnnxModel",

@@ -35,7 +35,7 @@ from popsr.bridge.onnx._narrow import Narrow, as_carried, is_narrow, narrow_kind
 from popsr.bridge.onnx._node import Value, Weight
 from popsr.bridge.onnx._places import domain_of, function_key
 from popsr.bridge.onnx._rules import NotSupportedError
-from popsr.bridge.onnx._trained import constants_of, is_floating, is_uniform, trained_names
+from popsr.bridge.onnx._train.trained import constants_of, is_floating, is_uniform, trained_names
 from popsr.bridge.onnx._types import Array, dtype_of
 from popsr.errors import (
     ArgumentTypeError,

@@ -17,7 +17,7 @@ from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary, line
 from popsr.bridge.onnx._node import Weight
-from popsr.bridge.onnx._training import OnnxTraining, build_training
+from popsr.bridge.onnx._train.training import OnnxTraining, build_training
 from popsr.bridge.onnx._types import Array
 from popsr.errors import ArgumentTypeError, SessionError, UnknownNameError
 from popsr.ops.program.control import CallSiteInfo

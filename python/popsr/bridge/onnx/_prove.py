@@ -11,7 +11,7 @@ from popsr.bridge._proof.prove import step_of
 from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.onnx._load import load
 from popsr.bridge.onnx._model import OnnxModel
-from popsr.bridge.onnx._training import OnnxTraining
+from popsr.bridge.onnx._train.training import OnnxTraining
 
 __all__ = ["accepts", "import_step", "prove"]
 

@@ -25,13 +25,13 @@ from popsr._support.lazy import LazyModule
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx._places import OPSET, domain_of
 from popsr.compat._objects.types import TensorInfo
-from popsr.compat.popart._described import Described, code_of, info_of, since_of
 from popsr.compat.popart._external import require_new, write_data
-from popsr.compat.popart._graphcore_ops import GraphcoreOps
-from popsr.compat.popart._node_attributes import attribute_of
-from popsr.compat.popart._onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
+from popsr.compat.popart._recording.described import Described, code_of, info_of, since_of
+from popsr.compat.popart._recording.graphcore_ops import GraphcoreOps
+from popsr.compat.popart._recording.node_attributes import attribute_of
+from popsr.compat.popart._recording.onnx_ops import DEFAULT_OPSET, OPSETS, OnnxOps
+from popsr.compat.popart._recording.signatures import Signature, debug_name
 from popsr.compat.popart._settings import STREAM_MODE, InputSettings
-from popsr.compat.popart._signatures import Signature, debug_name
 from popsr.errors import ArgumentTypeError, UnknownNameError
 from popsr.io._onnx.format import entries_of, metadata, require_onnx, set_entries
 from popsr.io._settings import settings_from, settings_text_of, write_factor

@@ -10,7 +10,7 @@ from popsr.bridge.onnx._places import opset_of
 from popsr.bridge.onnx._rules import OTHERS, Rule
 from popsr.compat._objects.custom_ops import bound, entry_of, lines_of
 from popsr.compat._objects.identifiers import OperatorIdentifier
-from popsr.compat.popart._graphcore_ops import DOMAIN
+from popsr.compat.popart._recording.graphcore_ops import DOMAIN
 from popsr.errors import GraphError
 from popsr.io._onnx.format import require_onnx
 

@@ -20,7 +20,7 @@ from popsr.bridge.onnx._rules import OTHERS, RULES, Rule
 from popsr.compat._objects.types import TensorInfo
 from popsr.compat.popart._custom import hints
 from popsr.compat.popart._external import is_elsewhere, read_elsewhere
-from popsr.compat.popart._graphcore_ops import DOMAIN
+from popsr.compat.popart._recording.graphcore_ops import DOMAIN
 from popsr.errors import (
     ArgumentTypeError,
     CheckpointError,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from popsr._support.host.arguments import read_bool
 from popsr._support.lazy import LazyModule
 from popsr.compat._objects.identifiers import OperatorIdentifier
-from popsr.compat.popart import _graphcore_ops, _onnx_ops
-from popsr.compat.popart._signatures import Signature
+from popsr.compat.popart._recording import graphcore_ops as _graphcore_ops
+from popsr.compat.popart._recording import onnx_ops as _onnx_ops
+from popsr.compat.popart._recording.signatures import Signature
 from popsr.io._onnx.format import require_onnx
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from popsr._program import launcher
 from popsr._session.ranks.ranks import meet
+from popsr._support.host import launcher
 from popsr._support.host.arguments import read_call, read_int, read_items
 from popsr._support.text.suggestions import unknown_attribute
 

@@ -9,7 +9,7 @@ from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._tensors import expanded, reshaped
-from popsr.bridge.onnx._trained import is_floating
+from popsr.bridge.onnx._train.trained import is_floating
 from popsr.bridge.onnx._types import Array
 from popsr.bridge.onnx.ops.classic._scores import classic
 

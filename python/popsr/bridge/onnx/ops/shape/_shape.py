@@ -23,7 +23,7 @@ from popsr.bridge.onnx._folding import (
 from popsr.bridge.onnx._node import Node, Value, cast
 from popsr.bridge.onnx._rules import NotSupportedError, axis_in, rule
 from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped, shape_of
-from popsr.bridge.onnx._trained import is_floating
+from popsr.bridge.onnx._train.trained import is_floating
 from popsr.bridge.onnx._types import Array, dtype_of, numpy_type
 from popsr.bridge.onnx.ops.shape._indexing import rows_at
 

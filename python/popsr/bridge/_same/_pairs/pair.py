@@ -11,7 +11,7 @@ import numpy as np
 
 from popsr._support.text.shown import shown
 from popsr.bridge._same._cuts import Share, declared
-from popsr.bridge._same._match import Match, UnknownError, matched, require_all
+from popsr.bridge._same._pairs.match import Match, UnknownError, matched, require_all
 from popsr.bridge._same._parts import put
 from popsr.bridge._step.arguments import Argument, Array, Result, Step, Whole
 from popsr.errors import ReplicaError

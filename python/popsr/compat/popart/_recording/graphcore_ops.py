@@ -9,7 +9,7 @@ import numpy as np
 
 from popsr._support.host.arguments import is_a, read_int, read_items
 from popsr.compat.popart._names import TensorRemapType
-from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
+from popsr.compat.popart._recording.signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
 
 __all__ = ["DOMAIN", "GraphcoreOps", "signatures"]
 

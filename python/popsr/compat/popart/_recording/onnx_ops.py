@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from popsr._support.host.arguments import read_bool, read_choice
-from popsr.compat.popart._signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
+from popsr.compat.popart._recording.signatures import MANY, REQUIRED, Attribute, Ops, Recorder, Signature
 from popsr.errors import UnsupportedError
 from popsr.io._onnx.format import require_onnx
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from popsr._support.host.arguments import read_text, require_known
 from popsr._support.lazy import LazyModule
 from popsr.compat._objects.types import DataType, TensorInfo
-from popsr.compat.popart._node_attributes import NodeAttributes
-from popsr.compat.popart._onnx_ops import DEFAULT_OPSET
+from popsr.compat.popart._recording.node_attributes import NodeAttributes
+from popsr.compat.popart._recording.onnx_ops import DEFAULT_OPSET
 from popsr.errors import DTypeError, Error
 from popsr.io._onnx.format import ONNX_TYPES, entries_of, require_onnx
 from popsr.io._settings import factor_of, settings_from

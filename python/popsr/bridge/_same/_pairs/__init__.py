@@ -1,0 +1,1 @@
+"""Values of a step and of its reference that belong together."""
