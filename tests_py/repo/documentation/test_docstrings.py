@@ -28,7 +28,7 @@ def modules() -> Iterator[str]:
     """Modules of the package, without those behind ``popsr.sr.torch``, which are imported with it."""
     yield "popsr"
     for module in pkgutil.walk_packages(popsr.__path__, "popsr."):
-        if not module.name.startswith((*SKIPPED, "popsr.sr._torch_")) and not module.name.endswith(
+        if not module.name.startswith((*SKIPPED, "popsr.sr._torch.")) and not module.name.endswith(
             "__main__"
         ):
             yield module.name
