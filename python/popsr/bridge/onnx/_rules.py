@@ -109,7 +109,7 @@ def add_rule(
     """Add a row."""
     rows = RULES.setdefault((domain, op_type), [])
     assert all(row.since != since for row in rows), (op_type, since)
-    rows.append(Rule(function, since, kind, module.rpartition("._")[2]))
+    rows.append(Rule(function, since, kind, module.rpartition(".")[2].removeprefix("_")))
     rows.sort(key=lambda row: -row.since)
 
 

@@ -182,7 +182,7 @@ MUTANTS = {
         (("torch._states.hooks", "Hooks.copy_to", _nothing),), ("writing hook",)
     ),
     "groups of one replica are ok": Mutant(
-        (("_proof", "Proof.undeclared", lambda _: property(lambda self: ())),),
+        (("_proof.proof", "Proof.undeclared", lambda _: property(lambda self: ())),),
         ("training",),
         "other start",
         "false ok",

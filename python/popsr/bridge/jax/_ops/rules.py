@@ -146,7 +146,7 @@ def rule(*primitives: str, raw: bool = False, plain: bool = False) -> Callable[[
     def register(function: RuleFunction) -> RuleFunction:
         for name in primitives:
             assert name not in RULES, f"two rules of {name}"
-            RULES[name] = Rule(function, raw, function.__module__.rpartition("._")[2], plain)
+            RULES[name] = Rule(function, raw, function.__module__.rpartition(".")[2].removeprefix("_"), plain)
         return function
 
     return register
