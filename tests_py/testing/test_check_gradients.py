@@ -12,6 +12,7 @@ import pytest
 
 import popsr
 from popsr import addons, ops
+from popsr._program.context import get_current_context
 from popsr.errors import GradientError
 from popsr.ops import collectives, var_updates
 from popsr.testing import GradientCheck, check_gradients
@@ -455,7 +456,7 @@ def test_the_program_is_as_before(tmp_path: Path) -> None:
     p = program(2, 2, penalty=True)
     hooked: list[Any] = []
     p.ir.main_graph.register_op_created_hook(hooked.append)
-    handle = popsr._program.context.get_current_context().register_op_created_hook(hooked.append)
+    handle = get_current_context().register_op_created_hook(hooked.append)
     state, epoch = p.ir._core.print_state(), p.ir._core.epoch
     facts = popsr.analysis.analyze(p.ir)
     check(p)
@@ -465,7 +466,7 @@ def test_the_program_is_as_before(tmp_path: Path) -> None:
         check_gradients(p.ir, p.losses, p.gradients, {})
     assert (p.ir._core.print_state(), p.ir._core.epoch) == (state, epoch)
     assert facts.is_equal(p.losses[1])
-    popsr._program.context.get_current_context().remove_op_created_hook(handle)
+    get_current_context().remove_op_created_hook(handle)
     assert hooked == []
     assert p.ir.get_all_d2h_streams() == set()
     with popsr.Session(p.ir, check=True) as session:

@@ -20,6 +20,7 @@ from popsr import addons, errors, ops, transforms
 from popsr._program.building import transaction
 from popsr._program.context import get_current_context
 from popsr._program.handles import is_retired
+from popsr._program.op import Op
 from popsr.addons import layers
 from popsr.addons.transforms import pipelining
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
@@ -240,9 +241,9 @@ def test_all_programs_that_a_failed_call_changed_are_as_they_were(ir: popsr.Ir) 
 
 
 def test_hooks_that_raise_take_the_op_along(ir: popsr.Ir) -> None:
-    x, seen = vector(), list[popsr._program.op.Op]()
+    x, seen = vector(), list[Op]()
 
-    def hook(op: popsr._program.op.Op) -> None:
+    def hook(op: Op) -> None:
         seen.append(op)
         if op.kind == "relu":
             raise CustomError
@@ -316,7 +317,7 @@ def test_settings_are_put_back_by_any_call_that_fails(ir: popsr.Ir) -> None:
     ir.options.enable_stochastic_rounding = True
     x * x
 
-    def set_rules(op: popsr._program.op.Op) -> None:
+    def set_rules(op: Op) -> None:
         if op.kind == "tanh":
             transforms.stochastic_rounding(ir, "popart")
             ir.num_host_transfers = 3
