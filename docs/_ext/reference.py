@@ -118,10 +118,11 @@ def public_modules() -> Iterator[tuple[str, ModuleType]]:
 def public_names() -> Iterator[tuple[str, str, Any]]:
     """Module, name and value of everything in ``__all__`` of a public module; submodules have pages of their own."""
     for page, module in public_modules():
+        base = page if module.__name__ in PAGES else module.__name__  # where users find it
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             if not inspect.ismodule(value):
-                yield page, name, value
+                yield base, name, value
 
 
 def _page_of(module: str) -> str:
@@ -161,9 +162,9 @@ def _home(value: Any, path: str) -> str:
     """The public module that defines the value; else the one that it is described under."""
     listed = path.rpartition(".")[0]
     if not (inspect.isclass(value) or inspect.isroutine(value)):
-        return listed
+        return _page_of(listed)
     module = _page_of(str(getattr(value, "__module__", "")))
-    return module if module.startswith(f"{listed}.") and "._" not in module else listed
+    return module if module.startswith(f"{listed}.") and "._" not in module else _page_of(listed)
 
 
 def write(folder: Path) -> None:
