@@ -183,7 +183,7 @@ class VariableFactory:
             read_only_if_exists: see ``next_memmap``.
         """
         name = self.name if name is None else read_text("create_tensor: name", name)
-        with _items_kept([self]):
+        with _items_kept(self):
             return self._variable(self._data(name, empty, memmap_dir, read_only_if_exists), name)
 
     @transactional
@@ -208,7 +208,7 @@ class VariableFactory:
         """
         read_a("create_remote_tensor: buffer", buffer, RemoteBuffer)
         name = self.name if name is None else read_text("create_remote_tensor: name", name)
-        with _items_kept([self]):
+        with _items_kept(self):
             data = self._data(name, empty, memmap_dir, read_only_if_exists)
             return self._remote_variable(data, buffer, entry, name)
 
@@ -314,18 +314,21 @@ class VariableFactory:
 
 
 @contextlib.contextmanager
-def _items_kept(factories: Iterable[VariableFactory]) -> Iterator[None]:
-    """Let items that are taken in a block that fails be the next ones again."""
-    before = []
-    for factory in factories:
-        factory.data_iter, kept = itertools.tee(factory.data_iter)
-        before.append((factory, kept))
+def _items_kept(factory: VariableFactory) -> Iterator[None]:
+    """Let items that are taken in a block that fails be the next ones again; others are not held beyond it."""
+    before, taken = factory.data_iter, list[Any]()
+
+    def noted(item: Any) -> Any:
+        taken.append(item)
+        return item
+
+    factory.data_iter = map(noted, before)
     try:
         yield
     except BaseException:
-        for factory, kept in before:
-            factory.data_iter = kept
+        factory.data_iter = itertools.chain(taken, before)
         raise
+    factory.data_iter = before
 
 
 @public
@@ -441,7 +444,9 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         # All data first, so that nothing is made when a factory has run out; each array is let go once it is used.
         names = {key: _prefixed(prefix, key) for key in self.keys_flat()}
         factories, made = self._factories(), {}
-        with _items_kept(factories.values()):
+        with contextlib.ExitStack() as items:
+            for factory in factories.values():
+                items.enter_context(_items_kept(factory))
             todo = collections.deque([(key, f, read(names[key], f)) for key, f in sorted(factories.items())])
             while todo:
                 key, factory, data = todo.popleft()

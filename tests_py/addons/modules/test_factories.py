@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,21 @@ def test_nothing_is_made_when_a_factory_has_run_out(ir: popsr.Ir) -> None:
         factories.init("again")
     assert len(ir.main_graph.variables) == before
     assert factories.init("empty", empty=True).b.shape == (2,)
+
+
+def test_items_are_let_go_when_their_variable_is_made(ir: popsr.Ir) -> None:
+    """They are as large as the weights, or larger: float64 for a bfloat16."""
+    made = []
+
+    def item() -> Any:
+        array = np.zeros(4)
+        made.append(weakref.ref(array))
+        return array
+
+    factory = VariableFactory(item, popsr.bfloat16)
+    for number in range(40):
+        factory.create_tensor(f"w{number}")
+    assert sum(each() is not None for each in made) <= 1  # the last one may be in use
 
 
 def test_groups_take_an_item_each_in_order(ir: popsr.Ir) -> None:
