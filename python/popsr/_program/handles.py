@@ -138,8 +138,7 @@ def retire(handle: Handle) -> None:
     Nothing is left that it could be used with. May be called again, as after Ctrl-C in between.
     """
     if not is_retired(handle):
-        text = f"{type(handle).__name__}[{getattr(handle, '_name', '')}]"
-        handle._was = text  # type: ignore[misc] # a slot of the classes that have slots
+        handle._was = Handle._text(handle)  # type: ignore[misc] # a slot of the classes that have slots
     for name in handle._known:
         if hasattr(handle, name):
             delattr(handle, name)

@@ -62,7 +62,7 @@ class VarGrad:
     """Gradients of variables by dotted name, checked as they are set."""
 
     def __init__(self, variables: Mapping[str, Tensor] | None = None) -> None:
-        """Of the given variables."""
+        """No gradients yet; ``variables`` are those that may get one."""
         self._variables = dict(read_mapping("VarGrad", "variables", variables))
         self._gradients: dict[str, Tensor] = {}
 

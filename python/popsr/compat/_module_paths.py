@@ -219,9 +219,7 @@ def register(package: str) -> None:
             continue
         sys.modules[name] = module = module_of_path(name)
         parent, _, child = name.rpartition(".")
-        above = vars(
-            importlib.import_module(parent)
-        )  # not hasattr, which asks __getattr__ for the nearest name
+        above = vars(importlib.import_module(parent))  # as ``hasattr`` asks for the nearest name
         above.setdefault("__path__", [])  # to importlib a package, but without a folder
         if child not in above or isinstance(above[child], _Path):  # functions keep their names
             above[child] = module
