@@ -145,7 +145,8 @@ def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: Type
     if not unknown:
         return None
     expected = nearest(unknown[0], known) or (f"one of {', '.join(known)}" if known else "none")
-    return ArgumentTypeError(f"{error}, expected {expected}")
+    text = f"{fn.__qualname__}() got an unexpected keyword argument {unknown[0]!r}"  # of a function that it calls too
+    return ArgumentTypeError(f"{text}, expected {expected}")
 
 
 def _named(call: Any, fn: Any) -> None:
