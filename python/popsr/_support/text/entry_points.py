@@ -119,7 +119,7 @@ def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., 
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as error:
-            other = _unknown_keyword(fn, kwargs, error) if kwargs and type(error) is TypeError else None
+            other = _unknown_keyword(fn, kwargs) if kwargs and type(error) is TypeError else None
             if other is None:
                 if note is not None and isinstance(error, Error):
                     note(fn, error)
@@ -135,7 +135,7 @@ def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., 
     return call
 
 
-def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> Error | None:
+def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Error | None:
     """The error of popsr for Python's about a keyword that is not a parameter."""
     parameters = inspect.signature(fn).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
