@@ -28,9 +28,9 @@ _SECTION = re.compile(rf"^{_MARGIN}([A-Z]\w*):$", re.MULTILINE)
 
 def public_op(function: _F) -> _F:
     """Decorate the public function of the op of its name: a ``public_call`` with the op's facts in its docstring."""
-    schemas = _schemas()
-    name = function.__name__
-    function.__doc__ = with_facts(function.__doc__ or "", facts(schemas[name], schemas.get(f"{name}_")))
+    if function.__doc__ is not None:  # as with python -OO
+        schemas, name = _schemas(), function.__name__
+        function.__doc__ = with_facts(function.__doc__, facts(schemas[name], schemas.get(f"{name}_")))
     return public_call(function)
 
 
