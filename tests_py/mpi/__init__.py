@@ -1,0 +1,1 @@
+"""Sessions of several processes of MPI: same bits, faults, checkpoints, recordings, reports."""

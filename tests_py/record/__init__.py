@@ -1,0 +1,1 @@
+"""Recordings of runs, and the first difference between two."""

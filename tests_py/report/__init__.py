@@ -1,0 +1,1 @@
+"""Reports of programs: their pages, texts and commands."""

@@ -1,0 +1,1 @@
+"""Steps of JAX: primitives, whole steps, verdicts, pages of the documentation."""

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 from popsr.bridge.jax import primitives
-from popsr.bridge.jax._ops.opaque import LOCAL, RUNS_OTHERS, SILENT
-from popsr.bridge.jax._ops.rules import ANALYSED
+from popsr.bridge.jax._rules.opaque import LOCAL, RUNS_OTHERS, SILENT
+from popsr.bridge.jax._rules.table import ANALYSED
 from tests_py import ROOT
 from tests_py.bridge.page_table import PageTable
 

@@ -9,7 +9,7 @@ pytest.importorskip("jax")
 import jax
 
 from popsr.bridge.jax import primitives
-from popsr.bridge.jax._ops.opaque import LOCAL, SILENT
+from popsr.bridge.jax._rules.opaque import LOCAL, SILENT
 from tests_py.bridge.jax import followed
 from tests_py.bridge.jax.coverage import ON_PAGE, is_older, registry, table
 

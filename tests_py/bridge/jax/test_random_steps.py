@@ -155,7 +155,7 @@ def test_many_random_steps() -> None:
 
 def test_a_wrong_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bridge that takes the index of the replica for a constant would be caught."""
-    from popsr.bridge.jax._ops import rules as _rules
+    from popsr.bridge.jax._rules import table as _rules
 
     def constant_index(equation: Any) -> Any:
         return equation.constant(np.int32(0), np.dtype(np.int32))

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("jax")
 
 from popsr.bridge.jax import _importer
-from popsr.bridge.jax._ops import rules as _rules
+from popsr.bridge.jax._rules import table as _rules
 from tests_py.bridge.jax.sweep.judge import BATCH, Tally, sweep
 from tests_py.bridge.jax.sweep.steps import random_step
 
@@ -51,7 +51,7 @@ def _numbers_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reduction over parts of an axis is taken for one over all."""
-    from popsr.bridge.jax._ops import collectives as _collectives
+    from popsr.bridge.jax._rules import collectives as _collectives
 
     monkeypatch.setattr(
         _collectives,

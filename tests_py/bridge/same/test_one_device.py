@@ -102,7 +102,7 @@ def test_the_line_is_named(name: str) -> None:
     line, text = PLACES[name]
     assert line in place.source
     assert text in place.text
-    assert any(f"otherwise than one device from {place}" in each for each in proof.problems)
+    assert any(f"departs from one device at {place}" in each for each in proof.problems)
     assert CHANGES.get(name, "") in str(same(proof).repair)
 
 

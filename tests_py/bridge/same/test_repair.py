@@ -83,7 +83,7 @@ def test_the_change_is_said(name: str) -> None:
     assert same.place is not None
     assert (same.repair.text, same.repair.source) == (text.format(at(line)), line)
     assert same.place.location == same.repair.location
-    assert f"the same with {same.repair}" in same.problems
+    assert f"fix, tried: {same.repair}" in same.problems
 
 
 def test_a_sum_that_is_missing_is_put_in() -> None:
@@ -101,7 +101,7 @@ def test_no_change_is_said_where_none_is_right() -> None:
     same = beside(sgd(mean, jnp.sum), W, X, **DATA)
     assert same.verdict == "differs"
     assert same.repair is None
-    assert same.problems[-1] == "the same with no single change of those that were tried"
+    assert same.problems[-1] == "fix: no single change of those that were tried"
 
 
 def test_a_right_step_has_no_repair() -> None:

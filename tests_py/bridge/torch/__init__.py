@@ -1,0 +1,1 @@
+"""Steps of PyTorch: ops, whole steps, wrappers, ranks, verdicts."""

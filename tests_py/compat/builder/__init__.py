@@ -1,0 +1,1 @@
+"""``popart.Builder``: ops of models, and sessions that train them."""

@@ -20,6 +20,8 @@ PATH = r"`((?:cpp|python|tests_cpp|tests_py|bench|examples|docs)/[\w./-]*)`"
 WALKS = {
     "A tensor, from `variable` to `get_tensor_data`": 12,
     "A step of JAX, through `prove`": 20,
+    "A comparison with one device": 20,
+    "A checkpoint, from `save_safetensors` to its name": 12,
     "A seed of stochastic rounding": 15,
     "An op, from Python to its kernel": 12,
 }

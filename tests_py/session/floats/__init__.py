@@ -1,0 +1,1 @@
+"""The floating-point environment of runs, and checks of their results."""

@@ -1,0 +1,1 @@
+"""Data of the host: streams, copies of variables, shared memory."""

@@ -1,0 +1,1 @@
+"""Rows of replicas and groups that a session is fed and returns, and its warnings."""

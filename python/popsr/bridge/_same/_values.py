@@ -1,4 +1,4 @@
-"""Values of a step beside those of its reference: the same, different or unknown."""
+"""Verdicts of a comparison: each value of a step is the same as in its reference, different or unknown."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def first_few(texts: Iterable[str]) -> str:
 @public
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the user's program from which a step computes something else than one device.
+    """A line of the user's program at which a step departs from one device.
 
     Attributes:
         location: ``file:line`` of it.
         source: the line.
-        text: what is otherwise there.
+        text: the difference there.
         callers: lines of the user from which it was called, the innermost first, where they say more: the function lies
             in another file, or is called at several lines.
     """
@@ -177,16 +177,17 @@ class Sameness(Judged):
         by = f"{most.path} {most.reason}" if len(differing) > 1 else most.reason
         yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
         if self.place is not None:
-            yield f"otherwise than {self.like} from {self.place}"
+            yield f"departs from {self.like} at {self.place}"
         if self.place is not None or self.repair is not None:
-            yield f"the same with {self.repair or 'no single change of those that were tried'}"
+            none = "fix: no single change of those that were tried"
+            yield none if self.repair is None else f"fix, tried: {self.repair}"
 
     def _gaps(self) -> Iterable[str]:
         reasons: dict[str, list[str]] = {}
         for each in self.unknown:
             reasons.setdefault(each.reason, []).append(each.path)
         for reason, paths in reasons.items():
-            yield f"{named_paths(paths)} unknown beside {self.like}: {reason}"
+            yield f"{named_paths(paths)} unknown, compared with {self.like}: {reason}"
         if not self.values:
             yield f"nothing to compare with {self.like}, got a step without states and results"
 
@@ -199,7 +200,7 @@ class Sameness(Judged):
         counts = ", ".join(
             f"{n} {word}{'s' if word == 'differ' and n == 1 else ''}" for n, word in parts if n
         )
-        return f"beside {self.like}: {counts or 'nothing to compare'}"
+        return f"compared with {self.like}: {counts or 'nothing to compare'}"
 
     def __repr__(self) -> str:
         return line(f"Sameness[{self.headline}, {self.engine}]")

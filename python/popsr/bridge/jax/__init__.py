@@ -7,17 +7,17 @@ in the file of its kind; a primitive without one is a gap, which is reported wit
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.bridge.jax import _manual  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import bits as _bits  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import collectives as _collectives  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import control as _control  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import elementwise as _elementwise  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import indexing as _indexing  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import linear as _linear  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import random as _random  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import reduce as _reduce  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import shape as _shape  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops import windows as _windows  # noqa: F401 - they register their rules
-from popsr.bridge.jax._ops.rules import RULES
+from popsr.bridge.jax._rules import bits as _bits  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import collectives as _collectives  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import control as _control  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import elementwise as _elementwise  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import indexing as _indexing  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import linear as _linear  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import random as _random  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import reduce as _reduce  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import shape as _shape  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules import windows as _windows  # noqa: F401 - they register their rules
+from popsr.bridge.jax._rules.table import RULES
 from popsr.bridge.jax._steps import accepts, from_jax
 
 __all__ = ["accepts", "from_jax", "import_step", "primitives"]

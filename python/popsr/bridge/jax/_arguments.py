@@ -14,7 +14,7 @@ from popsr._support.text.shown import shown
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key, stored
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._ops.rules import Aval
+from popsr.bridge.jax._rules.table import Aval
 from popsr.errors import ArgumentTypeError, AttributeValueError, ReplicaError
 
 __all__ = [

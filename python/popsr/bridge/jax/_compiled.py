@@ -12,8 +12,8 @@ from typing import Any
 from popsr._support.text.shown import shown
 from popsr.bridge.jax._manual import read_spec
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._ops.calls import jaxprs_inside
-from popsr.bridge.jax._ops.rules import Aval, NotSupportedError
+from popsr.bridge.jax._rules.calls import jaxprs_inside
+from popsr.bridge.jax._rules.table import Aval, NotSupportedError
 from popsr.errors import ReplicaError
 
 __all__ = ["compiler_keeps", "layouts_of", "mesh_of_shardings"]

@@ -14,7 +14,7 @@ from popsr.bridge._step.reserved import zeros_of
 from popsr.bridge.jax._arguments import Leaf, only_row, parts_of, value_of
 from popsr.bridge.jax._importer import Importer, aval_of, has_dtype
 from popsr.bridge.jax._mesh import Spec
-from popsr.bridge.jax._ops.rules import Value, stand_in_dtype
+from popsr.bridge.jax._rules.table import Value, stand_in_dtype
 from popsr.bridge.jax._sizes.sharded import Sharded, sliced
 from popsr.bridge.jax._traced import Traced
 

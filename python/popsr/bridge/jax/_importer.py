@@ -16,14 +16,15 @@ from popsr._program.tensor import Tensor
 from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge._step.places import Place
 from popsr.bridge.jax._framework import the_jax
+from popsr.bridge.jax._known.folding import FOLDS, MAX_FOLDED, Fold
+from popsr.bridge.jax._known.per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
 from popsr.bridge.jax._locations import is_of_jax, is_transposed, scope_of, user_line
 from popsr.bridge.jax._mesh import Spread, numbered
-from popsr.bridge.jax._ops.calls import name_of
-from popsr.bridge.jax._ops.contracts import Contracts
-from popsr.bridge.jax._ops.folding import FOLDS, MAX_FOLDED, Fold
-from popsr.bridge.jax._ops.opaque import depends_on_operands_alone, is_silent
-from popsr.bridge.jax._ops.per_replica import MAX_ROWS, PerReplica, is_known, known_rows, tensor_of
-from popsr.bridge.jax._ops.rules import (
+from popsr.bridge.jax._refs import is_ref, makes_refs, with_values_inside
+from popsr.bridge.jax._rules.calls import name_of
+from popsr.bridge.jax._rules.contracts import Contracts
+from popsr.bridge.jax._rules.opaque import depends_on_operands_alone, is_silent
+from popsr.bridge.jax._rules.table import (
     ANALYSED,
     RULES,
     Aval,
@@ -35,7 +36,6 @@ from popsr.bridge.jax._ops.rules import (
     stand_in_dtype,
     stored_dtype,
 )
-from popsr.bridge.jax._refs import is_ref, makes_refs, with_values_inside
 from popsr.bridge.jax._sizes.cuts import Cuts
 from popsr.bridge.jax._sizes.sharded import Sharded
 from popsr.errors import DTypeError, ShapeError, UnsupportedError

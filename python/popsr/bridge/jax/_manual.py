@@ -11,11 +11,11 @@ import numpy as np
 
 from popsr._program.building.location import describe_location, short_place
 from popsr._support.text.shown import shown
+from popsr.bridge.jax._known.per_replica import is_known
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._ops.calls import CALLED, PLACED, jaxprs_inside, name_of
-from popsr.bridge.jax._ops.per_replica import is_known
-from popsr.bridge.jax._ops.rules import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax._refs import any_makes_refs
+from popsr.bridge.jax._rules.calls import CALLED, PLACED, jaxprs_inside, name_of
+from popsr.bridge.jax._rules.table import Aval, Equation, NotSupportedError, Result, Value, rule
 from popsr.bridge.jax._sizes.sharded import Sharded, sliced
 from popsr.bridge.jax._versions import specs_of
 from popsr.errors import ReplicaError

@@ -9,7 +9,7 @@ from typing import Any
 
 from popsr._support.text.shown import shown
 from popsr.bridge.jax._locations import user_line
-from popsr.bridge.jax._ops.calls import jaxprs_inside
+from popsr.bridge.jax._rules.calls import jaxprs_inside
 from popsr.errors import UnsupportedError
 
 __all__ = ["any_makes_refs", "is_ref", "makes_refs", "with_values", "with_values_inside"]

@@ -33,7 +33,7 @@ from popsr.bridge.jax._ends import add_results, argument_of
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
-from popsr.bridge.jax._ops.contracts import Contracts
+from popsr.bridge.jax._rules.contracts import Contracts
 from popsr.bridge.jax._sizes.sharded import Sharded
 from popsr.bridge.jax._sizes.shrunk import Shrinking, resized
 from popsr.bridge.jax._traced import WHERE, Traced

@@ -1,0 +1,1 @@
+"""Steps that the compiler of JAX shards."""

@@ -1,0 +1,1 @@
+"""Steps that call out of their program, or write to references."""

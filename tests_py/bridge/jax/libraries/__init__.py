@@ -1,0 +1,1 @@
+"""Steps as libraries of JAX write them: Equinox, Flax, Haiku, optax."""

@@ -1,0 +1,1 @@
+"""Random right steps of JAX and their mutants, compared with one device."""

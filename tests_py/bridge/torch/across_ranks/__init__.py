@@ -1,0 +1,1 @@
+"""Collectives, branches and operands of a step across its ranks."""

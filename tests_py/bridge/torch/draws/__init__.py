@@ -1,0 +1,1 @@
+"""Random numbers of steps of PyTorch, and their generators."""

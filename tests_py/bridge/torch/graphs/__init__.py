@@ -1,0 +1,1 @@
+"""Graphs of ``torch.export`` and ATen ops, given and random."""

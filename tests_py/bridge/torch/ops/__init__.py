@@ -1,0 +1,1 @@
+"""Each overload of ATen that has a rule, against torch."""

@@ -1,0 +1,1 @@
+"""Optimisers of PyTorch in traced steps."""

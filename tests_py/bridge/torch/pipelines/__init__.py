@@ -1,0 +1,1 @@
+"""Pipelines of PyTorch, whose ranks run different programs."""

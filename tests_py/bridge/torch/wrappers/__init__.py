@@ -1,0 +1,1 @@
+"""Wrappers, hooks and compiled modules around models of PyTorch."""

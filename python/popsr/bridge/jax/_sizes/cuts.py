@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from popsr._program.tensor import Tensor
 from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge.jax._mesh import Spec, Spread
-from popsr.bridge.jax._ops.rules import Equation, Value
+from popsr.bridge.jax._rules.table import Equation, Value
 
 __all__ = ["Cuts"]
 

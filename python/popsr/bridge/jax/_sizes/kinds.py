@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-from popsr.bridge.jax._ops.calls import PLACED
-from popsr.bridge.jax._ops.primitives import CURVES, EXCHANGES, MOVES
+from popsr.bridge.jax._rules.calls import PLACED
+from popsr.bridge.jax._rules.kinds import CURVES, EXCHANGES, MOVES
 
 __all__ = ["ALONG", "SMOOTH", "Kind", "either", "joined"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from popsr._program.building.location import short_place
 from popsr.bridge._same._sizes import TINY, Measure, NotSizedError
+from popsr.bridge.jax._known.constants import Constants
 from popsr.bridge.jax._locations import user_line
-from popsr.bridge.jax._ops.calls import RUN_ONCE, name_of
-from popsr.bridge.jax._ops.constants import Constants
+from popsr.bridge.jax._rules.calls import RUN_ONCE, name_of
 from popsr.bridge.jax._sizes.kinds import ALONG, SMOOTH, Kind, either, joined
 from popsr.bridge.jax._twice import same_parameter
 

@@ -15,7 +15,7 @@ from popsr.bridge._step.arguments import Reading, Smaller
 from popsr.bridge.jax._arguments import Leaf, is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
-from popsr.bridge.jax._ops.indices import Use, drawn, uses_of
+from popsr.bridge.jax._known.indices import Use, drawn, uses_of
 from popsr.bridge.jax._sizes.kinds import Kind
 from popsr.bridge.jax._sizes.scaled import Scaled
 from popsr.bridge.jax._traced import Traced

@@ -1,4 +1,4 @@
-"""Names of primitives by what they do to elements."""
+"""Kinds of primitives by what they do to elements."""
 
 from __future__ import annotations
 

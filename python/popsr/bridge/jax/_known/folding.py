@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from popsr.bridge.jax._ops.rules import Equation
+    from popsr.bridge.jax._rules.table import Equation
 
 __all__ = ["FOLDS", "MAX_FOLDED", "Fold"]
 

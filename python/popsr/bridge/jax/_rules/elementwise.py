@@ -8,8 +8,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.calls import PLACED
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._rules.calls import PLACED
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, rule
 
 __all__: list[str] = []
 

@@ -11,10 +11,10 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.text.shown import shown
 from popsr.bridge._step.opaque import opaque
+from popsr.bridge.jax._known.per_replica import PerReplica, known_rows
 from popsr.bridge.jax._mesh import as_axes
-from popsr.bridge.jax._ops.per_replica import PerReplica, known_rows
-from popsr.bridge.jax._ops.rules import ANALYSED, Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax._ops.shape import moved
+from popsr.bridge.jax._rules.shape import moved
+from popsr.bridge.jax._rules.table import ANALYSED, Equation, NotSupportedError, Result, rule
 from popsr.replicas import ReplicaGrouping
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from popsr import ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, rule
 
 __all__ = ["broadcast", "moved", "padded", "reshaped", "strided"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, Value, rule
-from popsr.bridge.jax._ops.shape import strided
+from popsr.bridge.jax._rules.shape import strided
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, Value, rule
 
 __all__: list[str] = []
 

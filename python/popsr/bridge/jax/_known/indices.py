@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from popsr.bridge.jax._importer import stored
-from popsr.bridge.jax._ops.calls import PLACED, RUN_ONCE, name_of
-from popsr.bridge.jax._ops.primitives import EXCHANGES, MOVES
+from popsr.bridge.jax._rules.calls import PLACED, RUN_ONCE, name_of
+from popsr.bridge.jax._rules.kinds import EXCHANGES, MOVES
 
 __all__ = ["Use", "uses_of"]
 

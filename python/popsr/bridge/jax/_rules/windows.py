@@ -10,8 +10,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, rule
-from popsr.bridge.jax._ops.shape import padded, strided
+from popsr.bridge.jax._rules.shape import padded, strided
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, rule
 
 __all__: list[str] = []
 

@@ -11,10 +11,10 @@ from popsr import dtypes, ops
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.calls import CALLED
-from popsr.bridge.jax._ops.per_replica import is_known
-from popsr.bridge.jax._ops.random import without_noise
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, Value, rule, stand_in_dtype
+from popsr.bridge.jax._known.per_replica import is_known
+from popsr.bridge.jax._rules.calls import CALLED
+from popsr.bridge.jax._rules.random import without_noise
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, Value, rule, stand_in_dtype
 from popsr.bridge.jax._sizes.trip_counts import trip_count
 
 __all__: list[str] = []

@@ -6,8 +6,8 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, dtype_of, rule, width
-from popsr.bridge.jax._ops.shape import moved, padded, reshaped
+from popsr.bridge.jax._rules.shape import moved, padded, reshaped
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, dtype_of, rule, width
 
 __all__: list[str] = []
 

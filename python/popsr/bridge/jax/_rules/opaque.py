@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr.bridge.jax._ops.calls import CALLED, jaxprs_inside, name_of
-from popsr.bridge.jax._ops.rules import RULES
+from popsr.bridge.jax._rules.calls import CALLED, jaxprs_inside, name_of
+from popsr.bridge.jax._rules.table import RULES
 
 __all__ = ["LOCAL", "RUNS_OTHERS", "SILENT", "depends_on_operands_alone", "is_silent"]
 

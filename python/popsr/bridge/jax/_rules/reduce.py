@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, rule
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, rule
 
 __all__: list[str] = []
 

@@ -13,8 +13,8 @@ from popsr import dtypes
 from popsr._program.tensor import Tensor, constant
 from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge._step.reading import floats_are_wide
+from popsr.bridge.jax._known.per_replica import PerReplica
 from popsr.bridge.jax._mesh import Spread
-from popsr.bridge.jax._ops.per_replica import PerReplica
 
 __all__ = [
     "ANALYSED",

@@ -15,8 +15,8 @@ from popsr.bridge._step.float_bits import integer_as
 from popsr.bridge._step.reading import noise_is_off
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._locations import is_of_jax
-from popsr.bridge.jax._ops.rules import Equation, NotSupportedError, Result, rule, width
-from popsr.bridge.jax._ops.shape import broadcast
+from popsr.bridge.jax._rules.shape import broadcast
+from popsr.bridge.jax._rules.table import Equation, NotSupportedError, Result, rule, width
 
 __all__ = ["without_noise"]
 

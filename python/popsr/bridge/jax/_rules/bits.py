@@ -9,7 +9,7 @@ from popsr._program.tensor import Tensor
 from popsr.bridge._step import float_bits as _float_bits
 from popsr.bridge._step.float_bits import FORMATS, integer_as, word_of
 from popsr.bridge._step.reading import floats_are_wide
-from popsr.bridge.jax._ops.rules import (
+from popsr.bridge.jax._rules.table import (
     Equation,
     NotSupportedError,
     Result,

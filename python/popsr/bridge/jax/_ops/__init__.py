@@ -1,1 +1,0 @@
-"""Rules of JAX: how each primitive of a jaxpr becomes ops."""

@@ -1,0 +1,1 @@
+"""Rules of JAX: how each primitive of a jaxpr becomes ops, in the file of its kind; ``table`` registers them."""
