@@ -11,6 +11,7 @@ import importlib
 import inspect
 import io
 import pkgutil
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -213,7 +214,15 @@ def _directive(entry: Entry) -> list[str]:
     options = ["   :members:"] if entry.kind == "class" else []
     if options and any(base.__module__ in PARTS for base in entry.value.__bases__):
         options.append("   :inherited-members: object")
-    return [f".. auto{entry.kind}:: {entry.path}", *options]
+    return [f".. auto{entry.kind}:: {entry.path}{_shared_signature(entry.value)}", *options]
+
+
+def _shared_signature(value: Any) -> str:
+    """The signature of a function that has keywords of another, which autodoc would look for in its source."""
+    if "__signature__" not in getattr(inspect.unwrap(value), "__dict__", {}):
+        return ""
+    text = str(inspect.signature(value)).replace("<required>", "REQUIRED")
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations, without their quotes
 
 
 def _index(sections: dict[str, list[Page]]) -> str:

@@ -163,6 +163,20 @@ def test_names_of_the_package_are_described_as_such(name: str, reference: Any) -
     assert f"popsr.{name}" in described or any(module.startswith(f"popsr.{name}") for module in pages)
 
 
+SIGNATURES = {  # autodoc reads the others, and their defaults, from their source
+    "sub_": "(w: Any, u: Any, *, key: Key = REQUIRED, alpha: float = 1.0, dtype: Any = None, mode: Mode = 'sr', "
+    "overflow: Overflow = 'ieee', offset: int = 0, num_threads: int | None = None) -> Any",
+    "add": "",
+    "Key": "",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_with_keywords_of_other_functions_are_written_out(name: str, reference: Any) -> None:
+    entry = reference.Entry(f"popsr.sr.{name}", getattr(popsr.sr, name))
+    assert reference._directive(entry)[0].partition("popsr.sr.")[2] == f"{name}{SIGNATURES[name]}"
+
+
 def test_every_page_belongs_to_a_section(reference: Any) -> None:
     titles = {title for _, title in reference.ORDER}
     assert titles == {title for _, title in reference.SECTIONS}
