@@ -57,7 +57,7 @@ napoleon_attr_annotations = True
 napoleon_custom_sections = [
     ("Facts", "params_style"),
     "Source",
-]  # see tests_py/repo/documentation/op_docstrings.py
+]  # see python/popsr/ops/_facts.py
 add_module_names = False
 python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import typing
 from typing import Any
 
 import ml_dtypes
@@ -386,6 +388,21 @@ BAD = {
         VALUE,
         "uniform_bits: offset: got 1844674407",
     ),
+    "a keyword spelt wrong": (
+        lambda w: unchecked(sr.mul)(w, F32, key=KEY, moed="rn", out=w),
+        ARGUMENT,
+        "mul() got an unexpected keyword argument 'moed', expected 'mode'",
+    ),
+    "a keyword of the function below": (
+        lambda w: unchecked(sr.fma_)(w, F32, F32, key=KEY, factors=(("a", 1.0),)),
+        ARGUMENT,
+        "fma_() got an unexpected keyword argument 'factors', expected",
+    ),
+    "out in place": (
+        lambda w: unchecked(sr.sub_)(w, F32, key=KEY, out=w),
+        ARGUMENT,
+        "sub_() got an unexpected keyword argument 'out', expected",
+    ),
     "bracket of lists": (
         lambda w: unchecked(sr.bracket)([1.0], [2.0]),
         ARGUMENT,
@@ -470,3 +487,16 @@ def test_signatures(name: Any) -> None:
 def test_every_public_name_is_documented() -> None:
     for name in sr.__all__:
         assert inspect.getdoc(getattr(sr, name)), name
+
+
+SHARED = ["axpy", "fma", "lerp", "mul", "sub", "addcdiv", "addcmul"]
+
+
+@pytest.mark.parametrize("name", [*SHARED, *(f"{name}_" for name in SHARED)])
+def test_docstrings_describe_the_keywords_that_are_handed_on(name: str) -> None:
+    """In the order of the signature, which type hints agree with."""
+    function = getattr(sr, name)
+    parameters = list(inspect.signature(function).parameters)
+    lines = (inspect.getdoc(function) or "").split("\n")
+    assert [line.strip().partition(":")[0] for line in lines if re.match(r"    \w+: ", line)] == parameters
+    assert typing.get_type_hints(inspect.unwrap(function)).keys() == {*parameters, "return"}

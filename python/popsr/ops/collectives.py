@@ -14,6 +14,7 @@ from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.suggestions import unknown_attribute
+from popsr.ops._facts import public_op
 from popsr.ops.replicas import collective_moves, collective_pairs
 from popsr.ops.replicas.collective_moves import *
 from popsr.ops.replicas.collective_pairs import *
@@ -61,7 +62,7 @@ def to_collective_op(op: CollectiveOps) -> CollectiveOperator:
     )
 
 
-@public_call
+@public_op
 def replicated_all_reduce(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -73,12 +74,6 @@ def replicated_all_reduce(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers, bool
-        gradient: none
-        replicas: equal in a group, and in groups whose members agree in order
-        rounding: stochastic where stochastic rounding is on
-        in place: ``replicated_all_reduce_``
     Source:
         MPI: MPI_Allreduce.
     Example:
@@ -89,7 +84,7 @@ def replicated_all_reduce(
     return emit("replicated_all_reduce", {"t": t}, op=op, group=group)
 
 
-@public_call
+@public_op
 def replicated_all_reduce_(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -101,12 +96,6 @@ def replicated_all_reduce_(
         group: the groups. Default: one of all replicas.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers, bool
-        gradient: none
-        replicas: equal in a group, and in groups whose members agree in order
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         ValueError: unknown ``op``.
@@ -120,7 +109,7 @@ def replicated_all_reduce_(
     return emit("replicated_all_reduce_", {"t": t}, op=op, group=group)
 
 
-@public_call
+@public_op
 def replicated_all_gather(
     t: Tensor,
     axis: int = 0,
@@ -137,11 +126,6 @@ def replicated_all_gather(
             "meta_shape" where there is one, else "concat".
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: equal in a group, and in groups whose members agree in order
-        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range, or unknown ``output_shape``.
     Source:
@@ -154,7 +138,7 @@ def replicated_all_gather(
     return emit("replicated_all_gather", {"t": t}, axis=axis, group=group, output_shape=output_shape)
 
 
-@public_call
+@public_op
 def replicated_reduce_scatter(
     t: Tensor,
     op: CollectiveOps = "add",
@@ -170,11 +154,6 @@ def replicated_reduce_scatter(
         configure_output_for_replicated_tensor_sharding: give the result the meta shape of ``t``.
     Returns:
         One-dimensional tensor; the last chunk is filled up with zeros.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: place in the group, and the values of all members
-        rounding: stochastic where stochastic rounding is on
     Source:
         MPI: MPI_Reduce_scatter_block.
     Example:
@@ -191,7 +170,7 @@ def replicated_reduce_scatter(
     )
 
 
-@public_call
+@public_op
 def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """Reduce over the replicas of each group up to each member: member k receives the result of members 0 to k.
 
@@ -205,11 +184,6 @@ def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers, bool
-        gradient: yes
-        replicas: the values of the members up to this one, in order
-        rounding: stochastic where stochastic rounding is on
     Raises:
         AttributeValueError: "mean", or unknown ``op``.
         DTypeError: ``op`` does not take the dtype.

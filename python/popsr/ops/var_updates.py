@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.suggestions import unknown_attribute
+from popsr.ops._facts import public_op
 from popsr.ops.update import optimisers, sparse_accumulate
 from popsr.ops.update.optimisers import *
 from popsr.ops.update.sparse_accumulate import *
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor:
     """``t + f * X``; the number 0 leaves ``t`` alone, whatever ``X`` holds.
 
@@ -41,12 +41,6 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
         f: a number or a tensor of one element. Default: 1.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs; partition of t with a constant factor 0
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -57,7 +51,7 @@ def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor
     return emit("accumulate_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
-@public_call
+@public_op
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     """Running mean: ``(1 - b) * t + b * X`` with ``b = 1 / (step + 1)``; ``X`` at step 0, whatever ``t`` holds.
 
@@ -67,12 +61,6 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
         step: how many values ``t`` already is the mean of: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t: floats; X, step: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -83,7 +71,7 @@ def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     return emit("accumulate_mean_", {"t": t, "X": X, "step": tensor(step)}, step=number(step))
 
 
-@public_call
+@public_op
 def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     """``t + f * X**2``; the number 0 leaves ``t`` alone, whatever ``X`` holds.
 
@@ -93,12 +81,6 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
         f: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs; partition of t with a constant factor 0
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -109,7 +91,7 @@ def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     return emit("accumulate_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
-@public_call
+@public_op
 def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``f * t + (1 - f) * X``.
 
@@ -119,12 +101,6 @@ def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tenso
         f: how much of ``t`` stays: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t: floats; X, f: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
@@ -136,7 +112,7 @@ def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tenso
     return emit("accumulate_moving_average_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
-@public_call
+@public_op
 def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``f * t + (1 - f) * X**2``.
 
@@ -146,12 +122,6 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
         f: how much of ``t`` stays: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t: floats; X, f: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ, or the factor has not one element.
         DTypeError: ``t`` is not floating.
@@ -163,7 +133,7 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -
     return emit("accumulate_moving_average_square_", {"t": t, "X": X, "f": tensor(f)}, f=number(f))
 
 
-@public_call
+@public_op
 def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     """``f * t``; the number 0 writes zeros and so clears NaN and infinities.
 
@@ -172,12 +142,6 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
         f: a number or a tensor of one element.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs; with a constant factor 0 equal everywhere
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the factor has not one element.
         GraphError: ``t`` is a constant.
@@ -188,7 +152,7 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     return emit("accumulator_scale_", {"t": t, "f": tensor(f)}, f=number(f))
 
 
-@public_call
+@public_op
 def accumulator_zero_(t: Tensor) -> Tensor:
     """Set to zero.
 
@@ -196,12 +160,6 @@ def accumulator_zero_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: equal everywhere
-        rounding: never stochastic
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
     Example:
@@ -211,7 +169,7 @@ def accumulator_zero_(t: Tensor) -> Tensor:
     return emit("accumulator_zero_", {"t": t})
 
 
-@public_call
+@public_op
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """Set to ``X``.
 
@@ -220,12 +178,6 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
         X: the new value.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of X
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         ShapeError: the shapes differ.
         GraphError: ``t`` is a constant.

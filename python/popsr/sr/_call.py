@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from popsr import _core
-from popsr._support.host.arguments import read_int, require_memory
+from popsr._support.host.arguments import read_int, read_number, require_memory
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
 from popsr.sr._formats import Format, read_format
@@ -24,12 +24,14 @@ __all__ = [
     "broadcast",
     "broadcast_view",
     "check_format",
+    "compute",
     "elementwise",
     "lay_out",
     "read_key",
     "read_options",
     "read_source",
     "run",
+    "update",
     "writable",
 ]
 
@@ -273,6 +275,65 @@ def lay_out(
     writable(op, given, shape)
     check_out_overlap(op, given.name, given.array, {s.name: broadcast_view(s.array, shape) for s in sources})
     return Layout(op, sources, first, form, given.array, given)
+
+
+def compute(
+    op: str,
+    operands: tuple[tuple[str, Any], ...],
+    factors: tuple[tuple[str, Any], ...] = (),
+    /,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    out: Any = None,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
+    num_threads: int | None = None,
+) -> Any:
+    """Run an elementwise operation that makes an array.
+
+    Args:
+        op: name of the public function.
+        operands: arrays by the name of their argument.
+        factors: numbers by the name of their argument.
+        key: this and all that follows is as in ``popsr.sr.add``.
+        dtype: format of integer buffers.
+        out: memory for the result.
+        mode: how to round.
+        overflow: what becomes of results that are too large.
+        offset: number of the first element.
+        num_threads: default: ``popsr.num_threads()``.
+    Returns:
+        ``out``, or a new array of the first operand's kind.
+    """
+    options = read_options(op, key, mode, overflow, offset, num_threads)
+    return elementwise(op, operands, _numbers(op, factors), options, dtype=dtype, out=out)
+
+
+def update(
+    op: str,
+    operands: tuple[tuple[str, Any], ...],
+    factors: tuple[tuple[str, Any], ...] = (),
+    target: int = 0,
+    kernel: str | None = None,
+    /,
+    *,
+    key: Key = REQUIRED,
+    dtype: Any = None,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
+    num_threads: int | None = None,
+) -> Any:
+    """Run an elementwise operation in place of its operand number ``target``, which is returned; see ``compute``."""
+    options = read_options(op, key, mode, overflow, offset, num_threads)
+    numbers = _numbers(op, factors)
+    return elementwise(op, operands, numbers, options, kernel=kernel, dtype=dtype, target=target)
+
+
+def _numbers(op: str, factors: tuple[tuple[str, Any], ...]) -> tuple[float, ...]:
+    return tuple([read_number(f"{op}: {name}", value) for name, value in factors])
 
 
 def elementwise(

@@ -9,13 +9,15 @@ import numpy as np
 from popsr import _core
 from popsr._support.host.arguments import read_number
 from popsr._support.text.entry_points import public
-from popsr.sr._call import REQUIRED, Key, Options, elementwise, read_options
+from popsr.sr._call import REQUIRED, Key, compute, elementwise, read_options, update
+from popsr.sr._keywords import like, takes_keywords_of
 from popsr.sr._types import (
     AnyArray,
     D,
     LibraryArray,
     M,
     Mode,
+    NewArrayOptions,
     Operand,
     OtherArray,
     Out,
@@ -38,15 +40,13 @@ _FIRST, _ONE = 0, 1.0
 @overload
 def add(x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
 @overload
-def add(
-    x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> AnyArray[D]: ...
+def add(x: np.ndarray[Any, D], y: Operand, **options: Unpack[NewArrayOptions]) -> AnyArray[D]: ...
 @overload
-def add(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> R: ...
+def add(x: LibraryArray[R], y: Operand, **options: Unpack[NewArrayOptions]) -> R: ...
 @overload
-def add(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
+def add(x: float, y: Operand, **options: Unpack[NewArrayOptions]) -> np.float64: ...
 @overload
-def add(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
+def add(x: OtherArray, y: Operand, **options: Unpack[NewArrayOptions]) -> Any: ...
 @public
 def add(
     x: Any,
@@ -148,159 +148,86 @@ def add_(
     plain = dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None
     if plain and alpha is _ONE and _fast_add(w, u, key, w) is w:
         return w
-    options = read_options("add_", key, mode, overflow, offset, num_threads)
-    return _add_scaled("add_", w, u, read_number("add_: alpha", alpha), dtype, options)
+    options: Any = {
+        "key": key,
+        "mode": mode,
+        "overflow": overflow,
+        "offset": offset,
+        "num_threads": num_threads,
+    }
+    return update("add_", *_scaled(w, u, read_number("add_: alpha", alpha)), dtype=dtype, **options)
 
 
-def _add_scaled(op: str, w: Any, u: Any, alpha: float, dtype: Any, options: Options) -> Any:
-    """``w <- w + alpha * u``."""
-    if alpha == 1.0:
-        return elementwise(op, (("w", w), ("u", u)), (), options, dtype=dtype, target=0, kernel="add")
-    if alpha == -1.0:
-        return elementwise(op, (("w", w), ("u", u)), (), options, dtype=dtype, target=0, kernel="sub")
-    return elementwise(op, (("u", u), ("w", w)), (alpha,), options, dtype=dtype, target=1, kernel="axpy")
+def _scaled(w: Any, u: Any, alpha: float) -> tuple[Any, ...]:
+    """Operands, factors, target and kernel of ``w <- w + alpha * u``."""
+    if abs(alpha) == 1.0:
+        return (("w", w), ("u", u)), (), 0, "add" if alpha > 0 else "sub"
+    return (("u", u), ("w", w)), (("alpha", alpha),), 1, "axpy"
 
 
-@overload
-def sub(x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
-@overload
-def sub(
-    x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> AnyArray[D]: ...
-@overload
-def sub(x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> R: ...
-@overload
-def sub(x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> np.float64: ...
-@overload
-def sub(x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]) -> Any: ...
 @public
-def sub(
-    x: Any,
-    y: Any,
-    *,
-    key: Key = REQUIRED,
-    dtype: Any = None,
-    out: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@like(add)
+@takes_keywords_of(compute)
+def sub(x: Any, y: Any, **options: Any) -> Any:
     """``x - y``, rounded once; see :func:`add`.
 
     Args:
         x: array ``[...]``, subtracted from; the result has its format.
         y: array of any format.
-        key: this and all that follows, the result and the errors are as in :func:`add`.
-        dtype: format of integer buffers.
-        out: memory for the result.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add`.
     Example:
         >>> sr.sub(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.0002, key=sr.Key(0))
         array([0.9995, 1.    , 0.9995, 0.9995], dtype=float16)
     """
-    options = read_options("sub", key, mode, overflow, offset, num_threads)
-    return elementwise("sub", (("x", x), ("y", y)), (), options, dtype=dtype, out=out)
+    return compute("sub", (("x", x), ("y", y)), **options)
 
 
-@overload
-def sub_(w: W, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> W: ...
-@overload
-def sub_(w: M, u: Operand, *, alpha: float = 1.0, **options: Unpack[RoundingOptions]) -> M: ...
 @public
-def sub_(
-    w: Any,
-    u: Any,
-    *,
-    key: Key = REQUIRED,
-    alpha: float = _ONE,
-    dtype: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@like(add_)
+@takes_keywords_of(update, target="w")
+def sub_(w: Any, u: Any, *, alpha: float = _ONE, **options: Any) -> Any:
     """``w <- w - alpha * u``, rounded once; the exact product is never rounded.
 
     Args:
         w: writable array ``[...]``.
         u: array of any format that broadcasts to the shape of ``w``.
-        key: this, all that follows and the errors are as in :func:`add`, with ``w`` in the place of ``out``.
         alpha: factor, as double.
-        dtype: format of integer buffers.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    Returns:
-        ``w``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add` but ``out``.
     Example:
         >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
         >>> sr.sub_(w, 0.0002, key=sr.Key(0))
         array([0.9995, 1.    , 0.9995, 0.9995], dtype=float16)
     """
-    options = read_options("sub_", key, mode, overflow, offset, num_threads)
-    return _add_scaled("sub_", w, u, -read_number("sub_: alpha", alpha), dtype, options)
+    return update("sub_", *_scaled(w, u, -read_number("sub_: alpha", alpha)), **options)
 
 
 @overload
 def axpy(alpha: float, x: Operand, y: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
 @overload
 def axpy(
-    alpha: float, x: np.ndarray[Any, D], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+    alpha: float, x: np.ndarray[Any, D], y: Operand, **options: Unpack[NewArrayOptions]
 ) -> AnyArray[D]: ...
 @overload
-def axpy(
-    alpha: float, x: LibraryArray[R], y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> R: ...
+def axpy(alpha: float, x: LibraryArray[R], y: Operand, **options: Unpack[NewArrayOptions]) -> R: ...
 @overload
-def axpy(
-    alpha: float, x: float, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> np.float64: ...
+def axpy(alpha: float, x: float, y: Operand, **options: Unpack[NewArrayOptions]) -> np.float64: ...
 @overload
-def axpy(
-    alpha: float, x: OtherArray, y: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> Any: ...
+def axpy(alpha: float, x: OtherArray, y: Operand, **options: Unpack[NewArrayOptions]) -> Any: ...
 @public
-def axpy(
-    alpha: float,
-    x: Any,
-    y: Any,
-    *,
-    key: Key = REQUIRED,
-    dtype: Any = None,
-    out: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@takes_keywords_of(compute)
+def axpy(alpha: float, x: Any, y: Any, **options: Any) -> Any:
     """``alpha * x + y``, rounded once; the exact product is never rounded.
 
     Args:
         alpha: factor, as double.
         x: array ``[...]``; the result has its format.
         y: array of any format.
-        key: this and all that follows, the result and the errors are as in :func:`add`.
-        dtype: format of integer buffers.
-        out: memory for the result.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add`.
     Example:
         >>> sr.axpy(0.5, np.array([0.001], np.float16), np.array([1.0, 1.0, 1.0, 1.0], np.float16), key=sr.Key(0))
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
-    options = read_options("axpy", key, mode, overflow, offset, num_threads)
-    alpha = read_number("axpy: alpha", alpha)
-    return elementwise("axpy", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, out=out)
+    return compute("axpy", (("x", x), ("y", y)), (("alpha", alpha),), **options)
 
 
 @overload
@@ -308,105 +235,56 @@ def axpy_(alpha: float, x: Operand, y: W, **options: Unpack[RoundingOptions]) ->
 @overload
 def axpy_(alpha: float, x: Operand, y: M, **options: Unpack[RoundingOptions]) -> M: ...
 @public
-def axpy_(
-    alpha: float,
-    x: Any,
-    y: Any,
-    *,
-    key: Key = REQUIRED,
-    dtype: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@takes_keywords_of(update, target="y")
+def axpy_(alpha: float, x: Any, y: Any, **options: Any) -> Any:
     """``y <- alpha * x + y``, rounded once to the format of ``y``, as BLAS has it.
 
     Args:
         alpha: factor, as double.
         x: array of any format that broadcasts to the shape of ``y``.
         y: writable array ``[...]``.
-        key: this, all that follows and the errors are as in :func:`add`, with ``y`` in the place of ``out``.
-        dtype: format of integer buffers.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    Returns:
-        ``y``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add` but ``out``.
     Example:
         >>> y = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
         >>> sr.axpy_(0.5, np.array([0.001], np.float16), y, key=sr.Key(0))
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
-    options = read_options("axpy_", key, mode, overflow, offset, num_threads)
-    alpha = read_number("axpy_: alpha", alpha)
-    return elementwise("axpy_", (("x", x), ("y", y)), (alpha,), options, dtype=dtype, target=1)
+    return update("axpy_", (("x", x), ("y", y)), (("alpha", alpha),), 1, **options)
 
 
-def _weighted(
-    op: str, operands: tuple[tuple[str, Any], ...], t: Any
-) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
-    """The operands and scalars of ``lerp``."""
-    if getattr(t, "shape", ()):
-        return (*operands, ("t", t)), ()
-    return operands, (read_number(f"{op}: t", t),)
+def _weighted(*operands: tuple[str, Any]) -> tuple[Any, Any]:
+    """Operands and factors of ``lerp``, whose weight, the last, is a number or an array."""
+    is_array = bool(getattr(operands[-1][1], "shape", ()))
+    return (operands, ()) if is_array else (operands[:-1], operands[-1:])
 
 
 @overload
 def lerp(x: Operand, y: Operand, t: Operand, *, out: Out, **options: Unpack[RoundingOptions]) -> Out: ...
 @overload
 def lerp(
-    x: np.ndarray[Any, D], y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
+    x: np.ndarray[Any, D], y: Operand, t: Operand, **options: Unpack[NewArrayOptions]
 ) -> AnyArray[D]: ...
 @overload
-def lerp(
-    x: LibraryArray[R], y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> R: ...
+def lerp(x: LibraryArray[R], y: Operand, t: Operand, **options: Unpack[NewArrayOptions]) -> R: ...
 @overload
-def lerp(
-    x: float, y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> np.float64: ...
+def lerp(x: float, y: Operand, t: Operand, **options: Unpack[NewArrayOptions]) -> np.float64: ...
 @overload
-def lerp(
-    x: OtherArray, y: Operand, t: Operand, *, out: None = None, **options: Unpack[RoundingOptions]
-) -> Any: ...
+def lerp(x: OtherArray, y: Operand, t: Operand, **options: Unpack[NewArrayOptions]) -> Any: ...
 @public
-def lerp(
-    x: Any,
-    y: Any,
-    t: Any,
-    *,
-    key: Key = REQUIRED,
-    dtype: Any = None,
-    out: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@takes_keywords_of(compute)
+def lerp(x: Any, y: Any, t: Any, **options: Any) -> Any:
     """``x + t * (y - x)``, the exact value rounded once.
 
     Args:
         x: array ``[...]``; the result has its format.
         y: array of any format.
         t: weight of ``y``: any number, as double, or an array.
-        key: this and all that follows, the result and the errors are as in :func:`add`.
-        dtype: format of integer buffers.
-        out: memory for the result.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add`.
     Example:
         >>> sr.lerp(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 2.0, 0.0005, key=sr.Key(0))
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
-    options = read_options("lerp", key, mode, overflow, offset, num_threads)
-    operands, scalars = _weighted("lerp", (("x", x), ("y", y)), t)
-    return elementwise("lerp", operands, scalars, options, dtype=dtype, out=out)
+    return compute("lerp", *_weighted(("x", x), ("y", y), ("t", t)), **options)
 
 
 @overload
@@ -414,38 +292,18 @@ def lerp_(w: W, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> W
 @overload
 def lerp_(w: M, y: Operand, t: Operand, **options: Unpack[RoundingOptions]) -> M: ...
 @public
-def lerp_(
-    w: Any,
-    y: Any,
-    t: Any,
-    *,
-    key: Key = REQUIRED,
-    dtype: Any = None,
-    mode: Mode = _SR,
-    overflow: Overflow = _IEEE,
-    offset: int = _FIRST,
-    num_threads: int | None = None,
-) -> Any:
+@takes_keywords_of(update, target="w")
+def lerp_(w: Any, y: Any, t: Any, **options: Any) -> Any:
     """``w <- w + t * (y - w)``, the exact value rounded once: a moving average that does not stand still.
 
     Args:
         w: writable array ``[...]``.
         y: array of any format that broadcasts to the shape of ``w``.
         t: weight of ``y``: any number, as double, or an array.
-        key: this, all that follows and the errors are as in :func:`add`, with ``w`` in the place of ``out``.
-        dtype: format of integer buffers.
-        mode: how to round.
-        overflow: what becomes of results that are too large.
-        offset: number of the first element.
-        num_threads: default: ``popsr.num_threads()``.
-    Returns:
-        ``w``.
-    The chance is exact to 2**-64 for any operands.
+        **options: ``key`` and the other keywords of :func:`add` but ``out``.
     Example:
         >>> w = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
         >>> sr.lerp_(w, 2.0, 0.0005, key=sr.Key(0))
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
-    options = read_options("lerp_", key, mode, overflow, offset, num_threads)
-    operands, scalars = _weighted("lerp_", (("w", w), ("y", y)), t)
-    return elementwise("lerp_", operands, scalars, options, dtype=dtype, target=0)
+    return update("lerp_", *_weighted(("w", w), ("y", y), ("t", t)), **options)

@@ -26,6 +26,7 @@ __all__ = [
     "M",
     "Memory",
     "Mode",
+    "NewArrayOptions",
     "Operand",
     "OtherArray",
     "Out",
@@ -33,6 +34,7 @@ __all__ = [
     "R",
     "Rounding",
     "RoundingOptions",
+    "TracedOptions",
     "W",
 ]
 
@@ -146,3 +148,18 @@ class RoundingOptions(Rounding, total=False):
     """The options of functions that take buffers of integers."""
 
     dtype: FormatLike | None
+
+
+class NewArrayOptions(RoundingOptions, total=False):
+    """The options of functions that make an array of the kind of the first operand."""
+
+    out: None
+
+
+class TracedOptions(TypedDict, total=False):
+    """The options of functions that are traced."""
+
+    key: Any
+    mode: Mode
+    overflow: Overflow
+    offset: int

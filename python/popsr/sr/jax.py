@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 try:
     import jax
@@ -35,7 +35,8 @@ from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, _key, read_options
 from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
-from popsr.sr._types import Mode, Overflow
+from popsr.sr._keywords import takes_keywords_of
+from popsr.sr._types import Mode, Overflow, TracedOptions
 
 __all__ = ["Key", "add", "addcdiv", "addcmul", "axpy", "cast", "fma", "lerp", "mul", "sub", "sum"]
 
@@ -260,14 +261,15 @@ def _array(op: str, value: Any) -> jax.Array:
 def _apply(
     op: str,
     operands: Sequence[Any],
-    key: Any,
-    mode: Any,
-    overflow: Any,
-    offset: Any,
-    *,
     alpha: tuple[float, ...] = (),
     dtype: Any = None,
     axis: Any = REQUIRED,
+    /,
+    *,
+    key: Any = REQUIRED,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
 ) -> jax.Array:
     if not isinstance(key, (Key, EagerKey)):
         got = "none" if key is REQUIRED or key is None else type_name(key)
@@ -317,137 +319,80 @@ def add(
     Raises:
         TypeError, ValueError: as ``popsr.sr.add``, when the call is traced.
     """
-    return _apply("add", (x, y), key, mode, overflow, offset)
+    return _apply("add", (x, y), key=key, mode=mode, overflow=overflow, offset=offset)
 
 
 @public
-def sub(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def sub(x: Any, y: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.sub``; arguments as in :func:`add`."""
-    return _apply("sub", (x, y), key, mode, overflow, offset)
+    return _apply("sub", (x, y), **options)
 
 
 @public
-def mul(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def mul(x: Any, y: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.mul``; arguments as in :func:`add`."""
-    return _apply("mul", (x, y), key, mode, overflow, offset)
+    return _apply("mul", (x, y), **options)
 
 
 @public
-def fma(
-    x: Any,
-    y: Any,
-    z: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def fma(x: Any, y: Any, z: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.fma``: x * y + z, rounded once; arguments as in :func:`add`."""
-    return _apply("fma", (x, y, z), key, mode, overflow, offset)
+    return _apply("fma", (x, y, z), **options)
 
 
 @public
-def axpy(
-    alpha: Any,
-    x: Any,
-    y: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def axpy(alpha: Any, x: Any, y: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.axpy``: alpha * x + y, rounded once; arguments as in :func:`add`.
 
     ``alpha`` is a number, or an array that may be traced, as of a schedule.
     """
     if isinstance(alpha, jax.Array):
-        return _apply("fma", (x, alpha, y), key, mode, overflow, offset)
+        return _apply("fma", (x, alpha, y), **options)
     scale = read_number("axpy: alpha", alpha)
-    return _apply("axpy", (x, y), key, mode, overflow, offset, alpha=(scale,))
+    return _apply("axpy", (x, y), (scale,), **options)
 
 
 @public
-def lerp(
-    x: Any,
-    y: Any,
-    t: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def lerp(x: Any, y: Any, t: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.lerp``: x + t * (y - x), rounded once; arguments as in :func:`add`."""
-    return _apply("lerp", (x, y, t), key, mode, overflow, offset)
+    return _apply("lerp", (x, y, t), **options)
 
 
 @public
-def addcmul(
-    x: Any,
-    t1: Any,
-    t2: Any,
-    alpha: float = 1.0,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def addcmul(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.addcmul``: x + alpha * t1 * t2, rounded once; arguments as in :func:`add`, alpha is not traced."""
     scale = read_number("addcmul: alpha", alpha)
-    return _apply("addcmul", (x, t1, t2), key, mode, overflow, offset, alpha=(scale,))
+    return _apply("addcmul", (x, t1, t2), (scale,), **options)
 
 
 @public
-def addcdiv(
-    x: Any,
-    t1: Any,
-    t2: Any,
-    alpha: float = 1.0,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def addcdiv(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.addcdiv``: x + alpha * t1 / t2, rounded once; arguments as in :func:`add`, alpha is not traced."""
     scale = read_number("addcdiv: alpha", alpha)
-    return _apply("addcdiv", (x, t1, t2), key, mode, overflow, offset, alpha=(scale,))
+    return _apply("addcdiv", (x, t1, t2), (scale,), **options)
 
 
 @public
-def cast(
-    x: Any,
-    dtype: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
+@takes_keywords_of(_apply)
+def cast(x: Any, dtype: Any, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.cast``: x in another format; arguments as in :func:`add`."""
-    return _apply("cast", (x,), key, mode, overflow, offset, dtype=dtype)
+    return _apply("cast", (x,), (), dtype, **options)
 
 
 @public
+@takes_keywords_of(_apply)
 def sum(
-    x: Any,
-    dtype: Any = None,
-    *,
-    key: Any = REQUIRED,
-    axis: int | tuple[int, ...] | None = None,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
+    x: Any, dtype: Any = None, *, axis: int | tuple[int, ...] | None = None, **options: Unpack[TracedOptions]
 ) -> jax.Array:
     """``popsr.sr.sum``: a running sum, rounded after each element; arguments as there and in :func:`add`."""
-    return _apply("sum", (x,), key, mode, overflow, offset, dtype=dtype, axis=axis)
+    return _apply("sum", (x,), (), dtype, axis, **options)
 
 
 __dir__ = names_only(__all__)

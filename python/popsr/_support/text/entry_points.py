@@ -119,7 +119,7 @@ def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., 
         try:
             return fn(*args, **kwargs) if kwargs else fn(*args)
         except Exception as error:
-            other = _unknown_keyword(fn, kwargs, error) if kwargs and type(error) is TypeError else None
+            other = _unknown_keyword(fn, kwargs) if kwargs and type(error) is TypeError else None
             if other is None:
                 if note is not None and isinstance(error, Error):
                     note(fn, error)
@@ -135,7 +135,7 @@ def _around(fn: Callable[..., Any], note: _Note | None = None) -> Callable[..., 
     return call
 
 
-def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: TypeError) -> Error | None:
+def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Error | None:
     """The error of popsr for Python's about a keyword that is not a parameter."""
     parameters = inspect.signature(fn).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -145,7 +145,8 @@ def _unknown_keyword(fn: Callable[..., Any], kwargs: dict[str, Any], error: Type
     if not unknown:
         return None
     expected = nearest(unknown[0], known) or (f"one of {', '.join(known)}" if known else "none")
-    return ArgumentTypeError(f"{error}, expected {expected}")
+    text = f"{fn.__qualname__}() got an unexpected keyword argument {unknown[0]!r}"  # of a function that it calls too
+    return ArgumentTypeError(f"{text}, expected {expected}")
 
 
 def _named(call: Any, fn: Any) -> None:

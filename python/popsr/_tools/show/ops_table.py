@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from popsr import _core, dtypes, ops
+from popsr import _core, ops
 from popsr._support.host.tables import markdown_table, table_to_string
 from popsr._support.records import OpSchema
 from popsr.ops import collectives, var_updates
+from popsr.ops._facts import in_place, operand_dtypes
 
-__all__ = ["in_place", "main", "op_rows", "operand_dtypes"]
+__all__ = ["main", "op_rows"]
 
 _HEADER = ("op", "dtypes", "gradient", "replicas agree on it", "in place")
 
@@ -60,51 +61,6 @@ def _path(name: str) -> str:
         if name in module.__all__:
             return f"{module.__name__.removeprefix(f'{ops.__name__}.')}.{name}"
     return name
-
-
-def in_place(schema: OpSchema, form: OpSchema | None) -> str:
-    """The name of the form in place, or "itself"; empty if there is none."""
-    if schema["effects"]:
-        return "itself"
-    if form is None:
-        return ""
-    return f"{form['name']}: a view" if form["view"] else str(form["name"])
-
-
-def operand_dtypes(schema: OpSchema) -> str:
-    """The dtypes of all operands, or of each, in words."""
-    kinds = {each["name"]: _kinds(each["dtypes"]) for each in schema["inputs"]}
-    if len(set(kinds.values())) < 2:
-        return "".join(set(kinds.values()))
-    return "; ".join(
-        f"{', '.join(n for n in kinds if kinds[n] == kind)}: {kind}" for kind in dict.fromkeys(kinds.values())
-    )
-
-
-def _kinds(names: Iterable[str]) -> str:
-    """A set of dtypes in words."""
-    left, words = set(names), []
-    for word, group in _groups():
-        if group <= left:
-            words.append(word)
-            left -= group
-    return ", ".join([*words, *sorted(left)])
-
-
-def _groups() -> list[tuple[str, set[str]]]:
-    known = dtypes.dtype._all
-    carriers = {name for name, kind in known.items() if kind._is_carrier}
-    float8 = {name for name in known if name.startswith("float8")} - carriers
-    floats = {name for name, kind in known.items() if kind.is_floating_point} - float8 - carriers
-    ints = {name for name, kind in known.items() if kind.is_int}
-    return [
-        ("all", floats | ints | float8 | carriers | {"bool"}),
-        ("numbers", floats | ints),
-        ("floats", floats),
-        ("ints", ints),
-        ("float8", float8),
-        ("carriers", carriers),
-    ]
 
 
 def _marked(row: Sequence[str]) -> tuple[str, ...]:

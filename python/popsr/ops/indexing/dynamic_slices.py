@@ -14,13 +14,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 from popsr.ops.shape.shape import reshape
 
 __all__ = ["dynamic_slice", "dynamic_update", "dynamic_update_", "subsample"]
 
 
-@public_call
+@public_op
 def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
     """A range of given size along some axes, from offsets in a tensor.
 
@@ -32,11 +32,6 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: t: all; index: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -55,7 +50,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], n
     )
 
 
-@public_call
+@public_op
 @transactional
 def dynamic_update(
     t: Tensor,
@@ -76,12 +71,6 @@ def dynamic_update(
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t, t_update: all; index: ints
-        gradient: yes
-        replicas: meet of inputs; of the update alone where it covers everything
-        rounding: never stochastic
-        in place: ``dynamic_update_``
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -100,7 +89,7 @@ def dynamic_update(
     )
 
 
-@public_call
+@public_op
 @transactional
 def dynamic_update_(
     t: Tensor,
@@ -121,12 +110,6 @@ def dynamic_update_(
         no_overlap: accepted for PopXL programs; has no effect.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t, t_update: all; index: ints
-        gradient: none
-        replicas: meet of inputs; of the update alone where it covers everything
-        rounding: never stochastic
-        in place: itself
     Raises:
         OutOfRangeError: when the program runs: a range does not lie inside ``t``, which then keeps its value.
         AttributeValueError: an axis twice or not there, or lists of different lengths.
@@ -153,7 +136,7 @@ def _with_leading(update: Any, t: Any) -> Any:
     return reshape(update, ((1,) * (t.rank - update.rank) + update.shape))
 
 
-@public_call
+@public_op
 def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     """Every k-th element of each axis, from the first.
 
@@ -162,11 +145,6 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         strides: k of the first axes; one number is axis 0's. Axes without one are kept. Not modified.
     Returns:
         Tensor of the dtype of ``t``; an extent d becomes ``ceil(d / k)``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         AttributeValueError: more strides than axes, or one that is not positive.
     Example:

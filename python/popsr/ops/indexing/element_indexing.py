@@ -8,14 +8,14 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["gather_elements", "scatter_elements"]
 
 ElementReduction = Literal["none", "sum", "mul", "min", "max"]
 
 
-@public_call
+@public_op
 def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Element ``(.., indices[.., i, ..], ..)`` of ``t`` at each place ``(.., i, ..)``. An addition of popsr.
 
@@ -29,11 +29,6 @@ def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
         axis: the axis that they address.
     Returns:
         Tensor of the dtype of ``t`` and the shape of ``indices``.
-    Facts:
-        dtypes: t: all; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         ShapeError: the indices have another rank, or a greater extent beside the axis.
@@ -49,7 +44,7 @@ def gather_elements(t: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     return emit("gather_elements", {"t": t, "indices": indices}, axis=axis)
 
 
-@public_call
+@public_op
 def scatter_elements(
     t: Tensor,
     indices: Tensor,
@@ -73,11 +68,6 @@ def scatter_elements(
         reduction: "sum", "mul", "min" or "max" with what is there; "none": the last update stays.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t, updates: numbers; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range; nothing is written.
         ShapeError: the shapes do not fit.

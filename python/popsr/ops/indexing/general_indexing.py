@@ -9,7 +9,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["gather_general", "scatter_general"]
 
@@ -32,7 +32,7 @@ def _dims(
     return {name: read_ints(op, name, axes) for name, axes in given.items()}
 
 
-@public_call
+@public_op
 def gather_general(
     t: Tensor,
     indices: Tensor,
@@ -64,11 +64,6 @@ def gather_general(
         fill_value: converted as ``cast`` does.
     Returns:
         Tensor of the dtype of ``t``; the batch, and the window at ``offset_dims``.
-    Facts:
-        dtypes: t: numbers, bool; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: axes are out of range, given twice or not ascending, or an axis has two roles.
         ShapeError: the sizes, the corners or the batching axes do not match the operands.
@@ -95,7 +90,7 @@ def gather_general(
     return emit("gather_general", inputs, slice_sizes=sizes, mode=mode, fill_value=fill_value, **dims)
 
 
-@public_call
+@public_op
 def scatter_general(
     t: Tensor,
     indices: Tensor,
@@ -129,11 +124,6 @@ def scatter_general(
             "check": an error when the program runs.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t, updates: numbers, bool; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: axes are out of range, given twice or not ascending, or an axis has two roles.
         ShapeError: the updates, the corners or the batching axes do not match the operands.

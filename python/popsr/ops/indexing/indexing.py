@@ -13,9 +13,9 @@ from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_choice, read_flag
 from popsr._support.host.choices import Choices
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
+from popsr.ops._facts import public_op
 
 __all__ = [
     "gather",
@@ -29,7 +29,7 @@ __all__ = [
 ScatterReductionType = Literal["sum", "min", "max", "none"]
 
 
-@public_call
+@public_op
 def gather(
     t: Tensor,
     indices: Tensor,
@@ -47,11 +47,6 @@ def gather(
         zero_OOR: indices out of range give zeros.
     Returns:
         Tensor of the dtype of ``t`` in the shape of ``t``, its axis replaced by the shape of ``indices``.
-    Facts:
-        dtypes: t: all; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1, without ``zero_OOR``.
         AttributeValueError: the axis is out of range.
@@ -71,7 +66,7 @@ def gather(
     )
 
 
-@public_call
+@public_op
 def tied_gather(
     t: Tensor,
     indices: Tensor,
@@ -89,11 +84,6 @@ def tied_gather(
         zero_OOR: indices out of range give zeros.
     Returns:
         As ``gather``.
-    Facts:
-        dtypes: t: all; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
         AttributeValueError: the axis is out of range.
@@ -113,7 +103,7 @@ def tied_gather(
     )
 
 
-@public_call
+@public_op
 def groupedgather(
     t: Tensor,
     indices: Tensor,
@@ -133,11 +123,6 @@ def groupedgather(
         zero_OOR: indices out of range give zeros.
     Returns:
         Tensor of the dtype of ``t``: for each group what ``gather`` gives.
-    Facts:
-        dtypes: t: all; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: as for ``gather``.
         AttributeValueError: the axis is the axis of the groups or out of range, or there is less than one group.
@@ -158,7 +143,7 @@ def groupedgather(
     )
 
 
-@public_call
+@public_op
 def scatter(
     t: Tensor,
     indices: Tensor,
@@ -178,11 +163,6 @@ def scatter(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t, values: all; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         ShapeError: the shapes do not fit.
@@ -200,7 +180,7 @@ def scatter(
     )
 
 
-@public_call
+@public_op
 def scatter_reduce(
     data: Tensor,
     indices: Tensor,
@@ -230,11 +210,6 @@ def scatter_reduce(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``data``.
-    Facts:
-        dtypes: data, initial_values: numbers; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         AttributeValueError: another reduction, neither ``initial_values`` nor ``axis_size``, or no such axis.
@@ -277,7 +252,7 @@ reduction_dict = {
 }
 
 
-@public_call
+@public_op
 def grouped_scatter_reduce(
     data: Tensor,
     indices: Tensor,
@@ -304,11 +279,6 @@ def grouped_scatter_reduce(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the dtype of ``data``: for each group what ``scatter_reduce`` gives.
-    Facts:
-        dtypes: data, initial_values: numbers; indices: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is out of range.
         AttributeValueError: as for ``scatter_reduce``; or the axis holds the groups, or there is less than one.

@@ -13,14 +13,14 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_ints, read_items, read_number
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.ops._facts import public_op
 
 __all__ = ["histogram", "onehot"]
 
 
-@public_call
+@public_op
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     """A new axis of classes that is "on" at the index and "off" elsewhere; all "off" where the index is not a class.
 
@@ -31,11 +31,6 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
         axis: the place of the new axis in the result.
     Returns:
         Tensor of the dtype of ``values``.
-    Facts:
-        dtypes: t, num_classes: ints; values: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         GraphError: ``num_classes`` is not constant.
         AttributeValueError: it is not positive, or the axis is out of range.
@@ -49,7 +44,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     return emit("onehot", {"t": t, "num_classes": num_classes, "values": values}, axis=axis)
 
 
-@public_call
+@public_op
 @transactional
 def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) -> Tensor:
     """Count the elements below, between and above levels: bin i counts ``levels[i-1] <= x < levels[i]``.
@@ -60,11 +55,6 @@ def histogram(t: Tensor, levels: builtins.list[float], absolute_of_input: bool) 
         absolute_of_input: count absolute values.
     Returns:
         uint32 tensor of shape ``[len(levels) + 1]``.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         AttributeValueError: the levels do not ascend.
         DTypeError: ``t`` is not floating.

@@ -6,12 +6,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["fft"]
 
 
-@public_call
+@public_op
 def fft(t: Tensor, axis: int = -2, inverse: bool = False, real_part: bool = False) -> Tensor:
     """Discrete Fourier transform along an axis (ONNX: DFT). An addition of popsr.
 
@@ -27,11 +27,6 @@ def fft(t: Tensor, axis: int = -2, inverse: bool = False, real_part: bool = Fals
         real_part: the imaginary parts of the result are left out.
     Returns:
         Tensor of the dtype of ``t``, and its shape with 2 parts, or 1 with ``real_part``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the last axis is not of 1 or 2 parts.
         AttributeValueError: the axis is out of range.

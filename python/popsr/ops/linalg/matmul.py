@@ -7,12 +7,12 @@ from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["matmul", "matmul_integer", "matmul_pow2scaled"]
 
 
-@public_call
+@public_op
 def matmul(
     lhs: Tensor,
     rhs: Tensor,
@@ -33,11 +33,6 @@ def matmul(
         partials_type: accepted for PopXL programs, float16 or float32; sums are kept in float32 or wider.
     Returns:
         Tensor of ``output_type`` and the shape that ``numpy.matmul`` gives.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, or an operand is a scalar.
         DTypeError: the dtypes differ or are not floating.
@@ -55,7 +50,7 @@ def matmul(
     )
 
 
-@public_call
+@public_op
 def matmul_pow2scaled(
     lhs: Tensor, rhs: Tensor, log2_scale: Tensor, available_memory_proportion: float | None = None
 ) -> Tensor:
@@ -71,11 +66,6 @@ def matmul_pow2scaled(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of float16 and the shape that ``numpy.matmul`` gives.
-    Facts:
-        dtypes: lhs, rhs: float8; log2_scale: int32
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, an operand is a scalar, or ``log2_scale`` is none.
         DTypeError: other dtypes than these.
@@ -98,7 +88,7 @@ def matmul_pow2scaled(
     )
 
 
-@public_call
+@public_op
 def matmul_integer(
     lhs: Tensor, rhs: Tensor, lhs_zero: Tensor | None = None, rhs_zero: Tensor | None = None
 ) -> Tensor:
@@ -113,11 +103,6 @@ def matmul_integer(
         rhs_zero: one number of the dtype of ``rhs``, or one of each of its columns. Default: 0.
     Returns:
         Tensor of int32 and the shape that ``numpy.matmul`` gives.
-    Facts:
-        dtypes: int8, uint8
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: inner extents differ, batches do not broadcast, an operand is a scalar, or zero points do not match.
         DTypeError: other dtypes than these, or a zero point of another dtype than its operand.

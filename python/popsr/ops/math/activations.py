@@ -8,7 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = [
     "gelu",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def geluerf(t: Tensor) -> Tensor:
     """Gaussian error linear unit, in its form with the error function: ``t / 2 * (1 + erf(t / sqrt(2)))``.
 
@@ -32,12 +32,6 @@ def geluerf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``geluerf_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:
@@ -49,7 +43,7 @@ def geluerf(t: Tensor) -> Tensor:
     return emit("geluerf", {"t": t})
 
 
-@public_call
+@public_op
 def geluerf_(t: Tensor) -> Tensor:
     """``geluerf`` in place.
 
@@ -57,12 +51,6 @@ def geluerf_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
@@ -75,7 +63,7 @@ def geluerf_(t: Tensor) -> Tensor:
     return emit("geluerf_", {"t": t})
 
 
-@public_call
+@public_op
 def sigmoid(t: Tensor) -> Tensor:
     """Logistic function: ``1 / (1 + exp(-t))``. An addition of popsr.
 
@@ -83,11 +71,6 @@ def sigmoid(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -97,7 +80,7 @@ def sigmoid(t: Tensor) -> Tensor:
     return emit("sigmoid", {"t": t})
 
 
-@public_call
+@public_op
 def swish(t: Tensor) -> Tensor:
     """``t * sigmoid(t)``.
 
@@ -105,12 +88,6 @@ def swish(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``swish_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:
@@ -122,7 +99,7 @@ def swish(t: Tensor) -> Tensor:
     return emit("swish", {"t": t})
 
 
-@public_call
+@public_op
 def swish_(t: Tensor) -> Tensor:
     """``swish`` in place.
 
@@ -130,12 +107,6 @@ def swish_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not floating.
@@ -148,7 +119,7 @@ def swish_(t: Tensor) -> Tensor:
     return emit("swish_", {"t": t})
 
 
-@public_call
+@public_op
 def tanh(t: Tensor) -> Tensor:
     """Hyperbolic tangent.
 
@@ -156,11 +127,6 @@ def tanh(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -170,7 +136,7 @@ def tanh(t: Tensor) -> Tensor:
     return emit("tanh", {"t": t})
 
 
-@public_call
+@public_op
 def relu(t: Tensor) -> Tensor:
     """The operand where it is positive, else 0.
 
@@ -178,12 +144,6 @@ def relu(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``relu_``
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -193,7 +153,7 @@ def relu(t: Tensor) -> Tensor:
     return emit("relu", {"t": t})
 
 
-@public_call
+@public_op
 def relu_(t: Tensor) -> Tensor:
     """``relu`` in place.
 
@@ -201,12 +161,6 @@ def relu_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
@@ -217,7 +171,7 @@ def relu_(t: Tensor) -> Tensor:
     return emit("relu_", {"t": t})
 
 
-@public_call
+@public_op
 def gelu(t: Tensor) -> Tensor:
     """Gaussian error linear unit, in its form with tanh.
 
@@ -225,12 +179,6 @@ def gelu(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``gelu_``
     Raises:
         DTypeError: ``t`` is not floating.
     Source:
@@ -242,7 +190,7 @@ def gelu(t: Tensor) -> Tensor:
     return emit("gelu", {"t": t})
 
 
-@public_call
+@public_op
 def gelu_(t: Tensor) -> Tensor:
     """``gelu`` in place.
 
@@ -250,12 +198,6 @@ def gelu_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.

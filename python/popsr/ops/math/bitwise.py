@@ -8,7 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = [
     "bitwise_and",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def bitwise_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that both operands have; of bool, logical and. An addition of popsr.
 
@@ -32,11 +32,6 @@ def bitwise_and(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints, bool
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are neither integers nor bool.
@@ -47,7 +42,7 @@ def bitwise_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_and", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def bitwise_not(t: Tensor) -> Tensor:
     """All bits turned; of bool, logical not. An addition of popsr.
 
@@ -55,11 +50,6 @@ def bitwise_not(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: ints, bool
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is neither of integers nor of bool.
     Example:
@@ -69,7 +59,7 @@ def bitwise_not(t: Tensor) -> Tensor:
     return emit("bitwise_not", {"t": t})
 
 
-@public_call
+@public_op
 def bitwise_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that one of the operands has; of bool, logical or. An addition of popsr.
 
@@ -78,11 +68,6 @@ def bitwise_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints, bool
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are neither integers nor bool.
@@ -93,7 +78,7 @@ def bitwise_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_or", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def bitwise_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Bits that one of the operands has alone; of bool, inequality. An addition of popsr.
 
@@ -102,11 +87,6 @@ def bitwise_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints, bool
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are neither integers nor bool.
@@ -117,7 +97,7 @@ def bitwise_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("bitwise_xor", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def count_leading_zeros(t: Tensor) -> Tensor:
     """Number of zeros above the highest bit; the width for 0. An addition of popsr.
 
@@ -125,11 +105,6 @@ def count_leading_zeros(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is not of integers.
     Example:
@@ -139,7 +114,7 @@ def count_leading_zeros(t: Tensor) -> Tensor:
     return emit("count_leading_zeros", {"t": t})
 
 
-@public_call
+@public_op
 def population_count(t: Tensor) -> Tensor:
     """Number of bits that are set, in two's complement. An addition of popsr.
 
@@ -147,11 +122,6 @@ def population_count(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is not of integers.
     Example:
@@ -161,7 +131,7 @@ def population_count(t: Tensor) -> Tensor:
     return emit("population_count", {"t": t})
 
 
-@public_call
+@public_op
 def shift_left(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits up; zeros come in. An addition of popsr.
 
@@ -170,11 +140,6 @@ def shift_left(t: Tensor, amount: Tensor) -> Tensor:
         amount: by how many bits, read without a sign; from the width of the dtype on the result is 0.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are not integers.
@@ -185,7 +150,7 @@ def shift_left(t: Tensor, amount: Tensor) -> Tensor:
     return emit("shift_left", {"t": t, "amount": amount})
 
 
-@public_call
+@public_op
 def shift_right_arithmetic(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits down; copies of the highest bit come in. An addition of popsr.
 
@@ -195,11 +160,6 @@ def shift_right_arithmetic(t: Tensor, amount: Tensor) -> Tensor:
             the result are copies.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are not integers.
@@ -210,7 +170,7 @@ def shift_right_arithmetic(t: Tensor, amount: Tensor) -> Tensor:
     return emit("shift_right_arithmetic", {"t": t, "amount": amount})
 
 
-@public_call
+@public_op
 def shift_right_logical(t: Tensor, amount: Tensor) -> Tensor:
     """Shift bits down; zeros come in. An addition of popsr.
 
@@ -219,11 +179,6 @@ def shift_right_logical(t: Tensor, amount: Tensor) -> Tensor:
         amount: by how many bits, read without a sign; from the width of the dtype on the result is 0.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ, or are not integers.

@@ -7,12 +7,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
 
 
-@public_call
+@public_op
 def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert to another element type.
 
@@ -24,11 +24,6 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
         data_type: type of the result. Not float8: see :func:`pow2scale_cast_to_fp8`.
     Returns:
         Tensor of the shape of ``t``.
-    Facts:
-        dtypes: numbers, carriers, bool
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: the type is unknown, or one of the two is float8.
     Example:
@@ -38,7 +33,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     return emit("cast", {"t": t}, data_type=read_dtype("cast", data_type).name)
 
 
-@public_call
+@public_op
 def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert ``t * 2**log2_scale`` to float8, rounded once.
 
@@ -52,11 +47,6 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
         data_type: a float8 type.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
-    Facts:
-        dtypes: t: floats; log2_scale: int32
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
         ShapeError: ``log2_scale`` is not a scalar.
@@ -72,7 +62,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
 
 
-@public_call
+@public_op
 def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype) -> Tensor:
     """Convert float8 to a wider float: ``t * 2**log2_scale``, rounded once.
 
@@ -85,11 +75,6 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         data_type: float16, bfloat16, float32 or float64.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
-    Facts:
-        dtypes: t: float8; log2_scale: int32
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: other dtypes than these.
         ShapeError: ``log2_scale`` is not a scalar.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = [
     "equal",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where the elements are equal. NaN equals nothing; -0 equals +0.
 
@@ -37,11 +37,6 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -52,7 +47,7 @@ def equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("equal", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def greater(input: Tensor, other: Tensor) -> Tensor:
     """True where ``input`` is greater than ``other``; False where either is NaN.
 
@@ -61,11 +56,6 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
         other: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -76,7 +66,7 @@ def greater(input: Tensor, other: Tensor) -> Tensor:
     return emit("greater", {"input": input, "other": other})
 
 
-@public_call
+@public_op
 def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is not less than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -85,11 +75,6 @@ def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -100,7 +85,7 @@ def greater_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("greater_equal", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def isfinite(t: Tensor) -> Tensor:
     """True where the element is neither infinite nor NaN.
 
@@ -108,11 +93,6 @@ def isfinite(t: Tensor) -> Tensor:
         t: the operand; integers are finite.
     Returns:
         Bool tensor of the shape of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -122,7 +102,7 @@ def isfinite(t: Tensor) -> Tensor:
     return emit("isfinite", {"t": t})
 
 
-@public_call
+@public_op
 def isinf(t: Tensor) -> Tensor:
     """True where the element is infinite.
 
@@ -130,11 +110,6 @@ def isinf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Bool tensor of the shape of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -144,7 +119,7 @@ def isinf(t: Tensor) -> Tensor:
     return emit("isinf", {"t": t})
 
 
-@public_call
+@public_op
 def isnan(t: Tensor) -> Tensor:
     """True where the element is NaN.
 
@@ -152,11 +127,6 @@ def isnan(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Bool tensor of the shape of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -166,7 +136,7 @@ def isnan(t: Tensor) -> Tensor:
     return emit("isnan", {"t": t})
 
 
-@public_call
+@public_op
 def less(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is less than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -175,11 +145,6 @@ def less(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -190,7 +155,7 @@ def less(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("less", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where ``lhs`` is not greater than ``rhs``; False where either is NaN. An addition of popsr.
 
@@ -199,11 +164,6 @@ def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -214,7 +174,7 @@ def less_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("less_equal", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where both elements are true, that is not zero. NaN is true.
 
@@ -223,11 +183,6 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
     Example:
@@ -237,7 +192,7 @@ def logical_and(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_and", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def logical_not(t: Tensor) -> Tensor:
     """True where the element is false, that is zero.
 
@@ -245,11 +200,6 @@ def logical_not(t: Tensor) -> Tensor:
         t: the operand, of any dtype.
     Returns:
         Bool tensor of the shape of ``t``. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Example:
         >>> evaluate(ops.logical_not, [True, False])
         array([False,  True])
@@ -257,7 +207,7 @@ def logical_not(t: Tensor) -> Tensor:
     return emit("logical_not", {"t": t})
 
 
-@public_call
+@public_op
 def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where one of the elements is true, that is not zero. NaN is true.
 
@@ -266,11 +216,6 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
     Example:
@@ -280,7 +225,7 @@ def logical_or(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_or", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where one element alone is true, that is not zero. NaN is true. An addition of popsr.
 
@@ -289,11 +234,6 @@ def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
     Example:
@@ -303,7 +243,7 @@ def logical_xor(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("logical_xor", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     """True where the elements differ. NaN differs from everything; -0 equals +0. An addition of popsr.
 
@@ -312,11 +252,6 @@ def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand, of any dtype: values are compared.
     Returns:
         Bool tensor of the broadcast shape. It has no gradient: asking for one is an error.
-    Facts:
-        dtypes: numbers, bool
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: no dtype holds the values of both operands, as of int64 and float32.
@@ -327,7 +262,7 @@ def not_equal(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("not_equal", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
     """Elements of ``lhs`` where the condition is true, that is not zero, else of ``rhs``; they keep their bits.
 
@@ -337,11 +272,6 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: taken where it is false.
     Returns:
         Tensor of the broadcast shape of all three and the dtype of ``lhs`` and ``rhs``.
-    Facts:
-        dtypes: condition: numbers, bool; lhs, rhs: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: ``lhs`` and ``rhs`` differ in dtype.

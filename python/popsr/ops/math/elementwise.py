@@ -14,8 +14,8 @@ from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr.errors import DTypeError
+from popsr.ops._facts import public_op
 
 __all__ = [
     "abs",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Add element by element.
 
@@ -46,12 +46,6 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``add_``
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -62,7 +56,7 @@ def add(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("add", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Add ``rhs`` to ``lhs`` in place.
 
@@ -71,12 +65,6 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: what is added; must broadcast to the shape of ``lhs``.
     Returns:
         An alias of ``lhs``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``lhs`` is a constant.
         ShapeError: the result has not the shape of ``lhs``.
@@ -88,7 +76,7 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("add_", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Subtract ``rhs`` from ``lhs`` element by element.
 
@@ -97,11 +85,6 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -112,7 +95,7 @@ def sub(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("sub", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Multiply element by element.
 
@@ -121,11 +104,6 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -136,7 +114,7 @@ def mul(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("mul", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Divide ``lhs`` by ``rhs`` element by element.
 
@@ -145,11 +123,6 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: second operand.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -160,7 +133,7 @@ def div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("div", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 @transactional
 def pow(t: Tensor, e: TensorLike) -> Tensor:
     """Raise to a power.
@@ -170,11 +143,6 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
         e: the exponent; numbers and arrays become constants of the dtype of ``t``.
     Returns:
         Tensor of the broadcast shape and the dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are not floating.
@@ -188,7 +156,7 @@ def pow(t: Tensor, e: TensorLike) -> Tensor:
     return emit("pow", {"t": t, "e": e})
 
 
-@public_call
+@public_op
 def maximum(*ts: Tensor) -> Tensor:
     """The greatest of several tensors, element by element.
 
@@ -196,11 +164,6 @@ def maximum(*ts: Tensor) -> Tensor:
         *ts: tensors of one dtype.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
@@ -212,7 +175,7 @@ def maximum(*ts: Tensor) -> Tensor:
     return emit("maximum", {"ts": ts})
 
 
-@public_call
+@public_op
 def minimum(*ts: Tensor) -> Tensor:
     """The least of several tensors, element by element. An addition of popsr.
 
@@ -220,11 +183,6 @@ def minimum(*ts: Tensor) -> Tensor:
         *ts: tensors of one dtype.
     Returns:
         Tensor of the broadcast shape and the operands' dtype; NaN where an operand is NaN.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ.
@@ -236,7 +194,7 @@ def minimum(*ts: Tensor) -> Tensor:
     return emit("minimum", {"ts": ts})
 
 
-@public_call
+@public_op
 def negate(t: Tensor) -> Tensor:
     """``-t``.
 
@@ -244,11 +202,6 @@ def negate(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -258,7 +211,7 @@ def negate(t: Tensor) -> Tensor:
     return emit("negate", {"t": t})
 
 
-@public_call
+@public_op
 def abs(t: Tensor) -> Tensor:
     """Absolute value.
 
@@ -266,11 +219,6 @@ def abs(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -280,7 +228,7 @@ def abs(t: Tensor) -> Tensor:
     return emit("abs", {"t": t})
 
 
-@public_call
+@public_op
 def exp(t: Tensor) -> Tensor:
     """Exponential function.
 
@@ -288,12 +236,6 @@ def exp(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``exp_``
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -303,7 +245,7 @@ def exp(t: Tensor) -> Tensor:
     return emit("exp", {"t": t})
 
 
-@public_call
+@public_op
 def exp_(t: Tensor) -> Tensor:
     """Exponential function in place.
 
@@ -311,12 +253,6 @@ def exp_(t: Tensor) -> Tensor:
         t: what is modified.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is not of a fitting dtype.
@@ -327,7 +263,7 @@ def exp_(t: Tensor) -> Tensor:
     return emit("exp_", {"t": t})
 
 
-@public_call
+@public_op
 def log(t: Tensor) -> Tensor:
     """Natural logarithm.
 
@@ -335,11 +271,6 @@ def log(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -349,7 +280,7 @@ def log(t: Tensor) -> Tensor:
     return emit("log", {"t": t})
 
 
-@public_call
+@public_op
 def sqrt(t: Tensor) -> Tensor:
     """Square root.
 
@@ -357,11 +288,6 @@ def sqrt(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -371,7 +297,7 @@ def sqrt(t: Tensor) -> Tensor:
     return emit("sqrt", {"t": t})
 
 
-@public_call
+@public_op
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``a * X + b * Y``, rounded once.
 
@@ -382,12 +308,6 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
         b: factor of Y: a number or a tensor of one element.
     Returns:
         Tensor of the shape and dtype of ``X``.
-    Facts:
-        dtypes: X: floats; Y, a, b: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``scaled_add_``
     Raises:
         ShapeError: the shapes differ, or a factor has not one element.
     Example:
@@ -397,7 +317,7 @@ def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor 
     return emit("scaled_add", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
 
 
-@public_call
+@public_op
 def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
     """``scaled_add`` into X.
 
@@ -408,12 +328,6 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         b: factor of Y: a number or a tensor of one element.
     Returns:
         An alias of ``X``.
-    Facts:
-        dtypes: X: floats; Y, a, b: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``X`` is a constant.
         ShapeError: the shapes differ, or a factor has not one element.

@@ -12,7 +12,7 @@ from popsr._program.building.emit import emit, emit_op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_name
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = [
     "ceil",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def ceil(t: Tensor) -> Tensor:
     """Least integer that is not less; integers keep their value. The gradient is zero.
 
@@ -47,11 +47,6 @@ def ceil(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: zeros
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -61,7 +56,7 @@ def ceil(t: Tensor) -> Tensor:
     return emit("ceil", {"t": t})
 
 
-@public_call
+@public_op
 def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Tensor:
     """The nearest value between two bounds; NaN stays NaN. Also called ``clamp``.
 
@@ -73,11 +68,6 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
         max: upper bound, likewise; it counts where it is less than ``min``.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: a bound is NaN.
@@ -91,7 +81,7 @@ def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Te
 clamp = clip
 
 
-@public_call
+@public_op
 def copysign(t: Tensor, sign: Tensor) -> Tensor:
     """``t`` with the signs of another tensor. An addition of popsr.
 
@@ -102,11 +92,6 @@ def copysign(t: Tensor, sign: Tensor) -> Tensor:
         sign: the signs, of zeros and NaN too.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are not floating.
@@ -117,7 +102,7 @@ def copysign(t: Tensor, sign: Tensor) -> Tensor:
     return emit("copysign", {"t": t, "sign": sign})
 
 
-@public_call
+@public_op
 def cos(t: Tensor) -> Tensor:
     """Cosine, of any magnitude of the operand.
 
@@ -125,11 +110,6 @@ def cos(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -139,7 +119,7 @@ def cos(t: Tensor) -> Tensor:
     return emit("cos", {"t": t})
 
 
-@public_call
+@public_op
 def erf(t: Tensor) -> Tensor:
     """Error function: the integral of 2 / sqrt(pi) * e^(-x^2) from 0 to ``t``.
 
@@ -147,11 +127,6 @@ def erf(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``; between -1 and 1, and odd: -0 for -0.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -161,7 +136,7 @@ def erf(t: Tensor) -> Tensor:
     return emit("erf", {"t": t})
 
 
-@public_call
+@public_op
 def floor(t: Tensor) -> Tensor:
     """Greatest integer that is not greater; integers keep their value. The gradient is zero.
 
@@ -169,11 +144,6 @@ def floor(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: zeros
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -183,7 +153,7 @@ def floor(t: Tensor) -> Tensor:
     return emit("floor", {"t": t})
 
 
-@public_call
+@public_op
 def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder of the division that truncates, as in C: exact, with the sign of ``lhs``.
 
@@ -195,11 +165,6 @@ def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
         rhs: what it is divided by.
     Returns:
         Tensor of the broadcast shape and the operands' dtype.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are bool.
@@ -210,7 +175,7 @@ def fmod(lhs: Tensor, rhs: Tensor) -> Tensor:
     return emit("fmod", {"lhs": lhs, "rhs": rhs})
 
 
-@public_call
+@public_op
 def identity(t: Tensor, output_name: str | None = None) -> Tensor:
     """A copy. Also called ``rename``.
 
@@ -219,11 +184,6 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
         output_name: name of the result. Default: the op's stem.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Example:
         >>> evaluate(ops.identity, [1.0, 2.0])
         array([1., 2.], dtype=float32)
@@ -235,7 +195,7 @@ def identity(t: Tensor, output_name: str | None = None) -> Tensor:
 rename = identity
 
 
-@public_call
+@public_op
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     """``fmod(t + increment, modulus)``. It has no gradient.
 
@@ -245,12 +205,6 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
         modulus: what the sum is divided by; truncated for integers.
     Returns:
         Tensor of the shape and dtype of ``t``; elements have the sign of the sum.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: ``increment_mod_``
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: the increment is not finite, or the modulus is zero in the dtype of ``t``.
@@ -261,7 +215,7 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     return emit("increment_mod", {"t": t}, increment=increment, modulus=modulus)
 
 
-@public_call
+@public_op
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """``increment_mod`` in place.
 
@@ -271,12 +225,6 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
         modulus: what the sum is divided by; truncated for integers.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         GraphError: ``t`` is a constant.
         DTypeError: ``t`` is bool.
@@ -288,7 +236,7 @@ def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     return emit("increment_mod_", {"t": t}, increment=increment, modulus=modulus)
 
 
-@public_call
+@public_op
 def integer_pow(t: Tensor, exponent: int) -> Tensor:
     """Raise to an integer power by repeated squaring. An addition of popsr.
 
@@ -297,11 +245,6 @@ def integer_pow(t: Tensor, exponent: int) -> Tensor:
         exponent: the power; negative ones, of floats alone, give reciprocals. The power 0 is 1.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: the exponent is negative for integers, or is 2^31 or more.
@@ -312,7 +255,7 @@ def integer_pow(t: Tensor, exponent: int) -> Tensor:
     return emit("integer_pow", {"t": t}, exponent=read_int("integer_pow: exponent", exponent))
 
 
-@public_call
+@public_op
 def log2(t: Tensor) -> Tensor:
     """Logarithm to base 2; exact for powers of two.
 
@@ -320,11 +263,6 @@ def log2(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -334,7 +272,7 @@ def log2(t: Tensor) -> Tensor:
     return emit("log2", {"t": t})
 
 
-@public_call
+@public_op
 def reciprocal(t: Tensor) -> Tensor:
     """``1 / t``. An addition of popsr.
 
@@ -342,11 +280,6 @@ def reciprocal(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -356,7 +289,7 @@ def reciprocal(t: Tensor) -> Tensor:
     return emit("reciprocal", {"t": t})
 
 
-@public_call
+@public_op
 def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
     """Nearest integer; integers keep their value. The gradient is zero. An addition of popsr.
 
@@ -365,11 +298,6 @@ def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
         half: "even": ties go to the even one, as in Python and NumPy; "away": away from 0, as in C.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: zeros
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
         AttributeValueError: unknown ``half``.
@@ -380,7 +308,7 @@ def round(t: Tensor, *, half: Literal["even", "away"] = "even") -> Tensor:
     return emit("round", {"t": t}, half=half)
 
 
-@public_call
+@public_op
 def rsqrt(t: Tensor) -> Tensor:
     """``1 / sqrt(t)``. An addition of popsr.
 
@@ -388,11 +316,6 @@ def rsqrt(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -402,7 +325,7 @@ def rsqrt(t: Tensor) -> Tensor:
     return emit("rsqrt", {"t": t})
 
 
-@public_call
+@public_op
 def sign(t: Tensor) -> Tensor:
     """1, -1, or 0 for zeros and NaN. The gradient is zero.
 
@@ -410,11 +333,6 @@ def sign(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: zeros
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -424,7 +342,7 @@ def sign(t: Tensor) -> Tensor:
     return emit("sign", {"t": t})
 
 
-@public_call
+@public_op
 def sin(t: Tensor) -> Tensor:
     """Sine, of any magnitude of the operand.
 
@@ -432,11 +350,6 @@ def sin(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -446,7 +359,7 @@ def sin(t: Tensor) -> Tensor:
     return emit("sin", {"t": t})
 
 
-@public_call
+@public_op
 def square(t: Tensor) -> Tensor:
     """``t * t``, rounded once. An addition of popsr.
 
@@ -454,11 +367,6 @@ def square(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is bool.
     Example:
@@ -468,7 +376,7 @@ def square(t: Tensor) -> Tensor:
     return emit("square", {"t": t})
 
 
-@public_call
+@public_op
 def trunc(t: Tensor) -> Tensor:
     """Integer part, towards 0; integers keep their value. The gradient is zero. An addition of popsr.
 
@@ -476,11 +384,6 @@ def trunc(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: zeros
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         DTypeError: ``t`` is bool.
     Example:

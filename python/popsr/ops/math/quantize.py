@@ -7,12 +7,12 @@ from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["dequantize_linear", "quantize_linear"]
 
 
-@public_call
+@public_op
 def quantize_linear(
     t: Tensor,
     scale: Tensor,
@@ -36,11 +36,6 @@ def quantize_linear(
         block_size: places of a block; the last one may be shorter. 0: no blocks.
     Returns:
         Tensor of ``data_type`` and the shape of ``t``.
-    Facts:
-        dtypes: t, scale: floats; zero_point: int16, int8, uint16, uint8
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the scales or the zero points do not match.
         DTypeError: a dtype does not fit.
@@ -57,7 +52,7 @@ def quantize_linear(
     return emit(where, inputs, data_type=kind, axis=axis, block_size=block_size)
 
 
-@public_call
+@public_op
 def dequantize_linear(
     t: Tensor, scale: Tensor, zero_point: Tensor | None = None, axis: int = 1, block_size: int = 0
 ) -> Tensor:
@@ -73,11 +68,6 @@ def dequantize_linear(
         block_size: places of a block; the last one may be shorter. 0: no blocks.
     Returns:
         Tensor of the dtype of ``scale`` and the shape of ``t``.
-    Facts:
-        dtypes: t, zero_point: int16, int32, int8, uint16, uint8; scale: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the scales or the zero points do not match.
         DTypeError: a dtype does not fit.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = [
     "acos",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@public_call
+@public_op
 def acos(t: Tensor) -> Tensor:
     """Arc cosine, from 0 to pi. An addition of popsr.
 
@@ -38,11 +38,6 @@ def acos(t: Tensor) -> Tensor:
         t: the operand; NaN beyond -1 and 1.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -52,7 +47,7 @@ def acos(t: Tensor) -> Tensor:
     return emit("acos", {"t": t})
 
 
-@public_call
+@public_op
 def acosh(t: Tensor) -> Tensor:
     """Inverse hyperbolic cosine, from 0 on. An addition of popsr.
 
@@ -60,11 +55,6 @@ def acosh(t: Tensor) -> Tensor:
         t: the operand; NaN below 1.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -74,7 +64,7 @@ def acosh(t: Tensor) -> Tensor:
     return emit("acosh", {"t": t})
 
 
-@public_call
+@public_op
 def asin(t: Tensor) -> Tensor:
     """Arc sine, from -pi / 2 to pi / 2. An addition of popsr.
 
@@ -82,11 +72,6 @@ def asin(t: Tensor) -> Tensor:
         t: the operand; NaN beyond -1 and 1.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -96,7 +81,7 @@ def asin(t: Tensor) -> Tensor:
     return emit("asin", {"t": t})
 
 
-@public_call
+@public_op
 def asinh(t: Tensor) -> Tensor:
     """Inverse hyperbolic sine. An addition of popsr.
 
@@ -104,11 +89,6 @@ def asinh(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -118,7 +98,7 @@ def asinh(t: Tensor) -> Tensor:
     return emit("asinh", {"t": t})
 
 
-@public_call
+@public_op
 def atan(t: Tensor) -> Tensor:
     """Arc tangent, from -pi / 2 to pi / 2. An addition of popsr.
 
@@ -126,11 +106,6 @@ def atan(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -140,7 +115,7 @@ def atan(t: Tensor) -> Tensor:
     return emit("atan", {"t": t})
 
 
-@public_call
+@public_op
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     """Angle of the point ``(x, y)``, from -pi to pi. An addition of popsr.
 
@@ -149,11 +124,6 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
         x: first coordinates.
     Returns:
         Tensor of the broadcast shape and the operands' dtype; signs of zeros count, as in IEEE 754.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: the dtypes differ or are not floating.
@@ -164,7 +134,7 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     return emit("atan2", {"y": y, "x": x})
 
 
-@public_call
+@public_op
 def atanh(t: Tensor) -> Tensor:
     """Inverse hyperbolic tangent. An addition of popsr.
 
@@ -172,11 +142,6 @@ def atanh(t: Tensor) -> Tensor:
         t: the operand; infinite at -1 and 1, NaN beyond.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -186,7 +151,7 @@ def atanh(t: Tensor) -> Tensor:
     return emit("atanh", {"t": t})
 
 
-@public_call
+@public_op
 def cbrt(t: Tensor) -> Tensor:
     """Cube root, of negative numbers too. An addition of popsr.
 
@@ -194,11 +159,6 @@ def cbrt(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -208,7 +168,7 @@ def cbrt(t: Tensor) -> Tensor:
     return emit("cbrt", {"t": t})
 
 
-@public_call
+@public_op
 def cosh(t: Tensor) -> Tensor:
     """Hyperbolic cosine. An addition of popsr.
 
@@ -216,11 +176,6 @@ def cosh(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -230,7 +185,7 @@ def cosh(t: Tensor) -> Tensor:
     return emit("cosh", {"t": t})
 
 
-@public_call
+@public_op
 def erf_inv(t: Tensor) -> Tensor:
     """Inverse of the error function. An addition of popsr.
 
@@ -238,11 +193,6 @@ def erf_inv(t: Tensor) -> Tensor:
         t: the operand; infinite at -1 and 1, NaN beyond.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -252,7 +202,7 @@ def erf_inv(t: Tensor) -> Tensor:
     return emit("erf_inv", {"t": t})
 
 
-@public_call
+@public_op
 def erfc(t: Tensor) -> Tensor:
     """Complement of the error function, ``1 - erf(t)`` without cancellation. An addition of popsr.
 
@@ -260,11 +210,6 @@ def erfc(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -274,7 +219,7 @@ def erfc(t: Tensor) -> Tensor:
     return emit("erfc", {"t": t})
 
 
-@public_call
+@public_op
 def exp2(t: Tensor) -> Tensor:
     """Powers of two; exact for integers. An addition of popsr.
 
@@ -282,11 +227,6 @@ def exp2(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -296,7 +236,7 @@ def exp2(t: Tensor) -> Tensor:
     return emit("exp2", {"t": t})
 
 
-@public_call
+@public_op
 def expm1(t: Tensor) -> Tensor:
     """``exp(t) - 1`` without cancellation near 0. An addition of popsr.
 
@@ -304,11 +244,6 @@ def expm1(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -318,7 +253,7 @@ def expm1(t: Tensor) -> Tensor:
     return emit("expm1", {"t": t})
 
 
-@public_call
+@public_op
 def log1p(t: Tensor) -> Tensor:
     """``log(1 + t)`` without cancellation near 0. An addition of popsr.
 
@@ -326,11 +261,6 @@ def log1p(t: Tensor) -> Tensor:
         t: the operand; -infinity at -1, NaN below.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -340,7 +270,7 @@ def log1p(t: Tensor) -> Tensor:
     return emit("log1p", {"t": t})
 
 
-@public_call
+@public_op
 def sinh(t: Tensor) -> Tensor:
     """Hyperbolic sine. An addition of popsr.
 
@@ -348,11 +278,6 @@ def sinh(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:
@@ -362,7 +287,7 @@ def sinh(t: Tensor) -> Tensor:
     return emit("sinh", {"t": t})
 
 
-@public_call
+@public_op
 def tan(t: Tensor) -> Tensor:
     """Tangent, of any magnitude of the operand. An addition of popsr.
 
@@ -370,11 +295,6 @@ def tan(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Example:

@@ -8,14 +8,14 @@ from popsr._program.building.emit import emit, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_flag, read_number
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
+from popsr.ops._facts import public_op
 
 __all__ = ["attention"]
 
 
-@public_call
+@public_op
 def attention(
     q: Tensor,
     k: Tensor,
@@ -44,11 +44,6 @@ def attention(
         scale: of the scores. Default: ``size ** -0.5``.
     Returns:
         Tensor of shape ``(..., queries, value size)`` and the dtype of the operands.
-    Facts:
-        dtypes: q, k, v: floats; mask: floats, bool
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the batches, the sizes of ``q`` and ``k`` or the numbers of ``k`` and ``v`` differ, or the mask does
             not broadcast.

@@ -21,6 +21,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
+from popsr.ops._facts import public_op
 
 __all__ = [
     "PadType",
@@ -47,7 +48,7 @@ class MultiConvOptions:
     enable_conv_dithering: tuple[int, ...] = ()
 
 
-@public_call
+@public_op
 def conv(
     t: Tensor,
     weight: Tensor,
@@ -78,11 +79,6 @@ def conv(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the ranks or channels do not fit, or the kernel is larger than the padded operand.
         AttributeValueError: a list has a wrong length or a number out of range, or a name is unknown.
@@ -99,7 +95,7 @@ def conv(
     )
 
 
-@public_call
+@public_op
 def conv_transpose(
     t: Tensor,
     weight: Tensor,
@@ -136,11 +132,6 @@ def conv_transpose(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of the dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the ranks or channels do not fit, padding cuts off more than there is, or ``output_shape`` has other
             samples or channels than the result.
@@ -163,7 +154,7 @@ def conv_transpose(
     )
 
 
-@public_call
+@public_op
 def conv_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -191,11 +182,6 @@ def conv_pow2scaled(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of float16.
-    Facts:
-        dtypes: t, weight: float8; log2_scale: int32
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: as there, or ``log2_scale`` is not a scalar.
         DTypeError: other dtypes than these.
@@ -220,7 +206,7 @@ def conv_pow2scaled(
     )
 
 
-@public_call
+@public_op
 def conv_transpose_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -252,11 +238,6 @@ def conv_transpose_pow2scaled(
         enable_conv_dithering: accepted for PopXL programs; has no effect.
     Returns:
         Tensor ``[N, O, spatial...]`` of float16.
-    Facts:
-        dtypes: t, weight: float8; log2_scale: int32
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: as there, or ``log2_scale`` is not a scalar.
         DTypeError: other dtypes than these.

@@ -8,12 +8,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_shape
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["dropout", "shaped_dropout"]
 
 
-@public_call
+@public_op
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     """Zeros with chance ``p``, other elements times ``1 / (1 - p)``.
 
@@ -25,11 +25,6 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
         p: the chance, 0 <= p < 1. With 0 the result is ``t``.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t: floats; seed_tensor: uint32
-        gradient: yes
-        replicas: meet of inputs; partition of t where nothing is dropped
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.
@@ -43,7 +38,7 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
     return emit("dropout", {"t": t, "seed_tensor": seed_tensor}, p=p)
 
 
-@public_call
+@public_op
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """``dropout`` with a mask of another shape, which is broadcast to the shape of ``t``.
 
@@ -56,11 +51,6 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
         ratio: chance of a zero in the mask, 0 <= ratio < 1. With 0 the result is ``t``.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: t: floats; seed_tensor: uint32
-        gradient: yes
-        replicas: meet of inputs; partition of t where nothing is dropped
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the mask does not broadcast to ``t``, or the seed is not ``[2]``.
         DTypeError: ``t`` is not floating or the seed not uint32.

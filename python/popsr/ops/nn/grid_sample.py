@@ -8,7 +8,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["grid_sample"]
 
@@ -16,7 +16,7 @@ GridMode = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
 
 
-@public_call
+@public_op
 def grid_sample(
     t: Tensor,
     grid: Tensor,
@@ -44,11 +44,6 @@ def grid_sample(
         align_corners: the meaning of -1 and 1.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, *places]``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: the shapes do not fit, or ``t`` has no elements.
         DTypeError: the dtypes differ or are not floating.

@@ -9,9 +9,9 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_choice, read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
+from popsr.ops._facts import public_op
 
 __all__ = ["interpolate"]
 
@@ -26,7 +26,7 @@ _NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
 
 
-@public_call
+@public_op
 def interpolate(
     t: Tensor,
     scale_factor: Iterable[float] | None = (1.0, 1.0, 1.0, 1.0),
@@ -60,11 +60,6 @@ def interpolate(
         coordinate_transformation_mode: the rule above.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         AttributeValueError: ``scale_factor`` has another length or a number that is not positive and finite, or there
             is no such mode.

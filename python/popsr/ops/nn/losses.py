@@ -10,14 +10,14 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.constants import as_operand
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
 
 
-@public_call
+@public_op
 def nll_loss(
     probs: Tensor,
     labels: Tensor,
@@ -37,11 +37,6 @@ def nll_loss(
         log_prob: ``probs`` are logarithms already.
     Returns:
         Scalar of the dtype of ``probs``; of the shape of ``labels`` for reduction "none".
-    Facts:
-        dtypes: probs: floats; labels: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``labels`` has not that shape.
         DTypeError: ``probs`` is not floating or ``labels`` not integer.
@@ -58,7 +53,7 @@ def nll_loss(
     )
 
 
-@public_call
+@public_op
 @transactional
 def nll_loss_with_softmax_grad(
     probs: Tensor,
@@ -78,11 +73,6 @@ def nll_loss_with_softmax_grad(
     Returns:
         The loss, a scalar, or of the shape of ``labels`` for reduction "none"; and the gradient, of the shape of
         ``probs``.
-    Facts:
-        dtypes: probs: floats; labels: ints; loss_grad: numbers
-        gradient: none
-        replicas: meet of inputs; of the loss without loss_grad
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``labels`` has another number of elements, or ``loss_grad`` is neither one element nor of the shape
             of the loss.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["batch_norm_inference", "group_norm", "layer_norm"]
 
 
-@public_call
+@public_op
 def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-05) -> Tensor:
     """Normalise each group of channels of each sample over its channels and all later dimensions.
 
@@ -26,11 +26,6 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
         eps: added to the variance.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
@@ -44,7 +39,7 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
     return emit("group_norm", {"t": t, "weight": weight, "bias": bias}, num_groups=num_groups, eps=eps)
 
 
-@public_call
+@public_op
 def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> Tensor:
     """``group_norm`` with one group: each sample over all its elements, with a factor for each of dimension 1.
 
@@ -57,11 +52,6 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> T
         eps: added to the variance.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has no dimension 1, or ``weight`` or ``bias`` is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.
@@ -75,7 +65,7 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-05) -> T
     return emit("layer_norm", {"t": t, "weight": weight, "bias": bias}, eps=eps)
 
 
-@public_call
+@public_op
 def batch_norm_inference(
     t: Tensor,
     scale: Tensor,
@@ -97,11 +87,6 @@ def batch_norm_inference(
         momentum: accepted for PopXL programs; has no effect.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: error
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has less than 3 dimensions, or another operand is not ``[channels]``.
         DTypeError: the dtypes differ or are not floating.

@@ -10,7 +10,8 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public, public_call
+from popsr._support.text.entry_points import public
+from popsr.ops._facts import public_op
 from popsr.ops.nn.conv import PadType
 
 __all__ = ["average_pool", "max_pool", "reduce_window"]
@@ -97,7 +98,7 @@ def _attributes(
     )
 
 
-@public_call
+@public_op
 def average_pool(
     t: Tensor,
     kernel_size: Iterable[int],
@@ -128,11 +129,6 @@ def average_pool(
         ceil_mode: without ``auto_pad``, keep a last window that reaches beyond the padding but begins before it.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, windows...]``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ShapeError: ``t`` has another rank, or a window is larger than the padded operand.
         AttributeValueError: a sequence has another length, a number is out of range, or the rule is unknown.
@@ -150,7 +146,7 @@ def average_pool(
     return emit("average_pool", {"t": t}, kernel_size=kernel, **given._as_attrs())
 
 
-@public_call
+@public_op
 def max_pool(
     t: Tensor,
     kernel_size: Iterable[int],
@@ -181,11 +177,6 @@ def max_pool(
         storage_order: the order of the indices of maxima, which are not an output; has no effect.
     Returns:
         Tensor of the dtype of ``t``, shape ``[samples, channels, windows...]``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: as for ``average_pool``.
         AttributeValueError: as for ``average_pool``; or the order is unknown.
@@ -202,7 +193,7 @@ def max_pool(
     return emit("max_pool", {"t": t}, kernel_size=kernel, storage_order=storage_order, **given._as_attrs())
 
 
-@public_call
+@public_op
 def reduce_window(
     t: Tensor,
     window: Iterable[int],
@@ -230,11 +221,6 @@ def reduce_window(
         reduction: of the elements. One that meets none gives 0, 1, or the largest or the least value of the dtype.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: a list has a wrong length, or a number is out of range.
         DTypeError: ``t`` is bool.

@@ -9,7 +9,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["resize"]
 
@@ -25,7 +25,7 @@ CoordinateMode = Literal[
 ]
 
 
-@public_call
+@public_op
 def resize(
     t: Tensor,
     sizes: Iterable[int] | None = None,
@@ -74,11 +74,6 @@ def resize(
         extrapolation_value: for "tf_crop_and_resize".
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: numbers, bool
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         AttributeValueError: there are neither sizes nor scales, or they, ``axes`` or ``roi`` do not fit.
         ShapeError: elements would be made of none, or nothing of some.

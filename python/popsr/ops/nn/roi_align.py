@@ -8,12 +8,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["roi_align"]
 
 
-@public_call
+@public_op
 def roi_align(
     t: Tensor,
     rois: Tensor,
@@ -42,11 +42,6 @@ def roi_align(
         sampling_ratio: samples of a bin along each axis. 0: one per position that a bin spans, rounded up.
     Returns:
         Tensor of the dtype of ``t``, shape ``[regions, channels, *output_size]``.
-    Facts:
-        dtypes: t, rois: floats; batch_index: ints
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to samples - 1; nothing is written.
         ShapeError: a shape does not fit.

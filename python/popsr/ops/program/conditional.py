@@ -15,6 +15,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
+from popsr.ops._facts import public_op
 from popsr.ops._sites import Site, require_modifiable
 from popsr.ops.program.control import _bind_graph
 
@@ -145,7 +146,7 @@ class ConditionalSiteInfo(Site):
         )
 
 
-@public_call
+@public_op
 @transactional
 def conditional(
     cond: Tensor,
@@ -171,11 +172,6 @@ def conditional(
         else_inputs_dict: further inputs by the else branch's tensor.
     Returns:
         The outputs of the branch that ran.
-    Facts:
-        dtypes: cond: bool; inputs: all
-        gradient: yes
-        replicas: as in the graphs it runs
-        rounding: by the ops of the graphs it runs
     Example:
         >>> def choose(cond, t):
         ...     ir = popsr.gir()

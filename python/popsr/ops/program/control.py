@@ -17,6 +17,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
+from popsr.ops._facts import public_op
 from popsr.ops._sites import Site, require_modifiable
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "repeat", "repeat_with_info"]
@@ -116,7 +117,7 @@ class CallSiteInfo(Site):
         self._ir._core.mark_modified(self._op, inputs.index(parent_tensor))
 
 
-@public_call
+@public_op
 @transactional
 def call(
     graph: Graph,
@@ -133,11 +134,6 @@ def call(
         inputs_dict: further inputs by the graph's tensor.
     Returns:
         Its outputs.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: as in the graphs it runs
-        rounding: by the ops of the graphs it runs
     Example:
         >>> def twice(t):
         ...     double = popsr.gir().create_graph(lambda x: x + x, t)
@@ -173,7 +169,7 @@ def call_with_info(
     return _emit_call("call", graph, inputs, inputs_dict, check_inputs, {})
 
 
-@public_call
+@public_op
 @transactional
 def repeat(
     graph: Graph,
@@ -190,11 +186,6 @@ def repeat(
         inputs_dict: further inputs by the graph's tensor.
     Returns:
         The outputs of the last iteration.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: as in the graphs it runs
-        rounding: by the ops of the graphs it runs
     Example:
         >>> def power(t):
         ...     double = popsr.gir().create_graph(lambda x: x + x, t)

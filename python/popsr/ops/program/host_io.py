@@ -12,9 +12,9 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Strea
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype, read_name, read_shape
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
+from popsr.ops._facts import public_op
 
 __all__ = ["host_load", "host_store", "init", "print_tensor"]
 
@@ -36,7 +36,7 @@ def _stream_id(where: str, stream: Stream, cls: type[Stream]) -> int:
     return stream._id
 
 
-@public_call
+@public_op
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """Load the next element of a stream.
 
@@ -45,10 +45,6 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         name: name of the tensor. Default: the stream's name with ``_load``.
     Returns:
         Tensor of the stream's shape and dtype.
-    Facts:
-        gradient: none
-        replicas: rows of the stream that are equal, by position
-        rounding: never stochastic
     Raises:
         GraphError: the stream is of another Ir.
     Example:
@@ -67,18 +63,13 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     return emit_op("host_load", {}, {"h2d_stream": id_}, name=name)[1][0]
 
 
-@public_call
+@public_op
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """Store the next element of a stream.
 
     Args:
         d2h_stream: the stream.
         t: the value, of the stream's shape and dtype.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the shape differs from the stream's.
         DTypeError: the dtype differs from the stream's.
@@ -98,7 +89,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     emit_op("host_store", {"t": t}, {"d2h_stream": id_})
 
 
-@public_call
+@public_op
 def print_tensor(
     t: Tensor,
     title: str | None = None,
@@ -138,11 +129,6 @@ def print_tensor(
         close_bracket: character that closes a dimension.
     Returns:
         A copy of ``t``. Its gradient is the gradient of the copy.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         KeyError: unknown ``float_format``.
         ValueError: a separator or bracket that is not one character, or a negative number.
@@ -174,7 +160,7 @@ def print_tensor(
     )
 
 
-@public_call
+@public_op
 def init(
     shape: Iterable[int],
     dtype: dtypes.dtype,
@@ -192,10 +178,6 @@ def init(
         meta_shape: shape before sharding, if it is a shard.
     Returns:
         Tensor of that shape and dtype.
-    Facts:
-        gradient: none
-        replicas: equal everywhere; undefined memory: nothing in common
-        rounding: never stochastic
     Raises:
         ValueError: a negative extent, or unknown ``init_type``.
     Example:

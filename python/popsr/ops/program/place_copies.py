@@ -8,12 +8,12 @@ from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["io_tile_copy", "ipu_copy"]
 
 
-@public_call
+@public_op
 def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> Tensor:
     """A copy of a tensor on another device of the replica. Gradients do not cross it.
 
@@ -24,11 +24,6 @@ def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> T
         source: number of the IPU of ``t``. Default: where it is.
     Returns:
         Tensor of the shape and dtype of ``t``, with its bits.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         TypeError: ``destination`` or ``source`` is neither None nor an int.
         ValueError: no source is given and ``t`` is nowhere yet; a negative number.
@@ -39,7 +34,7 @@ def ipu_copy(t: Tensor, destination: int | None, source: int | None = None) -> T
     return emit("ipu_copy", {"t": t}, **ipu_copy_attributes(t, destination, source))
 
 
-@public_call
+@public_op
 def io_tile_copy(t: Tensor) -> Tensor:
     """A copy of a tensor on the other tile set of its device. Gradients do not cross it.
 
@@ -50,11 +45,6 @@ def io_tile_copy(t: Tensor) -> Tensor:
             current IPU.
     Returns:
         Tensor of the shape and dtype of ``t``, with its bits.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Example:
         >>> evaluate(ops.io_tile_copy, [1.0, 2.0])
         array([1., 2.], dtype=float32)

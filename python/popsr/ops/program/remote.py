@@ -12,9 +12,9 @@ from popsr._program.tensor import Tensor
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import read_int, read_int64s, read_name
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
+from popsr.ops._facts import public_op
 
 __all__ = ["remote_load", "remote_load_", "remote_store"]
 
@@ -45,7 +45,7 @@ def _read_entry(where: str, remote_buffer: RemoteBuffer, offset: int) -> int:
         ) from None
 
 
-@public_call
+@public_op
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
     """Load an entry of a remote buffer.
 
@@ -55,12 +55,6 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
         name: name of the tensor. Default: the op's name with ``_out``.
     Returns:
         Tensor of the buffer's shape and dtype, with its meta shape.
-    Facts:
-        dtypes: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``remote_load_``
     Raises:
         OutOfRangeError: no such entry; for a tensor when the program runs.
         GraphError: the buffer is of another Ir.
@@ -77,7 +71,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     return emit_op("remote_load", {"offset": tensor(offset)}, attrs, name=name)[1][0]
 
 
-@public_call
+@public_op
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """Load an entry of a remote buffer into an existing tensor.
 
@@ -87,12 +81,6 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         t: tensor of the buffer's shape and dtype; overwritten.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t: all; offset: ints
-        gradient: none
-        replicas: meet of offset
-        rounding: never stochastic
-        in place: itself
     Raises:
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.
@@ -109,7 +97,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     return emit_op("remote_load_", inputs, attrs)[1][0]
 
 
-@public_call
+@public_op
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
     """Store a tensor into an entry of a remote buffer.
 
@@ -117,11 +105,6 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         remote_buffer: the buffer.
         offset: number of the entry: an int, or an integer tensor of one element, per replica.
         t: tensor of the buffer's shape and dtype.
-    Facts:
-        dtypes: t: all; offset: ints
-        gradient: none
-        replicas: the entry: what is stored; at an offset that is a tensor also that and the old value
-        rounding: never stochastic
     Raises:
         ShapeError: ``t`` has another shape or dtype than the buffer.
         OutOfRangeError: no such entry; for a tensor when the program runs.

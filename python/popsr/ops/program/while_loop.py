@@ -11,10 +11,10 @@ from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_int, read_mapping
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.dtypes import bool as bool_dtype
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
+from popsr.ops._facts import public_op
 from popsr.ops.program.conditional import conditional
 from popsr.ops.program.control import _bind_graph, call
 
@@ -23,7 +23,7 @@ __all__ = ["while_loop"]
 _WHERE = "while_loop"
 
 
-@public_call
+@public_op
 @transactional
 def while_loop(
     cond: Graph,
@@ -52,11 +52,6 @@ def while_loop(
             OutOfRangeError. Default: any number.
     Returns:
         The outputs of the last iteration; the first inputs where none ran.
-    Facts:
-        dtypes: all
-        gradient: error
-        replicas: as in the graphs it runs
-        rounding: by the ops of the graphs it runs
     Raises:
         ValueError: as for ``repeat``, ``max_iterations`` is below 1, or the condition has several elements.
         TypeError: as for ``repeat``, or the condition is not bool.

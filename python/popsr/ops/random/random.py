@@ -12,12 +12,12 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_shape
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["random_normal", "random_uniform"]
 
 
-@public_call
+@public_op
 def random_uniform(
     seed_tensor: Tensor,
     shape: tuple[int, ...],
@@ -35,11 +35,6 @@ def random_uniform(
         dtype: a floating dtype.
     Returns:
         Tensor of that shape and dtype.
-    Facts:
-        dtypes: uint32
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.
@@ -60,7 +55,7 @@ def random_uniform(
     )
 
 
-@public_call
+@public_op
 def random_normal(
     seed_tensor: Tensor,
     shape: tuple[int, ...],
@@ -78,11 +73,6 @@ def random_normal(
         dtype: a floating dtype.
     Returns:
         Tensor of that shape and dtype.
-    Facts:
-        dtypes: uint32
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``, or an extent is negative.
         DTypeError: ``dtype`` is not floating or the seed not uint32.

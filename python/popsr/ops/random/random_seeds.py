@@ -8,8 +8,8 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, is_a
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr.errors import DTypeError
+from popsr.ops._facts import public_op
 
 __all__ = ["create_random_seed", "split_random_seed"]
 
@@ -27,7 +27,7 @@ def _check_seed(op: str, seed: Tensor) -> None:
         )
 
 
-@public_call
+@public_op
 def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     """Another seed: the first word stays, the second is drawn with the modifier added to it.
 
@@ -36,11 +36,6 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
         modifier: an integer of one element, m; the sum wraps.
     Returns:
         Seed ``(a, h)``, where h is what seed ``(a, b + m)`` draws.
-    Facts:
-        dtypes: seed: uint32; modifier: ints
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]`` or the modifier has not one element.
         DTypeError: the seed is not uint32 (a ValueError too) or the modifier no integer.
@@ -54,7 +49,7 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
     return emit("create_random_seed", {"seed": seed, "modifier": modifier})
 
 
-@public_call
+@public_op
 @transactional
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """Several seeds made of one: number i is ``create_random_seed(seed, i)``.
@@ -67,11 +62,6 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
         n: how many, 1 or more.
     Returns:
         The n seeds.
-    Facts:
-        dtypes: uint32
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the seed is not ``[2]``.
         DTypeError: the seed is not uint32 (a ValueError too).

@@ -13,13 +13,13 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 from popsr.ops.reduce.reductions import _axes
 
 __all__ = ["argmax", "argmin", "median", "topk"]
 
 
-@public_call
+@public_op
 def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
     """Index of the greatest element along an axis: the first one; the first NaN where there is one.
 
@@ -29,11 +29,6 @@ def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         keepdim: keep the axis with extent 1.
     Returns:
         int32 tensor without the axis.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
@@ -45,7 +40,7 @@ def argmax(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
     return emit("argmax", {"t": t}, dim=dim, keepdim=keepdim)
 
 
-@public_call
+@public_op
 def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tensor:
     """Index of the least element along an axis: the first one; the first NaN where there is one.
 
@@ -55,11 +50,6 @@ def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
         keepdim: keep the axis with extent 1.
     Returns:
         int32 tensor without the axis.
-    Facts:
-        dtypes: numbers
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         ShapeError: the axis is empty.
@@ -71,7 +61,7 @@ def argmin(t: Tensor, dim: int | None = 0, keepdim: bool | None = False) -> Tens
     return emit("argmin", {"t": t}, dim=dim, keepdim=keepdim)
 
 
-@public_call
+@public_op
 def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Median over axes: the lower one of an even count; NaN if any element is NaN.
 
@@ -83,11 +73,6 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -99,7 +84,7 @@ def median(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("median", {"t": t}, axis=_axes("median", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 @transactional
 def topk(
     t: Tensor,
@@ -122,11 +107,6 @@ def topk(
         available_memory_proportion: accepted for PopXL programs; has no effect.
     Returns:
         Values of the dtype of ``t``, and their int32 indices; extent ``k`` on the axis.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis or ``k`` is out of range.
         DTypeError: ``t`` is bool.

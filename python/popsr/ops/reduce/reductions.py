@@ -11,7 +11,7 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]
 
@@ -22,7 +22,7 @@ def _axes(op: str, axis: int | Iterable[int] | None) -> tuple[int, ...] | None:
     return read_ints(op, "axis", axis) if isinstance(axis, Iterable) else (axis,)
 
 
-@public_call
+@public_op
 def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum over axes.
 
@@ -32,11 +32,6 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes. Integers wrap in it, as in all arithmetic.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -47,7 +42,7 @@ def sum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("sum", {"t": t}, axis=_axes("sum", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Mean over axes.
 
@@ -58,11 +53,6 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes. Of integers it is the exact quotient, towards zero,
         however large their sum is.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -73,7 +63,7 @@ def mean(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     return emit("mean", {"t": t}, axis=_axes("mean", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Greatest element over axes.
 
@@ -83,11 +73,6 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -99,7 +84,7 @@ def max(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("max", {"t": t}, axis=_axes("max", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Least element over axes; NaN if any is NaN.
 
@@ -109,11 +94,6 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: an axis is out of range or given twice.
         ShapeError: a reduced axis is empty.
@@ -125,7 +105,7 @@ def min(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fal
     return emit("min", {"t": t}, axis=_axes("min", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Product over axes; 1 of no elements.
 
@@ -137,11 +117,6 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -152,7 +127,7 @@ def prod(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fa
     return emit("prod", {"t": t}, axis=_axes("prod", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum of squares over axes.
 
@@ -162,11 +137,6 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -177,7 +147,7 @@ def sumsquare(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     return emit("sumsquare", {"t": t}, axis=_axes("sumsquare", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum of magnitudes over axes.
 
@@ -187,11 +157,6 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is bool.
@@ -202,7 +167,7 @@ def l1(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     return emit("l1", {"t": t}, axis=_axes("l1", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Square root of the sum of squares over axes.
 
@@ -214,11 +179,6 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -229,7 +189,7 @@ def l2(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = Fals
     return emit("l2", {"t": t}, axis=_axes("l2", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum over axes.
 
@@ -239,11 +199,6 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -254,7 +209,7 @@ def logsum(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = 
     return emit("logsum", {"t": t}, axis=_axes("logsum", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials over axes, without overflow on the way.
 
@@ -264,11 +219,6 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
         keepdims: keep the reduced axes with extent 1.
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         DTypeError: ``t`` is not floating.
@@ -279,7 +229,7 @@ def logsumexp(t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool
     return emit("logsumexp", {"t": t}, axis=_axes("logsumexp", axis), keepdims=keepdims)
 
 
-@public_call
+@public_op
 def var(
     t: Tensor, axis: int | Iterable[int] | None = None, keepdims: bool = False, correction: float = 0.0
 ) -> Tensor:
@@ -296,11 +246,6 @@ def var(
     Returns:
         Tensor of the dtype of ``t`` without the reduced axes; NaN where there are no more elements than ``correction``
         and no distances.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: an axis is out of range or given twice.
         AttributeValueError: ``correction`` is not a finite number of at least 0.

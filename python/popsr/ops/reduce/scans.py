@@ -5,12 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum"]
 
 
-@public_call
+@public_op
 def cummax(t: Tensor, dim: int | None = 0) -> Tensor:
     """Greatest of every element and those before it along an axis. An addition of popsr.
 
@@ -21,11 +21,6 @@ def cummax(t: Tensor, dim: int | None = 0) -> Tensor:
         dim: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``; NaN from the first NaN on.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.
@@ -36,7 +31,7 @@ def cummax(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cummax", {"t": t}, dim=dim)
 
 
-@public_call
+@public_op
 def cummin(t: Tensor, dim: int | None = 0) -> Tensor:
     """Least of every element and those before it along an axis. An addition of popsr.
 
@@ -47,11 +42,6 @@ def cummin(t: Tensor, dim: int | None = 0) -> Tensor:
         dim: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``; NaN from the first NaN on.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.
@@ -62,7 +52,7 @@ def cummin(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cummin", {"t": t}, dim=dim)
 
 
-@public_call
+@public_op
 def cumprod(t: Tensor, dim: int | None = 0) -> Tensor:
     """Products of every element and those before it along an axis, in one chain. An addition of popsr.
 
@@ -73,11 +63,6 @@ def cumprod(t: Tensor, dim: int | None = 0) -> Tensor:
         dim: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``; integers wrap.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.
@@ -88,7 +73,7 @@ def cumprod(t: Tensor, dim: int | None = 0) -> Tensor:
     return emit("cumprod", {"t": t}, dim=dim)
 
 
-@public_call
+@public_op
 def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
     """Sums of every element and those before it along an axis, in one chain of additions.
 
@@ -97,11 +82,6 @@ def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
         dim: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``; integers wrap.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is bool.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["log_softmax", "softmax"]
 
 
-@public_call
+@public_op
 def softmax(t: Tensor, axis: int) -> Tensor:
     """Exponentials along an axis, scaled to sum 1.
 
@@ -19,11 +19,6 @@ def softmax(t: Tensor, axis: int) -> Tensor:
         axis: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.
@@ -34,7 +29,7 @@ def softmax(t: Tensor, axis: int) -> Tensor:
     return emit("softmax", {"t": t}, axis=axis)
 
 
-@public_call
+@public_op
 def log_softmax(t: Tensor, axis: int) -> Tensor:
     """Logarithm of ``softmax``, precise where probabilities are small. An addition of popsr to PopXL.
 
@@ -43,11 +38,6 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
         axis: the axis; negative ones count from the end.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: floats
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: the axis is out of range.
         DTypeError: ``t`` is not floating.

@@ -16,12 +16,13 @@ from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import read_a, read_flag
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 from popsr.ops.shape.shape import expand
 
 __all__ = ["argsort", "sort"]
 
 
-@public_call
+@public_op
 def sort(*ts: Tensor, axis: int = -1, num_keys: int = 1, descending: bool = False) -> tuple[Tensor, ...]:
     """Sort tensors together along an axis, by the first of them. An addition of popsr.
 
@@ -32,11 +33,6 @@ def sort(*ts: Tensor, axis: int = -1, num_keys: int = 1, descending: bool = Fals
         descending: the largest come first; equal ones keep their order.
     Returns:
         A tensor for each operand, of its shape and dtype.
-    Facts:
-        dtypes: numbers, bool
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: the axis or ``num_keys`` is out of range.
         ShapeError: the shapes differ.

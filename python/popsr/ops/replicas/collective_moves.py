@@ -10,9 +10,9 @@ from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_items
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
+from popsr.ops._facts import public_op
 from popsr.replicas import ReplicaGrouping
 
 __all__ = [
@@ -27,7 +27,7 @@ Destinations = Iterable[int | None] | Iterable[tuple[int, int]] | Mapping[int, i
 """The destination of each replica (None: nowhere), or (source, destination) pairs, or a mapping of them."""
 
 
-@public_call
+@public_op
 def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """Give all members of each group the value of one of them.
 
@@ -39,11 +39,6 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: partition of the roots of the groups
-        rounding: never stochastic
     Raises:
         IndexError: no such member.
         ReplicaError: the group is of another number of replicas.
@@ -57,7 +52,7 @@ def replicated_broadcast(t: Tensor, root: int = 0, group: ReplicaGrouping | None
     return emit("replicated_broadcast", {"t": t}, root=root, group=group)
 
 
-@public_call
+@public_op
 def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """Cut ``t`` into a part for each member of a group and exchange: member k receives part k of all members.
 
@@ -70,11 +65,6 @@ def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | Non
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: place in the group, and the values of all members
-        rounding: never stochastic
     Raises:
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
@@ -89,7 +79,7 @@ def replicated_all_to_all(t: Tensor, axis: int = 0, group: ReplicaGrouping | Non
     return emit("replicated_all_to_all", {"t": t}, axis=axis, group=group)
 
 
-@public_call
+@public_op
 def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
     """Send the values of replicas to other replicas; those that receive nothing get zeros.
 
@@ -101,11 +91,6 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
             (source, destination); or a mapping from sources to destinations.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: the sources'; equal where nothing arrives
-        rounding: never stochastic
     Raises:
         ReplicaError: two sources or two destinations of one value, or not one destination for each replica.
         IndexError: no such replica.
@@ -119,7 +104,7 @@ def replicated_permute(t: Tensor, mapping: Destinations) -> Tensor:
     return emit("replicated_permute", {"t": t}, mapping=_read_destinations(mapping))
 
 
-@public_call
+@public_op
 def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's part of its own tensor: member k keeps the k-th of as many parts as its group has members.
 
@@ -132,11 +117,6 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the dtype of ``t``, of its shape with the axis divided by the group size.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: place in the group, and meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the axis does not divide.
         ValueError: the axis is out of range.
@@ -149,7 +129,7 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
     return emit("replicated_slice", {"t": t}, axis=axis, group=group)
 
 
-@public_call
+@public_op
 def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """This replica's shard of its own tensor: member k keeps the k-th chunk of the flattened tensor.
 
@@ -161,11 +141,6 @@ def replica_sharded_slice(t: Tensor, group: ReplicaGrouping | None = None) -> Te
     Returns:
         One-dimensional tensor of ceil(elements / group size) elements with the shape of ``t`` as its meta shape; the
         last chunk is filled up with zeros.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: place in the group, and meet of inputs
-        rounding: never stochastic
     Raises:
         ReplicaError: the group is of another number of replicas.
     Example:

@@ -16,9 +16,9 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_items
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
+from popsr.ops._facts import public_op
 from popsr.replicas import ReplicaGrouping
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 CollectiveOps = Literal["add", "mean", "mul", "min", "max", "and", "or", "square_add"]
 
 
-@public_call
+@public_op
 def replicated_all_reduce_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -44,11 +44,6 @@ def replicated_all_reduce_identical_inputs(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
@@ -62,7 +57,7 @@ def replicated_all_reduce_identical_inputs(
     return emit("replicated_all_reduce_identical_inputs", {"t": t}, op=op, group=group)
 
 
-@public_call
+@public_op
 def replicated_all_reduce_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -74,11 +69,6 @@ def replicated_all_reduce_identical_grad_inputs(
         group: the groups. Default: one of all replicas.
     Returns:
         Tensor of the shape and dtype of ``t``; equal within each group.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: equal in a group, and in groups whose members agree in order
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: another ``op``.
         ReplicaError: the group is of another number of replicas.
@@ -92,7 +82,7 @@ def replicated_all_reduce_identical_grad_inputs(
     return emit("replicated_all_reduce_identical_grad_inputs", {"t": t}, op=op, group=group)
 
 
-@public_call
+@public_op
 def all_reduce(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
@@ -105,11 +95,6 @@ def all_reduce(
     Returns:
         The result once for each tensor, on its IPU. Each gradient is the sum of theirs, for "add"; other reductions
         refuse to be differentiated.
-    Facts:
-        dtypes: numbers, bool
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: no tensors, unequal shapes, unknown ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
@@ -121,7 +106,7 @@ def all_reduce(
     return _of_tensors("all_reduce", ts, ipus, op)
 
 
-@public_call
+@public_op
 def all_reduce_identical_inputs(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
@@ -133,11 +118,6 @@ def all_reduce_identical_inputs(
         op: "add".
     Returns:
         A copy of each tensor, on its IPU.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.
@@ -151,7 +131,7 @@ def all_reduce_identical_inputs(
     return _of_tensors("all_reduce_identical_inputs", ts, ipus, op)
 
 
-@public_call
+@public_op
 def all_reduce_identical_grad_inputs(
     ts: Iterable[Tensor], ipus: Sequence[int] | None = None, op: CollectiveOps = "add"
 ) -> list[Tensor]:
@@ -163,11 +143,6 @@ def all_reduce_identical_grad_inputs(
         op: "add".
     Returns:
         The result once for each tensor, on its IPU.
-    Facts:
-        dtypes: numbers
-        gradient: yes
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         ValueError: no tensors, unequal shapes, another ``op``, another number of ``ipus``, or none
             and it is unknown where a tensor is.

@@ -9,13 +9,13 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["replica_index"]
 
 
-@public_call
+@public_op
 def replica_index(
     group: ReplicaGrouping | None = None,
     *,
@@ -30,10 +30,6 @@ def replica_index(
         dtype: int32 or uint32.
     Returns:
         Scalar of that dtype.
-    Facts:
-        gradient: none
-        replicas: the index itself
-        rounding: never stochastic
     Raises:
         ValueError: unknown ``what``.
         TypeError: another dtype.

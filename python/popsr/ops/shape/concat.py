@@ -9,12 +9,12 @@ from popsr._program.building.operands import read_tensor_list
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["concat", "concat_"]
 
 
-@public_call
+@public_op
 @transactional
 def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """Several tensors side by side.
@@ -24,12 +24,6 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         axis: along which they follow each other.
     Returns:
         Tensor of their dtype.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``concat_``: a view
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.
@@ -42,7 +36,7 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     return emit("concat", {"ts": read_tensor_list("concat", "ts", ts)}, axis=axis)
 
 
-@public_call
+@public_op
 @transactional
 def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     """A view of several tensors side by side. One that holds an element twice can be read, not written.
@@ -52,11 +46,6 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
         axis: along which they follow each other.
     Returns:
         Tensor of their dtype.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: the other extents differ.
         DTypeError: the dtypes differ.

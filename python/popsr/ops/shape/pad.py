@@ -10,12 +10,12 @@ from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a, read_ints
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["pad"]
 
 
-@public_call
+@public_op
 @transactional
 def pad(
     t: Tensor,
@@ -36,11 +36,6 @@ def pad(
         value: the value: a number, or a scalar tensor of the dtype of ``t``.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: a list has a wrong length, or interior is negative.
         ShapeError: more is cut off than there is, or the value is not a scalar.

@@ -24,6 +24,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, ShapeError
+from popsr.ops._facts import public_op
 
 __all__ = [
     "detach",
@@ -49,7 +50,7 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 _FIRST, _LAST = -(2**63), 2**63 - 1  # as the ops have them: also beyond the longest axis
 
 
-@public_call
+@public_op
 def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     """Permute the axes.
 
@@ -58,12 +59,6 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``transpose_``: a view
     Raises:
         ValueError: not each axis once.
     Example:
@@ -75,7 +70,7 @@ def transpose(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     return emit("transpose", {"t": t}, permutation=axes)
 
 
-@public_call
+@public_op
 def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The same elements in another shape.
 
@@ -84,12 +79,6 @@ def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape: shape of the result; one extent may be -1 and is worked out.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``reshape_``: a view
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     Example:
@@ -125,7 +114,7 @@ def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int
     return extents
 
 
-@public_call
+@public_op
 def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat elements to a shape, as NumPy broadcasts. An addition of popsr.
 
@@ -136,11 +125,6 @@ def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape: shape of the result.
     Returns:
         Tensor of that shape and the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ShapeError: ``t`` does not broadcast to the shape.
         AttributeValueError: an extent is negative.
@@ -152,7 +136,7 @@ def expand(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emit("expand", {"t": t}, shape=read_ints("expand", "shape", shape))
 
 
-@public_call
+@public_op
 def flatten(t: Tensor) -> Tensor:
     """The same elements in one dimension.
 
@@ -160,12 +144,6 @@ def flatten(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of shape ``(nelms,)`` and the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``flatten_``: a view
     Example:
         >>> evaluate(ops.flatten, [[1.0, 2.0], [3.0, 4.0]])
         array([1., 2., 3., 4.], dtype=float32)
@@ -173,7 +151,7 @@ def flatten(t: Tensor) -> Tensor:
     return emit("flatten", {"t": t})
 
 
-@public_call
+@public_op
 def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     """Remove axes of extent 1.
 
@@ -182,11 +160,6 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
         axes: the axes. Default: all of extent 1.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: an axis is given twice, is out of range or has another extent than 1.
     Example:
@@ -216,7 +189,7 @@ def reverse(t: Tensor, axes: Iterable[int]) -> Tensor:
     return emit("slice", {"t": t}, step=[-1] * len(turned), axis=turned)
 
 
-@public_call
+@public_op
 def slice(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -234,12 +207,6 @@ def slice(
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
-    Facts:
-        dtypes: all
-        gradient: yes
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``slice_``: a view
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
     Example:
@@ -250,7 +217,7 @@ def slice(
     return t if attributes is None else emit("slice", {"t": t}, **attributes)
 
 
-@public_call
+@public_op
 def detach(t: Tensor) -> Tensor:
     """A copy through which no gradient flows.
 
@@ -258,12 +225,6 @@ def detach(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
-        in place: ``detach_``: a view
     Example:
         >>> evaluate(ops.detach, [1.0, 2.0])
         array([1., 2.], dtype=float32)
@@ -362,7 +323,7 @@ def _bounds(given: list[int | None] | None, default: list[int]) -> list[int]:
     return [d if each is None else each for each, d in zip(given, default, strict=True)]
 
 
-@public_call
+@public_op
 def slice_(
     t: Tensor,
     start: int | Sequence[int | None] | None = None,
@@ -380,11 +341,6 @@ def slice_(
         axis: the axes. Default: the first ones.
     Returns:
         The part; ``t`` itself when nothing is given.
-    Facts:
-        dtypes: all
-        gradient: error
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: lists of different lengths, an inverted range, or a step 0.
     Example:
@@ -395,7 +351,7 @@ def slice_(
     return t if attributes is None else emit("slice_", {"t": t}, **attributes)
 
 
-@public_call
+@public_op
 def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A view of the same elements in another shape.
 
@@ -404,11 +360,6 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape: shape of the result; one extent may be -1 and is worked out.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: an extent is 0 or below -1, or the numbers of elements differ.
     Example:
@@ -418,7 +369,7 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emit("reshape_", {"t": t}, shape=read_ints("reshape_", "shape", shape))
 
 
-@public_call
+@public_op
 def flatten_(t: Tensor) -> Tensor:
     """A view of the same elements in one dimension.
 
@@ -426,11 +377,6 @@ def flatten_(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of shape ``(nelms,)`` and the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Example:
         >>> evaluate(ops.flatten_, [[1.0, 2.0], [3.0, 4.0]])
         array([1., 2., 3., 4.], dtype=float32)
@@ -438,7 +384,7 @@ def flatten_(t: Tensor) -> Tensor:
     return emit("flatten_", {"t": t})
 
 
-@public_call
+@public_op
 def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     """A view with permuted axes.
 
@@ -447,11 +393,6 @@ def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
         permutation: for each axis of the result, the axis of ``t``. Default: reversed.
     Returns:
         Tensor of the dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Raises:
         ValueError: not each axis once.
     Example:
@@ -463,7 +404,7 @@ def transpose_(t: Tensor, permutation: tuple[int, ...] | None = None) -> Tensor:
     return emit("transpose_", {"t": t}, permutation=axes)
 
 
-@public_call
+@public_op
 def detach_(t: Tensor) -> Tensor:
     """A view of all of a tensor through which no gradient flows.
 
@@ -471,11 +412,6 @@ def detach_(t: Tensor) -> Tensor:
         t: the operand.
     Returns:
         Tensor of the shape and dtype of ``t``.
-    Facts:
-        dtypes: all
-        gradient: none
-        replicas: meet of inputs
-        rounding: never stochastic
     Example:
         >>> evaluate(ops.detach_, [1.0, 2.0])
         array([1., 2.], dtype=float32)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
+from popsr.ops._facts import public_op
 
 __all__ = ["lamb_square"]
 
 
-@public_call
+@public_op
 def lamb_square(t: Tensor) -> Tensor:
     """Sum of all squares, computed in float64 and rounded once. It has no gradient.
 
@@ -18,11 +18,6 @@ def lamb_square(t: Tensor) -> Tensor:
         t: floating tensor of any shape.
     Returns:
         float32 scalar.
-    Facts:
-        dtypes: floats
-        gradient: none
-        replicas: meet of inputs
-        rounding: stochastic where stochastic rounding is on
     Raises:
         DTypeError: ``t`` is not floating.
     Source:

@@ -17,6 +17,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.ops._facts import public_op
 
 __all__ = [
     "OptimizerValue",
@@ -139,7 +140,7 @@ def create_adamupdater(
     return _first_of(op, inputs, {name: number(value) for name, value in scalars.items()}, 1 + counts)
 
 
-@public_call
+@public_op
 def adam_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -167,13 +168,6 @@ def adam_updater(
         epsilon: added to the denominator.
     Returns:
         The step, of the dtype and shape of ``weight`` where that is read, else of ``acc_first_order``.
-    Facts:
-        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
-            weight_decay, beta1, beta2, epsilon: numbers
-        gradient: none
-        replicas: meet of inputs; of the step, partition of time_step
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         AttributeValueError: ``weight_decay`` without ``weight``, or ``time_step`` without both betas.
         ShapeError: shapes differ, or a scalar has several elements.
@@ -192,7 +186,7 @@ def adam_updater(
     )
 
 
-@public_call
+@public_op
 def lamb_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -218,13 +212,6 @@ def lamb_updater(
         epsilon: added to the denominator.
     Returns:
         The step, as of ``adam_updater``.
-    Facts:
-        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
-            weight_decay, beta1, beta2, epsilon: numbers
-        gradient: none
-        replicas: meet of inputs; of the step, partition of time_step
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         AttributeValueError: as ``adam_updater``.
         ShapeError: as ``adam_updater``.
@@ -242,7 +229,7 @@ def lamb_updater(
     )
 
 
-@public_call
+@public_op
 def adamax_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -267,13 +254,6 @@ def adamax_updater(
         epsilon: added to the denominator.
     Returns:
         The step, as of ``adam_updater``.
-    Facts:
-        dtypes: acc_first_order, acc_second_order, weight: floats; time_step: ints, float32, float64;
-            weight_decay, beta1, epsilon: numbers
-        gradient: none
-        replicas: meet of inputs; of the step, partition of time_step
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         AttributeValueError: ``time_step`` or ``beta1`` is missing, or ``weight_decay`` is given without ``weight``.
         ShapeError: as ``adam_updater``.
@@ -299,7 +279,7 @@ def adamax_updater(
     )
 
 
-@public_call
+@public_op
 def adam_var_update(
     t: Tensor,
     x: Tensor,
@@ -323,12 +303,6 @@ def adam_var_update(
         max_weight_norm: the greatest norm of the weight that counts.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t: floats; x, r1, r2, learning_rate, max_weight_norm: numbers
-        gradient: none
-        replicas: meet of inputs; without r1 and r2 where max_weight_norm is 0 or absent
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         AttributeValueError: ``learning_rate`` is missing.
         ShapeError: shapes differ, or a scalar has several elements.

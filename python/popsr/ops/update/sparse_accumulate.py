@@ -5,14 +5,14 @@ from __future__ import annotations
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.lazy import names_only
-from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
+from popsr.ops._facts import public_op
 
 __all__ = ["sparse_accumulate_"]
 
 
-@public_call
+@public_op
 def sparse_accumulate_(
     t: Tensor,
     X: Tensor,
@@ -36,12 +36,6 @@ def sparse_accumulate_(
         W: a weight whose layout ``t`` is to have: accepted for PopXL programs; its value has no effect.
     Returns:
         An alias of ``t``.
-    Facts:
-        dtypes: t, X, f: numbers; indices: ints; W: all
-        gradient: none
-        replicas: meet of inputs; partition of t with a constant factor 0
-        rounding: stochastic where stochastic rounding is on
-        in place: itself
     Raises:
         OutOfRangeError: when the program runs: an index is not one of 0 to n - 1; nothing is written.
         AttributeValueError: the axis is out of range.

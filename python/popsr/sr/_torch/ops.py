@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -15,7 +15,8 @@ from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, Key, _key
 from popsr.sr._formats import read_format
-from popsr.sr._types import Mode, Overflow
+from popsr.sr._keywords import takes_keywords_of
+from popsr.sr._types import Mode, Overflow, TracedOptions
 
 __all__ = [
     *("add", "addcdiv", "addcmul", "at", "axpy", "cast", "fma", "fold_in"),
@@ -223,14 +224,15 @@ _apply_op.register_autograd(_backward, setup_context=_setup)
 def _apply(
     op: str,
     operands: Sequence[Any],
-    key: Any,
-    mode: str,
-    overflow: str,
-    offset: int,
-    *,
     alpha: float | None = None,
     dtype: Any = None,
     axes: Sequence[int] = (),
+    /,
+    *,
+    key: Any = REQUIRED,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
 ) -> torch.Tensor:
     _check_key(op, key)
     if not isinstance(operands[0], torch.Tensor):
@@ -263,133 +265,76 @@ def add(
     Raises:
         TypeError, ValueError: as ``popsr.sr.add``.
     """
-    return _apply("add", (x, y), key, mode, overflow, offset)
+    return _apply("add", (x, y), key=key, mode=mode, overflow=overflow, offset=offset)
 
 
 @public
-def sub(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def sub(x: Any, y: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.sub``; arguments as in :func:`add`."""
-    return _apply("sub", (x, y), key, mode, overflow, offset)
+    return _apply("sub", (x, y), **options)
 
 
 @public
-def mul(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def mul(x: Any, y: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.mul``; arguments as in :func:`add`."""
-    return _apply("mul", (x, y), key, mode, overflow, offset)
+    return _apply("mul", (x, y), **options)
 
 
 @public
-def fma(
-    x: Any,
-    y: Any,
-    z: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def fma(x: Any, y: Any, z: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.fma``: x * y + z, rounded once; arguments as in :func:`add`."""
-    return _apply("fma", (x, y, z), key, mode, overflow, offset)
+    return _apply("fma", (x, y, z), **options)
 
 
 @public
-def axpy(
-    alpha: float,
-    x: Any,
-    y: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def axpy(alpha: float, x: Any, y: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.axpy``: alpha * x + y, rounded once; arguments as in :func:`add`."""
-    return _apply("axpy", (x, y), key, mode, overflow, offset, alpha=read_number("axpy: alpha", alpha))
+    return _apply("axpy", (x, y), read_number("axpy: alpha", alpha), **options)
 
 
 @public
-def lerp(
-    x: Any,
-    y: Any,
-    t: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def lerp(x: Any, y: Any, t: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.lerp``: x + t * (y - x), rounded once; arguments as in :func:`add`."""
-    return _apply("lerp", (x, y, t), key, mode, overflow, offset)
+    return _apply("lerp", (x, y, t), **options)
 
 
 @public
-def addcmul(
-    x: Any,
-    t1: Any,
-    t2: Any,
-    alpha: float = 1.0,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def addcmul(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.addcmul``: x + alpha * t1 * t2, rounded once; arguments as in :func:`add`."""
     scale = read_number("addcmul: alpha", alpha)
-    return _apply("addcmul", (x, t1, t2), key, mode, overflow, offset, alpha=scale)
+    return _apply("addcmul", (x, t1, t2), scale, **options)
 
 
 @public
-def addcdiv(
-    x: Any,
-    t1: Any,
-    t2: Any,
-    alpha: float = 1.0,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def addcdiv(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.addcdiv``: x + alpha * t1 / t2, rounded once; arguments as in :func:`add`."""
     scale = read_number("addcdiv: alpha", alpha)
-    return _apply("addcdiv", (x, t1, t2), key, mode, overflow, offset, alpha=scale)
+    return _apply("addcdiv", (x, t1, t2), scale, **options)
 
 
 @public
-def cast(
-    x: Any,
-    dtype: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def cast(x: Any, dtype: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.cast``: x in another format, a dtype of torch or a name; arguments as in :func:`add`."""
-    return _apply("cast", (x,), key, mode, overflow, offset, dtype=_read_dtype("cast", dtype))
+    return _apply("cast", (x,), None, _read_dtype("cast", dtype), **options)
 
 
 @public
+@takes_keywords_of(_apply)
 def sum(
-    x: Any,
-    dtype: Any = None,
-    *,
-    key: Any = REQUIRED,
-    axis: int | tuple[int, ...] | None = None,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
+    x: Any, dtype: Any = None, *, axis: int | tuple[int, ...] | None = None, **options: Unpack[TracedOptions]
 ) -> torch.Tensor:
     """``popsr.sr.sum``: a running sum, rounded after each element; arguments as there and in :func:`add`."""
     form = None if dtype is None else _read_dtype("sum", dtype)
     axes = _sum._read_axes(axis, x.dim()) if isinstance(x, torch.Tensor) else ()
-    return _apply("sum", (x,), key, mode, overflow, offset, dtype=form, axes=axes)
+    return _apply("sum", (x,), None, form, axes, **options)
 
 
 def _read_dtype(op: str, dtype: Any) -> Any:
