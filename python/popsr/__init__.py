@@ -1,4 +1,4 @@
-"""PopXL-style programs on an in-process simulator that proves which replicas agree.
+"""Proofs that the replicas of a training step agree, and PopXL-style programs on an in-process simulator of replicas.
 
 The public surface has PopXL's names, so ``import popsr as popxl`` works for the parts that exist.
 """

@@ -1,4 +1,4 @@
-"""Weights between a session and buffers of the caller."""
+"""Weights between a session and buffers of the caller; files are the matter of ``popsr.io``."""
 
 from __future__ import annotations
 

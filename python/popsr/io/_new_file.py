@@ -1,4 +1,4 @@
-"""Files that are replaced completely or not at all."""
+"""Files that are replaced completely or not at all: each save of a checkpoint goes through ``NewFile``."""
 
 from __future__ import annotations
 

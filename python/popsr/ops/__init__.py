@@ -1,5 +1,7 @@
 """The ops: one function each, in files by family. Most append one op to the current graph and return its output.
 
+The definition of an op, with its kernel and gradient, is in the file of the same family in ``cpp/popsr/ops``.
+
 A family's ``__all__`` lists its functions; this package exports them all, and imports them at the first use of one.
 Examples need ``import numpy as np``, ``import popsr``, ``from popsr import ops`` and ``from popsr.testing import
 evaluate``, which runs an op on arrays.

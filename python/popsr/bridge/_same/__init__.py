@@ -1,4 +1,4 @@
-"""A step beside itself on a mesh of ones, or beside a reference: whether it trains as one device would."""
+"""Comparison of a step with one device or a reference: ``_compare`` judges, ``_place`` names the line."""
 
 from popsr.bridge._same._compare import ONE_DEVICE, sameness_of
 from popsr.bridge._same._values import HEADER, Place, Sameness, SameValue, cells

@@ -1,4 +1,4 @@
-"""A step beside one device: what is read, by which engine it is compared, and what that rests on."""
+"""The comparison of a step with one device: what is read, which engine judges, and what the verdict rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step beside its reference in exact arithmetic: equal functions are equal at every random point."""
+"""The exact engine: a step and its reference at random points, where equal functions are equal."""
 
 from __future__ import annotations
 

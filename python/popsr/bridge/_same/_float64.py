@@ -1,4 +1,4 @@
-"""A step beside its reference in float64: random inputs, and a bound of rounding that is measured."""
+"""The engine of float64: a step and its reference on random inputs, and a bound of rounding that is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place at which a step computes something else than one device."""
+"""The line at which a step departs from one device."""
 
 from __future__ import annotations
 

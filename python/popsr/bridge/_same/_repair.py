@@ -1,4 +1,4 @@
-"""Changes of a step that are tried on its traced program: the one with which it is the same as one device."""
+"""The fix: of the changes that are tried on the traced program, one with which the step is the same as one device."""
 
 from __future__ import annotations
 

@@ -122,11 +122,11 @@ class Sameness(Judged):
     Attributes:
         like: the reference, in words.
         engine: "exact": arithmetic in finite fields, in which functions that are equal as real functions are equal, and
-            others differ but for a chance of less than 2⁻⁴⁰; "float64": up to rounding, which is measured.
+            others differ but for a tiny chance; "float64": up to rounding, which is measured.
         values: states and results, in the order of the step.
         steps: number of steps on each draw.
         notes: what the verdict rests on.
-        place: the line from which the step computes something else, where it is found; by exact arithmetic alone.
+        place: the line at which the step departs from one device, where it is found; by exact arithmetic alone.
         repair: a single change with which all are the same, where one of those that were tried is.
         sizes: of a large step known by shapes alone: its sizes, with the smaller ones that it was compared at.
     """

@@ -18,7 +18,6 @@ from popsr.bridge._step.arguments import Reading, Smaller
 from popsr.bridge._step.builder import StepBuilder, Unsupported
 from popsr.bridge._step.reading import read_as
 from popsr.bridge._step.step import BridgedStep
-from popsr.bridge.jax._alone import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._arguments import (
     Leaf,
     inferred_updates,
@@ -29,13 +28,14 @@ from popsr.bridge.jax._arguments import (
     read_roles,
 )
 from popsr.bridge.jax._compiled import compiler_keeps
-from popsr.bridge.jax._ends import add_results, argument_of
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import Importer, closed
 from popsr.bridge.jax._libraries import Form, is_of_library, plain_form
+from popsr.bridge.jax._one_device import first_row, joined_rows, meshes_of_ones
 from popsr.bridge.jax._rules.contracts import Contracts
 from popsr.bridge.jax._sizes.sharded import Sharded
 from popsr.bridge.jax._sizes.shrunk import Shrinking, resized
+from popsr.bridge.jax._states_and_results import add_results, argument_of
 from popsr.bridge.jax._traced import WHERE, Traced
 from popsr.errors import AttributeValueError
 

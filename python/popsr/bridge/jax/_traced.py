@@ -17,7 +17,7 @@ from popsr.bridge.jax._manual import meshes_of, require_axes, specs_of_arguments
 from popsr.bridge.jax._mesh import Spec, Spread
 from popsr.bridge.jax._refs import with_values
 from popsr.bridge.jax._rules.table import Aval, NotSupportedError
-from popsr.bridge.jax._twice import traced_once, traced_twice
+from popsr.bridge.jax._second_trace import traced_once, traced_twice
 from popsr.bridge.jax._versions import abstract_mesh, shard_map
 from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, UnsupportedError
 

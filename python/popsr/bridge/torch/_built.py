@@ -12,9 +12,9 @@ from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._step.arguments import Loss, Placement
 from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge._step.step import BridgedStep
-from popsr.bridge.torch._alone import Cuts, start_of, whole_of
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
+from popsr.bridge.torch._one_device import Cuts, start_of, whole_of
 from popsr.bridge.torch._ranks.job import grouping_of_holders, grouping_of_values
 from popsr.bridge.torch._ranks.merge import Merged
 from popsr.bridge.torch._states.leaves import Leaf

@@ -19,9 +19,9 @@ from popsr.bridge._step.arguments import Loss, Reading, groups_of_holders
 from popsr.bridge._step.builder import StepBuilder, Unsupported
 from popsr.bridge._step.reading import read_as
 from popsr.bridge._step.step import BridgedStep
-from popsr.bridge.torch._alone import Cuts, Parts, check_alone, joined
 from popsr.bridge.torch._built import Seen, built
 from popsr.bridge.torch._changes import Reader, changes, may_be_wrapped
+from popsr.bridge.torch._one_device import Cuts, Parts, check_alone, joined
 from popsr.bridge.torch._ranks.construction import Construction, wrappers_made
 from popsr.bridge.torch._ranks.job import (
     grouping_of_one,

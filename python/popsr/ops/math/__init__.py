@@ -1,1 +1,1 @@
-"""Element-wise ops: arithmetic, functions, comparisons, casts."""
+"""Element-wise ops: arithmetic, functions, activations, comparisons, casts."""

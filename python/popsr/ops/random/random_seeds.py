@@ -1,4 +1,4 @@
-"""Seeds made of seeds, inside the program."""
+"""Seeds made of seeds, inside the program. Stochastic rounding has seeds of its own: ``popsr.transforms``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States and data of a step beside those of its reference: by name, by initial values, or by their neighbours."""
+"""States and data of a step matched with those of its reference: by name, by initial values, or by their neighbours."""
 
 from __future__ import annotations
 

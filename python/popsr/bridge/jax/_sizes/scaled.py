@@ -12,8 +12,8 @@ from popsr.bridge._same._sizes import TINY, Measure, NotSizedError
 from popsr.bridge.jax._known.constants import Constants
 from popsr.bridge.jax._locations import user_line
 from popsr.bridge.jax._rules.calls import RUN_ONCE, name_of
+from popsr.bridge.jax._second_trace import same_parameter
 from popsr.bridge.jax._sizes.kinds import ALONG, SMOOTH, Kind, either, joined
-from popsr.bridge.jax._twice import same_parameter
 
 __all__ = ["Scaled"]
 

@@ -18,7 +18,7 @@ from popsr.bridge._step.replaced import replaced
 from popsr.bridge.jax._arguments import is_shape
 from popsr.bridge.jax._framework import the_jax
 from popsr.bridge.jax._importer import is_key
-from popsr.bridge.jax._twice import anew
+from popsr.bridge.jax._second_trace import anew
 from popsr.errors import UnsupportedError
 
 __all__ = ["first_row", "joined_rows", "meshes_of_ones"]
