@@ -96,8 +96,9 @@ def _reshape(node: Node, value: Value, shape: Value = None) -> Tensor:
     return reshaped(t, reshaped_extents(t.shape, wanted, bool(node.integer("allowzero", 0))))
 
 
-@rule("Flatten")
+@rule("Flatten", own_shapes=True)
 def _flatten(node: Node, t: Tensor) -> Tensor:
+    """Its axis may count from the end before opset 11 too."""
     axis = border_of(node, t.rank)
     return reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
 
@@ -106,7 +107,7 @@ def _axes(node: Node, axes: Value) -> tuple[int, ...] | None:
     return axes_operand(node, None if axes is None else node.known(axes, "axes"))
 
 
-@rule("Squeeze", kind="raw")
+@rule("Squeeze", kind="raw", own_shapes=True)
 def _squeeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     t = node.tensor(value)
     given = squeezed_axes(node, None if axes is None else node.known(axes, "axes"))
