@@ -1,5 +1,5 @@
 // Short lists in place against std::vector, after random calls.
-#include "popsr/base/small_vector.h"
+#include "popsr/base/containers/small_vector.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Views of dense tensors: composed and inverted ones against the elements that they name.
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 
 #include <doctest/doctest.h>
 

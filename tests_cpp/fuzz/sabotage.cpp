@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/registry.h"
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/kernels/float_env.h"
 #include "support/run_at_once.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 
 namespace popsr {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/effects/verify.h"
 #include "popsr/runtime/session/session.h"
 #include "support/allocation_faults.h"

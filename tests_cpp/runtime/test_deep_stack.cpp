@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 
 namespace popsr {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "popsr/base/error.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "support/run_at_once.h"
 
 namespace popsr {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 
 namespace popsr {
 

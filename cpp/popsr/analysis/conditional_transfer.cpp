@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "popsr/analysis/context_solver.h"
+#include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/base/sorted.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "popsr/analysis/fetch_ahead.h"
+#include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -1,7 +1,7 @@
 #include "popsr/analysis/fact_store.h"
 
+#include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/base/sorted.h"
 
 namespace popsr {
 

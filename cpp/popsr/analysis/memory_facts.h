@@ -13,7 +13,7 @@
 
 #include "popsr/analysis/fact_store.h"
 #include "popsr/analysis/pieces.h"
-#include "popsr/base/shared_vector.h"
+#include "popsr/base/containers/shared_vector.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {

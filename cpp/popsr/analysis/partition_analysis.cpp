@@ -6,9 +6,9 @@
 
 #include "popsr/analysis/context_solver.h"
 #include "popsr/analysis/memory_facts.h"
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/base/sorted.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -14,7 +14,7 @@
 #include "popsr/analysis/context_solver.h"
 #include "popsr/analysis/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

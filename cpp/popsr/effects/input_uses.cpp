@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/effects/memory.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"

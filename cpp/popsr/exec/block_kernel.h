@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "popsr/base/dtype.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/ids.h"
 #include "popsr/replica/replica_grouping.h"
 

@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "popsr/base/stable_vector.h"
+#include "popsr/base/containers/stable_vector.h"
 #include "popsr/ir/attribute.h"
 #include "popsr/ir/edit/lineage.h"
 #include "popsr/ir/graph.h"

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 #include "popsr/ir/grad.h"
 #include "popsr/ir/ir.h"
 #include "popsr/ir/view/view.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/origin/location.h"
 #include "popsr/ir/tensor.h"

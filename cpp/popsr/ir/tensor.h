@@ -8,7 +8,7 @@
 #include <string>
 
 #include "popsr/base/dtype.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/host_bytes.h"
 #include "popsr/ir/ids.h"
 #include "popsr/ir/origin/location.h"

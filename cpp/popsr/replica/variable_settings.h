@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/replica/comm_group.h"
 #include "popsr/replica/replica_grouping.h"
 

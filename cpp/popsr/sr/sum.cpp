@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/loop_nest.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/layout/loop_nest.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/kernels/loader.h"
 
 namespace popsr::kernels {

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/loop_nest.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/layout/loop_nest.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 

@@ -7,8 +7,8 @@
 #include <ranges>
 #include <string>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/calls/inlined_size.h"
 #include "popsr/ir/edit/transaction.h"

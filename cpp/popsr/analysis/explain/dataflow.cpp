@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "popsr/analysis/memory_facts.h"
+#include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/base/sorted.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "popsr/analysis/state_reads.h"
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 
 namespace popsr {
 namespace {

@@ -4,8 +4,8 @@
 #include <queue>
 #include <unordered_map>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

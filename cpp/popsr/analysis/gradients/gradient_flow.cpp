@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "popsr/analysis/gradients/gradient_walk.h"
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "popsr/analysis/lint/lint_memory.h"
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/effects/stream_positions.h"
 #include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/stream_positions.h"

@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"

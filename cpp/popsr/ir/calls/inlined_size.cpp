@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/ir.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/indexing/indexing_kernels.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/ops/linalg/matmul_shape.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ops/linalg/matmul_shape.h"

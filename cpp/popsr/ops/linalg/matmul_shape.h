@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 
 namespace popsr {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "popsr/base/loop_nest.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/loop_nest.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ops/loops/tiles.h"
 

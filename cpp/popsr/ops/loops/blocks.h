@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/loop_nest.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/layout/loop_nest.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/noise_key.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ops/loops/blocks.h"
 
 namespace popsr {

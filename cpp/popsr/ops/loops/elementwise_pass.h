@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/loops/elementwise_walk.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/elementwise_pass.h"

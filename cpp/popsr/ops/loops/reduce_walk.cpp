@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "popsr/base/error.h"
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"

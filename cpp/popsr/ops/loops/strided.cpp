@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/kernels/contract/kernel_table.h"
 #include "popsr/ops/loops/blocks.h"

@@ -1,7 +1,7 @@
 // Kernels that move elements between a tensor and a strided view of another. Bits are kept.
 #pragma once
 
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 #include "popsr/exec/block_kernel.h"
 
 namespace popsr {

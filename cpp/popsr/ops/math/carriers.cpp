@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "popsr/base/dtype.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 
 namespace popsr {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "popsr/base/dtype.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ir/attribute.h"
 #include "popsr/kernels/contract/kernel_table.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "popsr/base/error.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/ops/infer.h"

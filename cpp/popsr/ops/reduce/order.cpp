@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "popsr/base/error.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/infer.h"

@@ -1,7 +1,7 @@
 // Sums, products and extremes of what comes before, and products of what comes before and after.
 #include <array>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/attributes.h"
 #include "popsr/ops/flops.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/strided.h"

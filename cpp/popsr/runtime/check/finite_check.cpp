@@ -13,7 +13,7 @@
 
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/base/error.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/check/call_path.h"

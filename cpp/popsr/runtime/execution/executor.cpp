@@ -9,7 +9,7 @@
 #include "popsr/base/cost.h"
 #include "popsr/base/error.h"
 #include "popsr/base/overloaded.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/kernels/float_env.h"

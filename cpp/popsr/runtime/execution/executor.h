@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/claims.h"

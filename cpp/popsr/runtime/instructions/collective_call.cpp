@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"

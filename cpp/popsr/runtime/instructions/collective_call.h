@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/runtime/instructions/operands.h"
 #include "popsr/runtime/plan/layout.h"

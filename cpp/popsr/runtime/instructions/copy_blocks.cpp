@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan_builder.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/runtime/instructions/operands.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "popsr/base/small_vector.h"
+#include "popsr/base/containers/small_vector.h"
 #include "popsr/kernels/contract/kernel_table.h"
 
 namespace popsr {

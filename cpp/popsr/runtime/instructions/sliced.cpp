@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "popsr/base/error.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/ir/op_def.h"

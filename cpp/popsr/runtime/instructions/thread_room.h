@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "popsr/base/slab.h"
+#include "popsr/base/containers/slab.h"
 
 namespace popsr {
 

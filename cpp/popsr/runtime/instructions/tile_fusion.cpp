@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"

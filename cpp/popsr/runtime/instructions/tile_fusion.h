@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"

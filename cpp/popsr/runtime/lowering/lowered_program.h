@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "popsr/base/small_vector.h"
-#include "popsr/base/strided_view.h"
+#include "popsr/base/containers/small_vector.h"
+#include "popsr/base/layout/strided_view.h"
 #include "popsr/exec/product_kernel.h"
 #include "popsr/ir/tensor.h"
 #include "popsr/replica/partition.h"

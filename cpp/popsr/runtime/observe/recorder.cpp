@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/stream.h"
 #include "popsr/runtime/observe/value_hash.h"

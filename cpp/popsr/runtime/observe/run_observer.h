@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/runtime/execution/stream_io.h"
 #include "popsr/runtime/plan/plan.h"

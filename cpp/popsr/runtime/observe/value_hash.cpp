@@ -9,8 +9,8 @@
 
 #include "popsr/base/cost.h"
 #include "popsr/base/digest.h"
-#include "popsr/base/loop_nest.h"
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/loop_nest.h"
+#include "popsr/base/layout/shape.h"
 
 namespace popsr {
 namespace {

@@ -15,8 +15,8 @@
 #include <span>
 
 #include "popsr/base/dtype.h"
-#include "popsr/base/strided_view.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/layout/strided_view.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/ir/tensor.h"
 
 namespace popsr {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/lowering/rewrites.h"
 #include "popsr/runtime/ranks/block_exchange.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/base/slab.h"
+#include "popsr/base/containers/slab.h"
 #include "popsr/ir/host_bytes.h"
 #include "popsr/replica/local_blocks.h"
 #include "popsr/runtime/lowering/lowered_program.h"

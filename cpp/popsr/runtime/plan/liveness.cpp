@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "popsr/base/slab.h"
+#include "popsr/base/containers/slab.h"
 
 namespace popsr {
 

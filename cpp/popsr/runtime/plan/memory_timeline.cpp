@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <queue>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/runtime/plan/liveness.h"
 
 namespace popsr {

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <span>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/runtime/plan/plan_builder.h"

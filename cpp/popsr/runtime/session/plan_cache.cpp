@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/session/variable_io.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/runtime/execution/executor.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/session/profile.h"

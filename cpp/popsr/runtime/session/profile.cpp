@@ -3,7 +3,7 @@
 #include <span>
 #include <variant>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 
 namespace popsr {
 namespace {

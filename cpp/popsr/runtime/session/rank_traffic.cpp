@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 
 namespace popsr {
 namespace {

@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "popsr/analysis/explain/explanation.h"
-#include "popsr/base/deep_stack.h"
 #include "popsr/base/error.h"
+#include "popsr/base/threads/deep_stack.h"
 #include "popsr/effects/verify.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "popsr/analysis/partition_analysis.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/ir.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/nn/conv/conv_columns.h"
 #include "popsr/ops/nn/conv/image.h"

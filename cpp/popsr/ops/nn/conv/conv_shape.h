@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

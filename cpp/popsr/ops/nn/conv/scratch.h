@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "popsr/base/cost.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/tiles.h"
 

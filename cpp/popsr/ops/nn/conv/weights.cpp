@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/nn/conv/conv_kernel.h"
 #include "popsr/ops/nn/conv/image.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 #include "popsr/exec/block_kernel.h"
 #include "popsr/ops/loops/blocks.h"
 #include "popsr/ops/loops/plane_walk.h"

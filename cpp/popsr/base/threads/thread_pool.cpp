@@ -1,4 +1,4 @@
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>

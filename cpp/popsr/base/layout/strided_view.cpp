@@ -1,4 +1,4 @@
-#include "popsr/base/strided_view.h"
+#include "popsr/base/layout/strided_view.h"
 
 #include <algorithm>
 #include <numeric>

@@ -7,12 +7,12 @@
 #include <span>
 
 #include "popsr/base/error.h"
-#include "popsr/base/thread_pool.h"
+#include "popsr/base/threads/thread_pool.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
-#include "popsr/bindings/observe.h"
 #include "popsr/bindings/records.h"
+#include "popsr/bindings/session/observe.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/kernels/float_env.h"

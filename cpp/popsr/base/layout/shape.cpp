@@ -1,4 +1,4 @@
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "popsr/bindings/observe.h"
+#include "popsr/bindings/session/observe.h"
 
 #include <string_view>
 

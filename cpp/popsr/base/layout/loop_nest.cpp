@@ -1,4 +1,4 @@
-#include "popsr/base/loop_nest.h"
+#include "popsr/base/layout/loop_nest.h"
 
 #include <algorithm>
 #include <cstring>

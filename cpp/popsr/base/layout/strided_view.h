@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 
 namespace popsr {
 

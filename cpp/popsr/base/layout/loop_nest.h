@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "popsr/base/shape.h"
+#include "popsr/base/layout/shape.h"
 
 namespace popsr {
 

@@ -8,7 +8,7 @@
 
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/gil.h"
-#include "popsr/bindings/program.h"
+#include "popsr/bindings/program/program.h"
 
 namespace popsr::bindings {
 

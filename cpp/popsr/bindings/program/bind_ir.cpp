@@ -9,13 +9,13 @@
 #include <span>
 #include <utility>
 
+#include "popsr/base/containers/slab.h"
 #include "popsr/base/error.h"
 #include "popsr/base/no_memory.h"
-#include "popsr/base/slab.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/classes.h"
 #include "popsr/bindings/gil.h"
-#include "popsr/bindings/program.h"
+#include "popsr/bindings/program/program.h"
 #include "popsr/bindings/python_values.h"
 #include "popsr/bindings/records.h"
 #include "popsr/effects/verify.h"

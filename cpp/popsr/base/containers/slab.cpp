@@ -1,4 +1,4 @@
-#include "popsr/base/slab.h"
+#include "popsr/base/containers/slab.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "popsr/base/deep_stack.h"
+#include "popsr/base/threads/deep_stack.h"
 
 #include <pthread.h>
 
