@@ -146,6 +146,12 @@ def quantised(axis: int) -> Any:
     return net.model()
 
 
+def shape_that_is_an_input() -> Any:
+    net = Net()
+    net.output(net.add("Reshape", [net.input("x0", (2,)), net.input("x1", (1,), TensorProto.INT64)], "here"))
+    return net.model()
+
+
 REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "no model": (3, ArgumentTypeError, "model is not a model, got 3, expected a path or a ModelProto"),
     "no opset": (changed(without_opset), GraphError, "model without opsets, got no opset_import"),
@@ -224,18 +230,18 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "an attribute of another type": (
         one("Flatten", (2, 3), axis=1.5),
         AttributeValueError,
-        "node 'here' (Flatten) at position 1 is malformed",
+        "node 'here' (Flatten) at position 1 has an attribute of a wrong type, got 'axis' of type 1, expected 2",
     ),
     "an axis out of range": (one("Concat", (2,), (2,), axis=7), Error, "node 'here' (Concat) at position 1"),
     "a shape that is an input": (
-        one("Reshape", (2,), (1,)),
+        shape_that_is_an_input(),
         UnsupportedOpsError,
         "Reshape (its shape is not known when the model is read: give values of 'x1') at here (Reshape):1",
     ),
     "too few operands": (
         one("Add", (2,)),
         AttributeValueError,
-        "node 'here' (Add) at position 1 is malformed",
+        "node 'here' (Add) at position 1 lacks the operand 'B', got ['x0'], expected a name at place 2",
     ),
     "scales along an axis that is not there": (
         quantised(axis=2),
@@ -245,7 +251,7 @@ REFUSED: dict[str, tuple[Any, type[Error], str]] = {
     "an activation that is not there": (
         one("LeakyRelu", (2,), alpha="much"),
         AttributeValueError,
-        "attribute alpha of type 3, expected 1",
+        "attribute of a wrong type, got 'alpha' of type 3, expected 1",
     ),
 }
 

@@ -15,6 +15,7 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor
 from popsr._support.text.shown import shown
+from popsr.bridge.onnx._declared import Declared
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
@@ -31,12 +32,13 @@ from popsr.bridge.onnx._rules import (
     RULES,
     BehindGapError,
     FunctionBodyError,
+    MisfitError,
     NotSupportedError,
     Rule,
     ValueNeededError,
     find_rule,
 )
-from popsr.bridge.onnx._schemas import check_attributes
+from popsr.bridge.onnx._schemas import Schemas, defaults_of
 from popsr.bridge.onnx._types import code_of
 from popsr.bridge.onnx._values import Values
 from popsr.errors import (
@@ -103,6 +105,8 @@ class Importer(Values):
         super().__init__(ir, graph, groups)
         self._onnx, self._where, self.unroll = onnx, where, unroll
         self._opsets, self._functions = dict(opsets), functions
+        self._schemas = Schemas(onnx)
+        self._declared = Declared()
         self._attributes: Mapping[str, Any] = {}
         self.learned: Mapping[str, Weight] = {}
         self._left = MAX_NODES
@@ -111,26 +115,39 @@ class Importer(Values):
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
 
-    def run(self, proto: Any, values: dict[str, Value]) -> list[Value]:
-        """The results of the model's graph, for values of its inputs and initializers."""
+    def run(self, proto: Any, values: dict[str, Value], extents: bool) -> list[Value]:
+        """The results of the model's graph, for values of its inputs and initializers.
+
+        With ``extents`` values must have the extents that the graph declares.
+        """
         self._left = most_nodes(proto)
-        return self._body(proto.node, [each.name for each in proto.output], values)
+        self._schemas.state(values.values())
+        declared = Declared(proto.value_info, proto.input, proto.output, extents=extents)
+        for each in proto.input:
+            self._check_declared(declared, each.name, values, f"input {shown(each.name)}")
+        return self._body(proto.node, [each.name for each in proto.output], values, declared)
 
     def count_random(self) -> int:
         """The number of nodes with random numbers so far, each time a node is read."""
         self._random += 1
         return self._random
 
-    def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
-        """The results of a graph of a node, read in place."""
+    def subgraph(
+        self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value], *, varies: bool = False
+    ) -> list[Value]:
+        """The results of a graph of a node, read in place; with ``varies`` of other shapes than it declares."""
         if len(inputs) != len(graph.input):
             raise ValueError(f"a graph of {len(graph.input)} inputs for {len(inputs)} values")
         values = dict(scope)
         values.update(zip((each.name for each in graph.input), inputs, strict=True))
         for each in graph.initializer:
             values[each.name] = value_of(each)
+        self._schemas.state(values[each.name] for each in graph.initializer)
+        declared = Declared(graph.value_info, graph.input, graph.output, ranks=not varies)
+        for each in graph.input:
+            self._check_declared(declared, each.name, values, f"input {shown(each.name)}")
         with self._inside("graph"):
-            return self._body(graph.node, [each.name for each in graph.output], values)
+            return self._body(graph.node, [each.name for each in graph.output], values, declared)
 
     def make_graph(
         self,
@@ -170,15 +187,29 @@ class Importer(Values):
     def _inside(self, name: Any) -> Depth:
         return Depth(self._stack, name, self._where)
 
-    def _body(self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value]) -> list[Value]:
-        for position, proto in self._counted(nodes):
-            self._node(proto, position, values)
+    def _body(
+        self, nodes: Sequence[Any], outputs: Sequence[str], values: dict[str, Value], declared: Declared
+    ) -> list[Value]:
+        before, self._declared = self._declared, declared
+        try:
+            for position, proto in self._counted(nodes):
+                self._node(proto, position, values)
+        finally:
+            self._declared = before
+        for name in outputs:
+            self._check_declared(declared, name, values, f"output {shown(name)}")
         try:
             return [values[name] if name else None for name in outputs]
         except KeyError as error:
             raise GraphError(
                 f"{self._where}: output that no node makes, got {shown(error.args[0])}, expected a result of a node"
             ) from None
+
+    def _check_declared(self, declared: Declared, name: str, values: Mapping[str, Value], what: str) -> None:
+        try:
+            declared.check(name, values.get(name))
+        except MisfitError as error:
+            raise error.kind(f"{self._where}: {what} {error}") from None
 
     def _counted(self, nodes: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Positions and nodes, until there are too many of the whole model."""
@@ -205,6 +236,8 @@ class Importer(Values):
                 results = self._results(proto, position, op_type, operands, values)
         names = proto.output
         values.update((name, value) for name, value in zip(names, results, strict=False) if name)
+        for name in names[: len(results)]:
+            self._check_declared(self._declared, name, values, named(proto, position))
         values.update((name, NONE) for name in names[len(results) :] if name)
 
     def _results(
@@ -218,14 +251,16 @@ class Importer(Values):
             return self._gap(proto, position, f"{op_type} ({error}{given})")
         except BehindGapError:
             return [NONE] * len(proto.output)
+        except MisfitError as error:
+            raise error.kind(f"{self._where}: {named(proto, position)} {error}") from None
         except NotSupportedError as error:
             text = str(error)
             return self._gap(proto, position, f"{op_type} ({text})" if text else op_type)
-        except (DTypeError, UnsupportedError) as error:
-            return self._gap(proto, position, f"{op_type} ({str(error).partition(': ')[2]})")
         except Error as error:
             if str(error).startswith(self._where):
                 raise
+            if isinstance(error, (DTypeError, UnsupportedError)):
+                return self._gap(proto, position, f"{op_type} ({str(error).partition(': ')[2]})")
             raise type(error)(f"{self._where}: {named(proto, position)}: {error}") from error
         except MemoryError:
             raise OutOfMemoryError(
@@ -250,18 +285,23 @@ class Importer(Values):
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
         node = Node(proto, position, opset, self, values, attributes)
-        check_attributes(self._onnx, node, domain)
+        found = find_rule(domain, proto.op_type, opset)
+        if found is None and not self._has_body(domain, proto.op_type, opset):
+            raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
+        self._schemas.check(node, domain, operands)
+        results = None
         if domain == "":
-            results = narrow_results(node, operands, lambda plain: self._by_rule(node, domain, plain))
-            if results is not None:
-                return results
+            results = narrow_results(node, operands, lambda plain: self._by_rule(found, node, domain, plain))
         else:
             without_narrow(operands)
-        return self._by_rule(node, domain, operands)
+        if results is None:
+            results = self._by_rule(found, node, domain, operands)
+        own_shapes = found is not None and found.own_shapes
+        self._schemas.check_results(node, domain, operands, results, own_shapes)
+        return results
 
-    def _by_rule(self, node: Node, domain: str, operands: list[Value]) -> list[Value]:
+    def _by_rule(self, found: Rule | None, node: Node, domain: str, operands: list[Value]) -> list[Value]:
         op_type = node.proto.op_type
-        found = find_rule(domain, op_type, node.opset)
         if found is None:
             return self._expanded(node, domain, operands)
         if op_type == "Constant" and not self._stack and node.proto.output[0] in self.learned:
@@ -269,6 +309,8 @@ class Importer(Values):
         if domain == "" and (fold := FOLDS.get(op_type)) is not None:
             known = self._folded(fold, node, operands)
             if known is not None:
+                if op_type == "Constant":
+                    self._schemas.state(known)
                 return known
         try:
             return self._emitted(found, node, operands)
@@ -279,6 +321,8 @@ class Importer(Values):
         """Attributes by name; those that refer to an attribute of the calling node are that one."""
         found = {}
         for each in proto.attribute:
+            if each.name in found:
+                raise ValueError(f"attribute {each.name} twice")
             if each.ref_attr_name:
                 if each.ref_attr_name in self._attributes:
                     found[each.name] = self._attributes[each.ref_attr_name]
@@ -294,7 +338,8 @@ class Importer(Values):
             results = fold(node, *operands)
         except NotFoldedError:
             return None
-        found = [np.asarray(each) for each in (results if isinstance(results, list) else [results])]
+        # Views, as what is computed is another object than what the model states.
+        found = [np.asarray(each).view() for each in (results if isinstance(results, list) else [results])]
         # Each is kept to the end: a node of 50 bytes may have many elements.
         self._folded_bytes += sum(each.nbytes for each in found)
         if self._folded_bytes > _MAX_FOLDED_BYTES:
@@ -330,6 +375,8 @@ class Importer(Values):
         """The results that have a name, of a function's nodes, which are read in place."""
         if len(operands) > len(function.input):
             raise ValueError(f"{len(operands)} operands of a function of {len(function.input)} inputs")
+        if len(results) > len(function.output):
+            raise ValueError(f"{len(results)} results of a function of {len(function.output)} outputs")
         given = {**{each.name: each for each in function.attribute_proto}, **attributes}
         values: dict[str, Value] = dict.fromkeys(function.input)
         values.update(zip(function.input, operands, strict=False))
@@ -341,7 +388,8 @@ class Importer(Values):
                 wanted = [
                     inner if outer else "" for inner, outer in zip(function.output, results, strict=False)
                 ]
-                return self._body(function.node, wanted, values)
+                infos = getattr(function, "value_info", ())  # older messages have none
+                return self._body(function.node, wanted, values, Declared(infos))
             finally:
                 self._opsets, self._attributes = before
 
@@ -361,12 +409,7 @@ class Importer(Values):
             )
         if body is None or not body.node:
             raise NotSupportedError("")
-        defaults = {
-            name: each.default_value
-            for name, each in schema.attributes.items()
-            if each.default_value is not None and each.default_value.type
-        }
-        return self._call(body, operands, {**defaults, **node.attributes}, proto.output)
+        return self._call(body, operands, {**defaults_of(schema), **node.attributes}, proto.output)
 
     def _with_attributes(self, node: Node) -> bytes:
         """The message of a node with attributes in place of references."""

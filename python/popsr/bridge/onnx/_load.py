@@ -158,6 +158,7 @@ class _Reading:
         count = read_int(f"{self._where}: replicas", replicas, 1)
         self._gaps: list[Gap] = []
         self._narrow: dict[str, Narrow] = {}
+        self._as_declared = True
         proto, arrays, name = self._proto(model)
         ir = Ir(count)
         graph = ir.create_empty_graph(name)
@@ -175,7 +176,7 @@ class _Reading:
             for name in importer.learned:
                 del env[name]
             inputs = self._inputs(importer, names, env)
-            results = importer.run(proto.graph, env)
+            results = importer.run(proto.graph, env, self._as_declared)
             self._refuse(importer)
             outputs = self._outputs(importer, proto, results)
         fixed = {name: array for name, array in arrays.items() if is_floating(array) and name not in trained}
@@ -352,6 +353,7 @@ class _Reading:
         given = self._shapes.get(each.name)
         if given is not None and not isinstance(given, int):
             shape = tuple(int(n) for n in given)
+            self._as_declared &= _fits(shape, tensor)
         elif not tensor.HasField("shape"):
             raise ShapeError(
                 f"{self._where}: input {shown(each.name)} has no shape, got {shown(self._shapes)}, "
@@ -404,6 +406,14 @@ class _Reading:
         for t in outputs.values():
             graph_output(t)
         return outputs
+
+
+def _fits(shape: tuple[int, ...], tensor: Any) -> bool:
+    """True if extents are those of a declared type, where it says numbers."""
+    dims = tensor.shape.dim if tensor.HasField("shape") else ()
+    return not any(
+        each.HasField("dim_value") and each.dim_value != n for each, n in zip(dims, shape, strict=False)
+    )
 
 
 def tensors_of(env: Mapping[str, Value]) -> dict[str, Tensor]:

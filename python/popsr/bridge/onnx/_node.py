@@ -64,8 +64,10 @@ class Reader(Protocol):
     def count_random(self) -> int:
         """The number of nodes with random numbers so far."""
 
-    def subgraph(self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value]) -> list[Value]:
-        """The results of a graph of a node, read in place."""
+    def subgraph(
+        self, graph: Any, scope: Mapping[str, Value], inputs: Sequence[Value], *, varies: bool = False
+    ) -> list[Value]:
+        """The results of a graph of a node, read in place; with ``varies`` of other shapes than it declares."""
 
     def make_graph(
         self,

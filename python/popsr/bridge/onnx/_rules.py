@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from popsr.errors import Error
+
 __all__ = [
     "MODEL_DOMAIN",
     "OTHERS",
     "RULES",
     "BehindGapError",
     "FunctionBodyError",
+    "MisfitError",
     "NotSupportedError",
     "Rule",
     "ValueNeededError",
@@ -42,6 +45,15 @@ class ValueNeededError(NotSupportedError):
         self.inputs = tuple(inputs)
 
 
+class MisfitError(Exception):
+    """A node contradicts what ONNX says of its op; the text goes on after the node, as an error of ``kind``."""
+
+    def __init__(self, text: str, kind: type[Error]) -> None:
+        """With what was got, what is expected, and what to do."""
+        super().__init__(text)
+        self.kind = kind
+
+
 class FunctionBodyError(Exception):
     """A rule leaves a node, without an op of it, to the function body that ONNX has. Never seen by users."""
 
@@ -59,12 +71,15 @@ class Rule:
         kind: "plain": it takes the operands as tensors, as an op does; "node": the node, then the operands as tensors;
             "raw": the node, then values, which may be known arrays. An operand that is left out is None.
         module: the file of this package that has the rule.
+        own_shapes: True if its results have other shapes than ONNX infers, as in onnxruntime, which rounds extents
+            otherwise or reads an empty list of axes as all.
     """
 
     function: RuleFunction
     since: int
     kind: str
     module: str
+    own_shapes: bool = False
 
 
 OTHERS: list[Callable[[str, str, int], Rule | None]] = []
@@ -75,13 +90,13 @@ RULES: dict[tuple[str, str], list[Rule]] = {}
 
 
 def rule(
-    *op_types: str, since: int = 1, domain: str = MODEL_DOMAIN, kind: str = "node"
+    *op_types: str, since: int = 1, domain: str = MODEL_DOMAIN, kind: str = "node", own_shapes: bool = False
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Decorator: the function is the rule of these op types from an opset on."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            add_rule(op_type, function, since, kind, domain, function.__module__)
+            add_rule(op_type, function, since, kind, domain, function.__module__, own_shapes)
         return function
 
     return register
@@ -105,11 +120,12 @@ def add_rule(
     kind: str = "plain",
     domain: str = MODEL_DOMAIN,
     module: str = "",
+    own_shapes: bool = False,
 ) -> None:
     """Add a row."""
     rows = RULES.setdefault((domain, op_type), [])
     assert all(row.since != since for row in rows), (op_type, since)
-    rows.append(Rule(function, since, kind, module.rpartition(".")[2].removeprefix("_")))
+    rows.append(Rule(function, since, kind, module.rpartition(".")[2].removeprefix("_"), own_shapes))
     rows.sort(key=lambda row: -row.since)
 
 

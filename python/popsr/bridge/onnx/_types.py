@@ -12,7 +12,16 @@ from popsr import dtypes
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.io._onnx.format import ONNX_TYPES, require_onnx
 
-__all__ = ["Array", "array_of", "code_named", "code_of", "dtype_of", "numpy_type"]
+__all__ = [
+    "Array",
+    "array_of",
+    "code_named",
+    "code_of",
+    "dtype_of",
+    "element_code",
+    "numpy_type",
+    "type_text",
+]
 
 Array = NDArray[Any]
 
@@ -60,6 +69,18 @@ def code_of(dtype: dtypes.dtype) -> int:
         if name not in _HAS_NO_TENSORS and dtypes.dtype.as_dtype(kind) == dtype:
             return int(getattr(onnx.TensorProto, name))
     raise NotSupportedError(f"element type {dtype.name}")
+
+
+@functools.cache
+def element_code(kind: dtypes.dtype | np.dtype[Any]) -> int:
+    """The number of ``TensorProto.DataType`` for an element type of a tensor or an array."""
+    return code_of(dtypes.dtype.as_dtype(kind))
+
+
+@functools.cache
+def type_text(code: int) -> str:
+    """An element type as ONNX's schemas write it."""
+    return _names().get(code, f"number {code}").lower()
 
 
 def array_of(tensor: Any) -> Array:

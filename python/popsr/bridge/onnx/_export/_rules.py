@@ -261,8 +261,20 @@ def _gather(out: Writer, op: Op, inputs: list[str]) -> None:
 @_export("gather_general")
 def _gather_general(out: Writer, op: Op, inputs: list[str]) -> None:
     """The corner counts along the axes after the batch, and the window is all of the axes after those."""
-    batch = _batch_of(op)
-    out.node("GatherND", inputs, batch_dims=batch)
+    batch, (t, indices) = _batch_of(op), op.inputs[:2]
+    assert t is not None
+    assert indices is not None
+    corners = inputs[1]
+    if (
+        op.attributes["mode"] == "clip"
+    ):  # GatherND counts from the end what is below 0, and refuses what is beyond
+        last = np.asarray(t.shape[batch : batch + len(op.attributes["index_map"])]) - 1
+        kind = indices.dtype.as_numpy()
+        corners = out.node("Max", [corners, out.constant(0, kind)], [out.fresh()])
+        corners = out.node("Min", [corners, out.constant(last, kind)], [out.fresh()])
+    if indices.dtype != dtypes.int64:
+        corners = out.node("Cast", [corners], [out.fresh()], to=code_of(dtypes.int64))
+    out.node("GatherND", [inputs[0], corners], batch_dims=batch)
 
 
 def _batch_of(op: Op) -> int:
@@ -286,7 +298,7 @@ def _batch_of(op: Op) -> int:
         or attrs["collapsed_dims"] != own
         or attrs["offset_dims"] != tuple(range(first, first + rest))
         or attrs["slice_sizes"][batch + count :] != t.shape[batch + count :]
-        or attrs["mode"] != "clip"
+        or attrs["mode"] not in ("clip", "check")
     ):
         raise NotSupportedError("other windows than those of GatherND")
     return batch

@@ -96,7 +96,7 @@ def _counted_loop(node: Node, body: Any, times: int, carried: Sequence[Value]) -
 
     def step(index: Index, state: list[Tensor], rest: list[Any]) -> list[Tensor]:
         scope = dict(zip(outer, rest, strict=True))
-        found = node.reader.subgraph(body, scope, [index, np.asarray(True), *state])[1:]
+        found = node.reader.subgraph(body, scope, [index, np.asarray(True), *state], varies=True)[1:]
         return [node.tensor(value) for value in found]
 
     return list(repeated(node, times, [node.tensor(value) for value in carried], list(outer.values()), step))
@@ -110,7 +110,7 @@ def _unrolled(node: Node, body: Any, times: int | None, carried: Sequence[Value]
         if number >= _MAX_UNROLLED:
             raise NotSupportedError(f"more than {_MAX_UNROLLED} passes")
         inputs = [np.asarray(number, np.int64), np.asarray(True), *state]
-        found = node.reader.subgraph(body, node.scope, inputs)
+        found = node.reader.subgraph(body, node.scope, inputs, varies=True)
         goes_on = bool(node.known(found[0], "condition").any())
         state = found[1 : 1 + len(carried)]
         for row, value in zip(rows, found[1 + len(carried) :], strict=True):

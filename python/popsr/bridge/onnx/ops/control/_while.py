@@ -81,7 +81,8 @@ def while_loop(
     def passed(inner: list[Value]) -> Sequence[Value]:
         number, on, most, *state = inner[: len(start)]
         scope = dict(zip(outer, inner[len(start) :], strict=True))
-        on, *new = (node.tensor(each) for each in node.reader.subgraph(body, scope, [number, on, *state]))
+        made = node.reader.subgraph(body, scope, [number, on, *state], varies=True)
+        on, *new = (node.tensor(each) for each in made)
         for before, each in zip(values, new, strict=True):
             if (before.shape, before.dtype) != (each.shape, each.dtype):
                 raise _unknown(node, count, condition, "a value that changes its shape from pass to pass")

@@ -124,6 +124,8 @@ def _where(which: Tensor, a: Tensor, b: Tensor) -> Tensor:
 @rule("Mod", since=10)
 def _mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     """The remainder: of ``fmod`` with the sign of the dividend, else of the divisor."""
+    if is_float(a.dtype) and node.opset < 28 and not node.integer("fmod", 0):
+        raise ValueError(f"fmod 0 of {a.dtype.name}, expected fmod=1 for floats before opset 28")
     rest = ops.fmod(a, b)
     if node.integer("fmod", 0) or not _is_signed(a.dtype):
         return rest

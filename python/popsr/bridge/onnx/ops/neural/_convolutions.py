@@ -163,7 +163,7 @@ def _pool_windows(node: Node, extents: Sequence[int]) -> Windows:
     return w
 
 
-@rule("MaxPool")
+@rule("MaxPool", own_shapes=True)
 def _max_pool(node: Node, t: Tensor) -> list[Tensor]:
     w = _pool_windows(node, t.shape[2:])
     if node.wants(1):
@@ -254,7 +254,7 @@ def _max_unpool(node: Node, value: Value, indices: Value, shape: Value = None) -
     return reshaped(made, tuple(wanted))
 
 
-@rule("AveragePool")
+@rule("AveragePool", own_shapes=True)
 def average_pool(node: Node, t: Tensor) -> Tensor:
     w = _pool_windows(node, t.shape[2:])
     if node.integer("count_include_pad", 0) and any((*w.low, *w.high)):
@@ -278,7 +278,7 @@ def power_of(node: Node) -> float:
     return node.number("p", 2.0) if node.opset < 2 else node.integer("p", 2)
 
 
-@rule("LpPool")
+@rule("LpPool", own_shapes=True)
 def _lp_pool(node: Node, t: Tensor) -> Tensor:
     w = _pool_windows(node, t.shape[2:])
     p = power_of(node)

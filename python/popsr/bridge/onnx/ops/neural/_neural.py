@@ -214,6 +214,8 @@ def _lp_norm(node: Node, t: Tensor) -> Tensor:
 def _lrn(node: Node, t: Tensor) -> Tensor:
     """Over the mean of squares of neighbour channels."""
     size, before = node.integer("size"), (node.integer("size") - 1) // 2
+    if size < 1:
+        raise ValueError(f"size {size}, expected 1 or more")
     window = [1] * t.rank
     low, high = [0] * t.rank, [0] * t.rank
     window[1], low[1], high[1] = size, before, size - 1 - before

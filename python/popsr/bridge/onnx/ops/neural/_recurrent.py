@@ -9,9 +9,9 @@ import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
-from popsr.bridge.onnx._node import Node, cast
+from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import NotSupportedError, rule
-from popsr.bridge.onnx._tensors import expanded, moved, reshaped
+from popsr.bridge.onnx._tensors import counting, expanded, moved, reshaped
 from popsr.bridge.onnx.ops.control._loops import Index, repeated, row_at, with_row
 
 __all__ = ["Layer", "Product", "lstm"]
@@ -117,6 +117,7 @@ def _layer(
     directions = names[node.word("direction", names, "forward")]
     if layer.w.shape[0] != len(directions):
         raise ValueError(f"weights of {layer.w.shape[0]} directions, expected {len(directions)}")
+    _check_shapes(node, layer._replace(x=x, starts=tuple(starts)), gates, len(directions))
     rows: list[Tensor] = []
     last: list[list[Tensor]] = []
     for number, reverse in enumerate(directions):
@@ -137,6 +138,29 @@ def _layer(
         rows.append(made)
         last.append(states)
     return _joined(node, rows, last)
+
+
+def _check_shapes(node: Node, layer: Layer, gates: int, directions: int) -> None:
+    """Refuse operands that contradict each other or ``hidden_size``, which ops would broadcast."""
+    hidden = layer.r.shape[-1]
+    if node.integer("layout", 0) not in (0, 1):
+        raise ValueError(f"layout {node.integer('layout')}, expected 0 or 1")
+    if node.integer("hidden_size", hidden) != hidden:
+        raise ValueError(
+            f"hidden_size {node.integer('hidden_size')} of weights for {hidden}, expected {hidden}"
+        )
+    _, batch, size = layer.x.shape
+    wanted = {
+        "W": (layer.w, (directions, gates * hidden, size)),
+        "R": (layer.r, (directions, gates * hidden, hidden)),
+        "B": (layer.b, (directions, 2 * gates * hidden)),
+        "P": (layer.p, (directions, 3 * hidden)),
+        "sequence_lens": (layer.lengths, (batch,)),
+        **{f"start {i}": (each, (directions, batch, hidden)) for i, each in enumerate(layer.starts)},
+    }
+    for name, (t, shape) in wanted.items():
+        if t is not None and t.shape != shape:
+            raise ValueError(f"{name} of shape {list(t.shape)}, expected {list(shape)}")
 
 
 def _joined(node: Node, rows: list[Tensor], last: list[list[Tensor]]) -> list[Tensor]:
@@ -176,7 +200,7 @@ def _one_direction(
     zeros = expanded(node.like(0, layer.x), (batch, hidden))
     states = [zeros if start is None else start for start in layer.starts]
     buffer = expanded(node.like(0, layer.x), (length, batch, hidden))
-    lengths = None if layer.lengths is None else cast(reshaped(layer.lengths, (batch, 1)), dtypes.int64)
+    lengths = None if layer.lengths is None else _lengths(node, layer.lengths, length)
 
     def step(index: Index, carried: list[Tensor], outer: list[Any]) -> list[Tensor]:
         own, table = carried[:-1], carried[-1]
@@ -194,6 +218,12 @@ def _one_direction(
     outer: list[Any] = [products, *weights, *([] if lengths is None else [lengths])]
     found = repeated(node, length, [*states, buffer], outer, step)
     return found[-1], found[:-1]
+
+
+def _lengths(node: Node, t: Tensor, most: int) -> Tensor:
+    """A column of lengths from 0 to that of the rows; others are an OutOfRangeError when the program runs."""
+    numbers = node.constant(counting(most + 1), dtypes.int64)
+    return reshaped(ops.gather(numbers, t, 0), (t.nelms, 1))
 
 
 def _split(t: Tensor, parts: int) -> list[Tensor]:

@@ -18,18 +18,18 @@ from popsr.bridge.onnx._types import Array
 __all__: list[str] = []
 
 
-@rule("Upsample", since=7, kind="raw")
+@rule("Upsample", since=7, kind="raw", own_shapes=True)
 def _upsample(node: Node, value: Value, scales: Value = None) -> Tensor:
     given = node.floats("scales") if scales is None else [float(n) for n in node.known(scales, "scales")]
     return _scaled(node, node.tensor(value), given)
 
 
-@rule("Upsample", since=1)
+@rule("Upsample", since=1, own_shapes=True)
 def _upsample_1(node: Node, t: Tensor) -> Tensor:
     return _scaled(node, t, [1.0, 1.0, node.number("height_scale"), node.number("width_scale")])
 
 
-@rule("Resize", since=10, kind="raw")
+@rule("Resize", since=10, kind="raw", own_shapes=True)
 def _resize_10(node: Node, value: Value, scales: Value) -> Tensor:
     return _scaled(node, node.tensor(value), [float(n) for n in node.known(scales, "scales")])
 
@@ -57,7 +57,7 @@ def _scaled(node: Node, t: Tensor, scales: Sequence[float]) -> Tensor:
     return t
 
 
-@rule("Resize", since=11, kind="raw")
+@rule("Resize", since=11, kind="raw", own_shapes=True)
 def _resize(node: Node, value: Value, roi: Value = None, scales: Value = None, sizes: Value = None) -> Tensor:
     t = node.tensor(value)
     axes = [axis_in(axis, t.rank) for axis in node.ints("axes", tuple(range(t.rank)))]

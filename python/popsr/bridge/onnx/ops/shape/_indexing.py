@@ -39,7 +39,10 @@ def _gather(node: Node, value: Value, indices: Value) -> Tensor:
 
 
 def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Rows at indices along an axis, for each place of the axes before it; the axes after it stay."""
+    """Rows at indices along an axis, for each place of the axes before it; the axes after it stay.
+
+    An index out of range is an OutOfRangeError when the program runs.
+    """
     batch = list(range(axis))
     rest = t.rank - axis - 1
     return ops.gather_general(
@@ -51,6 +54,7 @@ def rows_at(t: Tensor, indices: Tensor, axis: int) -> Tensor:
         collapsed_dims=(axis,),
         operand_batching_dims=batch,
         indices_batching_dims=batch,
+        mode="check",
     )
 
 
@@ -101,6 +105,7 @@ def _gather_nd(node: Node, value: Value, indices: Value) -> Tensor:
         collapsed_dims=axes,
         operand_batching_dims=range(batch),
         indices_batching_dims=range(batch),
+        mode="check",
     )
 
 
@@ -156,6 +161,8 @@ def _tensor_scatter(node: Node, value: Value, update: Value, places: Value = Non
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Ones where an index is the number of the class; indices below 0 count from the end, others beyond have none."""
     count = int(node.known_float(depth, "depth"))
+    if count < 1:
+        raise ValueError(f"depth {count}, expected 1 or more")
     where = node.tensor(indices)
     axis = node.axis("axis", where.rank + 1, -1)
     whole = cast(where, dtypes.int64)

@@ -96,8 +96,9 @@ def _reshape(node: Node, value: Value, shape: Value = None) -> Tensor:
     return reshaped(t, reshaped_extents(t.shape, wanted, bool(node.integer("allowzero", 0))))
 
 
-@rule("Flatten")
+@rule("Flatten", own_shapes=True)
 def _flatten(node: Node, t: Tensor) -> Tensor:
+    """Its axis may count from the end before opset 11 too."""
     axis = border_of(node, t.rank)
     return reshaped(t, (math.prod(t.shape[:axis]), math.prod(t.shape[axis:])))
 
@@ -106,7 +107,7 @@ def _axes(node: Node, axes: Value) -> tuple[int, ...] | None:
     return axes_operand(node, None if axes is None else node.known(axes, "axes"))
 
 
-@rule("Squeeze", kind="raw")
+@rule("Squeeze", kind="raw", own_shapes=True)
 def _squeeze(node: Node, value: Value, axes: Value = None) -> Tensor:
     t = node.tensor(value)
     given = squeezed_axes(node, None if axes is None else node.known(axes, "axes"))
@@ -223,9 +224,17 @@ def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, ax
     along = (
         range(t.rank) if axes is None else [axis_in(axis, t.rank) for axis in node.known_ints(axes, "axes")]
     )
+    if len(edges) != 2 * len(along):
+        raise ValueError(f"{len(edges)} pads of {len(along)} axes, expected {2 * len(along)}")
+    if len(set(along)) != len(along):
+        raise ValueError(f"axes {list(along)} given twice")
     low, high = [0] * t.rank, [0] * t.rank
     for i, axis in enumerate(along):
         low[axis], high[axis] = edges[i], edges[len(along) + i]
+        if t.shape[axis] + low[axis] + high[axis] < 0 or min(low[axis], high[axis]) < -t.shape[axis]:
+            raise ValueError(
+                f"pads {low[axis]} and {high[axis]} of axis {axis} with {t.shape[axis]} elements"
+            )
     mode = node.word("mode", ("constant", "edge", "reflect", "wrap"), "constant")
     if mode != "constant":
         return _mirrored(node, t, low, high, mode)
@@ -234,11 +243,17 @@ def _pad(node: Node, value: Value, pads: Value = None, filling: Value = None, ax
 
 
 def _mirrored(node: Node, t: Tensor, low: Sequence[int], high: Sequence[int], mode: str) -> Tensor:
-    """A gather of the elements that stand for the padding."""
+    """A gather of the elements that stand for the padding: those that are not cut off."""
     for axis, (before, after) in enumerate(zip(low, high, strict=True)):
         if not before and not after:
             continue
         extent = t.shape[axis]
+        rest = extent + min(before, 0) + min(after, 0)
+        most = rest - 1 if mode == "reflect" else max(before, after)
+        if max(before, after) > most or rest < 1:
+            raise ValueError(
+                f"pads {before} and {after} of axis {axis} in mode {mode}, expected at most {most} for {rest} elements"
+            )
         if mode == "wrap" and min(before, after) < 0:
             raise NotSupportedError("mode wrap with elements that are cut off")
         places = counting(extent + before + after) - before
@@ -310,4 +325,6 @@ def _reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
     count = reshaped(length, (length.nelms, 1))
     back = ops.sub(ops.sub(count, node.constant(1, dtypes.int32)), number)
     places = ops.where(ops.less(number, count), back, expanded(number, back.shape))
+    # A length below 0 is a place out of range, as one beyond the end.
+    places = ops.where(ops.less(count, node.like(0, count)), expanded(count, back.shape), places)
     return moved(rows_at(t, places, 1), (batch, time, *range(2, t.rank)))
