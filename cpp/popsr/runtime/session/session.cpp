@@ -247,6 +247,7 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   {
     const RunTimer timer(profile_ ? &state_->time : nullptr);
     Executor& executor = current().executor;
+    current().has_run = true;
     executor.observe(observer_);
     if (observer_ != nullptr) notify_observer(buffers);
     try {
