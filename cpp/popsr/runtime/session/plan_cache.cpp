@@ -114,7 +114,6 @@ void PlanCache::switch_to(PlanKey key) {
   if (found == plans_.begin()) return;
   if (found == plans_.end()) found = plans_.insert(plans_.end(), compile(std::move(key)));
   move_variables(current().plan, (*found)->plan);
-  if (current().executor.is_stopped()) (*found)->executor.stop();
   std::rotate(plans_.begin(), found, found + 1);
   if (!plans_[1]->has_run) drop(1);
   drop_old();
