@@ -98,10 +98,13 @@ def seconds_to_stop(session) -> float:
     asked = []
 
     def ask() -> None:
+        while not session._state.running:  # a stop before the run would be for none
+            time.sleep(0.001)
+        time.sleep(0.05)
         asked.append(time.perf_counter())
         session.stop()
 
-    threading.Timer(0.05, ask).start()
+    threading.Thread(target=ask).start()
     with pytest.raises(popsr.errors.StoppedError):
         session.run()
     return time.perf_counter() - asked[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from popsr._support.host.progress import progress_bar
 from popsr._support.text.shown import shown
 from popsr.errors import Error, StoppedError
 
-if TYPE_CHECKING:
-    from popsr import _core
-
 __all__ = ["Runner"]
 
 _logger = logging.getLogger("popsr")
@@ -42,7 +39,6 @@ class Runner:
     Attributes:
         inputs: streams to the device that are in use.
         outputs: streams to the host that are in use.
-        stops: how often ``stop`` was called.
     """
 
     def __init__(
@@ -57,15 +53,16 @@ class Runner:
         self._mirror = mirror
         self._errors = errors
         self.synthetic = synthetic
-        self.stops = 0
         self._transfers = 0
         self.plan_streams()
 
     def stop(self) -> None:
         """See :meth:`popsr.Session.stop`."""
-        self.stops += 1
-        if self._state.running:
-            self._state.core.stop()
+        self._state.core.stop()
+
+    def begin(self) -> int:
+        """Number of a new run, which ``stop`` ends from here on."""
+        return self._state.core.begin_run()
 
     def empty_outputs(self) -> dict[DeviceToHostStream, np.ndarray[Any, Any]]:
         """Arrays of zeros for what a run stores."""
@@ -75,14 +72,14 @@ class Runner:
 
     def run(
         self,
+        number: int,
         inputs: Mapping[Any, Any],
         outputs: Mapping[Any, Any],
         downcast: bool,
         progress: bool | str,
         given: Mapping[Any, Any] | None = None,
     ) -> None:
-        """One run; the caller's arrays ``given``, which are or become the outputs, may share memory with inputs."""
-        stops = self.stops
+        """Run ``number``; arrays ``given``, which are or become the outputs, may share memory with inputs."""
         if type(inputs) is not dict:
             read_mapping("run", "inputs", inputs)
         if self.synthetic is not None:
@@ -109,10 +106,11 @@ class Runner:
         with state.lock:
             if state.running:
                 state.require_idle("run")
-            state.core.forget_stop()
             state.running = True
             try:
-                if self.stops != stops:  # while inputs were converted, or another thread was running
+                if state.core.is_stopped(
+                    number
+                ):  # while inputs were converted, or another thread was running
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
@@ -122,18 +120,19 @@ class Runner:
                     state.set_stale(True)
                 if not self._mirror.copies.kept:
                     self._mirror.copies.keep()
-                self._run_core(state.core, arrays, bar)
+                self._run_core(number, arrays, bar)
             finally:
                 state.running = False
 
-    def _run_core(self, core: _core.Session, arrays: list[Any], bar: Any) -> None:
+    def _run_core(self, number: int, arrays: list[Any], bar: Any) -> None:
         self._state.restore_seeds()
+        core = self._state.core
         try:
             if bar is None:
-                core.run(arrays, self._print, None, self._stray, self._news)
+                core.run(number, arrays, self._print, None, self._stray, self._news)
             else:
                 with bar as advance:
-                    core.run(arrays, self._print, advance, self._stray, self._news)
+                    core.run(number, arrays, self._print, advance, self._stray, self._news)
         except Error as error:
             self._note_op(error)
             raise

@@ -177,15 +177,16 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
             TypeError: ``progress`` is neither bool nor str.
             ImportError: ``progress`` is asked for and tqdm is not installed.
         """
+        runner = self._runner
+        number = runner.begin()
         ranks = self._state.ranks
         if ranks is not None:
             ranks.begin_call("run")
         try:
             if self._state.depth == 0:
                 self._state.require_attached("run")
-            runner = self._runner
             outputs = runner.empty_outputs()
-            runner.run({} if inputs is None else inputs, outputs, downcast_inputs, progress)
+            runner.run(number, {} if inputs is None else inputs, outputs, downcast_inputs, progress)
         except BaseException as error:
             if isinstance(error, Error):
                 add_place(error, "running")
@@ -214,13 +215,14 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
         Raises:
             SessionError: also if outputs overlap each other or themselves. Inputs that overlap outputs are copied.
         """
+        number = self._runner.begin()
         self._state.require_attached("run_with_outputs")
         self._runner.plan_streams()
         plans = self._runner.outputs
         given = read_mapping("run_with_outputs", "outputs", outputs)
         check_keys("run_with_outputs", "outputs", given, plans)
         buffers = {plan.stream: output_array(plan, given[plan.stream]) for plan in plans}
-        self._runner.run({} if inputs is None else inputs, buffers, downcast_inputs, progress, given)
+        self._runner.run(number, {} if inputs is None else inputs, buffers, downcast_inputs, progress, given)
         for stream, array in given.items():
             if buffers[stream] is not array:
                 array[...] = buffers[stream]
@@ -229,8 +231,9 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
         """End the run that is in progress between two of its instructions: ``run`` raises ``StoppedError``.
 
         For other threads, handlers of signals, and what a run calls back. Variables hold what the instructions wrote
-        that completed, and the next run starts anew. A run that still converts its inputs, or waits for another one's
-        thread, ends too. When no run is in progress nothing happens, also not later.
+        that completed, and the next run starts anew. A run is in progress from when it is called, so one that still
+        converts its inputs, or waits for another one's thread, ends too. When no run is in progress nothing happens,
+        also not later: a thread that is about to call ``run`` but has not yet is not stopped.
         """
         self._runner.stop()
 

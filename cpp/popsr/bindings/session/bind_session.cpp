@@ -95,14 +95,11 @@ class SessionHandle {
   /// Sets the transfers of streams without elements; for other streams they follow from the arrays.
   void set_transfers(std::int64_t transfers) { transfers_ = transfers; }
 
-  void stop() { session_.stop(); }
-  void clear_stop() { session_.clear_stop(); }
-
-  /// Runs the session. `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by
+  /// Runs the session, as run `number` of its stops. `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by
   /// the caller; they keep the buffers alive. `progress`: called with the number of iterations that have
   /// just ended, or None. `on_label`: called with the first op, once per session, that is given a label out
   /// of range, and a text. `on_plan_change`: see prepare(); an error of it is raised before anything runs.
-  void run(const py::typing::List<py::array>& arrays, const Function& print,
+  void run(std::uint64_t number, const py::typing::List<py::array>& arrays, const Function& print,
            const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& on_label,
            const Function& on_plan_change) {
     POPSR_CHECK(arrays.size() == streams_.size());
@@ -112,7 +109,7 @@ class SessionHandle {
     }
     prepare(on_plan_change);
     try {
-      run_without_gil(print, progress, on_label);
+      run_without_gil(number, print, progress, on_label);
     } catch (const ProcessExits&) {  // ends the thread without a word
       PyErr_SetNone(PyExc_SystemExit);
       throw py::error_already_set();
@@ -161,7 +158,8 @@ class SessionHandle {
   }
 
   /// Nothing in it touches Python objects but `print`, `progress` and `stray`, which take the GIL back.
-  void run_without_gil(const py::object& print, const py::object& progress, const py::object& on_label) {
+  void run_without_gil(std::uint64_t number, const py::object& print, const py::object& progress,
+                       const py::object& on_label) {
     const auto on_print = [&print](const PrintRequest& request) { deliver(print, request); };
     const auto on_invalid_label = [this, &on_label](const Op& op, const InvalidLabel& label) {
       const WithGil gil;
@@ -171,7 +169,7 @@ class SessionHandle {
     // Checks read the program's partitions, which other threads may add to: they keep the lock.
     std::optional<WithoutGil> released;
     if (!checks_) released.emplace();
-    session_.run_prepared(buffers_, on_print, &watcher, on_invalid_label);
+    session_.run_prepared(number, buffers_, on_print, &watcher, on_invalid_label);
   }
 
   static void deliver(const py::object& print, const PrintRequest& request) {
@@ -362,11 +360,19 @@ void bind_session(py::module_& m) {
           "local_rows",
           [](SessionHandle& self, StreamId stream) { return self.session().stream_rows(stream).rows(); },
           py::arg("stream"))
-      .def("run", &SessionHandle::run, py::arg("arrays"), py::arg("print"), py::arg("progress"),
-           py::arg("stray"), py::arg("news"))
+      .def("run", &SessionHandle::run, py::arg("number"), py::arg("arrays"), py::arg("print"),
+           py::arg("progress"), py::arg("stray"), py::arg("news"))
       .def("set_transfers", &SessionHandle::set_transfers, py::arg("transfers"))
-      .def("stop", &SessionHandle::stop)
-      .def("forget_stop", &SessionHandle::clear_stop)
+      .def("begin_run", [](SessionHandle& self) { return self.session().stops().begin(); })
+      .def("stop",
+           [](SessionHandle& self) {
+             RunStops& stops = self.session().stops();
+             stops.stop_until(stops.last());
+           })
+      .def(
+          "is_stopped",
+          [](SessionHandle& self, std::uint64_t number) { return self.session().stops().is_stopped(number); },
+          py::arg("number"))
       .def_property_readonly("failed_op",
                              [](SessionHandle& self) -> std::optional<OpId> {
                                const OpId op = self.session().failed_op();

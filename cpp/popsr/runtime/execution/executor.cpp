@@ -46,9 +46,12 @@ Executor::Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool,
       path_keys_(plan.program().paths.size()),
       iterations_(plan.program().paths.size(), 0) {}
 
-void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher) {
+void Executor::run(std::uint64_t seed, std::uint64_t step, HostIo& io, const RunStops& stops,
+                   std::uint64_t number, RunWatcher* watcher) {
   const kernels::FloatEnvironment environment;
   io_ = &io;
+  stops_ = &stops;
+  number_ = number;
   watcher_ = watcher;
   timer_ = {};
   iterated_ = 0;

@@ -1,7 +1,6 @@
 // Runs the instructions of a plan.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -14,6 +13,7 @@
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/runtime/check/claims.h"
 #include "popsr/runtime/execution/execution_mask.h"
+#include "popsr/runtime/execution/run_stops.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/ranks/block_exchange.h"
@@ -30,15 +30,12 @@ class Executor {
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile,
            RankLink* link = nullptr);
 
-  /// Runs the program once. Noise depends on (seed, step) and the instruction's position only.
-  void run(std::uint64_t seed, std::uint64_t step, HostIo& io, RunWatcher* watcher = nullptr);
-  /// Ends the run in progress between two instructions, with a StoppedError. May be called from any thread.
-  void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  /// Runs the program once. Noise depends on (seed, step) and the instruction's position only. `number`: of the
+  /// run; once `stops` stops it, it ends between two instructions, with a StoppedError.
+  void run(std::uint64_t seed, std::uint64_t step, HostIo& io, const RunStops& stops, std::uint64_t number,
+           RunWatcher* watcher = nullptr);
   /// Registers `observer` for the instructions of further runs; null removes it.
   void observe(RunObserver* observer) { observer_ = observer; }
-  bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
-  /// Clears an earlier stop(), so that it does not end the next run.
-  void clear_stop() { stopped_.store(false, std::memory_order_relaxed); }
   /// Iterations (Plan::iterations) that the last or current run has completed.
   std::int64_t iterated() const { return iterated_; }
   /// Text such as "stopped after 3 of 10 iterations", of the last run.
@@ -66,7 +63,7 @@ class Executor {
   }
   /// Checks, before each instruction, whether the run should end; throws if so.
   void poll(std::size_t bytes) {
-    if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (stops_->is_stopped(number_)) [[unlikely]]
       raise_stopped();
     if (timer_.is_time(bytes >= PollTimer::kHeavy) && watcher_ != nullptr) watcher_->poll();
   }
@@ -117,11 +114,12 @@ class Executor {
   /// Mask of the innermost branch; null while all replicas take part.
   const ExecutionMask* mask_ = nullptr;
   HostIo* io_ = nullptr;
+  const RunStops* stops_ = nullptr;
+  std::uint64_t number_ = 0;
   RunWatcher* watcher_ = nullptr;
   PollTimer timer_;
   std::int64_t iterated_ = 0;
   std::uint64_t executed_ = 0;  ///< Instructions executed, including the ones of bodies.
-  std::atomic<bool> stopped_{false};
   const Op* failed_ = nullptr;
 };
 

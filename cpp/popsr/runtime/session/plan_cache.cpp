@@ -112,11 +112,10 @@ void PlanCache::switch_to(PlanKey key) {
     return fits(*each, key.rows, key.start, key.pieces);
   });
   if (found == plans_.begin()) return;
-  const CompiledPlan& before = current();
   if (found == plans_.end()) found = plans_.insert(plans_.end(), compile(std::move(key)));
-  move_variables(before.plan, (*found)->plan);
-  if (before.executor.is_stopped()) (*found)->executor.stop();
+  move_variables(current().plan, (*found)->plan);
   std::rotate(plans_.begin(), found, found + 1);
+  if (!plans_[1]->has_run) drop(1);
   drop_old();
 }
 
@@ -134,13 +133,17 @@ void PlanCache::retire(const Plan& plan) {
   if (link_ != nullptr) add_traffic(plan, retired_traffic_);
 }
 
+void PlanCache::drop(std::size_t index) {
+  retire(plans_[index]->plan);
+  plans_.erase(plans_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
 void PlanCache::drop_old() {
   std::size_t bytes = 0;
   for (std::size_t i = 1; i < plans_.size(); ++i) {
     bytes += plans_[i]->bytes();
     if (i < kMaxPlans && bytes <= kMaxPlanBytes) continue;
-    for (std::size_t k = i; k < plans_.size(); ++k) retire(plans_[k]->plan);
-    plans_.resize(i);
+    while (plans_.size() > i) drop(i);
   }
 }
 

@@ -59,13 +59,14 @@ struct CompiledPlan {
   std::unordered_set<BufferId> written;  ///< Buffers that some op writes.
   StateFacts entry = {};                 ///< Facts of the states when a run starts: the fixpoint.
   StateFacts last = {};                  ///< Facts of the states when a run ends.
-  bool is_acknowledged = false;
+  bool is_acknowledged = false, has_run = false;
 };
 
 /// Facts of a program under assumptions; the result owns the program.
 std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
 
-/// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped.
+/// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped, and those
+/// that another one replaces before they ran: a session's first, which is for equal rows, seldom comes back.
 class PlanCache {
  public:
   /// Compiles the first plan. `streams`: the small streams, in the order of PlanKey::rows; `states`:
@@ -104,6 +105,7 @@ class PlanCache {
     return starts || (plan.entry.whole == start && plan.entry.pieces == pieces);
   }
   void retire(const Plan& plan);
+  void drop(std::size_t index);
   void drop_old();
 
   std::shared_ptr<const Ir> ir_;

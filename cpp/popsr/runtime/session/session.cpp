@@ -227,11 +227,12 @@ std::vector<StreamId> Session::used_streams() const {
 void Session::run(std::span<const StreamBuffer> buffers,
                   const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher,
                   const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label) {
+  const std::uint64_t number = stops_.begin();
   prepare(buffers);
-  run_prepared(buffers, print, watcher, on_invalid_label);
+  run_prepared(number, buffers, print, watcher, on_invalid_label);
 }
 
-void Session::run_prepared(std::span<const StreamBuffer> buffers,
+void Session::run_prepared(std::uint64_t number, std::span<const StreamBuffer> buffers,
                            const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher,
                            const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label) {
   const std::function<void(const Op&, const InvalidLabel&)> report_label = [&](const Op& op,
@@ -247,10 +248,11 @@ void Session::run_prepared(std::span<const StreamBuffer> buffers,
   {
     const RunTimer timer(profile_ ? &state_->time : nullptr);
     Executor& executor = current().executor;
+    current().has_run = true;
     executor.observe(observer_);
     if (observer_ != nullptr) notify_observer(buffers);
     try {
-      executor.run(state_->seed, step_, io, watcher);
+      executor.run(state_->seed, step_, io, stops_, number, watcher);
     } catch (...) {
       if (observer_ != nullptr) observer_->run_ends();
       throw;
@@ -281,10 +283,6 @@ void Session::notify_observer(std::span<const StreamBuffer> buffers) const {
   observer_->run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,
                          state_->streams.rows, state_->plans->pool()});
 }
-
-void Session::stop() { current().executor.stop(); }
-
-void Session::clear_stop() { current().executor.clear_stop(); }
 
 std::string Session::stopped_text() const { return current().executor.stopped_text(); }
 

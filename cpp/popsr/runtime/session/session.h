@@ -20,6 +20,7 @@
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/ir.h"
+#include "popsr/runtime/execution/run_stops.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_rows.h"
 #include "popsr/runtime/plan/plan.h"
@@ -97,18 +98,16 @@ class Session {
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
            RunWatcher* watcher = nullptr,
            const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
-  /// Executes the main graph once. `buffers` is indexed by StreamId; prints go to `print`. `on_invalid_label`
+  /// Executes the main graph once, as run `number` of stops(). `buffers` is indexed by StreamId; prints go to `print`. `on_invalid_label`
   /// is called with the first label out of range of each op, once per session. If the call throws before the
   /// first op ran, variables are unchanged. An error in mid-run (ReplicaError of an exchange that some
   /// members of a group skip, an offset, a scale or a label out of range, or a result that is not finite)
-  /// leaves the variables as written so far, and so do stop() and exceptions of `print` and `watcher`.
-  void run_prepared(std::span<const StreamBuffer> buffers,
+  /// leaves the variables as written so far, and so do stops() and exceptions of `print` and `watcher`.
+  void run_prepared(std::uint64_t number, std::span<const StreamBuffer> buffers,
                     const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
                     const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
-  /// Stops the run in progress, from any thread; see Executor::stop().
-  void stop();
-  /// Clears an earlier stop(); see Executor.
-  void clear_stop();
+  /// Numbers of the session's runs, and which of them are to end.
+  RunStops& stops() { return stops_; }
   std::string stopped_text() const;
   /// Op that the last run failed at; kNone if it did not fail, or not at an op.
   OpId failed_op() const;
@@ -161,6 +160,7 @@ class Session {
   std::shared_ptr<const Ir> ir_;
   std::shared_ptr<RankLink> link_;
   std::unique_ptr<State> state_;
+  RunStops stops_;
   bool strict_labels_ = false;
   bool profile_ = false, dedup_ = true;
   RunObserver* observer_ = nullptr;
