@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "popsr/analysis/fetch_ahead.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
