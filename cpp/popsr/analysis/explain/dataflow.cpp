@@ -4,8 +4,8 @@
 #include <deque>
 #include <limits>
 
-#include "popsr/analysis/fact_replay.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/fact_replay.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/fetch_ahead.h"

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/memory/memory_parts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "popsr/analysis/fact_replay.h"
 #include "popsr/analysis/lint/lint_memory.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/fact_replay.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/containers/recent.h"
 #include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"

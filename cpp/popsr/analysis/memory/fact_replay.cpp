@@ -1,4 +1,4 @@
-#include "popsr/analysis/fact_replay.h"
+#include "popsr/analysis/memory/fact_replay.h"
 
 #include "popsr/ir/op_def.h"
 

@@ -3,7 +3,7 @@
 // would need an index of the graph.
 #pragma once
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 
 namespace popsr {
