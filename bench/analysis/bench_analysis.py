@@ -174,6 +174,24 @@ def test_program_built_in_python(record):
     time_python(record, checked=True)
 
 
+def test_many_collectives(record):
+    """Facts and lints of a program that is seen for the first time, in processor time."""
+    program = "collectives:16:102010"
+    out = subprocess.run(
+        [GENERATOR, "lints", str(ROUNDS), program], check=True, capture_output=True, text=True
+    )
+    rows = [json.loads(line) for line in out.stdout.splitlines()]
+    facts = [row["facts"] for row in rows]
+    others = {"program", "ops", "verify", "check", "facts", "lints"}
+    lints = [sum(seconds for name, seconds in row.items() if name not in others) for row in rows]
+    case = f"many collectives: {rows[0]['ops']:,} ops"
+    record_times(record, PYTHON, case, "facts", facts)
+    record_times(record, PYTHON, case, "lints", lints)
+    total = [a + b for a, b in zip(facts, lints, strict=True)]
+    goal = at_most(0.025, min(total), duration)
+    record(PYTHON, case, "together", **cells_of(Times(min(total), statistics.median(total))), **goal)
+
+
 def test_growth(record):
     specs = ("late:4:25000", "gpt:1024:100000", "gpt:1024:1000000", "called:1024:1000")
     out = subprocess.run(

@@ -36,6 +36,7 @@ std::unique_ptr<Ir> build(const std::string& program, std::int64_t replicas, std
   if (program == "inlined") return layers_inlined(replicas, 96, size);
   if (program == "called") return layers_called(replicas, 96, size);
   if (program == "late") return late_updates(replicas, size);
+  if (program == "collectives") return many_collectives(replicas, size);
   if (program == "rotation") return rotation(replicas, size);
   if (program == "loops") return loop_nest(replicas, size);
   raise<AttributeValueError>("popsr_bench_analysis: unknown program, got '{}'", program);

@@ -174,6 +174,27 @@ std::unique_ptr<Ir> late_updates(std::int64_t replicas, std::int64_t weights) {
   return std::move(p.ir);
 }
 
+std::unique_ptr<Ir> many_collectives(std::int64_t replicas, std::int64_t ops) {
+  Builder p(replicas);
+  const ReplicaGrouping neighbours = p.groups(1, kTensorParallel);
+  const ReplicaGrouping shards = p.groups(kTensorParallel, replicas / kTensorParallel);
+  const auto reduce = [&p](TensorId t, const ReplicaGrouping& group, std::string how) {
+    return p("replicated_all_reduce", {t}, {{"op", std::move(how)}, {"group", group}});
+  };
+  const TensorId batch = p.load(StreamMode::kReplicate);
+  TensorId x = batch;
+  while (p.num_ops() < ops) {
+    const TensorId weight = p.variable(shards);
+    const TensorId y = p("mul", {p("add", {x, batch}), weight});
+    const TensorId sum = reduce(y, neighbours, "add");
+    const TensorId sent = p("replicated_broadcast", {y}, {{"root", std::int64_t{0}}, {"group", neighbours}});
+    x = p("sub", {reduce(sum, shards, "max"), sent});
+    const TensorId mean = reduce(p("mul", {y, x}), shards, "mean");
+    p("add_", {weight, p("tanh", {mean})});
+  }
+  return std::move(p.ir);
+}
+
 std::unique_ptr<Ir> rotation(std::int64_t replicas, std::int64_t values) {
   Builder p(replicas);
   const GraphId body = p.ir->create_graph("body");

@@ -21,6 +21,10 @@ std::unique_ptr<Ir> layers_called(std::int64_t replicas, std::int64_t layers, st
 /// about four ops a variable.
 std::unique_ptr<Ir> late_updates(std::int64_t replicas, std::int64_t weights);
 
+/// Layers of ten ops, of which four are collectives: a sum, a mean, a maximum and a broadcast over groups of two
+/// kinds. Each layer has a weight that is updated in place.
+std::unique_ptr<Ir> many_collectives(std::int64_t replicas, std::int64_t ops);
+
 /// A loop that hands `values` values round, one place an iteration; one of them differs between replicas.
 std::unique_ptr<Ir> rotation(std::int64_t replicas, std::int64_t values);
 

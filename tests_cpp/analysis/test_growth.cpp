@@ -10,7 +10,7 @@
 #include "popsr/analysis/explain/explanation.h"
 #include "popsr/analysis/lint/lint_memory.h"
 #include "popsr/analysis/lint/lints.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"
 #include "popsr/ir/edit/transaction.h"

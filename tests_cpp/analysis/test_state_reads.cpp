@@ -1,5 +1,5 @@
 // State that a run reads as the run before left it, against a Herbrand interpreter.
-#include "popsr/analysis/state_reads.h"
+#include "popsr/analysis/memory/state_reads.h"
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/analysis/popart/popart_analysis.h"
 #include "popsr/base/error.h"

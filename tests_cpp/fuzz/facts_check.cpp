@@ -7,7 +7,7 @@
 #include <bit>
 #include <exception>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/ir/print.h"
 

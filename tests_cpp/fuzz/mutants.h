@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "popsr/analysis/solver_fault.h"
+#include "popsr/analysis/solver/solver_fault.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr::test {

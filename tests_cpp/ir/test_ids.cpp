@@ -9,7 +9,7 @@
 
 #include "popsr/analysis/explain/dataflow.h"
 #include "popsr/analysis/fact_store.h"
-#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/memory/memory_parts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/ir.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/pieces.h"
+#include "popsr/analysis/memory/pieces.h"
 #include "popsr/ir/ids.h"
 #include "popsr/replica/partition.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "popsr/analysis/context_solver.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
+#include "popsr/analysis/solver/context_solver.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
 #include "popsr/base/threads/deep_stack.h"

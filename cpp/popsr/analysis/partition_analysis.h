@@ -33,10 +33,10 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/context_entry.h"
 #include "popsr/analysis/fact_store.h"
 #include "popsr/analysis/numbers/value_numbers.h"
-#include "popsr/analysis/solver_fault.h"
+#include "popsr/analysis/solver/context_entry.h"
+#include "popsr/analysis/solver/solver_fault.h"
 #include "popsr/effects/input_uses.h"
 #include "popsr/effects/loop_depths.h"
 #include "popsr/effects/remote_access.h"

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <set>
 
-#include "popsr/analysis/context_solver.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
+#include "popsr/analysis/solver/context_solver.h"
 #include "popsr/base/threads/deep_stack.h"
 #include "popsr/ir/op_def.h"
 

@@ -4,24 +4,59 @@
 #include <array>
 #include <numeric>
 
+#include "popsr/effects/fetch_ahead.h"
+
 namespace popsr {
 namespace {
+
+/// Positions of the ops that make the tensors of a graph, noted as its ops pass: to look at each tensor and at
+/// its op would wait for memory most of the time.
+class Makers {
+ public:
+  Makers(const Ir& ir, const Graph& graph) : ir_(ir) {
+    if (graph.tensors.empty()) return;
+    const auto [low, high] = std::ranges::minmax(graph.tensors);
+    const std::size_t range = high.index() - low.index() + 1;
+    if (range > 4 * graph.tensors.size()) return;  // made among those of many other graphs
+    first_ = low.value;
+    at_.assign(range, kNone);
+  }
+
+  void note(const Op& op) {
+    if (at_.empty()) return;
+    for (const TensorId output : op.outputs) at_[output.value - first_] = op.schedule.position;
+  }
+  /// Position of the op that makes a tensor; kNone if none does.
+  std::uint32_t of(TensorId tensor) const {
+    if (!at_.empty()) return at_[tensor.value - first_];
+    const OpId producer = ir_.tensor(tensor).uses.producer;
+    return producer == kNone ? std::uint32_t{kNone} : ir_.op(producer).schedule.position;
+  }
+
+ private:
+  const Ir& ir_;
+  std::uint32_t first_ = 0;
+  std::vector<std::uint32_t> at_;  ///< By the number of the tensor minus `first_`; empty: not kept.
+};
 
 /// The ops that each op depends on, by position.
 class Predecessors {
  public:
   Predecessors(const Ir& ir, const Graph& graph) {
+    Makers makers(ir, graph);
     first_.reserve(graph.ops.size() + 1);
-    for (const OpId id : graph.ops) {
-      const Op& op = ir.op(id);
-      const auto add = [&](OpId before) {
-        const std::uint32_t at = ir.op(before).schedule.position;
-        if (at != op.schedule.position) list_.push_back(at);
+    list_.reserve(2 * graph.ops.size());
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      fetch_ahead(ir, graph.ops, i);
+      const Op& op = ir.op(graph.ops[i]);
+      const auto add = [&](std::uint32_t before) {
+        if (before != kNone && before != op.schedule.position) list_.push_back(before);
       };
-      for (const OpId before : op.schedule.after) add(before);
+      for (const OpId before : op.schedule.after) add(ir.op(before).schedule.position);
       for (const TensorId input : op.inputs) {
-        if (input != kNone && ir.tensor(input).uses.producer != kNone) add(ir.tensor(input).uses.producer);
+        if (input != kNone) add(makers.of(input));
       }
+      makers.note(op);
       first_.push_back(static_cast<std::uint32_t>(list_.size()));
     }
   }
@@ -104,8 +139,9 @@ NeighbourRuns::NeighbourRuns(const Ir& ir, const Graph& graph) {
   run_.reserve(graph.ops.size());
   std::uint32_t run = 0;
   const Op* before = nullptr;
-  for (const OpId id : graph.ops) {
-    const Op& op = ir.op(id);
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    fetch_ahead(ir, graph.ops, i);
+    const Op& op = ir.op(graph.ops[i]);
     if (before != nullptr && !follows(ir, op, *before)) ++run;
     run_.push_back(run);
     before = &op;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/reachability.h"
 #include "popsr/effects/verify.h"
@@ -19,8 +20,9 @@ bool writes_input(const Op& op, std::size_t index) {
 /// Calls visit(op) for the ops of a graph, of merged ones for the parts.
 template <class Visit>
 void for_each_single(const Ir& ir, const Graph& graph, const Visit& visit) {
-  for (const OpId id : graph.ops) {
-    const Op& op = ir.op(id);
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    fetch_ahead(ir, graph.ops, i);
+    const Op& op = ir.op(graph.ops[i]);
     if (op.schedule.parts.empty()) {
       visit(op);
     } else {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/op_order.h"

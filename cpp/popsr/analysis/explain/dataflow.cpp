@@ -4,9 +4,11 @@
 #include <deque>
 #include <limits>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/fact_replay.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -15,6 +17,12 @@ namespace {
 constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
 
 std::size_t at(std::int32_t time) { return static_cast<std::size_t>(time); }
+
+/// True if the op's own lists have all that it reads and writes.
+bool runs_alone(const Op& op) {
+  return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
+         op.schedule.parts.empty();
+}
 
 }  // namespace
 
@@ -112,29 +120,37 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
   GraphIndex result;
   const std::vector<TensorId>& entry = facts_.entry_tensors(graph.id);
   for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry.emplace(entry[i], i);
-  std::vector<std::pair<std::uint32_t, std::int32_t>>
-      writes;  // (Tensor::index, position), ascending positions
+  std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // slots of storages, and who writes there
+  writes.reserve(graph.ops.size());
+  result.first.assign(graph.tensors.size() + 1, 0);
+  const auto add = [&](std::uint32_t slot, std::uint32_t position) {
+    ++result.first[slot + 1];
+    writes.emplace_back(slot, static_cast<std::int32_t>(position));
+  };
   for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
+    fetch_ahead(ir(), graph.ops, i);
     const Op& op = ir().op(graph.ops[i]);
     if (op.def->program.control != Control::kNone) result.calls.push_back(i);
+    if (runs_alone(op)) {
+      if (op.def->memory.view != nullptr) continue;
+      for (const TensorId output : op.outputs) add(ir().storage_index(output), i);
+      continue;
+    }
     for (const TensorId storage : written_storages(op)) {
-      const Tensor& tensor = ir().tensor(storage);
-      const auto position = static_cast<std::int32_t>(i);
-      if (tensor.kind == TensorKind::kRemote) {
-        std::vector<std::int32_t>& of_entry = result.remote[storage];
-        if (of_entry.empty() || of_entry.back() != position) of_entry.push_back(position);
-      } else {
-        writes.emplace_back(tensor.index, position);
+      const std::uint32_t slot = ir().storage_index(storage);
+      if (slot != kNone) {
+        add(slot, i);
+        continue;
       }
+      std::vector<std::int32_t>& of_entry = result.remote[storage];
+      const auto position = static_cast<std::int32_t>(i);
+      if (of_entry.empty() || of_entry.back() != position) of_entry.push_back(position);
     }
   }
-  std::ranges::stable_sort(writes, {}, &std::pair<std::uint32_t, std::int32_t>::first);
-  result.first.assign(graph.tensors.size() + 1, 0);
-  for (const auto& [tensor, position] : writes) {
-    ++result.first[tensor + 1];
-    result.writers.push_back(position);
-  }
   for (std::size_t t = 1; t < result.first.size(); ++t) result.first[t] += result.first[t - 1];
+  result.writers.resize(writes.size());
+  std::vector<std::uint32_t> next(result.first.begin(), result.first.end());
+  for (const auto& [slot, position] : writes) result.writers[next[slot]++] = position;  // ascending
   return result;
 }
 
@@ -210,16 +226,7 @@ PartitionId Dataflow::shared_fact(const Context& context, TensorId root, std::in
     const Region region = parts_.region(root, part);
     const std::vector<OpId>& ops = ir().graph(context.graph).ops;
     for (std::size_t i = 0; i < ops.size() && known.size() < times.size(); ++i) {
-      const Op& op = ir().op(ops[i]);
-      const FactView facts = context.ops[i];
-      const std::vector<TensorId> outputs =
-          op.def->memory.view ? std::vector<TensorId>() : all_outputs(ir(), op);
-      const auto write = [&](TensorId tensor, PartitionId fact) {
-        if (ir().tensor(tensor).kind != TensorKind::kRemote) memory.write(tensor, fact);
-      };
-      for (std::size_t k = 0; k < outputs.size(); ++k) write(outputs[k], facts.outputs[k]);
-      for (const auto& [tensor, fact] : facts.written) write(tensor, fact);
-      memory.write(facts.pieces);
+      replay(ir(), context, ir().op(ops[i]), i, memory);
       if (times[known.size()] == static_cast<std::int32_t>(i)) known.push_back(memory.read(region));
     }
   }
@@ -299,6 +306,14 @@ PartitionId Dataflow::entry_fact(const Context& context, TensorId storage, PartI
 }
 
 PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_t time, PartId part) {
+  const Graph& here = ir().graph(context.graph);
+  if (time >= 0 && !here.has_views) {
+    const Op& plain = ir().op(here.ops[at(time)]);
+    const std::span<const PartitionId> outputs = context.ops.outputs(at(time));
+    for (std::size_t k = runs_alone(plain) ? plain.outputs.size() : 0; k-- > 0;) {
+      if (here.tensors[ir().storage_index(plain.outputs[k])] == storage) return outputs[k];
+    }
+  }
   if (const View* const view = view_of(ir(), storage)) {
     PartitionId met = ir().partitions().top();
     for (const Region& region : view->regions) {
@@ -431,6 +446,22 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   } else if (written_.by_call(call, i)) {
     add_end(Link::kIteration);
   }
+}
+
+const Op* Dataflow::plain_writer(const Value& value) const {
+  if (value.time < 0 || graph(value.frame).has_views) return nullptr;
+  const Op& op = ir().op(graph(value.frame).ops[at(value.time)]);
+  return runs_alone(op) ? &op : nullptr;
+}
+
+Value Dataflow::operand(const Value& value, TensorId input) {
+  const Graph& here = graph(value.frame);
+  const std::uint32_t slot = ir().storage_index(input);
+  const GraphIndex& writes = index(here.id);
+  const auto all =
+      std::span(writes.writers).subspan(writes.first[slot], writes.first[slot + 1] - writes.first[slot]);
+  const auto next = std::ranges::lower_bound(all, value.time);
+  return {value.frame, here.tensors[slot], next == all.begin() ? -1 : *std::prev(next), kWholePart};
 }
 
 std::vector<Source> Dataflow::sources(const Value& value) {

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/memory/memory_parts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
@@ -111,6 +111,11 @@ class Dataflow {
   std::optional<std::size_t> output(const Value& value) const;
 
   std::vector<Source> sources(const Value& value);
+  /// Op that made all of the value of its own inputs alone; nullptr if it is not that simple. The sources of
+  /// the value are then these inputs, as operand() gives them.
+  const Op* plain_writer(const Value& value) const;
+  /// Value that a plain writer found in one of its inputs: before(), without a look at the tensor.
+  Value operand(const Value& value, TensorId input);
 
   Nearness nearness(const Value& value);
   std::uint32_t distance(const Value& value) { return nearness(value).distance; }

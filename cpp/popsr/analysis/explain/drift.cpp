@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "popsr/analysis/state_reads.h"
+#include "popsr/analysis/memory/state_reads.h"
 #include "popsr/base/threads/deep_stack.h"
 
 namespace popsr {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "popsr/analysis/fetch_ahead.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"
 

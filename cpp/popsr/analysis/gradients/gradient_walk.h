@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "popsr/analysis/gradients/gradient_flow.h"
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/gradient_graph.h"
 #include "popsr/ir/op_def.h"

@@ -24,6 +24,9 @@ struct LintMemory {
 /// Appends the lints of one op: L1, L5, L6 and L9.
 void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints);
 
+/// Appends those of the lints of one op that need no other ops: L5, L6 and L9.
+void lint_own(Explainer& explainer, const Op& op, std::vector<Lint>& lints);
+
 /// Lints of a program that grew since `memory`, with a memory of their own; nullptr if all passes must be
 /// made.
 std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& memory);

@@ -159,17 +159,18 @@ namespace {
 /// An op that runs a graph, and by which of its branches.
 using CallSite = std::pair<OpId, std::uint32_t>;
 
-/// The sites that lead to each context of a graph.
-std::map<ContextId, std::set<CallSite>> sites_by_context(const PartitionAnalysis& facts, GraphId graph) {
-  std::map<ContextId, std::set<CallSite>> sites;
-  for (std::uint32_t g = 0; g < facts.ir().num_graphs(); ++g) {
-    for (const ContextId id : facts.contexts(GraphId{g})) {
-      const Context& context = facts.context(id);
-      for (std::size_t i = 0; i < context.ops.size(); ++i) {
-        const ContextId called[] = {context.ops[i].callee, context.ops[i].otherwise};
+/// The sites that lead to each context.
+using Sites = std::map<ContextId, std::set<CallSite>>;
+
+Sites sites_by_context(const PartitionAnalysis& facts) {
+  Sites sites;
+  for (const GraphId graph : ids<GraphId>(facts.ir().num_graphs())) {
+    for (const ContextId id : facts.contexts(graph)) {
+      const FactStore& ops = facts.context(id).ops;
+      for (const std::uint32_t i : ops.running_graphs()) {
+        const ContextId called[] = {ops[i].callee, ops[i].otherwise};
         for (std::uint32_t b = 0; b < 2; ++b) {
-          if (called[b] == kNone || facts.context(called[b]).graph != graph) continue;
-          sites[called[b]].insert({facts.ir().graph(context.graph).ops[i], b});
+          if (called[b] != kNone) sites[called[b]].insert({facts.ir().graph(graph).ops[i], b});
         }
       }
     }
@@ -191,9 +192,7 @@ std::int64_t unequal_values(const PartitionAnalysis& facts, GraphId graph) {
   return count;
 }
 
-void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>& lints) {
-  if (facts.contexts(graph).size() < 2) return;
-  const std::map<ContextId, std::set<CallSite>> sites = sites_by_context(facts, graph);
+void lint_graph(const PartitionAnalysis& facts, GraphId graph, const Sites& sites, std::vector<Lint>& lints) {
   // One call in contexts of its own graph that differ: that graph's call sites disagree, not this one's.
   const std::vector<ContextId>& contexts = facts.contexts(graph);
   const std::set<CallSite>& ops = sites.at(contexts[0]);
@@ -236,139 +235,12 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, std::vector<Lint>
 
 void lint_call_sites(Explainer& explainer, std::vector<Lint>& lints) {
   const PartitionAnalysis& facts = explainer.flow().facts();
-  for (std::uint32_t g = 1; g < facts.ir().num_graphs(); ++g) lint_graph(facts, GraphId{g}, lints);
-}
-
-// L5, L6, L9
-
-namespace {
-
-/// Seeds that could differ, in the context where most could.
-void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>& lints) {
-  if (!op.noise.seeds) return;
-  PartitionTable& table = facts.ir().partitions();
-  std::int64_t lost = 0, used = 0;
-  for (const ContextId id : facts.contexts(op.graph)) {
-    const FactView here = facts_of(facts.ir(), facts.context(id), op);
-    PartitionId needed = table.bottom();
-    for (std::size_t k = 0; k < here.outputs.size(); ++k) {
-      if (rounds(facts.ir(), op, k)) needed = table.join(needed, here.outputs[k]);
-    }
-    const std::int64_t more = table.num_blocks(needed) - table.num_blocks(here.seeds);
-    if (more > lost) std::tie(lost, used) = std::pair(more, table.num_blocks(here.seeds));
+  Sites sites;  // of a program with a graph in several contexts
+  for (std::uint32_t g = 1; g < facts.ir().num_graphs(); ++g) {
+    if (facts.contexts(GraphId{g}).size() < 2) continue;
+    if (sites.empty()) sites = sites_by_context(facts);
+    lint_graph(facts, GraphId{g}, sites, lints);
   }
-  if (lost == 0) return;
-  lints.push_back(
-      {.code = 5,
-       .op = op.id,
-       .tensor = op.outputs[0],
-       .location = op.origin.location,
-       .cost = lost,
-       .unit = "seeds",
-       .text = fmt::format("{} rounds '{}' with {} seed{}, but {} could differ without breaking a proof: "
-                           "errors of replicas do not average out; mode 'partition' chooses them so",
-                           op.def->name, name(facts.ir(), op.outputs[0]), used, used == 1 ? "" : "s",
-                           used + lost)});
-}
-
-/// Number of times that each value occurs in its group when all occur equally often; else 1.
-std::int64_t copies_in_groups(const ReplicaGrouping& group, const PartitionTable& table, PartitionId fact) {
-  std::int64_t copies = 0;
-  for (std::int64_t g = 0; g < group.num_groups(); ++g) {
-    std::map<std::uint32_t, std::int64_t> counts;
-    for (const Replica member : group.group(g)) ++counts[table.labels(fact)[member]];
-    for (const auto& [label, count] : counts) {
-      if (copies == 0) copies = count;
-      if (copies != count) return 1;
-    }
-  }
-  return copies;
-}
-
-/// Number of times that each value occurs in its group, in the context where it is least.
-std::int64_t copies_of(Dataflow& flow, const Op& op, const ReplicaGrouping& group) {
-  const TensorId storage = flow.storage_of(op.inputs[0]);
-  const std::int32_t time = flow.time_before(op.graph, storage, op.schedule.position);
-  std::int64_t copies = group.group_size();
-  for (const ContextId id : flow.facts().contexts(op.graph)) {
-    const PartitionId fact = flow.fact(flow.facts().context(id), storage, time);
-    copies = std::min(copies, copies_in_groups(group, flow.ir().partitions(), fact));
-  }
-  return copies;
-}
-
-void lint_collective(Dataflow& flow, const Op& op, std::vector<Lint>& lints) {
-  if (op.def->replicas.collective == Collective::kNone) return;
-  const ReplicaGrouping group = group_of(flow.ir(), op);
-  const std::int64_t size = group.group_size();
-  const std::int64_t copies = copies_of(flow, op, group);
-  const bool broadcasts = op.def->replicas.collective == Collective::kBroadcast;
-  if (copies < 2 || (broadcasts && copies < size)) return;
-  const std::string& tensor = name(flow.ir(), op.inputs[0]);
-  const bool reduces = op.def->replicas.collective == Collective::kReduce;
-  const auto reduction = reduces ? std::optional(op.get(kReduction)) : std::nullopt;
-  const std::string_view how = reduction ? kReduction.name_of(*reduction) : "gather";
-  Lint lint{.code = 6, .op = op.id, .tensor = op.inputs[0], .location = op.origin.location};
-  if (reduction == CollectiveOp::kAdd || reduction == CollectiveOp::kMul) {
-    lint.cost = copies;
-    lint.unit = "times";
-    lint.text = fmt::format(
-        "{} '{}' over groups of {} takes each value of '{}' {} times: use 'mean', or groups in "
-        "which they differ",
-        op.def->name, how, size, tensor, copies);
-    return lints.push_back(std::move(lint));
-  }
-  const std::int64_t distinct = size / copies, in_vain = broadcasts ? 1 : size - distinct;
-  lint.cost = in_vain * static_cast<std::int64_t>(bytes_of(flow.ir().tensor(op.inputs[0]).type));
-  lint.unit = "bytes";
-  lint.text = broadcasts
-                  ? fmt::format("{} over groups of {} sends '{}' to replicas that hold it", op.def->name,
-                                size, tensor)
-                  : fmt::format("{} '{}' over groups of {} exchanges '{}', {} distinct value{} in a group",
-                                op.def->name, how, size, tensor, distinct, distinct == 1 ? "" : "s");
-  lint.text += fmt::format(": {} bytes for each replica in vain", lint.cost);
-  lints.push_back(std::move(lint));
-}
-
-bool has_seeds(const PartitionAnalysis& facts) {
-  for (const GraphId graph : ids<GraphId>(facts.ir().num_graphs())) {
-    for (const ContextId id : facts.contexts(graph)) {
-      if (facts.context(id).ops.has_seeds()) return true;
-    }
-  }
-  return false;
-}
-
-void lint_rule(const Ir& ir, const Op& op, std::vector<Lint>& lints) {
-  if (op.def->has_rule()) return;
-  const std::vector<TensorId> outputs = all_outputs(ir, op);
-  if (outputs.empty()) return;
-  lints.push_back(
-      {.code = 9,
-       .op = op.id,
-       .tensor = outputs[0],
-       .location = op.origin.location,
-       .cost = static_cast<std::int64_t>(outputs.size()),
-       .unit = "values",
-       .text = fmt::format("{} exchanges or stores values and declares no partition rule: its {} result{} "
-                           "treated as equal nowhere",
-                           op.def->name, outputs.size(), outputs.size() == 1 ? " is" : "s are")});
-}
-
-}  // namespace
-
-void lint_ops(Explainer& explainer, std::vector<Lint>& lints) {
-  Dataflow& flow = explainer.flow();
-  const bool seeds = has_seeds(flow.facts());
-  const bool collectives =
-      flow.ir().may_have([](const OpDef& def) { return def.replicas.collective != Collective::kNone; });
-  const bool no_rules = flow.ir().may_have([](const OpDef& def) { return !def.has_rule(); });
-  if (!seeds && !collectives && !no_rules) return;
-  for_each_reached_op(flow.facts(), [&](const Op& op) {
-    if (seeds) lint_seeds(flow.facts(), op, lints);
-    if (collectives) lint_collective(flow, op, lints);
-    if (no_rules) lint_rule(flow.ir(), op, lints);
-  });
 }
 
 void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints) {
@@ -379,9 +251,7 @@ void lint_op(Explainer& explainer, const Op& op, std::vector<Lint>& lints) {
     lints.push_back(*std::move(lint));
     break;
   }
-  lint_seeds(flow.facts(), op, lints);
-  lint_collective(flow, op, lints);
-  lint_rule(flow.ir(), op, lints);
+  lint_own(explainer, op, lints);
 }
 
 namespace {

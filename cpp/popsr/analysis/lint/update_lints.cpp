@@ -3,23 +3,30 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "popsr/analysis/lint/lints.h"
+#include "popsr/base/containers/recent.h"
 #include "popsr/base/error.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
 namespace {
 
-using ValueKey = std::tuple<FrameId, TensorId, std::int32_t, PartId>;
-ValueKey key_of(const Value& value) { return {value.frame, value.storage, value.time, value.part}; }
+struct ValueHash {
+  std::size_t operator()(const Value& value) const {
+    const std::uint64_t place = std::uint64_t{value.storage.value} << 32 ^ std::uint64_t{value.frame.value};
+    const std::uint64_t when = std::uint64_t(value.part.value) << 32 ^ static_cast<std::uint32_t>(value.time);
+    const std::uint64_t hash = (place * kHashFactor ^ when) * kHashFactor;
+    return static_cast<std::size_t>(hash ^ hash >> 32);
+  }
+};
 
-/// A value that is written into a variable, and the collectives that it went through on its way.
-struct Update {
-  Value value;
-  const Op* reduce = nullptr;  ///< The last one; nullptr when there is none.
-  PartitionId groups = {};     ///< Join of their groups.
+/// The collectives that a value went through on its way.
+struct Reductions {
+  const Op* last = nullptr;  ///< nullptr when there is none.
+  PartitionId groups = {};   ///< Join of their groups.
   /// Replicas of groups whose members all receive the same value; the other collectives give each a part.
   PartitionId whole = {};
 };
@@ -35,42 +42,78 @@ class UpdateLint {
         tensor.kind == TensorKind::kVariable ? tensor : ir_.tensor(tensor.state.resident);
     const PartitionId declared = variable.state.grouping->partition(table_);
     std::set<OpId> reported;
-    for (const Value& operand : operands(state)) {
-      const Update update = trace(operand);
-      if (update.reduce == nullptr || update.groups == declared) continue;
+    for (const Value& operand : find_operands(state)) {
+      const Reductions update = trace(operand);
+      if (update.last == nullptr || update.groups == declared) continue;
       // Replicas that hold parts of one value share their reduction, unless the parts are one variable's.
       const PartitionId shared = tensor.kind == TensorKind::kVariable ? update.whole : update.groups;
       const bool too_many = !table_.refines(shared, declared);
       // Fewer replicas than declared are enough when the others hold the same.
       const bool enough =
-          table_.refines(declared, update.groups) || table_.refines(declared, flow_.fact(update.value));
+          table_.refines(declared, update.groups) || table_.refines(declared, flow_.fact(operand));
       if (!too_many && enough) continue;
-      if (reported.insert(update.reduce->id).second) report(variable, declared, update, too_many);
+      if (reported.insert(update.last->id).second) report(variable, declared, update, too_many);
     }
   }
 
  private:
-  /// Values that ops write into the variable's memory, besides its own: from the end of a run backwards.
-  std::vector<Value> operands(TensorId state) {
-    std::vector<Value> result, stack{flow_.last(kMainFrame, state)};
-    std::set<ValueKey> seen;
-    while (!stack.empty()) {
-      const Value value = stack.back();
-      stack.pop_back();
-      if (!seen.insert(key_of(value)).second) continue;
-      const Op* op = flow_.writer(value);
+  /// Calls visit(op, source) for the sources of a value, with the op that wrote it, until it returns false.
+  template <class Visit>
+  void for_each_source(const Value& value, const Visit& visit) {
+    const Op* const plain = flow_.plain_writer(value);
+    if (plain == nullptr) {
+      const Op* const op = flow_.writer(value);
       for (const Source& source : flow_.sources(value)) {
-        if (source.link == Link::kRun || source.link == Link::kCondition) continue;
+        if (!visit(op, source)) return;
+      }
+      return;
+    }
+    for (std::uint32_t i = 0; i < plain->inputs.size(); ++i) {
+      if (plain->inputs[i] == kNone) continue;
+      if (!visit(plain, {flow_.operand(value, plain->inputs[i]), Link::kOperand, i})) return;
+    }
+  }
+
+  /// Finds the values that ops write into the variable's memory, besides its own: from the end of a run
+  /// backwards.
+  const std::vector<Value>& find_operands(TensorId state) {
+    operands_.clear();
+    seen_.clear();
+    stack_.assign(1, flow_.last(kMainFrame, state));
+    while (!stack_.empty()) {
+      const Value value = stack_.back();
+      stack_.pop_back();
+      if (is_start(value) || !add_seen(value)) continue;
+      for_each_source(value, [&](const Op* op, const Source& source) {
+        if (source.link == Link::kRun || source.link == Link::kCondition) return true;
         const bool same_memory = source.link != Link::kOperand || op->def->writes(source.input) ||
                                  source.value.storage == value.storage;
         if (same_memory) {
-          stack.push_back(source.value);
+          stack_.push_back(source.value);
         } else if (op->def->influences(source.input) && reaches(value, source.value, *op)) {
-          result.push_back(source.value);
+          operands_.push_back(source.value);
         }
-      }
+        return true;
+      });
     }
-    return result;
+    return operands_;
+  }
+
+  /// False if the value was seen before. Most variables have few.
+  bool add_seen(const Value& value) {
+    constexpr std::size_t kFew = 16;
+    if (seen_.size() < kFew) {
+      if (std::ranges::find(seen_, value) != seen_.end()) return false;
+      seen_.push_back(value);
+      if (seen_.size() == kFew) many_seen_ = {seen_.begin(), seen_.end()};
+      return true;
+    }
+    return many_seen_.insert(value).second;
+  }
+
+  /// True for what the main graph starts with: its sources are of the run before.
+  bool is_start(const Value& value) const {
+    return value.frame == kMainFrame && value.time < 0 && flow_.writer(value) == nullptr;
   }
 
   /// False for an operand that does not influence the written value, as the count of steps does not depend
@@ -81,22 +124,33 @@ class UpdateLint {
            table_.refines(flow_.fact(written), flow_.fact(operand));
   }
 
-  /// Follows a value back through collectives and through ops that have one operand of its size.
-  Update trace(const Value& start) {
-    Update update{.value = start, .groups = table_.bottom(), .whole = table_.bottom()};
-    std::set<ValueKey> seen;
-    std::optional<Value> at = start;
-    while (at && seen.insert(key_of(*at)).second) {
-      const Op* op = flow_.writer(*at);
-      if (op != nullptr && op->def->replicas.collective == Collective::kReduce) {
-        if (update.reduce == nullptr) update.reduce = op;
-        const PartitionId group = group_of(ir_, *op).partition(table_);
-        update.groups = table_.join(update.groups, group);
-        if (!scatters_parts(*op)) update.whole = table_.join(update.whole, group);
+  /// Follows a value back through collectives and through ops that have one operand of its size. One value in
+  /// kStep of a way is remembered: no way is walked often, and short ones cost no memory.
+  Reductions trace(const Value& start) {
+    constexpr std::size_t kStep = 8;
+    Reductions result{.groups = table_.bottom(), .whole = table_.bottom()};
+    way_.clear();
+    for (std::optional<Value> at = start; at; at = origin(*at)) {
+      if (const auto known = traced_.find(*at); known != traced_.end()) {
+        result = known->second;  // nothing yet where the way runs in a circle
+        break;
       }
-      at = origin(*at);
+      way_.push_back(*at);
+      if (way_.size() % kStep == 0) traced_.emplace(*at, result);
     }
-    return update;
+    for (std::size_t i = way_.size(); i-- > 0;) {
+      add_collective(flow_.writer(way_[i]), result);
+      if ((i + 1) % kStep == 0) traced_.insert_or_assign(way_[i], result);
+    }
+    return result;
+  }
+
+  void add_collective(const Op* op, Reductions& result) const {
+    if (op == nullptr || op->def->replicas.collective != Collective::kReduce) return;
+    result.last = op;
+    const PartitionId group = group_of(ir_, *op).partition(table_);
+    result.groups = table_.join(result.groups, group);
+    if (!scatters_parts(*op)) result.whole = table_.join(result.whole, group);
   }
 
   /// True for a reduction of which each member receives a part, as a reduce-scatter's.
@@ -118,20 +172,23 @@ class UpdateLint {
     const bool exchange = op != nullptr && op->def->replicas.collective != Collective::kNone;
     const std::int64_t size = num_elements(ir_.tensor(value.storage).type.shape);
     std::optional<Value> only;
-    for (const Source& source : flow_.sources(value)) {
-      if (source.link == Link::kCondition) continue;
-      if (source.link == Link::kIteration || source.link == Link::kRun) return std::nullopt;
-      const TensorId storage = source.value.storage;
+    bool several = false;
+    for_each_source(value, [&](const Op* writer, const Source& source) {
+      if (source.link == Link::kCondition) return true;
+      several = source.link == Link::kIteration || source.link == Link::kRun;
+      if (several) return false;
       if (source.link == Link::kOperand) {
-        if (!op->def->influences(source.input) || (op->def->writes(source.input) && !exchange)) continue;
-        if (num_elements(ir_.tensor(storage).type.shape) != size && !exchange) continue;
-        const bool start = flow_.writer(source.value) == nullptr && source.value.frame == kMainFrame;
-        if (start) continue;  // the variable itself, or other state
+        const OpDef& def = *writer->def;
+        if (!def.influences(source.input) || (def.writes(source.input) && !exchange)) return true;
+        const std::int64_t of_source = num_elements(ir_.tensor(source.value.storage).type.shape);
+        if (of_source != size && !exchange) return true;
+        if (is_start(source.value)) return true;  // the variable itself, or other state
       }
-      if (only) return std::nullopt;
+      several = only.has_value();
       only = source.value;
-    }
-    return only;
+      return !several;
+    });
+    return several ? std::nullopt : only;
   }
 
   /// Members of one's group that the other's lacks, at most.
@@ -150,7 +207,7 @@ class UpdateLint {
     return most;
   }
 
-  void report(const Tensor& variable, PartitionId declared, const Update& update, bool too_many) {
+  void report(const Tensor& variable, PartitionId declared, const Reductions& update, bool too_many) {
     const std::int64_t extra = difference(update.groups, declared);
     const std::int64_t missing = difference(declared, update.groups);
     const std::int64_t cost = too_many ? extra : missing;
@@ -159,14 +216,14 @@ class UpdateLint {
     if (too_many && missing > 0) wrong += fmt::format(", {} missing", missing);
     lints_.push_back(
         {.code = 7,
-         .op = update.reduce->id,
+         .op = update.last->id,
          .tensor = variable.id,
-         .location = update.reduce->origin.location,
+         .location = update.last->origin.location,
          .cost = cost,
          .unit = "replicas",
          .text = fmt::format("'{}' is updated with a value that {} reduces over groups {}, but its own "
                              "groups are {}: {}",
-                             variable.name, update.reduce->def->name, table_.to_string(update.groups),
+                             variable.name, update.last->def->name, table_.to_string(update.groups),
                              table_.to_string(declared), wrong)});
   }
 
@@ -174,6 +231,10 @@ class UpdateLint {
   const Ir& ir_;
   PartitionTable& table_;
   std::vector<Lint>& lints_;
+  std::unordered_map<Value, Reductions, ValueHash> traced_;  ///< Some results of trace().
+  // Memory of the functions above, used again for each variable.
+  std::vector<Value> operands_, stack_, seen_, way_;
+  std::unordered_set<Value, ValueHash> many_seen_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "popsr/analysis/numbers/number_table.h"
-#include "popsr/analysis/solver_fault.h"
+#include "popsr/analysis/solver/solver_fault.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/remote_access.h"

@@ -1,4 +1,4 @@
-#include "popsr/analysis/pieces.h"
+#include "popsr/analysis/memory/pieces.h"
 
 #include <algorithm>
 #include <limits>

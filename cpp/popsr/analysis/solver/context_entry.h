@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "popsr/analysis/pieces.h"
+#include "popsr/analysis/memory/pieces.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {

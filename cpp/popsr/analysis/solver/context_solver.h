@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/ir/calls/called_graphs.h"
 

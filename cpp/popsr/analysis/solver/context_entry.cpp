@@ -1,4 +1,4 @@
-#include "popsr/analysis/context_entry.h"
+#include "popsr/analysis/solver/context_entry.h"
 
 #include <utility>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "popsr/analysis/context_solver.h"
+#include "popsr/analysis/solver/context_solver.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/memory.h"

@@ -1,4 +1,4 @@
-#include "popsr/analysis/state_reads.h"
+#include "popsr/analysis/memory/state_reads.h"
 
 #include <algorithm>
 

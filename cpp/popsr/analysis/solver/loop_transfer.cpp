@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "popsr/analysis/context_solver.h"
+#include "popsr/analysis/solver/context_solver.h"
 #include "popsr/ir/calls/loops.h"
 #include "popsr/ir/op_def.h"
 

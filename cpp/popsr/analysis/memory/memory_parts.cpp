@@ -1,4 +1,4 @@
-#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/memory/memory_parts.h"
 
 #include <algorithm>
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "popsr/analysis/memory_parts.h"
+#include "popsr/analysis/memory/memory_parts.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
 #include "popsr/ir/op_def.h"

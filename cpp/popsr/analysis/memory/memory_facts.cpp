@@ -1,4 +1,4 @@
-#include "popsr/analysis/memory_facts.h"
+#include "popsr/analysis/memory/memory_facts.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,10 +1,10 @@
-#include "popsr/analysis/context_solver.h"
+#include "popsr/analysis/solver/context_solver.h"
 
 #include <algorithm>
 
-#include "popsr/analysis/fetch_ahead.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {

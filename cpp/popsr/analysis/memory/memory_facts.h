@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "popsr/analysis/fact_store.h"
-#include "popsr/analysis/pieces.h"
+#include "popsr/analysis/memory/pieces.h"
 #include "popsr/base/containers/shared_vector.h"
 #include "popsr/effects/memory.h"
 
