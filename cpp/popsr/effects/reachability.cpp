@@ -9,8 +9,8 @@
 namespace popsr {
 namespace {
 
-/// Positions of the ops that make the tensors of a graph, noted as its ops pass: to look at each tensor and at
-/// its op would wait for memory most of the time.
+/// Positions of the ops that make the tensors of a graph, noted as its ops pass: to look at each tensor and
+/// at its op would wait for memory most of the time.
 class Makers {
  public:
   Makers(const Ir& ir, const Graph& graph) : ir_(ir) {
@@ -36,7 +36,7 @@ class Makers {
  private:
   const Ir& ir_;
   std::uint32_t first_ = 0;
-  std::vector<std::uint32_t> at_;  ///< By the number of the tensor minus `first_`; empty: not kept.
+  std::vector<std::uint32_t> at_;  ///< Positions by number of the tensor minus `first_`; empty: not kept.
 };
 
 /// The ops that each op depends on, by position.

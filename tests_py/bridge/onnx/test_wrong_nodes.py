@@ -180,7 +180,7 @@ REFUSED: dict[str, Case] = {
     "a shape in a function": function([4]),
 }  # fmt: skip
 MORE = {"a shape in a function"}
-"""What popsr refuses and neither of the others does."""
+"""Cases that popsr refuses and neither of the others does."""
 
 
 def checked(case: Case) -> bool:
@@ -279,7 +279,7 @@ EXCEPTIONS = {
     "LSTM one_result_more": "onnxruntime has no layout 1",
     "LRN another_integer": "an even size, of which ONNX says what it is",
 }
-"""What onnxruntime refuses and popsr reads, by op type and change, and why."""
+"""Cases that onnxruntime refuses and popsr reads, by op type and change, and why."""
 
 
 def test_what_onnxruntime_refuses_of_changed_nodes_is_refused() -> None:

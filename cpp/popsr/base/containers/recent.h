@@ -7,7 +7,8 @@
 
 namespace popsr {
 
-/// Factor of multiplicative hashes: the high bits of a product with it depend on all bits of the other factor.
+/// Factor of multiplicative hashes: the high bits of a product with it depend on all bits of the other
+/// factor.
 inline constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15ULL;
 
 /// Direct-mapped cache: keys that share a slot evict each other.

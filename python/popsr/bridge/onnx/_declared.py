@@ -16,7 +16,7 @@ __all__ = ["Declared"]
 
 
 class Declared:
-    """What a graph declares for its values, and what of it holds: a name of an extent says no number.
+    """Declared types of the values of a graph, and what of them holds: a name of an extent says no number.
 
     Args:
         infos: messages of ``ValueInfoProto``.

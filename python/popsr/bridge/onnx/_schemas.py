@@ -353,7 +353,7 @@ def element_of(value: Value) -> int:
 
 
 def shape_in(value: Value) -> list[int] | None:
-    """Extents of a value; None of one that is no tensor."""
+    """Extents of a value; None of one that is not a tensor."""
     if isinstance(value, Weight):
         value = value.array
     return list(value.shape) if hasattr(value, "shape") else None
