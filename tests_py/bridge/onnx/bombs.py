@@ -28,7 +28,7 @@ def model(
             nodes,
             "g",
             [helper.make_tensor_value_info("x", 1, shape)],
-            [helper.make_tensor_value_info(each, 1, None) for each in outputs],
+            [helper.make_empty_tensor_value_info(each) for each in outputs],
             [numpy_helper.from_array(np.asarray(each), name) for name, each in (known or {}).items()],
         ),
         opset_imports=[helper.make_opsetid("", opset)],

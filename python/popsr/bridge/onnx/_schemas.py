@@ -159,7 +159,10 @@ class Schemas:
     def _infer(
         self, found: Signature, node: Node, domain: str, operands: Sequence[Value]
     ) -> tuple[Inferred | None, ...]:
-        types, stated, computed, names = {}, {}, {}, []
+        types: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
+        computed: dict[str, Any] = {}
+        names: list[str] = []
         for number, value in enumerate(operands):
             names.append("" if value is None else f"x{number}")
             if value is None:
