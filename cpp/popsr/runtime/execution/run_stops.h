@@ -1,4 +1,4 @@
-// Which runs of a session are to end before they are done.
+// Numbers of the runs of a session, by which any thread ends them.
 #pragma once
 
 #include <atomic>
