@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "popsr/analysis/explain/dataflow.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
 #include "popsr/transform/graph_editor.h"
@@ -222,6 +223,29 @@ TEST_CASE("loops: a body that rounds draws the noise of all iterations") {
   // The sum of the first iteration is drawn for each replica, and so is the second one's, of equal values.
   const PartitionAnalysis facts(p.ir);
   CHECK(facts_of(p.ir, facts, {{"a", ""}, {"b", ""}}) == Expect{{"a", kEach}, {"b", kEach}});
+}
+
+TEST_CASE("conditionals: a store in the branch that no replica takes leaves remote memory as it was") {
+  for (const bool loads : {false, true}) {
+    CAPTURE(loads);
+    Regions p;
+    const RemoteId buffer = p.ir.add_remote_buffer(test::kVector, 1);
+    const Attrs entry{{"remote_buffer", buffer}, {"entry", std::int64_t{0}}};
+    const GraphId nothing = p.graph([] {});
+    const GraphId load = p.graph([&] { p("remote_load", {}, {}, entry); });
+    const GraphId store = p.graph([&] { p.emit("remote_store", {p.input("x")}, entry); });
+    const GraphId outer = p.graph([&] {
+      const TensorId c = p.input("c", kCondition), x = p.input("x");
+      p.run("conditional", {c, x}, {{"then_branch", loads ? load : nothing}, {"else_branch", store}});
+    });
+    const TensorId c = p.load("c", kEqual, kCondition), x = p.load("x", kUnequal);
+    p.run("conditional", {c, c, x}, {{"then_branch", outer}, {"else_branch", nothing}});
+    const PartitionAnalysis facts(p.ir);
+    Dataflow flow(facts);
+    const FrameId inside = flow.frame_of(facts.contexts(outer).at(0));
+    // In there c holds.
+    CHECK(flow.fact(flow.last(inside, p.ir.remote(buffer).entries[0])) == p.ir.partitions().top());
+  }
 }
 
 TEST_CASE("loops: remote memory that two iterations exchange") {

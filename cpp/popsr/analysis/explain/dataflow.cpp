@@ -334,14 +334,15 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   for (const auto& [written, fact] : facts.written) {
     if (written == storage) return fact;
   }
-  if (facts.callee != kNone && ir().tensor(storage).kind == TensorKind::kRemote) {
+  const bool one_graph = facts.callee != kNone && facts.otherwise == kNone;
+  if (one_graph && ir().tensor(storage).kind == TensorKind::kRemote) {
     const Context& callee = facts_.context(facts.callee);
     return callee.end.remote[sorted_index(facts_.remote().of(callee.graph), storage)];
   }
   const std::vector<TensorId> outputs = all_outputs(ir(), op);
   const auto made = static_cast<std::size_t>(std::ranges::find(outputs, storage) - outputs.begin());
   if (made < facts.outputs.size()) return facts.outputs[made];
-  // A loop of no iteration leaves the memory as it was.
+  // A loop of no iteration leaves the memory as it was, and so does a branch that no replica takes.
   const auto end = static_cast<std::uint32_t>(time);
   return fact(context, storage, time_before(context.graph, storage, end, part), part);
 }
